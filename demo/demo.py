@@ -56,7 +56,7 @@ from palaver.models.replay import replay
 from palaver.store import Query, Store, open_store
 from palaver.store.import_conversations import Intake
 from palaver.store.import_files import Filed, Filing
-from palaver.stream.replay_events import narrate
+from palaver.stream.replay_events import replay_events
 from palaver.swarm import Event
 from palaver.threads import for_model, usage_once
 from palaver.transcripts.conversation import Transcript
@@ -153,7 +153,7 @@ def streams(found: source.Source) -> Table:
         drawn.add_column(column, justify=justify)
     for name in wires.names():
         encoder, decoder = wires.get(name).stream_encoder(), wires.get(name).stream_decoder()
-        data = b"".join([*map(encoder.feed, narrate(answer)), encoder.finish()])
+        data = b"".join([*map(encoder.feed, replay_events(answer)), encoder.finish()])
         events = sum(len(decoder.feed(data[at : at + 1])) for at in range(len(data))) + len(decoder.close())
         message = decoder.finish().message
         same = message.text == said.text and [c.arguments for c in message.tool_calls] == [

@@ -19,7 +19,7 @@ with atheris.instrument_imports(include=["palaver"]):
     from palaver.stream import event_stream, local
     from palaver.stream.argument_repair import repair
     from palaver.stream.assembler import Assembler
-    from palaver.stream.replay_events import narrate
+    from palaver.stream.replay_events import replay_events
     from palaver.testing.receipts import check_receipt
 
     for _name in wires.names():
@@ -193,7 +193,7 @@ def write_seeds(folder: Path) -> None:
     response = p.Response(message=answer.replace(finish_reason="tool_calls", usage=usage, model="m", response_id="r"))
     for number, wire in enumerate(wires.names()):
         encoder = wires.get(wire).stream_encoder()
-        data = b"".join([encoder.feed(event) for event in narrate(response)]) + encoder.finish()
+        data = b"".join([encoder.feed(event) for event in replay_events(response)]) + encoder.finish()
         if wire == "bedrock_converse":
             frames = event_stream.EventStreamReader().feed(data)
             data = b"\n".join(frame.name.encode() + b" " + frame.data for frame in frames)

@@ -17,7 +17,7 @@ from palaver.models.language_model import Prompt
 from palaver.models.recording import Exchange, Recording, kept
 from palaver.models.redaction import bare_path
 from palaver.models.replay import asked_of
-from palaver.stream.replay_events import narrate
+from palaver.stream.replay_events import replay_events
 
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests/models/recordings"
@@ -95,7 +95,7 @@ def recorded(wire: str) -> Recording:
         body = written.encode(Prompt(messages=tuple(messages), system=(SYSTEM,), tools=TOOLS), stream=True).body
         answer = turn.replace(model=model.id, response_id=f"answer-{number}")
         encoder = spoken.stream_encoder()
-        chunks = [*map(encoder.feed, narrate(p.Response(answer))), encoder.finish()]
+        chunks = [*map(encoder.feed, replay_events(p.Response(answer))), encoder.finish()]
         url = model.endpoint.stream_url or model.endpoint.url
         exchanges.append(
             Exchange(

@@ -16,7 +16,7 @@ from palaver.core.parts import Text
 from palaver.models.http import Timeouts
 from palaver.models.http_model import Model
 from palaver.models.retry import Clock, Retry
-from palaver.stream.replay_events import narrate
+from palaver.stream.replay_events import replay_events
 from tests.loopback import Loopback, serve
 from tests.models.speaking import TYPES, body_of, endpoint
 
@@ -104,7 +104,7 @@ def agent_of(model: Any, world: World, **more: Any) -> Agent:
 def frames(wire: str, response: p.Response) -> list[bytes]:
     """A streamed answer, an event at a time."""
     encoder = wires.get(wire).stream_encoder()
-    told = [*(encoder.feed(event) for event in narrate(response)), encoder.finish()]
+    told = [*(encoder.feed(event) for event in replay_events(response)), encoder.finish()]
     return [each for each in told if each]
 
 

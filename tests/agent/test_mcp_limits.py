@@ -18,7 +18,7 @@ from palaver.agent import mcp_session
 from palaver.agent.mcp import http, mcp_tools, stdio
 from palaver.core.errors import ToolError
 from palaver.core.parts import ToolCall
-from palaver.stream.byte_limit import LimitedLines
+from palaver.stream.frames import LimitedLines
 
 pytestmark = [
     pytest.mark.finding("F-105"),

@@ -3,7 +3,7 @@
 from palaver import wires
 from palaver.models.endpoint import Endpoint
 from palaver.models.providers.row import speaking, usual
-from palaver.stream.replay_events import narrate
+from palaver.stream.replay_events import replay_events
 
 TYPES = {"bedrock_converse": "application/vnd.amazon.eventstream", "ollama_chat": "application/x-ndjson"}
 """What a stream is called, where it is not ``text/event-stream``."""
@@ -37,4 +37,4 @@ def body_of(wire, response, *, stream):
     if not stream:
         return wires.get(wire).encode_response(response).body
     encoder = wires.get(wire).stream_encoder()
-    return b"".join([*(encoder.feed(event) for event in narrate(response)), encoder.finish()])
+    return b"".join([*(encoder.feed(event) for event in replay_events(response)), encoder.finish()])

@@ -28,7 +28,7 @@ from palaver.models.redaction import Masker
 from palaver.models.replay import Recorder, replay, serve
 from palaver.models.retry import Retry
 from palaver.stream import event_stream
-from palaver.stream.replay_events import narrate
+from palaver.stream.replay_events import replay_events
 from tests.loopback import serve as answering
 
 KEY = "sk-a/very+secret=key"
@@ -106,7 +106,7 @@ async def test_a_proxy_is_not_asked_for_what_is_on_this_machine(monkeypatch):
 async def test_what_wraps_a_stream_is_known_again(tmp_path):
     """Bedrock's ``invoke``: a recording keeps the frames, and plays them to what takes them apart."""
     encoder = wires.get("anthropic_messages").stream_encoder()
-    told = [*narrate(p.Response(p.assistant("Hi.", finish_reason="stop")))]
+    told = [*replay_events(p.Response(p.assistant("Hi.", finish_reason="stop")))]
     plain = b"".join(encoder.feed(event) for event in told) + encoder.finish()
     lines = [line.removeprefix(b"data: ") for line in plain.splitlines() if line.startswith(b"data: ")]
     frames = [json.dumps({"bytes": base64.b64encode(line).decode()}).encode() for line in lines]
@@ -124,7 +124,7 @@ async def test_what_wraps_a_stream_is_known_again(tmp_path):
 async def test_a_stream_that_broke_off_breaks_off_again(tmp_path):
     file = tmp_path / "broken.json"
     encoder = wires.get("openai_chat").stream_encoder()
-    begun = b"".join(encoder.feed(event) for event in [*narrate(p.Response(p.assistant("Half of it.")))][:-1])
+    begun = b"".join(encoder.feed(event) for event in [*replay_events(p.Response(p.assistant("Half of it.")))][:-1])
     exchange = structs.replace(
         _exchange("Hi?", ""),
         body=_body("Hi?", stream=True),

@@ -47,7 +47,7 @@ from palaver.core.parts import (
 from palaver.core.request import Response
 from palaver.core.usage import Usage
 from palaver.stream.assembler import FIELDS, STATES, Assembler, State
-from palaver.stream.replay_events import narrate
+from palaver.stream.replay_events import replay_events
 from palaver.testing import rules, strategies as our
 
 HEAD = Response(p.AssistantMessage(model="m", response_id="r1"), origin="openai_chat")
@@ -189,7 +189,7 @@ def utf16(text: str) -> list[bytes]:
 @given(our.responses(), st.integers(1, 30))
 def test_a_narrated_answer_is_assembled_again(answer: Response, size: int):
     machine = Assembler()
-    machine.extend(narrate(answer, size=size))
+    machine.extend(replay_events(answer, size=size))
     assert machine.finish() == answer
 
 
@@ -198,7 +198,7 @@ def test_an_empty_proof_is_not_none():
         p.AssistantMessage(content=(Reasoning("hm", "", wire="w"), Reasoning("", None, "", "w")), finish_reason="stop")
     )
     machine = Assembler()
-    machine.extend(narrate(answer))
+    machine.extend(replay_events(answer))
     assert machine.finish() == answer
 
 

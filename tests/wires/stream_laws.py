@@ -12,7 +12,7 @@ from palaver.core import events as e
 from palaver.core.errors import StreamError
 from palaver.core.request import Response
 from palaver.stream.assembler import Assembler
-from palaver.stream.replay_events import narrate
+from palaver.stream.replay_events import replay_events
 from tests.corpus import Exchange
 
 DELTAS = (e.TextDelta, e.ReasoningDelta, e.ArgumentsDelta, e.SignatureDelta, e.DataDelta, e.CitationDelta)
@@ -127,7 +127,7 @@ def recorded(exchange: Exchange) -> list[e.Event]:
         return []
     if "response" in record:
         try:
-            return list(narrate(wire.decode_response(record["response"])))
+            return list(replay_events(wire.decode_response(record["response"])))
         except p.PalaverError:
             return []
     data = base64.b64decode(record["stream_base64"]) if "stream_base64" in record else record["stream"].encode()

@@ -47,7 +47,9 @@ def _line(raw: Raw) -> UserMessage | AssistantMessage:
 class Encode:
     """Writes the same."""
 
-    SPEECH = WireCapabilities(names_model=False, later_system=False, developer=False, refusal=False, error_flag=False)
+    CAPABILITIES = WireCapabilities(
+        names_model=False, later_system=False, developer=False, refusal=False, error_flag=False
+    )
     LIST = "lines"
 
     @staticmethod

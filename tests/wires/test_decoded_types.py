@@ -12,7 +12,7 @@ import palaver as p
 from palaver import wires
 from palaver.core import type_checks
 from palaver.core.errors import PalaverError
-from palaver.stream.replay_events import narrate
+from palaver.stream.replay_events import replay_events
 from tests.corpus import CORPUS
 
 pytestmark = pytest.mark.finding("F-01")
@@ -124,7 +124,7 @@ def test_decoded_messages_have_the_types_of_their_fields(wire):
 def test_streamed_messages_have_the_types_of_their_fields(wire):
     codec = wires.get(wire)
     encoder = codec.stream_encoder()
-    data = b"".join([encoder.feed(event) for event in narrate(p.Response(ANSWER))]) + encoder.finish()
+    data = b"".join([encoder.feed(event) for event in replay_events(p.Response(ANSWER))]) + encoder.finish()
     lines = data.split(b"\n")
     seen = set()
     for number, line in enumerate(lines):

@@ -42,7 +42,7 @@ RECORDS: Final = {
     for name in ("ToolMessage", "RescueMarker", "FlushMarker")
 }
 """Metadata that no request copies; responses copy none at all, for it is the caller's."""
-REWORDED: Final = {"MalformedToolCall.id": "the call is told as text, in which an id refers to nothing"}
+REWORDED: Final = {"MalformedToolCall.id": "the call is sent as text, in which an id refers to nothing"}
 """Fields of parts that a request leaves out when it puts the part into other words."""
 OURS: Final = {
     "AssistantMessage.metadata_json": "data of the caller's; whoever is answered is the caller",

@@ -8,7 +8,7 @@ from palaver.core.events import Failed
 from palaver.core.factories import assistant
 from palaver.core.request import Response
 from palaver.stream.frames import LIMIT
-from palaver.stream.replay_events import narrate
+from palaver.stream.replay_events import replay_events
 from palaver.wires._engine.stream_decoder import StreamDecoder
 
 pytestmark = pytest.mark.finding("F-105")
@@ -18,7 +18,7 @@ def stream(wire, text="word " * 400):
     """The bytes of a streamed answer."""
     encoder = wires.get(wire).stream_encoder()
     message = assistant(text * 3, finish_reason="stop", model="m")
-    return b"".join([*(encoder.feed(event) for event in narrate(Response(message=message))), encoder.finish()])
+    return b"".join([*(encoder.feed(event) for event in replay_events(Response(message=message))), encoder.finish()])
 
 
 def read(wire, limit, *chunks):

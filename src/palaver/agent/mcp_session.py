@@ -29,8 +29,7 @@ from msgspec import Struct
 
 from palaver.agent.schema_validation import drop_patterns
 from palaver.core.errors import MessageError, ToolError, excerpt
-from palaver.stream.byte_limit import LimitedBytes, LimitedLines
-from palaver.stream.frames import LIMIT
+from palaver.stream.frames import LIMIT, LimitedBytes, LimitedLines
 
 if TYPE_CHECKING:
     from mcp import Client

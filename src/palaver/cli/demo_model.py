@@ -29,7 +29,7 @@ from palaver.core.usage import Usage
 from palaver.models.http import Http
 from palaver.models.http_model import Model
 from palaver.models.providers.row import speaking
-from palaver.stream.replay_events import narrate
+from palaver.stream.replay_events import replay_events
 
 if TYPE_CHECKING:
     import httpx
@@ -90,7 +90,7 @@ async def _pieces(message: AssistantMessage, pause: float) -> AsyncIterator[byte
     usage = Usage(input=400, output=len(message.text) // 4 + 20)
     reason: FinishReason = "tool_calls" if message.tool_calls else "stop"
     said = message.replace(model="script", usage=usage, finish_reason=reason, response_id="msg_demo")
-    for event in narrate(Response(said), size=8):
+    for event in replay_events(Response(said), size=8):
         yield encoder.feed(event)
         if pause:
             await anyio.sleep(pause)

@@ -70,7 +70,7 @@ from palaver.core.parts import (
     Video,
 )
 from palaver.core.request import Request, Settings
-from palaver.stream.local.thinking import REASONING
+from palaver.stream.local.format import REASONING
 from palaver.tokens.estimate import estimate_text
 
 # --- summary prompt ---------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ The form:
   fields of a request except ``messages``: ``model``, ``tools``, ``settings``, ``provider``,
   ``origin``. A reader does without a header; a reader that meets a newer number refuses.
 - Version 1 grows by new fields, new part types and new words only. A reader keeps what it does not
-  know, and writes it back in its place (``careful`` says how). Anything else is a new number.
+  know, and writes it back in its place (see ``slow_path``). Anything else is a new number.
 - Values that JSON text can spell in several ways (``payload``, ``metadata``, ``provider``, ``raw``,
   …) keep the spelling they came with: ``5e-06`` stays ``5e-06``, key order stays.
 - A lone surrogate is an escape (``\ud800``). A lone high one directly before a lone low one cannot
@@ -26,7 +26,7 @@ Guarantees:
   first, so that a message keeps its own line alive and never the file.
 
 The content hash, version 1, is ``palaver1:sha256:`` and the SHA-256 of the normal form (keys
-sorted, no spaces, numbers by value; an integer is no float) of what the message says: ``role``,
+sorted, no spaces, numbers by value; an integer is no float) of the content of the message: ``role``,
 ``content``, and where the class has them ``tool_call_id``, ``tool_name``, ``is_error``, ``reason``.
 Parts count whole, with their ``provider`` and unknown fields. All else is the envelope, and does
 not count: ``id``, ``sent_at``, ``agent``, ``mode``, ``tags``, ``source``, ``verbatim``,
@@ -59,7 +59,7 @@ T = TypeVar("T", bound=Record)
 
 _message: Callable[[codec.Data], Message] = codec.reader(Message)
 
-_SAID: Final = ("content", "tool_call_id", "tool_name", "is_error", "reason")
+_HASHED: Final = ("content", "tool_call_id", "tool_name", "is_error", "reason")
 _REQUEST_START: Final = b'{"type":"request"'
 _HEADER_START: Final = b'{"palaver":%d' % VERSION
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
@@ -71,7 +71,7 @@ _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 def encode(value: Record) -> bytes:
     """Write a message, part, tool, usage, request or response on one line, without a line break.
 
-    Raises ``EncodeError`` for what JSON cannot say, and for a message that would not come back
+    Raises ``EncodeError`` for what JSON cannot express, and for a message that would not come back
     as it is: with values of wrong types, or nested too deeply.
     """
     if not isinstance(value, Record):  # pyright: ignore[reportUnnecessaryIsInstance] (not every caller has a type checker)
@@ -200,7 +200,7 @@ def _header(line: bytes | str) -> Request | None:
 
 
 def content_hash(message: Message) -> str:
-    """Hash what the message says, and nothing of its envelope: ``palaver1:sha256:…``.
+    """Hash the content of a message without its envelope: ``palaver1:sha256:…``.
 
     Raises ``MessageError`` for what is no message.
     """
@@ -209,8 +209,8 @@ def content_hash(message: Message) -> str:
     import hashlib  # noqa: PLC0415 (OpenSSL takes longer to load than all of this)
 
     cls = type(message)
-    said = {name: getattr(message, name) for name in _SAID if name in cls.__struct_fields__}
-    normal = jsontext.normal(codec.encode(cls(**said)))
+    content = {name: getattr(message, name) for name in _HASHED if name in cls.__struct_fields__}
+    normal = jsontext.normal(codec.encode(cls(**content)))
     return f"palaver{VERSION}:sha256:{hashlib.sha256(normal).hexdigest()}"
 
 

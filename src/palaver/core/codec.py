@@ -45,7 +45,7 @@ _building = Lock()
 
 @cache
 def reader(hint: Any) -> Callable[[Data], Any]:
-    """Give the function that reads a struct type, or a union of them.
+    """Return the function that reads a struct type, or a union of them.
 
     It raises ``DecodeError``, source ``palaver``, with the path of what is wrong.
     """
@@ -72,7 +72,7 @@ def reader(hint: Any) -> Callable[[Data], Any]:
 
 
 def encode(value: Struct) -> bytes:
-    """Write one value on one line. Raises ``EncodeError`` for what JSON cannot say."""
+    """Write one value on one line. Raises ``EncodeError`` for what JSON cannot express."""
     try:
         line = _encoder.encode(value)
     except (_CarefulError, UnicodeEncodeError):
@@ -89,7 +89,7 @@ def encode_lines(values: list[Any]) -> bytes:
         if lines.count(b"\n") == len(values):
             return lines
     except (_CarefulError, TypeError, ValueError, RecursionError):
-        pass  # one of them: each tells for itself
+        pass  # one of them: each raises its own error
     return b"".join([encode(each) + b"\n" for each in values])
 
 

@@ -16,7 +16,7 @@
     ├── TransportError    no answer: refused, reset, or nothing in time (the network's fault)
     │   └── TimedOutError   connecting, the first token, or the next one took too long
     ├── CapabilityError   the model cannot see or do what was asked  (the caller's fault)
-    ├── ToolError         a tool could not do what it was called for (told to the model)
+    ├── ToolError         a tool could not do what it was called for (the model gets its text)
     ├── RunError          a run did not complete; holds the run      (see its outcome)
     ├── SummaryError      a summary is empty, or wins nothing        (the model's fault; nothing was changed)
     ├── SwarmError        a swarm cannot do what was asked           (the caller's fault)
@@ -27,7 +27,7 @@
     ├── StreamError       a stream ended badly; holds what came      (the network's, or the provider's)
     ├── StoreError        a thread or store cannot do what was asked (the caller's fault)
     │   ├── NotFoundError   no thread, branch, entry or blob by that name
-    │   ├── ConflictError   somebody else wrote first; nothing was written
+    │   ├── ConflictError   another writer came first; nothing was written
     │   ├── DamageError     what is stored is not what was written  (the disk's)
     │   └── UnavailableError  the disk is full, the server is gone   (the machine's)
     └── UnknownNameError  no wire, variant or format has that name    (the caller's fault)
@@ -181,7 +181,7 @@ class AuthenticationError(ProviderError):
 
     @classmethod
     def unasked(cls, provider: str, reason: str) -> Self:
-        """Nothing could be sent that shows who asks, and nobody was asked."""
+        """No credential could be sent, and no one was asked for it."""
         made = cls(provider, reason)
         made.args = (f"{provider}: {reason}" if provider else reason,)
         return made
@@ -234,14 +234,14 @@ class CapabilityError(PalaverError):
 
 
 class ToolError(PalaverError):
-    """A tool could not do what it was called for. Raised by tools; its text is what the model is told."""
+    """A tool could not do what it was called for. Raised by tools; the model gets its text."""
 
     error_code = "tool"
     category = "tool"
 
 
 class RunError(PalaverError):
-    """A run of an agent did not complete. ``run`` is the run: its outcome, its thread, what it cost."""
+    """A run of an agent did not complete. ``run`` is the run: its outcome, its thread, its usage."""
 
     error_code = "run"
     category = "run"
@@ -348,7 +348,7 @@ class NotFoundError(StoreError):
 
 
 class ConflictError(StoreError):
-    """What the caller expected is not so: somebody else wrote first, or the name is taken. Nothing was written.
+    """What the caller expected is not so: another writer came first, or the name is taken. Nothing was written.
 
     ``found`` is the head that was found where another was expected; ``None`` for an empty branch.
     """

@@ -11,7 +11,7 @@ Rules:
 - A delta is what is new. Nothing is sent twice: joining the deltas of a part gives its text.
 - ``Start`` and ``Update`` carry a ``Response`` whose messages hold no parts: id, model, and fields that only the wire
   understands. A later one replaces an earlier one. ``UsageUpdate`` carries all counters known so far.
-- An event of the provider's that says nothing neutral is a ``ProviderEvent``: kept, and sent to no other wire.
+- An event of the provider without a neutral meaning is a ``ProviderEvent``: kept, and sent to no other wire.
 
 Stability: experimental.
 """
@@ -43,7 +43,7 @@ class Start(_Event, frozen=True, tag="start"):
 
 @final
 class Update(_Event, frozen=True, tag="update"):
-    """More is known of the answer as a whole. Replaces what ``Start`` or an earlier ``Update`` said."""
+    """New fields of the whole answer. Replaces ``Start`` or an earlier ``Update``."""
 
     response: Response
 
@@ -121,7 +121,7 @@ class CitationDelta(_Event, frozen=True, tag="citation_delta"):
 
 @final
 class PartEnd(_Event, frozen=True, tag="part_end"):
-    """A part is over. ``part`` replaces what was gathered, where the provider says at the end what it was."""
+    """A part ended. ``part`` replaces the deltas when the provider repeats the part at its end."""
 
     index: int
     part: AssistantPart | None = None

@@ -2,8 +2,8 @@
 
 Rules:
 
-- An object is split into its fields as raw text (``fields``); a value is parsed only when somebody
-  asks for it. What nobody asks for stays, byte for byte, and goes out again as it came in.
+- An object is split into its fields as raw text (``fields``); a value is parsed only when it is
+read. Unread values stay, byte for byte, and is sent again as it came in.
 - msgspec reads and writes. It refuses three things that occur in the world: lone surrogates,
   numbers beyond a double, and integers of thousands of digits. Those take the slow path through
   the standard library, and come out the same.
@@ -267,7 +267,7 @@ _KINDS: Final = {
 
 
 def kind(data: bytes | Raw) -> str:
-    """Tell what the first byte promises: ``an object``, ``a string``, ``null``, ``a number``."""
+    """Return the kind that the first byte announces: ``an object``, ``a string``, ``null``, ``a number``."""
     head = bytes(memoryview(data)[:1])
     if head.isspace():
         head = bytes(data).lstrip(b" \t\r\n")[:1]
@@ -332,7 +332,7 @@ def raw(item: object) -> Raw:
 
 
 def checked(item: object, where: str) -> Raw:
-    """Write a value that a caller built; only what JSON can say exactly is taken.
+    """Write a value that a caller built; only what JSON can express exactly is taken.
 
     Raises ``MessageError`` naming ``where`` for infinities, NaN, other types, keys that are no
     strings, and more than ``DEEPEST`` levels.
@@ -402,7 +402,7 @@ def _sorted(item: Any) -> Any:
 
 
 def equal(one: Raw, other: Raw) -> bool:
-    """Whether two texts say the same value; the order of keys does not matter."""
+    """Whether two texts have the same value; the order of keys does not matter."""
     return one == other or normal(one) == normal(other)
 
 

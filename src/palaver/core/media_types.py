@@ -98,7 +98,7 @@ _ENDINGS: Final = {
 
 
 def of_bytes(data: bytes) -> str | None:
-    """Tell the media type by the first bytes; ``None`` when they tell nothing."""
+    """Detect the media type by the first bytes; ``None`` when they are unknown."""
     for offset, magic, media_type in _MAGIC:
         if data.startswith(magic, offset) and (media_type not in _RIFF or data.startswith(b"RIFF")):
             return media_type
@@ -106,7 +106,7 @@ def of_bytes(data: bytes) -> str | None:
 
 
 def of_name(name: str) -> str | None:
-    """Tell the media type by the ending of a file name or of a URL's path.
+    """Detect the media type by the ending of a file name or of a URL's path.
 
     ``None`` when unknown.
     """

@@ -86,7 +86,7 @@ class _Message(Value, frozen=True, kw_only=True, tag_field="role", metaclass=Che
         return cast("Role", type(self).__struct_config__.tag)
 
     def __replace__(self, **changes: object) -> Self:
-        """Give a copy with some fields changed; ``content`` takes what the factories take.
+        """Return a copy with some fields changed; ``content`` takes what the factories take.
 
         Raises ``MessageError`` for a field that does not exist, and for a part that this role
         cannot hold.
@@ -147,7 +147,7 @@ class SystemMessage(_Message, frozen=True, kw_only=True, tag="system"):
     content: tuple[TextPart, ...] = ()
 
     def replace(self, **changes: Unpack[MessageChanges]) -> Self:
-        """Give a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
 
@@ -158,24 +158,24 @@ class DeveloperMessage(_Message, frozen=True, kw_only=True, tag="developer"):
     content: tuple[TextPart, ...] = ()
 
     def replace(self, **changes: Unpack[MessageChanges]) -> Self:
-        """Give a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
 
 @final
 class UserMessage(_Message, frozen=True, kw_only=True, tag="user"):
-    """What the user, or the runtime in the user's place, says."""
+    """The text and media of the user, or of the runtime in the user's place."""
 
     content: tuple[UserPart, ...] = ()
 
     def replace(self, **changes: Unpack[MessageChanges]) -> Self:
-        """Give a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
 
 @final
 class AssistantMessage(_Message, frozen=True, kw_only=True, tag="assistant"):
-    """What the model says and calls.
+    """An answer of the model: text, reasoning, calls.
 
     ``finish_reason`` is neutral; ``finish_reason_raw`` the wire's own word.
     """
@@ -188,7 +188,7 @@ class AssistantMessage(_Message, frozen=True, kw_only=True, tag="assistant"):
     response_id: str | None = None
 
     def replace(self, **changes: Unpack[AssistantChanges]) -> Self:
-        """Give a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
 
@@ -205,7 +205,7 @@ class ToolMessage(_Message, frozen=True, kw_only=True, tag="tool"):
     is_error: bool = False
 
     def replace(self, **changes: Unpack[ToolMessageChanges]) -> Self:
-        """Give a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
 
@@ -222,7 +222,7 @@ class RescueMarker(_Message, frozen=True, kw_only=True, tag="rescue"):
     scope: Scope | None = None
 
     def replace(self, **changes: Unpack[MarkerChanges]) -> Self:
-        """Give a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
 
@@ -239,7 +239,7 @@ class FlushMarker(_Message, frozen=True, kw_only=True, tag="flush"):
     scope: Scope | None = None
 
     def replace(self, **changes: Unpack[MarkerChanges]) -> Self:
-        """Give a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
 

@@ -5,7 +5,7 @@ Rules (docs/spec/wires.md#9, repair 3; docs/spec/pains.md#1):
 - Every call of the assistant that the application must answer gets exactly one result, standing right behind the
   assistant message, before anything else.
 - A result that stands elsewhere is moved to its call (``settle``). A call without a result gets one with a fixed
-  text, marked as an error; a result without a call, or a second one for the same call, is told as user text
+  text, marked as an error; a result without a call, or a second one for the same call, is sent as user text
   (``complete``).
 - Results match by id: a result answers the nearest call before it. A result that names no call answers the only
   open call of the turn it stands behind that can be meant (``tied``). Where two can be, nothing is guessed.
@@ -222,12 +222,12 @@ def _limits(calls: Sequence[tuple[int, str]]) -> list[int | None]:
 
 
 def complete(
-    placed: Sequence[Placed], *, runs: bool = False, kept_elsewhere: bool = False
+    placed: Sequence[Placed], *, runs: bool = False, stored_elsewhere: bool = False
 ) -> tuple[list[Placed], list[Loss]]:
-    """Answer calls that have no result, and tell results that have no call. Results must be settled.
+    """Answer calls that have no result, and turn results without a call into user text. Results must be settled.
 
-    With ``runs``, adjoining assistant messages are answered together, behind the last of them. ``kept_elsewhere`` says
-    that the provider keeps earlier messages, so that a result may answer a call not seen here.
+    With ``runs``, adjoining assistant messages are answered together, behind the last of them. With
+    ``stored_elsewhere`` the provider has earlier messages, so a result may answer a call that is not here.
     """
     out: list[Placed] = []
     losses: list[Loss] = []
@@ -250,12 +250,12 @@ def complete(
         message = item.message
         if isinstance(message, ToolMessage):
             waiting = places.get(message.tool_call_id)
-            if not waiting and kept_elsewhere and message.tool_call_id not in seen:
+            if not waiting and stored_elsewhere and message.tool_call_id not in seen:
                 seen.add(message.tool_call_id)
                 out.append(item)
             elif not waiting:
-                notes.append(Placed(item.index, told(message), note=True))
-                losses.append(Loss("converted", "tool result", "answers no call; told as user text", item.index))
+                notes.append(Placed(item.index, result_as_user(message), note=True))
+                losses.append(Loss("converted", "tool result", "answers no call; sent as user text", item.index))
             else:
                 del due[waiting.popleft()]
                 out.append(item)
@@ -287,7 +287,7 @@ def missing(call: ToolCall, text: str = MISSING_RESULT, agent: str | None = None
     )
 
 
-def told(message: ToolMessage) -> UserMessage:
+def result_as_user(message: ToolMessage) -> UserMessage:
     """A result without a call, as user text; media stays media. What is not sent stays, but for ``provider``.
 
     A wire's field for a tool message may be none for a user message.

@@ -8,7 +8,7 @@ Rules:
 - The arguments of a tool call are the model's own text, byte for byte (C22). Text that is no JSON
   is no ``ToolCall`` but a ``MalformedToolCall``.
 - Reasoning carries the proof its provider attached, bound to the wire it came from (C19).
-- A block that nobody knows is an ``Opaque`` part: kept verbatim, sent to no other wire (C5).
+- An unknown block is an ``Opaque`` part: kept verbatim, sent to no other wire (C5).
 
 Stability: stable.
 """
@@ -57,8 +57,8 @@ class _Source(Record, frozen=True, tag_field="kind", metaclass=Checked):
 
     def __repr__(self) -> str:
         name = type(self).__name__
-        held = getattr(self, type(self).__struct_fields__[0])
-        size = f"{len(held)} characters" if isinstance(self, Inline) else repr(held[:80])
+        stored = getattr(self, type(self).__struct_fields__[0])
+        size = f"{len(stored)} characters" if isinstance(self, Inline) else repr(stored[:80])
         return f"{name}({size})"
 
 
@@ -152,7 +152,7 @@ class Text(Part, frozen=True, tag="text"):
     citations: tuple[Citation, ...] = field(default=(), name="citations")
 
     def replace(self, **changes: Unpack[TextChanges]) -> Self:
-        """Give a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
 
@@ -169,7 +169,7 @@ class Reasoning(Part, frozen=True, tag="reasoning"):
     wire: str | None = None
 
     def replace(self, **changes: Unpack[ReasoningChanges]) -> Self:
-        """Give a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
 
@@ -180,7 +180,7 @@ class Refusal(Part, frozen=True, tag="refusal"):
     text: str
 
     def replace(self, **changes: Unpack[RefusalChanges]) -> Self:
-        """Give a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
 
@@ -194,7 +194,7 @@ class Media(Part, frozen=True):
     media_type: str | None = None
 
     def replace(self, **changes: Unpack[MediaChanges]) -> Self:
-        """Give a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
     @classmethod
@@ -269,7 +269,7 @@ class File(Media, frozen=True, tag="file"):
 
     # pyright takes the keywords that are added for other ones; mypy compares them.
     def replace(self, **changes: Unpack[FileChanges]) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Give a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
 
@@ -298,7 +298,7 @@ class ToolCall(Part, frozen=True, tag="tool_call"):
     provider_executed: bool = False
 
     def replace(self, **changes: Unpack[ToolCallChanges]) -> Self:
-        """Give a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
     @property
@@ -361,7 +361,7 @@ class MalformedToolCall(Part, frozen=True, tag="malformed_tool_call"):
     id: str | None = None
 
     def replace(self, **changes: Unpack[MalformedToolCallChanges]) -> Self:
-        """Give a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
 
@@ -387,7 +387,7 @@ class ServerToolResult(Part, frozen=True, tag="server_tool_result"):
     is_error: bool = False
 
     def replace(self, **changes: Unpack[ServerToolResultChanges]) -> Self:
-        """Give a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
     @property
@@ -403,12 +403,12 @@ class Json(Part, frozen=True, tag="json"):
     value_json: Raw = field(name="value")
 
     def replace(self, **changes: Unpack[JsonChanges]) -> Self:
-        """Give a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
     @classmethod
     def of(cls, value: object) -> Self:
-        """Hold a Python value. Raises ``MessageError`` for what JSON cannot say."""
+        """Hold a Python value. Raises ``MessageError`` for what JSON cannot express."""
         return cls(jsontext.checked(value, "value"))
 
     @property
@@ -427,7 +427,7 @@ class Opaque(Part, frozen=True, tag="opaque"):
     raw_json: Raw = field(name="raw")
 
     def replace(self, **changes: Unpack[RawChanges]) -> Self:
-        """Give a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
     @property

@@ -57,7 +57,7 @@ class ByTag:
 
 
 class DataclassFields:
-    """Gives a struct class the fields that ``dataclasses.fields`` lists."""
+    """Returns a struct class the fields that ``dataclasses.fields`` lists."""
 
     def __get__(self, _instance: object, owner: type[Struct]) -> dict[str, Any]:
         """List the fields of ``owner`` by name, in their order."""

@@ -48,7 +48,7 @@ class ToolChoice(Record, frozen=True, metaclass=Checked):
     names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a word that no wire could say."""
+        """Refuse a word that no wire could express."""
         _one_of("ToolChoice: mode", self.mode, ("auto", "none", "required"))
 
 
@@ -74,17 +74,17 @@ class OutputFormat(Value, frozen=True, tag_field="type", tag="output_format", me
     ) -> Self:
         """Ask for JSON that fits a JSON Schema. ``strict`` asks the provider to enforce it.
 
-        Raises ``MessageError`` for what JSON cannot say.
+        Raises ``MessageError`` for what JSON cannot express.
         """
         made = cls("json_schema", jsontext.checked(schema, "schema"), name, description, strict)
         return made if provider is None else made.replace(provider=provider)
 
     def replace(self, **changes: Unpack[OutputFormatChanges]) -> Self:
-        """Give a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
     def __post_init__(self) -> None:
-        """Refuse a word that no wire could say."""
+        """Refuse a word that no wire could express."""
         _one_of("OutputFormat: kind", self.kind, ("text", "json", "json_schema"))
 
     @property
@@ -99,7 +99,7 @@ class Settings(Record, frozen=True, kw_only=True, metaclass=Checked):
 
     ``max_tokens`` bounds generated tokens; ``effort`` is the provider's word for how hard to
     reason, ``reasoning_tokens`` a budget in tokens: 0 is off, -1 as much as the model finds right. A wire that
-    cannot say one says it by the other (``palaver.wires._engine.thinking``).
+    cannot express one uses the other (``palaver.wires._engine.thinking``).
     """
 
     max_tokens: int | None = None
@@ -118,7 +118,7 @@ class Settings(Record, frozen=True, kw_only=True, metaclass=Checked):
     stream: bool | None = None
 
     def __post_init__(self) -> None:
-        """Refuse infinities and NaN, which JSON cannot say."""
+        """Refuse infinities and NaN, which JSON cannot express."""
         for name in ("temperature", "top_p", "frequency_penalty", "presence_penalty"):
             number = getattr(self, name)
             if isinstance(number, float) and not isfinite(number):
@@ -136,15 +136,15 @@ class Request(Value, frozen=True, tag_field="type", tag="request", metaclass=Che
     origin: str | None = None
 
     def replace(self, **changes: Unpack[RequestChanges]) -> Self:
-        """Give an edited copy, which has no ``origin`` any more. Raises ``MessageError``."""
+        """Return an edited copy, which has no ``origin`` any more. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
     def __replace__(self, **changes: object) -> Self:
-        """Give an edited copy, which has no ``origin`` any more."""
+        """Return an edited copy, which has no ``origin`` any more."""
         return super().__replace__(**{"origin": None, **changes})
 
     def append(self, *messages: Message) -> Self:
-        """Give a copy with messages at the end."""
+        """Return a copy with messages at the end."""
         return self.replace(messages=(*self.messages, *messages))
 
 
@@ -177,11 +177,11 @@ class Response(Value, frozen=True, tag_field="type", tag="response", metaclass=C
         return self.message.response_id
 
     def replace(self, **changes: Unpack[ResponseChanges]) -> Self:
-        """Give an edited copy, which has no ``origin`` any more. Raises ``MessageError``."""
+        """Return an edited copy, which has no ``origin`` any more. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
     def __replace__(self, **changes: object) -> Self:
-        """Give an edited copy, which has no ``origin`` any more."""
+        """Return an edited copy, which has no ``origin`` any more."""
         return super().__replace__(**{"origin": None, **changes})
 
 
@@ -190,7 +190,7 @@ LossKind: TypeAlias = Literal["dropped", "converted", "approximated"]
 
 @final
 class Loss(Struct, frozen=True, gc=False, omit_defaults=True):
-    """One thing that a target could not say: ``kind`` is what became of it, ``why`` the reason.
+    """One thing that a target could not express: ``kind`` is the outcome, ``why`` the reason.
 
     ``message`` and ``part`` are positions in the request (``None``: the request itself); ``what``
     names the part type or field.

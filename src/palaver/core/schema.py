@@ -24,7 +24,7 @@ _UNKNOWN: Final = {"Opaque": "UnknownPart", "ProviderTool": "UnknownTool"}
 
 
 def components(types: Iterable[Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Give the schema of each type, and the definitions that they refer to."""
+    """Return the schema of each type, and the definitions that they refer to."""
     roots, definitions = msgspec.json.schema_components(types, schema_hook=_any_fields, ref_template=_REF)
     siblings: dict[str, set[str]] = {name: set() for name in _UNKNOWN}
     made = {name: _polished(each, siblings) for name, each in definitions.items()}
@@ -37,7 +37,7 @@ def components(types: Iterable[Any]) -> tuple[list[Any], dict[str, Any]]:
 
 
 def inlined(hint: Any) -> dict[str, Any]:
-    """Give the schema of one type without references; where it recurs, any object will do."""
+    """Return the schema of one type without references; where it recurs, any object will do."""
     (root,), definitions = components([hint])
     return cast("dict[str, Any]", _inline(root, definitions, ()))
 

@@ -68,7 +68,7 @@ class Extra:
         raise AttributeError(msg)
 
     def __eq__(self, other: object) -> bool:
-        """Compare by what the fields say."""
+        """Compare the values of the fields."""
         return isinstance(other, Extra) and jsontext.equal(self.json, other.json)
 
     def __hash__(self) -> int:
@@ -310,7 +310,7 @@ _SCALARS: Final[dict[object, Reader]] = {
 def write(value: Struct) -> bytes:
     """Write a struct: its tag, its fields, then the fields it does not know, all on one level.
 
-    Raises ``EncodeError`` for a field that holds what JSON cannot say.
+    Raises ``EncodeError`` for a field that holds what JSON cannot express.
     """
     return b"{" + b",".join(_pairs(value)) + b"}"
 

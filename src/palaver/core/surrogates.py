@@ -2,8 +2,9 @@
 
 Rules (CBF-14, docs/spec/message-fields.md#F43, docs/spec/dialects.md#0.12):
 
-- Text that was cut inside of a UTF-16 pair holds half a character. Python and JSON can say it, as a code point and an
-  escape; UTF-8 cannot, and many parsers refuse the escape. So a message keeps it, and a body has U+FFFD in its place.
+- Text that was cut inside of a UTF-16 pair holds half a character. Python and JSON can express it, as a code point and
+  an escape; UTF-8 cannot, and many parsers refuse the escape. So a message keeps it, and a body has U+FFFD in its
+  place.
 - Two halves that stand side by side, as code points, are the character that they make.
 
 Stability: experimental.
@@ -25,7 +26,7 @@ def paired(text: str) -> str:
 
 
 def sayable(text: str) -> str:
-    """A text that UTF-8 can say: pairs joined, and U+FFFD for each half that stands alone."""
+    """A text that UTF-8 can express: pairs joined, and U+FFFD for each half that stands alone."""
     return _joined(text, "replace")
 
 
@@ -40,7 +41,7 @@ def _joined(text: str, lone: str) -> str:
 
 
 def sayable_json(text: str) -> str:
-    """JSON text whose strings UTF-8 can say: as ``sayable``, and U+FFFD for each escape that is half a character."""
+    """JSON text whose strings UTF-8 can express: ``sayable``, and U+FFFD for each escape that is half a character."""
     text = sayable(text)
     if "\\u" not in text:
         return text

@@ -65,7 +65,7 @@ T = TypeVar("T")
 Look: TypeAlias = Callable[[Any], None]
 """Checks a value; raises ``MessageError``."""
 Convert: TypeAlias = Callable[[Any, str], object]
-"""Gives the value that a field holds for one that was given; the text is the place, for the error."""
+"""Returns the value that a field holds for one that was given; the text is the place, for the error."""
 
 
 class _Field(NamedTuple):
@@ -126,12 +126,12 @@ def _positional(cls: type[Struct], args: tuple[object, ...]) -> tuple[object, ..
 
 
 def unchecked(cls: Callable[P, T]) -> Callable[P, T]:
-    """Give the constructor of a class without its checks, for values whose types are known."""
+    """Return the constructor of a class without its checks, for values whose types are known."""
     return partial(_construct, cast("Any", cls))
 
 
 def checked(cls: type[Struct], name: str, item: object) -> object:
-    """Give the value that a field of a class holds for ``item``. Raises ``MessageError``."""
+    """Return the value that a field of a class holds for ``item``. Raises ``MessageError``."""
     field = (_plans.get(cls) or _plan(cls)).fields.get(name)
     if field is None or type(item) in field.exact:
         return item
@@ -551,7 +551,7 @@ def _shown(value: object) -> str:
 
 
 _TAKEN: Final[Mapping[type, tuple[type, ...]]] = {tuple: (tuple, list), frozenset: (frozenset, set)}
-"""What is taken where a frozen collection is: nobody means another thing by a list."""
+"""Collections that are accepted for a frozen one."""
 _CALLABLE: Final[object] = Callable
 _PLAIN: Final = (str, bytes, bool, int, float, NoneType, list, tuple, dict, set)
 _ANYTHING: Final = _simple(lambda _: True, "")

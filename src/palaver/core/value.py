@@ -4,10 +4,10 @@ Rules:
 
 - Frozen, deeply. A change is a copy: ``value.replace(text="…")``.
 - Equal by value, over all fields. A field that ends in ``_json`` holds JSON text; two such texts
-  are equal when they say the same, whatever the order of keys. The property without the ending is
+  are equal when their values are, whatever the order of keys. The property without the ending is
   the parsed, frozen view: ``metadata_json`` and ``metadata``, ``arguments_json`` and ``arguments``.
 - Unset, ``None``, ``""`` and ``{}`` differ. A text field that was never set is ``UNSET``.
-- The family is closed: nobody else subclasses these classes (C2).
+- The family is closed: no other module subclasses these classes (C2).
 - ``repr`` is short, whatever the value holds.
 - Values pickle, and are written to JSON, in the canonical form (``palaver.core.canonical``).
 
@@ -78,7 +78,7 @@ class Record(
         return self
 
     def __eq__(self, other: object) -> bool:
-        """Compare all fields; JSON texts by what they say."""
+        """Compare all fields; JSON texts by their values."""
         if self is other:
             return True
         if type(self) is not type(other):
@@ -106,7 +106,7 @@ class Value(Record, frozen=True, kw_only=True):
         return mapping(self.provider_json, "provider")
 
     def __replace__(self, **changes: object) -> Self:
-        """Give a copy with some fields changed: what ``copy.replace`` calls, and ``replace`` of each class.
+        """Return a copy with some fields changed: what ``copy.replace`` calls, and ``replace`` of each class.
 
         ``metadata=``, ``payload=`` and the like take Python values.
 

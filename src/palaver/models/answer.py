@@ -41,7 +41,7 @@ from palaver.models.http import persisting, refused, request
 from palaver.models.language_model import Answer, OnNotice, Prompt, Reply
 from palaver.models.redaction import without_secrets
 from palaver.stream.frames import LIMIT
-from palaver.stream.replay_events import narrate
+from palaver.stream.replay_events import replay_events
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -174,7 +174,7 @@ class HttpAnswer(Answer):
             self._say(self._decoder.close())
             self._concluded()
             return
-        self._events.extend(narrate(self._whole))
+        self._events.extend(replay_events(self._whole))
         self._content = True
         self._first = self._ended = self._model.clock.now()
 

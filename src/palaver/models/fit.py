@@ -25,7 +25,7 @@ from msgspec import Raw, structs
 from palaver.core.errors import CapabilityError
 from palaver.core.factories import system
 from palaver.core.messages import AssistantMessage, Message, ToolMessage
-from palaver.core.pairs import told
+from palaver.core.pairs import result_as_user
 from palaver.core.parts import AssistantPart, MalformedToolCall, Text, ToolCall
 from palaver.core.request import Loss, OutputFormat, Settings
 from palaver.models.capabilities import Capabilities, Missing
@@ -66,7 +66,7 @@ def _refusal(losses: Sequence[Loss]) -> str:
 
 
 def _tools(prompt: Prompt, capabilities: Capabilities) -> Fitted:
-    """Without tools, none is offered, and those that were called before are told as text."""
+    """Without tools, none is offered, and those that were called before are sent as text."""
     if capabilities.tools:
         return prompt, ()
     losses: list[Loss] = []
@@ -89,14 +89,14 @@ def _tools(prompt: Prompt, capabilities: Capabilities) -> Fitted:
 def _without_tools(message: Message, index: int, losses: list[Loss]) -> Message:
     match message:
         case ToolMessage():
-            losses.append(Loss("converted", "tool result", "the model has no tools; told as user text", index))
-            return told(message)
+            losses.append(Loss("converted", "tool result", "the model has no tools; sent as user text", index))
+            return result_as_user(message)
         case AssistantMessage() if any(isinstance(part, ToolCall | MalformedToolCall) for part in message.content):
             content: list[AssistantPart] = []
             for position, part in enumerate(message.content):
                 if isinstance(part, ToolCall | MalformedToolCall):
                     losses.append(
-                        Loss("converted", "tool call", "the model has no tools; told as text", index, position)
+                        Loss("converted", "tool call", "the model has no tools; sent as text", index, position)
                     )
                     content.append(Text(_called(part)))
                 else:

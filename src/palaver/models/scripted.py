@@ -31,7 +31,7 @@ from palaver.core.type_checks import check_arguments
 from palaver.models.capabilities import Capabilities
 from palaver.models.language_model import Answer, LanguageModel, OnNotice, Prompt, Reply, Session
 from palaver.stream.assembler import Assembler
-from palaver.stream.replay_events import narrate
+from palaver.stream.replay_events import replay_events
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -166,7 +166,7 @@ class _Answer(Answer):
 
     async def _told(self) -> AsyncGenerator[Event, None]:
         self._assembler = Assembler("")
-        for event in narrate(self._whole):
+        for event in replay_events(self._whole):
             await checkpoint()
             if not (isinstance(self._turn, Broken) and isinstance(event, Finish)):
                 self._assembler.feed(event)

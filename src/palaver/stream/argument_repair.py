@@ -3,12 +3,12 @@
 Rules:
 
 - A pure function, called by whoever wants it: nothing here runs while messages are read, and the model's own text
-  stays what it is. It says everything it changed, and changes nothing in text that is a JSON object already.
+  stays what it is. Every change is reported, and text that is a JSON object already is unchanged.
 - What stands around the object is taken away: a Markdown fence, words before and after, a string that holds the
   object as text (also twice), a list of one. ``lenient`` says how the object itself is read.
 - Nothing at all, ``null`` and ``[]`` stand for no arguments: ``{}``.
 - Of several objects the first that is not empty is kept (some clients send ``{}`` before the real one); the same
-  object again is dropped, and so is a different one. Both are said.
+  object again is dropped, and so is a different one. Both are reported.
 - Where no object can be made, ``ArgumentsError`` says why. No other error, for any text, in linear time.
 
 Stability: experimental.
@@ -51,7 +51,7 @@ class Repaired(Struct, frozen=True):
 
 
 def repair(text: str) -> Repaired:
-    """Make a JSON object of malformed tool-call arguments, and say what was changed.
+    """Make a JSON object of malformed tool-call arguments, and report the changes.
 
     Text that is an object already comes back unchanged, with no changes. Raises ``ArgumentsError`` when no object
     can be made of it.
@@ -145,17 +145,17 @@ def _objects(scanner: Scanner, at: int, notes: Notes, *, fenced: bool, braced: b
     text = scanner.text
     words = "text before the object dropped" in notes
     found, end = scanner.object(at, braced=braced)
-    first, first_end, kept = found, end, scanner.notes
+    first, first_end, remaining = found, end, scanner.notes
     while _empty(found) and (following := _following(text, end, words=words)) >= 0:
         at = following
         found, end = scanner.object(at)
     if _empty(found):
         found, end = first, first_end
     else:
-        if scanner.notes is not kept:
+        if scanner.notes is not remaining:
             notes.add("empty object dropped", first_end)
-        kept = scanner.notes
-    notes.take(kept)
+        remaining = scanner.notes
+    notes.take(remaining)
     end = _again(scanner, found, end, notes)
     _after(text, end, notes, fenced=fenced)
     return found, notes, False
@@ -173,7 +173,7 @@ def _following(text: str, end: int, *, words: bool) -> int:
 
 
 def _again(scanner: Scanner, found: str, end: int, notes: Notes) -> int:
-    """Pass over the objects that follow the one kept, and say whether they are the same."""
+    """Skip the later objects, and return whether they are the same."""
     normal: bytes | None = None  # known once it is needed
     while match := _BETWEEN.match(scanner.text, end):
         normal = _normal(found) if normal is None else normal

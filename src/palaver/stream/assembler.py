@@ -143,7 +143,7 @@ class _Slot:
         return settled(self.part)
 
     def arguments(self) -> Any:
-        """What the arguments say so far; ``UNSET`` before they say anything."""
+        """The arguments so far; ``UNSET`` before their first value."""
         if self._partial is None and isinstance(self.part, ToolCall):
             self._partial = PartialJSON()
             self._partial.feed(self.part.arguments_json)
@@ -158,10 +158,10 @@ class _Slot:
             self._looked = len(pieces)
 
 
-def _added(held: str | Inline | None, pieces: Sequence[str], kind: type) -> Any:
-    if isinstance(held, Inline):
-        return trusted.Inline(held.data + "".join(pieces))
-    text = (held or "") + "".join(pieces)
+def _added(pending: str | Inline | None, pieces: Sequence[str], kind: type) -> Any:
+    if isinstance(pending, Inline):
+        return trusted.Inline(pending.data + "".join(pieces))
+    text = (pending or "") + "".join(pieces)
     return text if kind is ArgumentsDelta else paired(text)  # arguments are paired when they are judged
 
 
@@ -183,7 +183,7 @@ class CallSoFar:
 
     @property
     def arguments_so_far(self) -> Any:
-        """What the arguments say so far, ``UNSET`` before they say anything.
+        """The arguments so far, ``UNSET`` before their first value.
 
         A live view: it grows as the arguments do, so copy what you keep. All looks together cost what the arguments
         are long (``palaver.stream.partial_json``).
@@ -203,7 +203,7 @@ class Assembler:
     """Gather the events of one stream. ``wire`` names it in errors."""
 
     def __init__(self, wire: str = "") -> None:
-        """Begin with nothing."""
+        """Start empty."""
         self.wire = wire
         self._go("idle")
         self._head = _NOBODY
@@ -232,7 +232,7 @@ class Assembler:
 
     @property
     def failure(self) -> Failed | None:
-        """How the stream failed, when it did: as it was told, or what the events themselves gave away."""
+        """The failure of the stream: a ``Failed`` event, or damage that the events show."""
         return self._failure
 
     def feed(self, event: Event, /) -> None:
@@ -295,7 +295,7 @@ class Assembler:
         return structs.replace(self._head, message=message, alternatives=alternatives)
 
     def finish(self) -> Response:
-        """Give the answer. Raises ``StreamError``, which holds the answer so far, when it failed or broke off."""
+        """Return the answer. Raises ``StreamError``, which holds the answer so far, when it failed or broke off."""
         if self.finished:
             return self.response()
         failure = self._failure or Failed("torn", "it ended before the answer was finished")
@@ -305,8 +305,8 @@ class Assembler:
         )
 
     def _message(self, choice: int) -> AssistantMessage:
-        said = (self._head.message, *self._head.alternatives)
-        head = said[choice] if choice < len(said) else trusted.AssistantMessage()
+        known_messages = (self._head.message, *self._head.alternatives)
+        head = known_messages[choice] if choice < len(known_messages) else trusted.AssistantMessage()
         reason: FinishReason | None = "error"
         raw: str | UnsetType | None = UNSET
         found = self._finishes.get(choice)
@@ -330,7 +330,7 @@ class Assembler:
         self.feed(event)
 
     def _begin_again(self, event: Start) -> None:
-        """A second start of the same answer says nothing new; one of another answer is a splice."""
+        """A second start of the same answer changes nothing; one of another answer is an error."""
         if event.response.id != self._head.id:
             self._fail(Failed("corrupt", "a second answer begins within the first"))
 
@@ -357,7 +357,7 @@ class Assembler:
         append(event.text)
 
     def _unannounced(self, event: Delta | CitationDelta) -> Callable[[str], None]:
-        """Begin the part that a delta needs, behind the one that its number names."""
+        """Begin the part that a delta needs, after the one with its number."""
         before = self._current.get(event.index)
         choice, place = (before.choice, before.place) if before else (0, ())
         slot = _Slot(_UNANNOUNCED[type(event)], choice, place)

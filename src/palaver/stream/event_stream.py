@@ -67,7 +67,7 @@ _MAX_TEXT: Final = 0x7FFF  # of a header; the clients that read the length as a 
 
 
 class _Head(NamedTuple):
-    """What the headers of a message say. ``message`` is the text of an error."""
+    """The headers of a message. ``message`` is the text of an error."""
 
     kind: str
     name: str
@@ -77,13 +77,13 @@ class _Head(NamedTuple):
 class EventStreamReader:
     """Reads an AWS event stream; see ``Reader``. ``limit`` bounds the bytes of one message, headers and all."""
 
-    __slots__ = ("_count", "_heads", "_held", "_limit", "_need", "error")
+    __slots__ = ("_count", "_heads", "_limit", "_need", "_pending", "error")
 
     def __init__(self, limit: int = LIMIT) -> None:
         self.error: DecodeError | None = None
         self._limit = limit
         self._count = 0  # frames given
-        self._held = bytearray()  # of a message that is not complete
+        self._pending = bytearray()  # of a message that is not complete
         self._need = _PRELUDE.size  # bytes to hold before there is something to do: a prelude, then the message
         self._heads: dict[bytes, _Head] = {}  # events of one type have the same headers
 
@@ -91,18 +91,18 @@ class EventStreamReader:
         """The messages that these bytes complete. Raises the ``DecodeError`` that an earlier call met."""
         if self.error is not None:
             raise self.error.with_traceback(None)
-        if len(self._held) + len(data) < self._need:
-            self._held += data
+        if len(self._pending) + len(data) < self._need:
+            self._pending += data
             return []
-        text = bytes(self._held) + data
-        self._held.clear()
+        text = bytes(self._pending) + data
+        self._pending.clear()
         frames: list[Frame] = []
         try:
             start = self._messages(text, frames)
         except DecodeError as error:
             self._fail(error, len(frames))
         else:
-            self._held += text[start:]
+            self._pending += text[start:]
         self._count += len(frames)
         return frames
 
@@ -110,10 +110,10 @@ class EventStreamReader:
         """Nothing, since a message says its own length. Raises ``DecodeError`` when one is not complete."""
         if self.error is not None:
             raise self.error.with_traceback(None)
-        if self._held:
-            held, need = len(self._held), self._need
+        if self._pending:
+            pending, need = len(self._pending), self._need
             part = "prelude" if need == _PRELUDE.size else "message"
-            raise self._fail(DecodeError(f"the stream ends after {held} of the {need} bytes of a {part}"), 0)
+            raise self._fail(DecodeError(f"the stream ends after {pending} of the {need} bytes of a {part}"), 0)
         return []
 
     def _messages(self, text: bytes, frames: list[Frame]) -> int:
@@ -148,7 +148,7 @@ class EventStreamReader:
         """Name the place and keep the error, without the traceback, which holds the bytes; let go what is held."""
         error.source = "event stream"
         self.error = error.within(f"frame {self._count + given + 1}").with_traceback(None)
-        self._held.clear()
+        self._pending.clear()
         return error
 
 
@@ -167,7 +167,7 @@ def _total(text: bytes, start: int, limit: int) -> int:
 
 
 def _head(headers: bytes) -> _Head:
-    """What the headers say that a frame needs. Raises ``DecodeError``."""
+    """Read the headers that a frame needs. Raises ``DecodeError``."""
     found = _headers(headers)
 
     def text(name: str) -> str | None:

@@ -1,34 +1,35 @@
-"""Frames: the pieces that a provider's stream is cut into, whatever the framing.
+"""Frames: the pieces of a provider's stream, whatever the framing.
 
-Server-sent events (``sse``), AWS event streams (``eventstream``) and newline-delimited JSON (``ndjson``) each have a
-reader of one shape, ``Reader``, which gives ``Frame`` values. What the payload means is the business of a wire.
+Server-sent events (``sse``), AWS event streams (``event_stream``), newline-delimited JSON (``ndjson``) and JSON arrays
+(``json_array``) each have a ``Reader``, which gives ``Frame`` values. A wire interprets the payload.
 
-Rules:
-
-- Any chunking of the same bytes gives the same frames, and the same error (law 3).
-- A reader holds what is unfinished of one frame, and no more. ``limit`` bounds the bytes of one frame; a longer one is
-  damage. All work is linear in the bytes fed, also when they come one by one.
+- Any chunking of the same bytes gives the same frames and the same error.
+- A reader stores at most one unfinished frame. ``limit`` bounds its bytes; a longer frame is damage. The work is linear
+  in the bytes.
 - Damage is one ``DecodeError``: ``source`` is the framing, ``path`` the frame, counted from 1 (``frame 3``).
-- Frames completed before the damage are never lost. ``feed`` returns them, keeps the error in ``error`` and does not
-  raise it; the next ``feed`` or ``finish`` does, and so does every one after. ``finish`` raises at once, since what
-  the end of input breaks is one frame that follows all others.
+- ``feed`` returns the frames before the damage and stores the error in ``error``. The next ``feed`` or ``finish``
+  raises it, and so does every later one. ``finish`` raises at once.
 
 ::
 
     for chunk in chunks:
         for frame in reader.feed(chunk):
             ...
-        if reader.error is not None:  # to know at once; the next call raises it anyway
+        if reader.error is not None:  # optional: the next call raises it
             break
     for frame in reader.finish():
         ...
+
+``LimitedBytes`` and ``LimitedLines`` bound the size of a body and of a line that another side sends.
 
 Stability: experimental.
 """
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+import codecs
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
@@ -74,3 +75,76 @@ class Reader(Protocol):
     def finish(self) -> list[Frame]:
         """The frames that the end of input completes. Raises ``DecodeError``, one met earlier or its own."""
         ...
+
+
+# -- bounds ----------------------------------------------------------------------------------------
+
+
+class Closing(AsyncIterable[bytes], Protocol):
+    """Chunks of bytes that can be left before their end."""
+
+    @property
+    def aclose(self) -> Callable[[], Awaitable[None]]:
+        """Take no more."""
+        ...
+
+
+class LimitedBytes:
+    """Chunks of bytes, at most ``limit`` bytes in sum; ``error`` makes what is raised of the reason."""
+
+    def __init__(self, inner: Closing, limit: int, error: Callable[[str], Exception]) -> None:
+        """Take nothing yet."""
+        self._inner, self._limit, self._error = inner, limit, error
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Return the chunks."""
+        taken = 0
+        async for chunk in self._inner:
+            taken += len(chunk)
+            if taken > self._limit:
+                raise self._error(too_long("an answer", self._limit))
+            yield chunk
+
+    async def aclose(self) -> None:
+        """Take no more."""
+        await self._inner.aclose()
+
+
+class LimitedLines(codecs.BufferedIncrementalDecoder):
+    """Decodes UTF-8; past a line of ``limit`` bytes it calls ``exceeded`` once, and gives nothing more."""
+
+    def __init__(self, errors: str, limit: int, exceeded: Callable[[str], None]) -> None:
+        """Begin before the first byte."""
+        super().__init__(errors)
+        self._limit, self._exceeded = limit, exceeded
+        self._line = 0
+        self._pending: list[bytes] = []
+        self._over = False
+
+    def decode(self, input: bytes, final: bool = False) -> str:  # type: ignore[override]  # noqa: FBT001, FBT002 (its base's signature)
+        """Decode what came."""
+        if self._over:
+            return ""
+        first, newline, _ = input.partition(b"\n")
+        longest = max(self._line + len(first), *map(len, input.split(b"\n")[1:-1]), 0) if newline else 0
+        self._line = len(input) - input.rfind(b"\n") - 1 if newline else self._line + len(input)
+        if max(longest, self._line) > self._limit:
+            self._over = True
+            self._exceeded(too_long("a line", self._limit))
+            self._pending.clear()
+            return ""
+        whole, newline, rest = input.rpartition(b"\n")
+        if not newline and not final:
+            self._pending.append(rest)
+            return ""
+        lines = b"".join([*self._pending, whole, newline, *([rest] if final else [])])
+        self._pending = [] if final else [rest]
+        return super().decode(lines, final)
+
+    def _buffer_decode(self, input: Any, errors: str, final: bool) -> tuple[str, int]:  # noqa: FBT001 (its base's signature)
+        return codecs.utf_8_decode(input, errors, final)
+
+
+def too_long(what: str, limit: int) -> str:
+    """The text of an error for input beyond a limit."""
+    return f"{what} of more than {limit} bytes"

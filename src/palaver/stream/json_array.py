@@ -55,7 +55,7 @@ class JSONArrayReader:
             raise self.error.with_traceback(None)
         frames: list[Frame] = []
         try:
-            self._read(self._begun(data), frames)
+            self._read(self._start(data), frames)
         except DecodeError as error:
             self.error = error.with_traceback(None)
             self._element.clear()
@@ -72,7 +72,7 @@ class JSONArrayReader:
         self._count += len(frames)
         return frames
 
-    def _begun(self, data: bytes) -> bytes:
+    def _start(self, data: bytes) -> bytes:
         """Take off a byte order mark, which may come in pieces."""
         if self._place != "begin":
             return data
@@ -129,7 +129,7 @@ class JSONArrayReader:
         elif (end := self._closed(data, start)) is not None:
             self._give(data[start:end], frames)
             return end
-        self._hold(data[start:], frames)
+        self._defer(data[start:], frames)
         return len(data)
 
     def _closed(self, data: bytes, at: int) -> int | None:
@@ -157,12 +157,12 @@ class JSONArrayReader:
         return None
 
     def _give(self, rest: bytes, frames: list[Frame]) -> None:
-        self._hold(rest, frames)
+        self._defer(rest, frames)
         frames.append(Frame("", bytes(self._element)))
         self._element.clear()
         self._place = "behind"
 
-    def _hold(self, more: bytes, frames: list[Frame]) -> None:
+    def _defer(self, more: bytes, frames: list[Frame]) -> None:
         self._element += more
         if len(self._element) > self._limit:
             raise self._damage(f"longer than {self._limit} bytes", frames)

@@ -100,7 +100,7 @@ _PATH_ESCAPE: Final = r'\\["\\]'
 _WHOLE_ESCAPE: Final = re.compile(r"\\u[0-9a-fA-F]{4}")
 _CUT_ESCAPE: Final = re.compile(rf"(?:\\{_HIGH})?(?:\\(?:u[0-9a-fA-F]{{0,3}})?)?\Z")
 _DRIVE: Final = re.compile(r"[A-Za-z]:\\(?!\\)")
-_KEPT_BACKSLASH: Final = "backslash kept as text"
+_LITERAL_BACKSLASH: Final = "backslash kept as text"
 
 
 @cache  # most strings are in double quotes: the other patterns are made when they are needed
@@ -156,7 +156,7 @@ def _where(places: list[int]) -> str:
 
 
 class Scanner:
-    """Reads objects out of a text. ``notes`` says what was changed in the last one."""
+    """Reads objects out of a text. ``notes`` has the changes to the last one."""
 
     def __init__(self, text: str) -> None:
         """Read ``text``; nothing is read yet."""
@@ -402,7 +402,7 @@ class Scanner:
             self._first_quote = True
             after = None
             body, end, closed, notes = self._body(start + 1, closer, after)
-        if _KEPT_BACKSLASH in notes and _DRIVE.match(self.text, start + 1):
+        if _LITERAL_BACKSLASH in notes and _DRIVE.match(self.text, start + 1):
             body, end, closed, notes = self._body(start + 1, closer, after, path=True)
         if self.text[start] != '"':
             self.notes.add("quotes written as double quotes", start)
@@ -449,5 +449,5 @@ class Scanner:
         if self.text[at + 1] == "'":
             notes.add("escaped apostrophe written plainly", at)
             return "'", at + 2
-        notes.add(_KEPT_BACKSLASH, at)
+        notes.add(_LITERAL_BACKSLASH, at)
         return "\\\\", at + 1

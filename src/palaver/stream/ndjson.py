@@ -67,9 +67,9 @@ class NDJSONReader:
         return frames
 
     def _unfinished(self) -> bytes:
-        held = bytes(self._line)
+        pending = bytes(self._line)
         self._line.clear()
-        return held
+        return pending
 
     def _take(self, line: bytes, frames: list[Frame]) -> None:
         line = line.removesuffix(b"\r")

@@ -47,7 +47,7 @@ _RUN: Final = re.compile(
     r"|u[dD][89abAB][0-9a-fA-F]{2}(?=[^\\]|\\[^u]|\\u[0-9a-fA-F]{4})))*)"
 )
 # What may still become certain, at the end of a piece: 11 characters at most.
-_HELD: Final = re.compile(r"(?:\\u[dD][89abAB][0-9a-fA-F]{2})?(?:\\(?:u[0-9a-fA-F]{0,3})?)?\Z")
+_PENDING: Final = re.compile(r"(?:\\u[dD][89abAB][0-9a-fA-F]{2})?(?:\\(?:u[0-9a-fA-F]{0,3})?)?\Z")
 _BAD_ESCAPE: Final = re.compile(r"(?:\\u[0-9a-fA-F]{4})?")
 
 _SHORT: Final = 4096
@@ -73,9 +73,9 @@ class PartialJSON:
         "_error",
         "_fed",
         "_grown",
-        "_held",
         "_in_key",
         "_key",
+        "_pending",
         "_pieces",
         "_root",
         "_shown",
@@ -96,7 +96,7 @@ class PartialJSON:
         self._grown = 0  # characters in them
         self._shown = ""  # of the open string
         self._word: tuple[str, Any] = ("", None)  # rest of the open literal, and its value
-        self._held = ""  # the beginning of an escape
+        self._pending = ""  # the beginning of an escape
         self._fed = 0  # characters taken so far
         self._base = 0  # offset of the text being read
         self._error: str | None = None
@@ -129,17 +129,17 @@ class PartialJSON:
         """Read the next piece. After an error it is ignored."""
         if self._error is not None:
             return
-        self._base = self._fed - len(self._held)
+        self._base = self._fed - len(self._pending)
         self._fed += len(text)
-        if self._held:
-            text = self._held + text
-            self._held = ""
+        if self._pending:
+            text = self._pending + text
+            self._pending = ""
         position, size = 0, len(text)
         while position < size:
             position = self._step(self, text, position)
 
     def finish(self) -> None:
-        """Say that nothing follows: a number at the end is whole, anything else that is open is an error."""
+        """End the input: a number at the end is complete, any other open value is an error."""
         if self._error is not None:
             return
         self._base = self._fed
@@ -263,8 +263,8 @@ class PartialJSON:
         if end == len(text):
             return end
         if text[end] == "\\":
-            if _HELD.match(text, end):
-                self._held = text[end:]
+            if _PENDING.match(text, end):
+                self._pending = text[end:]
                 return len(text)
             match = _BAD_ESCAPE.match(text, end)
             return self._fail(text, match.end() if match else end, "no such escape")
@@ -325,7 +325,7 @@ class PartialJSON:
         if self._step is PartialJSON._string and not self._in_key:
             self._show()
         self._pieces.clear()
-        self._held = ""
+        self._pending = ""
         self._fed = self._base + at
         self._error = f"character {self._fed}: {why}"
         self._step = PartialJSON._stop

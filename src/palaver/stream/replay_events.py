@@ -1,8 +1,8 @@
-"""Tell a whole answer as the events by which it would have arrived.
+"""Replay a whole answer as the events of its stream.
 
 Rules:
 
-- ``assemble(narrate(response)) == response``, whatever the size of the pieces.
+- ``assemble(replay_events(response)) == response``, whatever the size of the pieces.
 - What streams on some wire comes in pieces: text, reasoning, arguments, signatures, citations. Everything else is a
   part that comes whole.
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from palaver.core.request import Response
 
 
-def narrate(response: Response, *, size: int = 24) -> Iterator[Event]:
-    """Give the events of a whole answer; ``size`` is the most characters that one delta carries."""
+def replay_events(response: Response, *, size: int = 24) -> Iterator[Event]:
+    """Return the events of a whole answer; a delta has at most ``size`` characters."""
     choices = (response.message, *response.alternatives)
     head, *others = (structs.replace(message, content=(), finish_reason=None) for message in choices)
     bare = structs.replace(head, usage=None)

@@ -3,8 +3,8 @@
 Rules:
 
 - Events of the part that is open pass at once. Text, reasoning and refusals end where another part begins; if more of
-  them comes, it is told in a new part of the same kind, and the last word on all of it is not told: it is in pieces.
-- Any other part cannot be told in two pieces. What comes for other parts waits until it ends, or the answer does.
+  them comes, it is emitted in a new part of the same kind, and its final form is not emitted: it is in pieces.
+- Any other part cannot be split. Events of other parts wait until it or the answer ends.
 - A part that began ends, at the latest before its ``Finish``. Parts are numbered anew, in the order in which they are
   told.
 - Everything else passes at once. Nothing is lost, and the order within each part stays.
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
 _OfPart = PartStart | TextDelta | ReasoningDelta | ArgumentsDelta | SignatureDelta | DataDelta | CitationDelta | PartEnd
 
 
-class InTurn:
+class SerialParts:
     """One stream whose parts are put in turn."""
 
     def __init__(self) -> None:
-        """Begin with nothing open."""
+        """Start empty."""
         self._starts: dict[int, PartStart] = {}
         self._resumed: set[int] = set()
         self._open: int | None = None
@@ -81,18 +81,18 @@ class InTurn:
         if self._holds and event.index != self._open:
             self._queues.setdefault(event.index, []).append(event)
             return
-        yield from self._tell(event)
+        yield from self._emit(event)
         while self._queues and not self._holds:
             for each in self._queues.pop(next(iter(self._queues))):
-                yield from self._tell(each)
+                yield from self._emit(each)
 
-    def _tell(self, event: _OfPart) -> Iterator[Event]:
+    def _emit(self, event: _OfPart) -> Iterator[Event]:
         if isinstance(event, PartStart):
             yield from self._close()
             yield self._begin(event)
         elif isinstance(event, PartEnd):
             if event.index != self._open and event.part is not None and event.index not in self._starts:
-                yield from self._tell(PartStart(event.index, event.part))
+                yield from self._emit(PartStart(event.index, event.part))
             if event.index == self._open:
                 self._open, self._holds = None, False
                 yield PartEnd(self._number, None if event.index in self._resumed else event.part)
@@ -103,7 +103,7 @@ class InTurn:
             yield structs.replace(event, index=self._number)
 
     def _resume(self, event: _OfPart) -> Iterator[Event]:
-        """Tell more of a part that ended in a new one; there is no start for one that never began or cannot grow so."""
+        """Emit more of a part that ended in a new one; a part that never began or cannot grow has no start."""
         before = self._starts.get(event.index)
         if before is not None and _takes(before.part, event):
             yield self._begin(structs.replace(before, part=_emptied(before.part)))
@@ -129,7 +129,7 @@ class InTurn:
         yield from self._close()
         while self._queues:
             for each in self._queues.pop(next(iter(self._queues))):
-                yield from self._tell(each)
+                yield from self._emit(each)
             yield from self._close()
 
 
@@ -139,7 +139,7 @@ def _takes(part: AssistantPart, event: _OfPart) -> bool:
 
 
 def _emptied(part: AssistantPart) -> AssistantPart:
-    """A part of the same kind that says nothing yet."""
+    """An empty part of the same kind."""
     match part:
         case Text():
             return structs.replace(part, text="", citations=())

@@ -99,7 +99,7 @@ class SSEReader:
             if _LF in data:
                 self._events(self._unfinished() + data if self._line else data, frames)
             else:
-                self._hold(data, frames)
+                self._defer(data, frames)
         except DecodeError as error:
             self._fail(error)
         self._count += len(frames)
@@ -122,11 +122,11 @@ class SSEReader:
 
     def _unfinished(self) -> bytes:
         """Take out what is held of a line. Called when a line is complete."""
-        held = bytes(self._line)
+        pending = bytes(self._line)
         self._line.clear()
-        return held
+        return pending
 
-    def _hold(self, tail: bytes, frames: list[Frame]) -> None:
+    def _defer(self, tail: bytes, frames: list[Frame]) -> None:
         self._line += tail
         # A byte order mark does not count, and whether this is one is judged with the whole line.
         if len(self._line) > self._limit + len(_BOM):
@@ -161,7 +161,7 @@ class SSEReader:
             tail = lines.pop()
             for line in lines:
                 self._take(line, frames)
-            self._hold(tail, frames)
+            self._defer(tail, frames)
 
     def _block(self, block: bytes, frames: list[Frame]) -> None:
         """Read the lines of a whole event, and its blank line."""

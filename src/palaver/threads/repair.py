@@ -40,7 +40,7 @@ from palaver.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from palaver.core.pairs import BETWEEN, MISSING_RESULT, TIED, missing, paired, reach, tied, told
+from palaver.core.pairs import BETWEEN, MISSING_RESULT, TIED, missing, paired, reach, result_as_user, tied
 from palaver.core.parts import AnyPart, Reasoning, ToolCall
 from palaver.core.request import Loss
 from palaver.core.type_checks import check_arguments
@@ -294,8 +294,8 @@ def _orphan(message: ToolMessage, index: int, orphans: Orphans, repairs: list[Lo
         case "keep":
             return message
         case "tell":
-            repairs.append(Loss("converted", "tool result", "answers no call; told as user text", index))
-            return told(message)
+            repairs.append(Loss("converted", "tool result", "answers no call; sent as user text", index))
+            return result_as_user(message)
         case "drop":
             repairs.append(Loss("dropped", "tool result", "answers no call", index))
             return None

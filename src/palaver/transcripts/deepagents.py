@@ -49,7 +49,7 @@ from palaver.core.parts import (
     ToolCall,
     Url,
 )
-from palaver.stream.local.thinking import split_thinking
+from palaver.stream.local.format import split_thinking
 from palaver.transcripts.detection import Detection, Head
 from palaver.transcripts.fields import as_object, inner, kind_of, listed, split, string, value
 from palaver.transcripts.format import Origin, TranscriptFormat

@@ -47,10 +47,10 @@ def variants(name: str) -> tuple[str, ...]:
 def get(name: str, variant: str | None = None) -> Wire:
     """Find a wire, with a variant where one is given. Raises ``UnknownNameError`` listing those that exist."""
     check_arguments("wires.get", get, locals(), UnknownNameError)
-    base, _, spoken = name.partition(":")
+    base, _, suffix = name.partition(":")
     if base not in _WIRES:
         raise UnknownNameError.among(f"no wire {name!r}", _WIRES, base)
-    chosen = variant or spoken
+    chosen = variant or suffix
     if not chosen:
         wire: Wire = import_module(_WIRES[base]).WIRE
         return wire

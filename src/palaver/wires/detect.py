@@ -1,4 +1,4 @@
-"""Tell by its structure which wire a JSON value was written for.
+"""Detect by its structure which wire a JSON value was written for.
 
 Rules:
 
@@ -10,7 +10,7 @@ Rules:
 - The wires with the fewest contradictions are what the value may be. When there are several, the name of the model
   decides among them where it names one of them (``gpt-…``, ``claude-…``, ``command-…``, ``name:tag``). What then is
   left is ambiguous, and is given as it is: nothing is guessed.
-- A bare list of messages is read as the list in a body of its own. Palaver's own canonical form is told first.
+- A bare list of messages is read as the list in a body of its own. Palaver's own canonical form is detected first.
 
 The value is only looked at, as deep as the tables go.
 
@@ -43,7 +43,7 @@ _COHERE: Final = "cohere_chat"
 _OLLAMA: Final = "ollama_chat"
 
 WIRES: Final = (_CHAT, _RESPONSES, _ANTHROPIC, _GOOGLE, _BEDROCK, _COHERE, _OLLAMA)
-"""The wires that are told apart, the commonest first."""
+"""The wires that are distinguished, the commonest first."""
 LIST_KEYS: Final = dict.fromkeys(WIRES, "messages") | {_RESPONSES: "input", _GOOGLE: "contents"}
 """The field of a request that holds the list of messages."""
 
@@ -60,7 +60,7 @@ class Detected(Struct, frozen=True):
 
 
 class _Table(Struct, frozen=True):
-    """``features``: who may say what. ``needs``: sets of features, one of which must be there. ``usual``: see above."""
+    """``features`` by wires. ``needs``: sets of features, one of them required. ``usual``: see above."""
 
     features: dict[str, tuple[str, ...]]
     needs: dict[str, tuple[tuple[str, ...], ...]]
@@ -232,7 +232,7 @@ _MODELS: Final = (  # compiled when they are asked
 )
 
 _MARK: Final = 3
-"""What only one wire says contradicts the others more than what several say contradicts the rest."""
+"""A feature of one wire contradicts the others more than a feature of several contradicts the rest."""
 
 _CANONICAL_TAGS: Final = ("request", "response")
 _ROLE_NAMES: Final = ("system", "developer", "user", "assistant", "tool", "rescue", "flush")
@@ -262,7 +262,7 @@ class _Node:
 @cache
 def _tree(which: Literal["request", "response"]) -> _Node:
     table = _REQUEST if which == "request" else _RESPONSE
-    needed = [feature for ways in table.needs.values() for way in ways for feature in way]
+    needed = [feature for ways in table.needs.values() for required in ways for feature in required]
     usual = [feature for features in table.usual.values() for feature in features]
     bare = [feature for features in _BARE.values() for feature in features]
     root = _Node()
@@ -311,12 +311,12 @@ def _look(node: _Node, value: object, seen: set[str]) -> None:
 
 def _judge(table: _Table, seen: set[str], among: tuple[str, ...], *, whole: bool = True) -> dict[str, int]:
     """Count the contradictions of each wire that is not out."""
-    told = [(wires, _MARK if len(wires) == 1 else 1) for wires in map(table.features.get, seen) if wires is not None]
+    weights = [(wires, _MARK if len(wires) == 1 else 1) for wires in map(table.features.get, seen) if wires is not None]
     scores: dict[str, int] = {}
     for wire in among:
-        if any(seen.issuperset(way) for way in table.needs[wire]):
+        if any(seen.issuperset(required) for required in table.needs[wire]):
             missing = sum(feature not in seen for feature in table.usual.get(wire, ())) if whole else 0
-            scores[wire] = missing + sum(weight for wires, weight in told if wire not in wires)
+            scores[wire] = missing + sum(weight for wires, weight in weights if wire not in wires)
     return scores
 
 
@@ -330,21 +330,21 @@ def _fewest(scores: dict[str, int], model: object) -> tuple[str, ...]:
 
 
 def request(body: dict[str, Any], among: tuple[str, ...] = WIRES) -> tuple[str, ...]:
-    """Give the wires whose request this may be."""
+    """Return the wires whose request this may be."""
     seen: set[str] = set()
     _look(_tree("request"), body, seen)
     return _fewest(_judge(_REQUEST, seen, among), body.get("model"))
 
 
 def response(body: dict[str, Any], among: tuple[str, ...] = WIRES) -> tuple[str, ...]:
-    """Give the wires whose response, or error, this may be."""
+    """Return the wires whose response, or error, this may be."""
     seen: set[str] = set()
     _look(_tree("response"), body, seen)
     return _fewest(_judge(_RESPONSE, seen, among), body.get("model"))
 
 
 def conversation(items: Sequence[Any], among: tuple[str, ...] = WIRES) -> tuple[str, ...]:
-    """Give the wires whose list of messages this may be."""
+    """Return the wires whose list of messages this may be."""
     scores: dict[str, int] = {}
     for key, proofs in _BARE.items():
         if key == "messages" and not _mostly_with_roles(items):
@@ -362,7 +362,7 @@ def _mostly_with_roles(items: Sequence[Any]) -> bool:
 
 
 def detect(value: Any, among: tuple[str, ...] = WIRES) -> Detected | None:
-    """Tell what a parsed JSON value is, among these wires; ``None`` when it is nothing of theirs.
+    """Detect what a parsed JSON value is, among these wires; ``None`` when it belongs to none.
 
     Of an exchange, the wires are those of its request.
     """

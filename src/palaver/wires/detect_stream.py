@@ -1,17 +1,17 @@
-"""Tell by its first frames which wire a recorded stream is of.
+"""Detect by its first frames which wire a recorded stream is of.
 
 Rules:
 
-- The framing is told by the first bytes: a prelude whose checksum is right is an AWS event stream, a field of a
+- The first bytes give the framing: a prelude whose checksum is right is an AWS event stream, a field of a
   server-sent event at the beginning is SSE, an object on the first line with more behind it is newline-delimited
   JSON, and an array of objects is what Gemini streams without ``alt=sse``.
 - Each framing has a table of rows, a wire and its marks. The first frame that has all marks of a row decides. A frame
-  that has none (``[DONE]``, a metric of somebody's) counts for nothing.
+  that has none (``[DONE]``, a vendor's metric) is ignored.
 - A mark is a field that is there, or ``field=text``: its text begins so. Of a message of an event stream only the name
   is looked at, as its ``type``.
 - A single line that is a whole answer, and an array of whole messages, are no streams.
 
-Only the beginning is looked at, up to the first frame that tells.
+Only the beginning is read, up to the first frame that decides.
 
 Source: docs/spec/wires.md#1.3, and the sections of each wire.
 
@@ -42,7 +42,7 @@ Framing: TypeAlias = Literal["sse", "eventstream", "ndjson", "array"]
 
 
 class Streamed(Struct, frozen=True):
-    """The framing of a stream, and its wire; ``None`` when no frame tells."""
+    """The framing of a stream, and its wire; ``None`` when no frame decides."""
 
     framing: Framing
     wire: str | None = None
@@ -97,7 +97,7 @@ _LOOKED_AT: Final = 64
 
 
 def detect(data: bytes) -> Streamed | None:
-    """Tell the framing and the wire of a recorded stream; ``None`` when this is no stream. Raises nothing."""
+    """Detect the framing and the wire of a recorded stream; ``None`` when this is no stream. Raises nothing."""
     framing = _framing(data)
     if framing is None:
         return None

@@ -307,10 +307,10 @@ def _wrapped(data: bytes) -> bytes:
 
 
 def _streamed() -> bytes:
-    from palaver.stream.replay_events import narrate
+    from palaver.stream.replay_events import replay_events
 
     encoder = wires.get("anthropic_messages").stream_encoder()
-    return b"".join(encoder.feed(event) for event in narrate(SPOKEN)) + encoder.finish()
+    return b"".join(encoder.feed(event) for event in replay_events(SPOKEN)) + encoder.finish()
 
 
 @pytest.mark.law(3)

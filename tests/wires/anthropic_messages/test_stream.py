@@ -16,7 +16,7 @@ from palaver import wires
 from palaver.core import events as e, jsontext
 from palaver.core.errors import StreamError
 from palaver.core.request import Response
-from palaver.stream.replay_events import narrate
+from palaver.stream.replay_events import replay_events
 from tests.corpus import Exchange
 from tests.loopback import serve
 from tests.wires import stream_laws as laws
@@ -465,7 +465,7 @@ def test_any_bytes_give_an_answer_or_one_error(chunks: list[bytes]):
 def test_the_stream_says_what_the_whole_answer_says(exchange: Exchange):
     response = wires.get(exchange.wire).decode_response(exchange.record["response"])
     whole = WIRE.encode_response(response)
-    data, losses = laws.written(NAME, narrate(response))
+    data, losses = laws.written(NAME, replay_events(response))
     assert answer(data) == WIRE.decode_response(whole.body)
     assert losses == whole.losses
 
@@ -504,7 +504,7 @@ FOREIGN = {
 @pytest.mark.parametrize("case", FOREIGN)
 def test_the_official_client_reads_what_we_write(case: str):
     response = Response(p.AssistantMessage(content=tuple(FOREIGN[case]), finish_reason="stop"), origin="openai_chat")
-    data, losses = laws.written(NAME, narrate(response, size=3))
+    data, losses = laws.written(NAME, replay_events(response, size=3))
     found = answer(data)
     same_as_clients(data, found)
     whole = WIRE.encode_response(response)

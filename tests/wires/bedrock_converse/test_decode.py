@@ -12,7 +12,7 @@ import pytest
 import palaver as p
 from palaver import wires
 from palaver.core.parts import Media
-from palaver.wires.bedrock_converse import decode, plain
+from palaver.wires.bedrock_converse import decode
 from tests.wires.bedrock_converse.bodies import (
     ANSWER,
     MARK,
@@ -329,7 +329,7 @@ def test_tool_use_asks_for_something_only_with_a_call() -> None:
 )
 def test_the_short_way_gives_what_the_long_way_gives(blocks: list[Any]) -> None:
     body = json.dumps({**ANSWER, "output": {"message": assistant(*blocks)}}).encode()
-    assert plain.read(body) == decode.response_by_field(body)
+    assert decode.read(body) == decode.response_by_field(body)
 
 
 CHANGES: list[Callable[[dict[str, Any]], object]] = [
@@ -348,7 +348,7 @@ CHANGES: list[Callable[[dict[str, Any]], object]] = [
 def test_any_other_shape_takes_the_long_way(change: Any) -> None:
     body = copy.deepcopy(ANSWER)
     change(body)
-    assert plain.read(json.dumps(body).encode()) is None
+    assert decode.read(json.dumps(body).encode()) is None
     assert json.loads(WIRE.encode_response(WIRE.decode_response(body)).body) == body
 
 

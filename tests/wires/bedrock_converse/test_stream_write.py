@@ -36,7 +36,7 @@ from palaver.core.events import (
 )
 from palaver.core.parts import MalformedToolCall
 from palaver.core.request import Loss
-from palaver.stream.replay_events import narrate
+from palaver.stream.replay_events import replay_events
 from tests.corpus import Exchange
 from tests.wires.bedrock_converse import client, streams
 from tests.wires.bedrock_converse.bodies import ANSWER, assistant
@@ -66,7 +66,7 @@ def written(events: Iterable[Event]) -> tuple[bytes, tuple[Loss, ...]]:
 
 
 def told(response: p.Response, *, size: int = 24) -> bytes:
-    return written(narrate(response, size=size))[0]
+    return written(replay_events(response, size=size))[0]
 
 
 # -- own streams -----------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def test_a_recorded_answer_can_be_streamed(exchange: Exchange) -> None:
     if record["status"] != 200 or "response" not in record:
         return
     response = WIRE.decode_response(record["response"])
-    data, losses = written(narrate(response))
+    data, losses = written(replay_events(response))
     assert losses == ()
     assert alike(answer(data)) == alike(response)
 
@@ -152,7 +152,7 @@ def test_every_recorded_answer_is_streamed_as_it_is_written_whole(exchange: Exch
         response = wires.get(exchange.wire).decode_response(record["response"])
     except p.PalaverError:
         return
-    data, losses = written(narrate(response))
+    data, losses = written(replay_events(response))
     assert alike(answer(data)) == alike(as_whole(response))
     expected = WIRE.encode_response(response).losses
     assert [(loss.kind, loss.what) for loss in losses] == [(loss.kind, loss.what) for loss in expected]
@@ -234,7 +234,7 @@ foreign = pytest.mark.parametrize("response", FOREIGN.values(), ids=FOREIGN)
 @foreign
 @pytest.mark.parametrize("size", [1, 24])
 def test_a_foreign_answer_is_streamed_as_it_is_written_whole(response: p.Response, size: int) -> None:
-    data, losses = written(narrate(response, size=size))
+    data, losses = written(replay_events(response, size=size))
     assert alike(answer(data)) == alike(as_whole(response))
     whole = WIRE.encode_response(response).losses
     assert {loss.what.rstrip("s") for loss in losses} == {loss.what.rstrip("s") for loss in whole}
@@ -356,7 +356,7 @@ def test_fields_that_became_known_late_are_said() -> None:
 def losses_of(*content: Any) -> list[tuple[str, str]]:
     body = {**ANSWER, "output": {"message": assistant(*content)}}
     response = WIRE.decode_response(json.dumps(body))
-    data, losses = written(narrate(response))
+    data, losses = written(replay_events(response))
     answer(data)
     return [(loss.kind, loss.what) for loss in losses]
 

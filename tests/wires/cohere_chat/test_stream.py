@@ -22,7 +22,7 @@ from palaver.core import events as e
 from palaver.core.errors import StreamError
 from palaver.core.request import Response
 from palaver.core.usage import Usage
-from palaver.stream.replay_events import narrate
+from palaver.stream.replay_events import replay_events
 from palaver.wires.cohere_chat import decode, stream
 from tests.corpus import Exchange
 from tests.loopback import serve
@@ -379,7 +379,7 @@ BODIES: dict[str, dict[str, Any]] = {
 @pytest.mark.law(4)
 def test_a_whole_answer_is_told_as_a_stream(body: dict[str, Any]) -> None:
     response = WIRE.decode_response(paired(body))
-    data, losses = written(NAME, narrate(response, size=3))
+    data, losses = written(NAME, replay_events(response, size=3))
     assert losses == ()
     assert answer(NAME, data) == response
 
@@ -729,7 +729,7 @@ FOREIGN: dict[str, Response] = {
 @pytest.mark.law(4)
 @pytest.mark.parametrize("response", FOREIGN.values(), ids=FOREIGN)
 def test_the_official_client_reads_what_we_write(response: Response, caplog: pytest.LogCaptureFixture) -> None:
-    data, _ = written(NAME, narrate(response, size=2))
+    data, _ = written(NAME, replay_events(response, size=2))
     ours = answer(NAME, data)
     assert unplanned(ours) == unplanned(WIRE.decode_response(WIRE.encode_response(response).body))
     theirs = WIRE.decode_response(merged(as_client_reads(data, caplog)))
@@ -767,7 +767,7 @@ def test_what_is_not_carried_is_on_the_receipt() -> None:
     response = Response(
         p.AssistantMessage(content=content, model="m"), alternatives=(p.AssistantMessage(content=(p.Text("b"),)),)
     )
-    data, losses = written(NAME, narrate(response))
+    data, losses = written(NAME, replay_events(response))
     assert {loss.what for loss in losses} >= {"reasoning", "citations", "image", "alternatives", "model"}
     assert answer(NAME, data).message.content == (p.Text("a"),)
 
@@ -775,7 +775,7 @@ def test_what_is_not_carried_is_on_the_receipt() -> None:
 def test_plans_are_parted_by_a_blank_line() -> None:
     marked = [p.Text(each, provider_json=decode.PLAN) for each in ("a", "", "b")]
     response = Response(p.AssistantMessage(content=(*marked, p.ToolCall("c", "f"))), origin=NAME)
-    found = answer(NAME, written(NAME, narrate(response))[0])
+    found = answer(NAME, written(NAME, replay_events(response))[0])
     assert found == WIRE.decode_response(WIRE.encode_response(response).body)
 
 
@@ -787,7 +787,7 @@ def test_an_object_for_arguments_goes_back_as_one() -> None:
 
 def test_a_citation_made_by_hand() -> None:
     own = p.Text("a", citations=(p.Citation(wire=NAME, quote="a", start=0, end=1),))
-    found = answer(NAME, written(NAME, narrate(Response(p.AssistantMessage(content=(own,)), origin=NAME)))[0])
+    found = answer(NAME, written(NAME, replay_events(Response(p.AssistantMessage(content=(own,)), origin=NAME)))[0])
     (citation,) = found.message.content[0].citations  # type: ignore[union-attr] (a text)
     assert citation.raw_json == Raw(b'{"start":0,"end":1,"text":"a"}')
 

@@ -31,7 +31,7 @@ from palaver.core.messages import AssistantMessage
 from palaver.core.parts import Citation, File, Inline, MalformedToolCall, Reasoning, Refusal, Text, ToolCall
 from palaver.core.request import Loss, Response
 from palaver.core.usage import Usage
-from palaver.stream.replay_events import narrate
+from palaver.stream.replay_events import replay_events
 from tests.loopback import serve
 from tests.wires.google_generate.streams import (
     STREAMS,
@@ -201,7 +201,7 @@ def test_a_thought_is_signed_where_its_signature_comes():
     thought = Reasoning("I think that this is so, and long enough.", "c2ln", wire="google_generate")
     message = HEAD.message.replace(content=(thought,), finish_reason="stop", finish_reason_raw="STOP")
     whole = Response(message, origin="google_generate")
-    found = response(written(narrate(whole))[0]).message.content
+    found = response(written(replay_events(whole))[0]).message.content
     assert [(part.text, part.signature) for part in found] == [(thought.text, None), ("", "c2ln")]
     events = [Start(own), PartStart(0, thought.replace(text="")), ReasoningDelta(0, "I "), ReasoningDelta(0, "think")]
     found = response(written([*events, PartEnd(0), Finish("stop", "STOP")])[0]).message.content
@@ -214,7 +214,7 @@ def test_a_marked_text_is_one_event():
     )
     message = HEAD.message.replace(content=(marked,), finish_reason="stop", finish_reason_raw="STOP")
     whole = Response(message, origin="google_generate")
-    assert response(written(narrate(whole))[0]) == whole
+    assert response(written(replay_events(whole))[0]) == whole
 
 
 def test_marked_texts_that_interleave_are_told_in_turn():
@@ -263,7 +263,7 @@ def test_what_is_not_carried_is_on_the_receipt():
 def test_odd_text_is_carried():
     odd = '\u2028\u2029\u0085 \r\n\t"\\ 👋 \ud83d . \x00\x7f'
     found = assistant(odd).replace(finish_reason="stop")
-    data, losses = written(narrate(Response(found)))
+    data, losses = written(replay_events(Response(found)))
     assert response(data).message.text == odd.replace("\ud83d", "\ufffd")
     assert [each.why for each in losses] == ["halves of characters; U+FFFD in their place"]
 
@@ -387,7 +387,7 @@ def test_the_official_client_reads_foreign_answers(name):
     reason: Any = "tool_calls" if name == "two calls" else "stop"
     message = FOREIGN[name].replace(model="m", response_id="r", usage=USAGE, finish_reason=reason)
     found = Response(message)
-    data, losses = written(narrate(found))
+    data, losses = written(replay_events(found))
     expected = WIRE.decode_response(WIRE.encode_response(found).body)
     check_client(data, expected)
     assert losses == WIRE.encode_response(found).losses

@@ -20,7 +20,7 @@ from palaver.core import events as e
 from palaver.core.errors import StreamError
 from palaver.core.request import Response
 from palaver.core.usage import Usage
-from palaver.stream.replay_events import narrate
+from palaver.stream.replay_events import replay_events
 from palaver.wires.ollama_chat import stream
 from tests.corpus import Exchange
 from tests.loopback import serve
@@ -170,7 +170,7 @@ def test_a_stream_goes_back_to_its_own_wire(found: list[Line]) -> None:
 @pytest.mark.law(4)
 def test_a_whole_answer_is_told_as_a_stream(found: list[Line]) -> None:
     response = WIRE.decode_response(json.dumps(merged(found)))
-    data, losses = written(NAME, narrate(response, size=3))
+    data, losses = written(NAME, replay_events(response, size=3))
     assert losses == ()
     assert answer(NAME, data) == response
 
@@ -409,7 +409,7 @@ FOREIGN: dict[str, Response] = {
 @pytest.mark.law(4)
 @pytest.mark.parametrize("response", FOREIGN.values(), ids=FOREIGN)
 def test_the_official_client_reads_what_we_write(response: Response) -> None:
-    data, _ = written(NAME, narrate(response, size=2))
+    data, _ = written(NAME, replay_events(response, size=2))
     ours = answer(NAME, data)
     assert ours == WIRE.decode_response(WIRE.encode_response(response).body)
     theirs = WIRE.decode_response(json.dumps(as_client_reads(data)))
@@ -462,7 +462,7 @@ def test_an_error_of_its_own_goes_back_as_it_was() -> None:
 
 def test_several_texts_become_one() -> None:
     response = Response(p.AssistantMessage(content=(p.Text("a"), p.Text(""), p.Text("b"))))
-    assert answer(NAME, written(NAME, narrate(response))[0]).message.text == "a\n\n\n\nb"
+    assert answer(NAME, written(NAME, replay_events(response))[0]).message.text == "a\n\n\n\nb"
 
 
 def test_what_is_not_carried_is_on_the_receipt() -> None:
@@ -473,7 +473,7 @@ def test_what_is_not_carried_is_on_the_receipt() -> None:
         ),
         alternatives=(p.AssistantMessage(content=(p.Text("b"),)),),
     )
-    data, losses = written(NAME, narrate(response))
+    data, losses = written(NAME, replay_events(response))
     assert {loss.what for loss in losses} >= {"reasoning", "citations", "image", "alternatives"}
     assert answer(NAME, data).message.content == (p.Text("a"),)
 

@@ -17,8 +17,8 @@ from palaver import wires
 from palaver.core import events as e
 from palaver.core.errors import StreamError
 from palaver.wires._engine.stream_decoder import StreamDecoder
-from palaver.wires.openai_chat import chunks, stream
-from palaver.wires.openai_chat.calls import Call
+from palaver.wires.openai_chat import stream
+from palaver.wires.openai_chat.stream_calls import Call
 from tests.corpus import Exchange
 from tests.stream.chunking import cut, places
 from tests.wires.openai_chat.streams import (
@@ -732,6 +732,6 @@ def test_the_common_deltas_take_the_fast_path(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_the_common_chunk_holds_what_recordings_hold():
-    assert chunks.decode(
+    assert stream.read_chunk(
         json.dumps({**chunk({"content": "a"}), "obfuscation": "x", "service_tier": "default"}).encode()
     )

@@ -17,7 +17,7 @@ from palaver import wires
 from palaver.core import events as e, jsontext
 from palaver.core.errors import StreamError
 from palaver.core.request import Response
-from palaver.stream.replay_events import narrate
+from palaver.stream.replay_events import replay_events
 from palaver.testing import strategies
 from tests.corpus import Exchange
 from tests.loopback import serve
@@ -161,7 +161,7 @@ def test_reasoning_goes_where_a_vendor_reads_it(variant: str, name: str):
     response = WIRE.decode_response(SAME[name][1])
     wire = wires.get(NAME, variant=variant)
     body = wire.encode_response(response)
-    data, _ = written(narrate(response), variant)
+    data, _ = written(replay_events(response), variant)
     decoder = wire.stream_decoder()
     decoder.feed(data)
     found, expected = decoder.finish().message, wire.decode_response(body.body).message
@@ -175,7 +175,7 @@ def test_reasoning_goes_where_a_vendor_reads_it(variant: str, name: str):
 
 def test_text_behind_a_call_is_listed():
     answer = p.assistant(p.Text("a"), p.tool_call("f", {}, id="c0"), p.Text("b"), finish_reason="tool_calls")
-    data, losses = written(narrate(Response(answer)))
+    data, losses = written(replay_events(Response(answer)))
     whole_losses = WIRE.encode_response(Response(answer)).losses
     assert unlisted(losses) == unlisted(whole_losses) == {("converted", "order of parts"), ("converted", "text")}
     assert laws.answer(NAME, data).message.text == "ab"
@@ -186,7 +186,7 @@ def test_custom_calls_may_be_cut_anywhere():
     call = p.ToolCall("c0", "f", text, custom=True)
     response = Response(p.AssistantMessage(content=(call,), finish_reason="tool_calls"))
     for size in range(1, len(text) + 1):
-        data, losses = written(narrate(response, size=size))
+        data, losses = written(replay_events(response, size=size))
         assert losses == ()
         (found,) = laws.answer(NAME, data).message.tool_calls
         assert (found.custom, jsontext.value(found.arguments_json)) == (True, jsontext.value(text))
@@ -251,7 +251,7 @@ FOREIGN = {
 @pytest.mark.parametrize("name", FOREIGN)
 def test_the_official_client_reads_a_foreign_answer(name: str):
     message = FOREIGN[name].replace(model="m", usage=p.Usage(input=3, output=4), response_id="r1")
-    data, losses = written(narrate(Response(message), size=3))
+    data, losses = written(replay_events(Response(message), size=3))
     assert frames(data)[-1] == "[DONE]"
     same(data, WIRE.decode_response(WIRE.encode_response(Response(message)).body))
     assert unlisted(losses) == unlisted(WIRE.encode_response(Response(message)).losses)
@@ -327,7 +327,7 @@ def test_any_events_make_a_stream(events: list[e.Event], variant: str | None):
 def test_chunks_are_those_that_openai_sends():
     message = p.assistant(p.Text("ab"), p.tool_call("f", {}, id="c0"), finish_reason="tool_calls")
     message = message.replace(model="m", usage=p.Usage(input=9, output=4), response_id="r1")
-    data, losses = written(narrate(Response(message)))
+    data, losses = written(replay_events(Response(message)))
     assert losses == ()
     head = {"id": "r1", "object": "chat.completion.chunk", "created": 0, "model": "m"}
 
@@ -411,7 +411,7 @@ def test_nothing_follows_the_end():
 def test_an_answer_that_was_not_streamed():
     body = whole({"content": None, "tool_calls": [called("f", '{"a')]}, "tool_calls", usage=USAGE, x_new=[1])
     response = WIRE.decode_response(body)
-    data, losses = written(narrate(response))
+    data, losses = written(replay_events(response))
     assert losses == ()
     assert laws.answer(NAME, data) == response
     assert HEAD["object"].encode() in data

@@ -11,7 +11,7 @@ from msgspec import Raw, structs
 import palaver as p
 from palaver import wires
 from palaver.core.parts import AssistantPart
-from palaver.stream.replay_events import narrate
+from palaver.stream.replay_events import replay_events
 from palaver.testing import rules, tables
 from palaver.wires import openai_chat
 from palaver.wires.openai_chat import variants
@@ -493,7 +493,7 @@ def test_a_row_is_enough_for_a_new_field_of_reasoning_and_a_refused_setting(acme
 def test_a_row_is_enough_to_write_a_new_field_of_reasoning_as_a_stream(acme: Any):
     message = p.assistant(p.Reasoning("because", wire="openai_chat"), "hi").replace(finish_reason="stop")
     encoder = acme.stream_encoder()
-    written = b"".join(encoder.feed(event) for event in narrate(p.Response(message))) + encoder.finish()
+    written = b"".join(encoder.feed(event) for event in replay_events(p.Response(message))) + encoder.finish()
     decoder = acme.stream_decoder()
     decoder.feed(written)
     again = decoder.finish().message

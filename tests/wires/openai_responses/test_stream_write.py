@@ -30,9 +30,9 @@ from palaver.core.events import (
     Update,
     UsageUpdate,
 )
-from palaver.stream.replay_events import narrate
+from palaver.stream.replay_events import replay_events
 from palaver.stream.sse import SSEReader
-from palaver.wires.openai_responses.unquoted import Unquoted
+from palaver.wires.openai_responses.stream_write import Unquoted
 from tests.corpus import Exchange
 from tests.loopback import serve
 from tests.wires.openai_responses.fixtures import OUTPUT, RESPONSE, answer
@@ -86,7 +86,7 @@ def test_recorded_answers_of_every_wire(exchange: Exchange) -> None:
     found = wires.get(exchange.wire).decode_response(exchange.record["response"])
     whole = WIRE.encode_response(found)
     want = WIRE.decode_response(whole.body)
-    out, losses = _sent(list(narrate(found)))
+    out, losses = _sent(list(replay_events(found)))
     assert _why(losses) == _why(whole.losses)
     assert _read(out) == want
     _consistent(out)
@@ -135,7 +135,7 @@ def _native(events: list[Event]) -> list[Any]:
 def test_every_item_goes_back_as_it_came(whole: dict[str, Any]) -> None:
     told = stream(whole, SAID)
     events, decoder = decoded(told)
-    for sent in (events, list(narrate(decoder.finish()))):
+    for sent in (events, list(replay_events(decoder.finish()))):
         out, losses = _sent(sent)
         assert losses == ()
         assert _read(out) == decoder.finish()
@@ -148,7 +148,7 @@ def test_every_item_goes_back_as_it_came(whole: dict[str, Any]) -> None:
 
 def test_all_items_in_one_stream() -> None:
     events, decoder = decoded(stream(*EVERYTHING))
-    for sent in (events, list(narrate(decoder.finish()))):
+    for sent in (events, list(replay_events(decoder.finish()))):
         out, losses = _sent(sent)
         assert losses == ()
         assert _read(out) == decoder.finish()
@@ -254,7 +254,7 @@ FOREIGN = {
 def test_a_foreign_answer_streams_as_it_would_be_sent_whole(name: str) -> None:
     found = FOREIGN[name]
     whole = WIRE.encode_response(found)
-    out, losses = _sent(list(narrate(found, size=3)))
+    out, losses = _sent(list(replay_events(found, size=3)))
     assert _read(out) == WIRE.decode_response(whole.body)
     _consistent(out)
     for each in _data(out):
@@ -265,7 +265,7 @@ def test_a_foreign_answer_streams_as_it_would_be_sent_whole(name: str) -> None:
 
 def test_the_events_of_a_call() -> None:
     call = p.ToolCall("call_1", "look", '{"at": "sky"}')
-    found = _data(_sent(list(narrate(_response(call, reason="tool_calls"), size=8)))[0])
+    found = _data(_sent(list(replay_events(_response(call, reason="tool_calls"), size=8)))[0])
     assert [each["type"].removeprefix("response.") for each in found] == [
         "created",
         "in_progress",
@@ -286,16 +286,16 @@ def test_the_events_of_a_call() -> None:
 
 
 def test_texts_that_stand_together_are_one_message() -> None:
-    found = _data(_sent(list(narrate(FOREIGN["two texts"])))[0])
+    found = _data(_sent(list(replay_events(FOREIGN["two texts"])))[0])
     assert [each["content_index"] for each in found if each["type"] == "response.content_part.added"] == [0, 1]
     assert len(found[-1]["response"]["output"]) == 1
-    found = _data(_sent(list(narrate(FOREIGN["text behind calls"])))[0])
+    found = _data(_sent(list(replay_events(FOREIGN["text behind calls"])))[0])
     assert [each["type"] for each in found[-1]["response"]["output"]] == ["function_call", "message", "function_call"]
 
 
 def test_free_text_is_told_without_its_marks() -> None:
     for size in (1, 2, 3, 100):
-        found = _data(_sent(list(narrate(FOREIGN["custom call"], size=size)))[0])
+        found = _data(_sent(list(replay_events(FOREIGN["custom call"], size=size)))[0])
         deltas = [each["delta"] for each in found if each["type"] == "response.custom_tool_call_input.delta"]
         assert "".join(deltas) == 'SELECT "a"\né 👋'
         assert [e["input"] for e in found if e["type"] == "response.custom_tool_call_input.done"] == ["".join(deltas)]
@@ -304,7 +304,7 @@ def test_free_text_is_told_without_its_marks() -> None:
 def test_reasoning_of_its_own_is_told_in_its_parts() -> None:
     for whole, name, field in ((THOUGHT, "reasoning_summary", "summary_index"), (TOLD, "content", "content_index")):
         events, decoder = decoded(stream(whole))
-        found = _data(_sent(list(narrate(decoder.finish())) if whole is TOLD else events)[0])
+        found = _data(_sent(list(replay_events(decoder.finish())) if whole is TOLD else events)[0])
         parts = [each for each in found if each["type"] == f"response.{name}_part.done"]
         texts = [each["text"] for each in whole.get("content", whole["summary"])]
         if whole is THOUGHT:
@@ -370,14 +370,14 @@ def test_progress_of_an_item_that_comes_whole_follows_its_beginning() -> None:
 
 def test_events_of_another_wire_are_not_sent() -> None:
     stray = ProviderEvent("anthropic_messages", "ping", p.Json.of({"type": "ping"}).value_json)
-    events = list(narrate(FOREIGN["text"]))
+    events = list(replay_events(FOREIGN["text"]))
     assert _sent([events[0], stray, *events[1:]]) == _sent(events)
 
 
 @pytest.mark.parametrize("status", ["queued", "in_progress"])
 def test_a_background_response_stays_paused(status: str) -> None:
     _, decoder = decoded([*begun(background=True, status=status), *item(0, SAID)])
-    out, losses = _sent(list(narrate(decoder.finish())))
+    out, losses = _sent(list(replay_events(decoder.finish())))
     assert losses == ()
     assert _data(out)[-1]["type"] == f"response.{status}"
     assert _read(out) == decoder.finish()
@@ -387,7 +387,7 @@ def test_a_background_response_stays_paused(status: str) -> None:
 
 
 def test_a_failure_is_an_error_event() -> None:
-    start = list(narrate(FOREIGN["text"]))[:4]
+    start = list(replay_events(FOREIGN["text"]))[:4]
     out, _ = _sent([*start, Failed("provider", "Too much.", "overloaded")])
     last = _data(out)[-1]
     assert (last["type"], last["code"], last["message"], last["param"]) == ("error", "overloaded", "Too much.", None)
@@ -399,7 +399,7 @@ def test_a_failure_is_an_error_event() -> None:
 
 
 def test_an_unfinished_stream_never_ends_as_if_whole() -> None:
-    events = list(narrate(FOREIGN["calls"]))
+    events = list(replay_events(FOREIGN["calls"]))
     for end in range(len(events) - 1):
         last = _data(_sent(events[:end])[0])[-1]
         assert last["type"] == "error"
@@ -443,7 +443,7 @@ def _unparsed(body: Any) -> Any:
 @pytest.mark.parametrize("name", FOREIGN)
 def test_the_official_client_reads_foreign_answers(name: str) -> None:
     found = FOREIGN[name]
-    out, _ = _sent(list(narrate(found)))
+    out, _ = _sent(list(replay_events(found)))
     final, events = _asked(out)
     want = json.loads(WIRE.encode_response(found).body)
     assert events[-1].response.to_dict(mode="json") == want
@@ -474,7 +474,7 @@ def test_the_official_client_makes_the_same_of_a_recorded_stream(exchange: Excha
 
 @pytest.mark.parametrize("kind", ["provider", "torn", "corrupt"])
 def test_the_official_client_raises_what_failed(kind: Any) -> None:
-    out, _ = _sent([*list(narrate(FOREIGN["text"]))[:4], Failed(kind, "Too much.", "overloaded")])
+    out, _ = _sent([*list(replay_events(FOREIGN["text"]))[:4], Failed(kind, "Too much.", "overloaded")])
     with (
         serve(out) as server,
         openai.OpenAI(api_key="k", base_url=server.url, max_retries=0) as client,
@@ -489,13 +489,13 @@ def test_the_official_client_raises_what_failed(kind: Any) -> None:
 _POOL = [
     each
     for response in [*FOREIGN.values(), WIRE.decode_response(json.dumps(RESPONSE))]
-    for each in narrate(response)
+    for each in replay_events(response)
     if not isinstance(each, Start)
 ]
 
 
 @pytest.mark.law(6)
-@given(events=st.lists(st.sampled_from([*_POOL, *narrate(FOREIGN["calls"])]), max_size=30), own=st.booleans())
+@given(events=st.lists(st.sampled_from([*_POOL, *replay_events(FOREIGN["calls"])]), max_size=30), own=st.booleans())
 def test_any_events_give_a_stream(events: list[Event], own: bool) -> None:
     start = Start(p.Response(p.AssistantMessage(), origin="openai_responses" if own else None))
     out, _ = _sent([start, *events])

@@ -49,8 +49,7 @@ from palaver.serve.a2a.sdk import (
     TaskStatus,
     UnsupportedOperationError,
 )
-from palaver.stream.byte_limit import LimitedBytes
-from palaver.stream.frames import LIMIT
+from palaver.stream.frames import LIMIT, LimitedBytes
 from palaver.swarm.agent import AgentOptions, SwarmAgent
 from palaver.swarm.call_context import LOGGER, CallContext
 from palaver.swarm.events import delta_input

@@ -27,10 +27,9 @@ from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 from palaver.core.errors import UnknownNameError
 from palaver.core.tools import Tool
 from palaver.stream.assembler import Assembler
-from palaver.stream.local import codebuff, deepseek, gemma, harmony, hermes, lfm2, llama, mistral, qwen
-from palaver.stream.local.format import Format
+from palaver.stream.local import formats, gemma, llama, qwen
+from palaver.stream.local.format import REASONING, THINK, Format, Pair, split_thinking
 from palaver.stream.local.parser import Parser
-from palaver.stream.local.thinking import REASONING, THINK, Pair, split_thinking
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -53,19 +52,19 @@ __all__ = [
 ]
 
 FORMATS: Final[dict[str, Format]] = {
-    "hermes": hermes.FORMAT,  # Hermes 2 Pro to 4, Qwen2.5, Qwen3, QwQ
+    "hermes": formats.HERMES,  # Hermes 2 Pro to 4, Qwen2.5, Qwen3, QwQ
     "qwen3_coder": qwen.FORMAT,
     "qwen3_5": qwen.PREFILLED,  # Qwen3.5 and Qwen3.6
-    "lfm2": lfm2.FORMAT,
+    "lfm2": formats.LFM2,
     "gemma3": gemma.GEMMA3,
     "gemma4": gemma.GEMMA4,
     "llama_json": llama.JSON,  # Llama 3.1 to 3.3
     "llama_pythonic": llama.PYTHONIC,  # Llama 3.2 to 4
-    "mistral": mistral.FORMAT,
-    "deepseek_v3": deepseek.V3,  # and R1
-    "deepseek_v31": deepseek.V31,
-    "harmony": harmony.FORMAT,  # gpt-oss
-    "codebuff": codebuff.FORMAT,
+    "mistral": formats.MISTRAL,
+    "deepseek_v3": formats.DEEPSEEK_V3,  # and R1
+    "deepseek_v31": formats.DEEPSEEK_V31,
+    "harmony": formats.HARMONY,  # gpt-oss
+    "codebuff": formats.CODEBUFF,
     "text": Format(reasoning=THINK),  # no calls
 }
 

@@ -1,10 +1,13 @@
-"""What a format of text tool calls is made of: data that ``parser`` runs.
+"""The data of a format of text tool calls; ``parser`` runs it.
 
-- A ``Block`` is text between an opening tag and one of its ends. A *grammar* reads the text of a whole block into
-  calls and what is no call.
-- A ``Head`` is the beginning of a block that says what the rest is, up to its own tag; the rest then arrives as it
-  comes: the text of an answer, reasoning, or the arguments of a call whose name is known.
-- ``Bare`` is a call without any tag: the answer itself begins with it.
+- A ``Block`` is text between an opening tag and one of its ends. A *grammar* reads the text of a block into calls and
+  other parts.
+- A ``Head`` is the beginning of a block, up to its own tag. It announces the rest, which is then emitted as it
+  arrives: text, reasoning, or the arguments of a call with a known name.
+- ``Bare`` is a call without a tag, at the beginning of an answer.
+- ``Pair`` is the tags around reasoning. ``split_thinking`` splits a stored text: each ``<think>`` up to the next
+  ``</think>`` is reasoning, without nesting; an unclosed one reaches to the end, and a stray closing tag is text.
+  Reasoning is trimmed and joined by blank lines; the rest is joined and trimmed.
 
 Stability: experimental.
 """
@@ -13,10 +16,51 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from palaver.core.parts import MalformedToolCall, Reasoning, Text, ToolCall
-from palaver.stream.local.thinking import Pair
+
+# -- reasoning -------------------------------------------------------------------------------------
+
+
+class Pair(NamedTuple):
+    """The tags around reasoning."""
+
+    opens: str
+    closes: str
+
+
+THINK: Final = Pair("<think>", "</think>")
+REASONING: Final[dict[str, Pair | None]] = {
+    "none": None,
+    "think": THINK,
+    "bracket": Pair("[THINK]", "[/THINK]"),
+    "channel": Pair("<|channel>thought", "<channel|>"),
+}
+"""Pairs by name: Qwen, DeepSeek, Hermes and LFM2; Magistral (mistral-common v13); Gemma 4."""
+
+
+def split_thinking(text: str) -> tuple[str | None, str]:
+    """The reasoning, ``None`` when there is none, and the answer."""
+    thoughts: list[str] = []
+    answers: list[str] = []
+    at = 0
+    while True:
+        start = text.find(THINK.opens, at)
+        if start < 0:
+            answers.append(text[at:])
+            break
+        answers.append(text[at:start])
+        start += len(THINK.opens)
+        end = text.find(THINK.closes, start)
+        if end < 0:
+            thoughts.append(text[start:])
+            break
+        thoughts.append(text[start:end])
+        at = end + len(THINK.closes)
+    pieces = [thought for thought in map(str.strip, thoughts) if thought]
+    return "\n\n".join(pieces) if pieces else None, "".join(answers).strip()
+
 
 Read: TypeAlias = list[ToolCall | MalformedToolCall]
 """Calls in their order; the text that is no call stands in its place. A call without an id gets one from the parser."""

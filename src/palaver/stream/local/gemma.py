@@ -36,9 +36,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from palaver.core import trusted
 from palaver.stream.local import pythonic
-from palaver.stream.local.format import Block, Format, Read, Schemas
+from palaver.stream.local.format import REASONING, Block, Format, Read, Schemas
 from palaver.stream.local.pythonic import NotPythonic, after, quoted
-from palaver.stream.local.thinking import REASONING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -106,12 +106,12 @@ def read_object(text: str, at: int = 0) -> tuple[ToolCall | MalformedToolCall, i
         return trusted.MalformedToolCall(text[at:end], NO_NAME), end
     arguments = _unwrapped(next((members.pop(key) for key in _ARGUMENTS if key in members), ""))
     id = string(members.get("id"))  # noqa: A001 (the field's own word)
-    said = {"name": True, "id": bool(id), "type": members.get("type") == '"function"'}
-    rest = [f"{quoted(key)}:{value}" for key, value in members.items() if not said.get(key)]
-    return trusted.ToolCall(id or "", name, arguments, provider_json=_kept(rest)), end
+    covered = {"name": True, "id": bool(id), "type": members.get("type") == '"function"'}
+    rest = [f"{quoted(key)}:{value}" for key, value in members.items() if not covered.get(key)]
+    return trusted.ToolCall(id or "", name, arguments, provider_json=_provider_json(rest)), end
 
 
-def _kept(members: list[str]) -> Raw | UnsetType:
+def _provider_json(members: list[str]) -> Raw | UnsetType:
     try:
         return Raw(jsontext.source('{"local":{' + ",".join(members) + "}}")) if members else UNSET
     except PalaverError:
@@ -119,7 +119,7 @@ def _kept(members: list[str]) -> Raw | UnsetType:
 
 
 def string(text: str | None) -> str | None:
-    """What a JSON string says; ``None`` for any other value."""
+    """The value of a JSON string; ``None`` for any other value."""
     return jsontext.value(text) if text is not None and text.startswith('"') else None
 
 

@@ -1,16 +1,19 @@
 """The modes of a parser: which tags count, what text is, what a tag does, what the end of the answer does.
 
-=========  =====================  ===============================  ==================================
-mode       text                   a tag                            the end
-=========  =====================  ===============================  ==================================
-Outside    is text                opens a block or reasoning       nothing
-Thinking   is reasoning           ends it; opens a block           nothing
-Inside     is gathered            ends the block, or its head      the block is read as it stands
-Message    is text or reasoning   ends the block                   nothing
-Arguments  is arguments           ends the block                   the call is judged
-=========  =====================  ===============================  ==================================
+=============  =====================  ===============================  ==================================
+mode           text                   a tag                            the end
+=============  =====================  ===============================  ==================================
+Outside        is text                opens a block or reasoning       nothing
+Thinking       is reasoning           ends it; opens a block           nothing
+Inside         is collected           ends the block, or its head      the block is read as it is
+Message        is text or reasoning   ends the block                   nothing
+Arguments      is arguments           ends the block                   the call is judged
+MaybeCall      may begin a call       makes it text                    nothing
+Probing        is probed for a call   is never found                   the probe decides
+=============  =====================  ===============================  ==================================
 
-``bare`` adds two more, for calls without tags.
+The leftmost tag counts. A tag must not contain another one of its set. The longest end of the text that may become a
+tag waits; it is always shorter than a tag. Tags are case-sensitive.
 
 Stability: experimental.
 """
@@ -18,17 +21,18 @@ Stability: experimental.
 from __future__ import annotations
 
 import re
+from itertools import permutations
 from typing import TYPE_CHECKING, Final
 
 from palaver.core import jsontext, trusted
+from palaver.core.errors import MessageError, excerpt
 from palaver.core.parts import Reasoning, Text, ToolCall
-from palaver.stream.local.pythonic import quoted
+from palaver.stream.local.pythonic import after, quoted
 from palaver.stream.partial_json import PartialJSON
 
 if TYPE_CHECKING:
-    from palaver.stream.local.format import Block, Head
+    from palaver.stream.local.format import Bare, Block, Head, Probe
     from palaver.stream.local.parser import Parser
-    from palaver.stream.local.tags import Tags
 
 
 class Mode:
@@ -36,7 +40,7 @@ class Mode:
 
     def __init__(self, parser: Parser, tags: Tags) -> None:
         self.parser = parser
-        self.voice = parser.voice
+        self.writer = parser.writer
         self.tags = tags
 
     def take(self, text: str) -> int:
@@ -48,7 +52,7 @@ class Mode:
         raise NotImplementedError
 
     def end(self) -> None:
-        """The answer is over. The mode may change once more, to one that only says text."""
+        """The answer is over. The mode may change once more, to one that only writes text."""
 
 
 class Outside(Mode):
@@ -57,13 +61,13 @@ class Outside(Mode):
     kind: type[Text | Reasoning] = Text
 
     def take(self, text: str) -> int:
-        """Say it."""
-        self.voice.say(self.kind, text)
+        """Write it."""
+        self.writer.write(self.kind, text)
         return len(text)
 
     def meet(self, tag: str) -> None:
         """Go where the tag leads."""
-        self.voice.drop()
+        self.writer.drop()
         self.parser.go(tag)
 
 
@@ -79,19 +83,19 @@ class Thinking(Outside):
         self._first = prefilled  # some models write the opening tag all the same
 
     def take(self, text: str) -> int:
-        """Say it."""
+        """Write it."""
         self._first = self._first and text.isspace()
         return super().take(text)
 
     def meet(self, tag: str) -> None:
         """Leave, or go into a block and come back."""
         if tag == self._closes:
-            self.voice.drop()
+            self.writer.drop()
             self.parser.mode = self.parser.outside
         elif tag == self._opens:
             if self._first:
                 self._first = False
-                self.voice.drop()
+                self.writer.drop()
             else:
                 self.take(tag)
         else:
@@ -176,7 +180,7 @@ class Inside(Mode):
         if not parts:
             self._pieces.append(head.closes)
             return
-        self.voice.whole(parts[:-1])
+        self.writer.whole(parts[:-1])
         part = parts[-1]
         if isinstance(part, ToolCall):
             self.parser.mode = Arguments(self.parser, self._block, self._back, part)
@@ -188,14 +192,14 @@ class Inside(Mode):
         if self._block.read is None:
             self._as_text()
         else:
-            self.voice.whole(self._block.read("".join(self._pieces), self.parser.schemas))
+            self.writer.whole(self._block.read("".join(self._pieces), self.parser.schemas))
 
     def _as_text(self) -> None:
-        self.voice.say(Text, self._block.opens + "".join(self._pieces))
+        self.writer.write(Text, self._block.opens + "".join(self._pieces))
         self.parser.mode = self._back
 
 
-class Behind(Mode):
+class AfterHead(Mode):
     """What stands behind a head, up to the end of its block."""
 
     def __init__(self, parser: Parser, block: Block, back: Mode) -> None:
@@ -207,13 +211,13 @@ class Behind(Mode):
     def meet(self, tag: str) -> None:
         """The block ends, and perhaps another begins."""
         self.end()
-        self.voice.drop()
+        self.writer.drop()
         self.parser.mode = self._back
         if tag in self._opens:
             self.parser.go(tag)
 
 
-class Message(Behind):
+class Message(AfterHead):
     """Text or reasoning behind a head."""
 
     def __init__(self, parser: Parser, block: Block, back: Mode, kind: type[Text | Reasoning]) -> None:
@@ -221,31 +225,31 @@ class Message(Behind):
         self._kind = kind
 
     def take(self, text: str) -> int:
-        """Say it."""
-        self.voice.say(self._kind, text)
+        """Write it."""
+        self.writer.write(self._kind, text)
         return len(text)
 
 
-class Arguments(Behind):
+class Arguments(AfterHead):
     """The arguments of a call behind a head."""
 
     def __init__(self, parser: Parser, block: Block, back: Mode, call: ToolCall) -> None:
         super().__init__(parser, block, back)
-        self._call = self.voice.named(call)
-        self.voice.drop()
-        self.voice.begin(self._call)
+        self._call = self.writer.named(call)
+        self.writer.drop()
+        self.writer.begin(self._call)
         self._json = PartialJSON()
-        self._given: list[str] = []
+        self._emitted: list[str] = []
         self._space: list[str] = []
         self._rest: list[str] = []
         self._whole = False  # whether the arguments were whole before the rest began
         if call.custom:
-            self._give('"')
+            self._emit('"')
 
     def take(self, text: str) -> int:
-        """Give what belongs to the arguments."""
+        """Emit what belongs to the arguments."""
         if self._call.custom:
-            self._give(quoted(text)[1:-1])
+            self._emit(quoted(text)[1:-1])
         elif self._json.error is not None:
             self._rest.append(text)
         else:
@@ -259,33 +263,156 @@ class Arguments(Behind):
         if self._json.error is not None:
             size = min(size, max(0, self._json.offset - before))
             self._rest.append(text[size:])
-        mine = text[:size] if self._given else text[:size].lstrip()
-        kept = mine.rstrip()
-        if kept:
-            self._give("".join([*self._space, kept]))
+        mine = text[:size] if self._emitted else text[:size].lstrip()
+        remaining = mine.rstrip()
+        if remaining:
+            self._emit("".join([*self._space, remaining]))
             self._space.clear()
-        if self._given and len(kept) < len(mine):
-            self._space.append(mine[len(kept) :])
+        if self._emitted and len(remaining) < len(mine):
+            self._space.append(mine[len(remaining) :])
         if self._json.error is not None:
             damaged = self._json.offset < before  # a number that began in what was given
-            self._whole = not damaged and bool(self._given) and jsontext.is_json("".join(self._given))
+            self._whole = not damaged and bool(self._emitted) and jsontext.is_json("".join(self._emitted))
 
-    def _give(self, text: str) -> None:
-        self._given.append(text)
-        self.voice.arguments(text)
+    def _emit(self, text: str) -> None:
+        self._emitted.append(text)
+        self.writer.arguments(text)
 
     def end(self) -> None:
         """Judge the call."""
         if self._call.custom:
-            self._give('"')
-            self.voice.end()
+            self._emit('"')
+            self.writer.end()
             return
-        given, rest = "".join(self._given), "".join(self._rest)
-        if self._whole or (not rest and (not given or jsontext.is_json(given))):
-            self.voice.end()
+        emitted, rest = "".join(self._emitted), "".join(self._rest)
+        if self._whole or (not rest and (not emitted or jsontext.is_json(emitted))):
+            self.writer.end()
             if rest := rest.strip():
-                self.voice.whole([trusted.MalformedToolCall(rest, "text behind the arguments")])
+                self.writer.whole([trusted.MalformedToolCall(rest, "text behind the arguments")])
             return
-        raw = (given + "".join(self._space) + rest).strip()
+        raw = (emitted + "".join(self._space) + rest).strip()
         reason = f"the arguments are not JSON: {self._json.error or 'they end too early'}"
-        self.voice.end(trusted.MalformedToolCall(raw, reason, self._call.name, self._call.id))
+        self.writer.end(trusted.MalformedToolCall(raw, reason, self._call.name, self._call.id))
+
+
+# -- tags -------------------------------------------------------------------------------------------
+
+
+_LIMIT: Final = 200
+_NEVER: Final = re.compile(r"(?!)")
+
+
+class Tags:
+    """A set of tags. Raises ``MessageError`` when one is empty, very long, or part of another."""
+
+    __slots__ = ("_beginning", "_longest", "_pattern")
+
+    def __init__(self, *names: str) -> None:
+        names = tuple(dict.fromkeys(names))
+        if not all(0 < len(name) <= _LIMIT for name in names):
+            raise MessageError(f"a tag has 1 to {_LIMIT} characters")
+        for one, other in permutations(names, 2):
+            if one in other:
+                raise MessageError(f"the tag {excerpt(one)!r} is part of the tag {excerpt(other)!r}")
+        self._longest = max(map(len, names), default=1)
+        self._pattern = re.compile("|".join(map(re.escape, names))) if names else _NEVER
+        beginnings = {name[:size] for name in names for size in range(1, len(name))}
+        self._beginning = re.compile(f"(?:{'|'.join(map(re.escape, sorted(beginnings)))})\\Z") if beginnings else _NEVER
+
+    def find(self, text: str, at: int) -> tuple[int, str] | None:
+        """Where the first tag stands, at ``at`` or behind it, and which it is."""
+        match = self._pattern.search(text, at)
+        return None if match is None else (match.start(), match[0])
+
+    def pending(self, text: str, at: int) -> int:
+        """Where the text begins that may become a tag, at ``at`` or behind it; the length of ``text`` when none may."""
+        match = self._beginning.search(text, max(at, len(text) - self._longest + 1))
+        return len(text) if match is None else match.start()
+
+
+# -- calls without tags ----------------------------------------------------------------------------
+
+
+_SPACE: Final = re.compile(r"\s*+")
+
+
+class MaybeCall(Outside):
+    """The beginning of an answer that may be a call without a tag."""
+
+    def __init__(self, parser: Parser, tags: Tags, bare: Bare) -> None:
+        super().__init__(parser, tags)
+        self._bare = bare
+        self._between: list[str] = []
+        self._may_separate = False  # whether a ";" here stands between two calls
+
+    def take(self, text: str) -> int:
+        """Pass over space, and one ``;`` behind a call; then decide."""
+        at = after(_SPACE, text, 0)
+        if self._may_separate and text.startswith(";", at):
+            self._may_separate = False
+            at = after(_SPACE, text, at + 1)
+        self._between.append(text[:at])
+        if text.startswith(self._bare.opens, at):
+            self._between.clear()
+            self.parser.mode = Probing(self.parser, self._bare.probe(), self)
+        elif at < len(text):
+            self.text()
+        return at
+
+    def meet(self, tag: str) -> None:
+        """A tag decides too."""
+        self._write_text()
+        super().meet(tag)
+
+    def end(self) -> None:
+        """Nothing came."""
+        self._write_text()
+
+    def called(self) -> None:
+        """There was a call; another may follow."""
+        self._may_separate = True
+        self.parser.mode = self
+
+    def text(self) -> None:
+        """There is none: the rest is text."""
+        self._write_text()
+        self.parser.outside = self.parser.mode = Outside(self.parser, self.tags)
+
+    def _write_text(self) -> None:
+        if between := "".join(self._between):
+            self.writer.write(Text, between)
+        self._between.clear()
+
+
+class Probing(Mode):
+    """Text that may be a call without a tag."""
+
+    def __init__(self, parser: Parser, probe: Probe, caller: MaybeCall) -> None:
+        super().__init__(parser, Tags())
+        self._probe = probe
+        self._caller = caller
+        self._pending: list[str] = []
+
+    def take(self, text: str) -> int:
+        """Let the probe see it."""
+        size = self._probe.feed(text)
+        self._pending.append(text if size is None else text[:size])
+        if size is None:
+            return len(text)
+        self._decide()
+        return size
+
+    def end(self) -> None:
+        """The probe has seen everything."""
+        self._decide()
+
+    def _decide(self) -> None:
+        pending = "".join(self._pending)
+        found = self._probe.finish() if pending else None  # without text taken, nothing would move on
+        if found:
+            self.writer.whole(found)
+            self._caller.called()
+        else:
+            self._caller.text()
+            if pending:
+                self.writer.write(Text, pending)

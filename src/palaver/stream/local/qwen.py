@@ -35,9 +35,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
 from palaver.core import jsontext, trusted
-from palaver.stream.local.format import Block, Format, Read, Schemas
+from palaver.stream.local.format import THINK, Block, Format, Read, Schemas
 from palaver.stream.local.pythonic import quoted
-from palaver.stream.local.thinking import THINK
 
 _FUNCTION: Final = re.compile(r"\s*+<function=([^>\n]++)>")
 _PARAMETER: Final = re.compile(r"\s*+<parameter=([^>\n]++)>")
@@ -129,7 +128,7 @@ _KINDS: Final = {
 
 
 def _types(schema: Any) -> dict[str, frozenset[str]]:
-    """The types that a schema names for each argument; nothing for those of which it says nothing."""
+    """The types that a schema names for each argument; nothing for the others."""
     properties = _get(schema, "properties")
     if not isinstance(properties, Mapping):
         return {}

@@ -1,4 +1,4 @@
-"""Cache marks: how a wire says that a provider shall keep what stands before a place.
+"""Cache marks: a wire's form for a place up to which the provider caches the request.
 
 Rules (docs/spec/codebuff.md#2.4, CBF-15; docs/spec/kairo.md#D32; docs/spec/wires.md#4.3.7, #6.2.7;
 docs/spec/message-fields.md#R10):
@@ -12,9 +12,9 @@ docs/spec/message-fields.md#R10):
   messages. Where a message cannot carry one, the nearest before it does.
 - With ``automatic`` a wire that has such a field leaves the places in the messages to the provider, and says only what
   lies further back than the provider looks (``bridges``).
-- What the request says of its cache by itself stays as it is.
+- Cache settings of the request itself stay unchanged.
 
-Cache marks of one wire, said as another says them.
+Cache marks of one wire in the form of another.
 
 Rules:
 
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 
 
 Places: TypeAlias = Callable[[Sequence[Message]], Sequence[int]]
-"""Gives the places of the messages behind which a mark shall stand, in ascending order."""
-Said: TypeAlias = Literal["field", "block"]
+"""Returns the places of the messages behind which a mark shall stand, in ascending order."""
+MarkForm: TypeAlias = Literal["field", "block"]
 """A field on what it marks, or a block of its own behind it."""
 _V = TypeVar("_V", bound=Value)
 
@@ -87,7 +87,7 @@ class CachePlan(Struct, frozen=True, kw_only=True):
 
 
 class Marking(Struct, frozen=True, kw_only=True):
-    """How a wire says a mark: its ``name`` and ``value``, and what carries it.
+    """The form of a mark on a wire: its ``name`` and ``value``, and what carries it.
 
     ``results``: whether the mark of a tool result stands on the message or on a part in it. ``tools``: how one is said
     behind the tools; ``None`` where it cannot be. ``models``: which models take any (``None``: all); an unknown model
@@ -97,10 +97,10 @@ class Marking(Struct, frozen=True, kw_only=True):
     wire: str
     name: str
     value: Raw
-    said: Said = "field"
+    form: MarkForm = "field"
     carriers: tuple[type[AnyPart], ...] = (Text,)
     results: Literal["message", "part"] = "part"
-    tools: Said | None = None
+    tools: MarkForm | None = None
     automatic: bool = False
     most: int = 4
     models: re.Pattern[str] | None = None
@@ -206,7 +206,7 @@ def marked_message(message: Message, row: Marking) -> Message | None:
         return _with_fields(message, row.wire, {row.name: row.value})
     if last is None:
         return None
-    if row.said == "block":
+    if row.form == "block":
         return message.replace(content=(*content, trusted.Opaque(row.wire, _block(row))))
     content[last] = _with_fields(content[last], row.wire, {row.name: row.value})
     return message.replace(content=tuple(content))
@@ -282,7 +282,7 @@ _NAMES: Final = (_FIELD.encode(), _BLOCK.encode())
 
 
 def target_of(context: Context) -> Marking | None:
-    """How the target says a mark, for the model that is asked; for a model that nobody named as for most."""
+    """The form of a mark on the target, for the model of the request; an unknown model gets that of most."""
     rows = context.capabilities.marking
     if context.request is None or context.own or not rows:
         return None
@@ -290,7 +290,7 @@ def target_of(context: Context) -> Marking | None:
 
 
 def carried(message: Message, context: Context) -> Message:
-    """A tool result whose foreign mark, which stands on the message, is said in the target's way."""
+    """A tool result with the foreign mark of its message in the target's form."""
     if not isinstance(message, ToolMessage) or not _has_marks(message):
         return message
     row = target_of(context)
@@ -301,7 +301,7 @@ def carried(message: Message, context: Context) -> Message:
 
 
 def taken(part: AnyPart, context: Context) -> tuple[AnyPart | None, Raw | None]:
-    """A part without its foreign mark (``None``: it was nothing else), and the mark, if the target can say one."""
+    """A part without its foreign mark (``None``: it was nothing else), and the mark, if the target can express one."""
     row = target_of(context) if _has_marks(part) else None
     if row is None:
         return part, None
@@ -344,8 +344,8 @@ def _taken(value: _V, target: str) -> tuple[_V, Raw | None]:
     if isinstance(value, Opaque | ProviderTool):
         fields = jsontext.fields(value.raw_json) if jsontext.kind(value.raw_json) == "an object" else {}
         return value, fields[_BLOCK] if value.wire != target and list(fields) == [_BLOCK] else None
-    held = jsontext.EMPTY_OBJECT if value.provider_json is UNSET else value.provider_json
-    for wire, raw in jsontext.fields(held).items():
+    stored = jsontext.EMPTY_OBJECT if value.provider_json is UNSET else value.provider_json
+    for wire, raw in jsontext.fields(stored).items():
         if wire == target or jsontext.kind(raw) != "an object":
             continue
         fields = jsontext.fields(raw)
@@ -363,7 +363,7 @@ def put(content: list[AnyPart], mark: Raw, context: Context, index: int, positio
     last = content[-1] if content else None
     if row is None or not isinstance(last, row.carriers) or (isinstance(last, Text) and not last.text.strip()):
         context.lose("dropped", "cache mark", "what stands before it cannot carry one", index, position)
-    elif row.said == "block":
+    elif row.form == "block":
         content.append(trusted.Opaque(row.wire, jsontext.raw({row.name: _value(row, mark, context)})))
     else:
         content[-1] = _marked(last, row, mark, context)

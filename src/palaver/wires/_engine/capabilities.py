@@ -1,11 +1,11 @@
-"""What a wire can say, as data: one row a wire, one changed row a variant.
+"""What a wire can express, as data: one row a wire, one changed row a variant.
 
 Rules:
 
 - ``WireCapabilities`` holds the answers that docs/spec/wires.md#1.4 and #9 give in tables; ``handover`` asks it, and
   no code asks for the name of a wire.
 - A medium that has no row in ``media`` cannot be sent. ``result_media`` is the same for tool results, ``answer_media``
-  for what the assistant said.
+for answers of the assistant.
 
 Stability: experimental.
 """
@@ -52,7 +52,7 @@ class IdRule(Struct, frozen=True):
 
 
 class MetadataRule(Struct, frozen=True, kw_only=True):
-    """Where a request says keys and values of the caller's, and what the provider takes there; whole patterns.
+    """The field of a request for keys and values of the caller, and what the provider takes there; whole patterns.
 
     ``needs`` names a field of the body that must be ``true`` beside it.
     """
@@ -65,7 +65,7 @@ class MetadataRule(Struct, frozen=True, kw_only=True):
 
 
 class WireCapabilities(Struct, frozen=True, kw_only=True):
-    """What one wire can say. The defaults are those of a wire that can say everything."""
+    """The capabilities of one wire. The defaults are those of a wire without limits."""
 
     ranges: dict[str, tuple[float, float]] = {}
     """Least and most of numeric settings, by the neutral name; what lies beyond is sent as the nearer end."""
@@ -94,7 +94,7 @@ class WireCapabilities(Struct, frozen=True, kw_only=True):
     """What the wire's own reasoning can carry to prove where it comes from."""
     usage_passes: bool = False
     """The usage of an answer can name further passes, each with counters of its own."""
-    loose_base64: bool = False
+    lenient_base64: bool = False
     """Inline media may use the URL-safe alphabet and leave out padding."""
     error_flag: bool = True
     """A tool result can be marked as an error; else its text gets a prefix."""
@@ -107,7 +107,7 @@ class WireCapabilities(Struct, frozen=True, kw_only=True):
     part_fields: bool = True
     """Parts are objects, which can hold fields of the wire's own."""
     object_arguments: bool = False
-    """Arguments go out as a JSON object; else as text, which must still be JSON."""
+    """Arguments are sent as a JSON object; else as text, which must still be JSON."""
     refusal: bool = True
     """There is a refusal part; else it becomes text."""
     interleaving: bool = True
@@ -133,12 +133,12 @@ class WireCapabilities(Struct, frozen=True, kw_only=True):
     answer_fields: frozenset[str] | None = None
     """Fields beside the neutral ones which every vendor of the wire takes on assistant messages; see ``vendors``."""
     says: frozenset[str] = frozenset()
-    """Fields of the wire's own by which an answer without content says something; any other such answer is left out."""
-    says_time: bool = False
-    """An answer says when it was made."""
+    """Fields of the wire that give an answer without content a meaning; any other such answer is left out."""
+    has_time: bool = False
+    """An answer has the time when it was made."""
     marking: tuple[Marking, ...] = ()
-    """How cache marks are said: the first row that holds for the model. None where the provider needs none."""
+    """The forms of cache marks: the first row that fits the model. Empty where the provider needs none."""
     cache_key: str | None = None
     """The field of a request that names its cache."""
     metadata: MetadataRule | None = None
-    """How a request says what of the messages' metadata may leave; ``None`` where it cannot."""
+    """The field for metadata of the messages; ``None`` where there is none."""

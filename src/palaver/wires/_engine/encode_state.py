@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 class Options(Struct, frozen=True, kw_only=True):
     """What a caller may ask of an encoding.
 
-    ``takes`` are the media the model takes (``None``: all that the wire can say), so that a model without vision gets
-    no image (R08). ``reasoning_as_text`` keeps reasoning that another wire produced as plain text
+    ``takes`` are the media the model takes (``None``: all that the wire can express), so that a model without vision
+    gets no image (R08). ``reasoning_as_text`` keeps reasoning that another wire produced as plain text
     (docs/spec/wires.md#1.5). ``metadata`` are the keys of the messages' metadata that may leave (R09, C12).
     ``join_neighbors`` makes one message of neighbours that are alike (CBF-11).
     """
@@ -94,7 +94,7 @@ class Context:
         self.add(Loss(kind, what, why, message, None if part is None else part + self.offset))
 
     def add(self, loss: Loss) -> None:
-        """Write a loss that somebody else found into the receipt."""
+        """Add a loss that another module found to the receipt."""
         self._losses[loss] = None
 
     @property
@@ -116,7 +116,7 @@ class Context:
         return True
 
     def call_id(self, old: str, rule: IdRule, *, taken: set[str]) -> str:
-        """Give the id a call goes out with. ``taken`` are the ids of the same turn.
+        """Return the id a call is sent with. ``taken`` are the ids of the same turn.
 
         An id that the wire takes, and that is free, stays. Any other becomes a digest of the old id and of how often
         it came before, so that the same conversation gets the same ids each time (docs/spec/wires.md#1.4).
@@ -145,7 +145,7 @@ class Context:
         self._rewritten[new] = old
         return new
 
-    # -- what one turn tells the next --
+    # -- state between turns --
 
     def leave(self, state: Hashable) -> None:
         """Leave a value of the codec's own for the turns behind this one, and for the head."""

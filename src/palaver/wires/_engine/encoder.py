@@ -57,7 +57,7 @@ BEGIN = "(The conversation begins.)"
 CONTINUE = "Continue."
 NONE_TO_SEND = "none to send; a fixed user text was added"
 EMPTY = "it has no content"
-"""Why a message is left out that never said anything: an answer that was cancelled before its first word, say."""
+"""Why a message without content is left out, such as an answer that was cancelled before its first word."""
 
 
 class Writer(Protocol):
@@ -100,15 +100,15 @@ class RequestEncoder:
     ) -> None:
         """Encode ``request``, and stand ready for what is appended."""
         self._writer = writer
-        self._wire, self._speech, self._variant, self._options = wire, capabilities, variant, options
+        self._wire, self._capabilities, self._variant, self._options = wire, capabilities, variant, options
         self._request = request
         self._own = request.origin == (wire if variant is None else f"{wire}:{variant}") and options.takes is None
         self._source: list[Message] = list(request.messages)
         self._open: list[Placed] = []
         self._tail: bytes | None = None
-        self._run, self._loose = 0, False  # where the last turn begins, and whether a result there names no call
+        self._run, self._unmatched = 0, False  # where the last turn begins, and whether a result there names no call
         self._ties: dict[int, str] = {}
-        self._asked: dict[str, Any] = {}  # metadata of the request itself, which another wire's body held
+        self._body_metadata: dict[str, Any] = {}  # metadata of the request itself, which another wire's body held
         self._rebuild()
 
     # -- growing --
@@ -163,9 +163,9 @@ class RequestEncoder:
 
         It costs nothing where the last turn has no such result, else the length of that turn.
         """
-        self._loose = self._loose or any(map(names_no_call, self._source[start:]))
+        self._unmatched = self._unmatched or any(map(names_no_call, self._source[start:]))
         ties: dict[int, str] = {}
-        if self._loose:
+        if self._unmatched:
             window = self._source[self._run :]
             ties = {self._run + place: call_id for place, call_id in tied(window).items()}
         known = {place: call_id for place, call_id in self._ties.items() if place >= self._run}
@@ -175,25 +175,25 @@ class RequestEncoder:
             if isinstance(self._source[index], AssistantMessage):
                 if not isinstance(self._source[index - 1], AssistantMessage):
                     self._run = index
-                    self._loose = False
+                    self._unmatched = False
             elif names_no_call(self._source[index]):
-                self._loose = True
+                self._unmatched = True
         return changed
 
     def _new_context(self) -> Context:
-        context = Context(self._wire, self._speech, own=self._own, variant=self._variant, options=self._options)
+        context = Context(self._wire, self._capabilities, own=self._own, variant=self._variant, options=self._options)
         context.request, context.system = self._request, self._system
         return context
 
     def _rebuild(self) -> None:
         self._request = structs.replace(self._request, messages=tuple(self._source))  # the head may look at them
         self._system: list[SystemMessage] = []
-        self._kept = self._new_context()
-        self._request = carried_tools(self._request, self._kept)
+        self._base_context = self._new_context()
+        self._request = carried_tools(self._request, self._base_context)
         if not self._own:
             self._request, asked = metadata.of_request(self._request, self._wire)
-            self._asked |= asked
-        self._kept.request = self._request
+            self._body_metadata |= asked
+        self._base_context.request = self._request
         self._context = self._new_context()
         self._chunks: list[bytes] = []
         self._open = []
@@ -202,15 +202,15 @@ class RequestEncoder:
         self._tail = None
         self._tail_stays = False
         self._head: tuple[object, bytes, Context] | None = None
-        self._run, self._loose, self._ties = 0, False, {}
+        self._run, self._unmatched, self._ties = 0, False, {}
         self._metadata: dict[str, Any] = {}
         if not self._own:
             self._reties(0)
         placed = self._fitted(0)
         if not self._own:
-            placed, losses = settle(placed, runs=self._speech.answers_run)
+            placed, losses = settle(placed, runs=self._capabilities.answers_run)
             for loss in losses:
-                self._kept.add(loss)
+                self._base_context.add(loss)
         self._mark = self._context.mark()
         self._grow(placed)
 
@@ -224,14 +224,14 @@ class RequestEncoder:
                 self._leading = False
             if index in self._ties:
                 message = cast("ToolMessage", message).replace(tool_call_id=self._ties[index])
-                self._kept.lose("converted", "tool result", TIED, index)
+                self._base_context.lose("converted", "tool result", TIED, index)
             item = Placed(index, message)
-            fitted = [item] if self._own else fit(item, self._kept, leading=self._leading)
+            fitted = [item] if self._own else fit(item, self._base_context, leading=self._leading)
             if not fitted and not message.content and not isinstance(message, (RescueMarker, FlushMarker)):
-                self._kept.lose("dropped", f"{message.role} message", EMPTY, index)
+                self._base_context.lose("dropped", f"{message.role} message", EMPTY, index)
             if self._leading and len(fitted) == 1 and isinstance(fitted[0].message, SystemMessage) and not placed:
                 system = fitted[0].message
-                if self._writer.hoists(system, self._kept):
+                if self._writer.hoists(system, self._base_context):
                     if not self._own and system.provider_json is not UNSET:
                         self._lose_fields(system, index)
                     self._system.append(system)
@@ -241,10 +241,10 @@ class RequestEncoder:
 
     def _lose_fields(self, system: SystemMessage, index: int) -> None:
         """Name the fields of a hoisted message that have no place in the head."""
-        wire, taken = self._context.wire, self._speech.head_fields
-        held = [key for each in self._system for key in json_fields.native(each, wire)]
-        left = {key: raw for key, raw in json_fields.native(system, wire).items() if not taken or key in held}
-        lose_fields(left, "a field of a message, which the head is not", self._kept, index)
+        wire, taken = self._context.wire, self._capabilities.head_fields
+        stored = [key for each in self._system for key in json_fields.native(each, wire)]
+        left = {key: raw for key, raw in json_fields.native(system, wire).items() if not taken or key in stored}
+        lose_fields(left, "a field of a message, which the head is not", self._base_context, index)
 
     def _grow(self, placed: Sequence[Placed]) -> None:
         """Take fitted messages in; seal every turn that a later one follows."""
@@ -254,7 +254,7 @@ class RequestEncoder:
             self._open.append(item)
 
     def _written_tail(self) -> bytes:
-        """The bytes of the open turn, written when somebody asks for them."""
+        """The bytes of the open turn, written on first use."""
         if self._tail is None:
             self._tail = self._turn(self._open, final=True)
         return self._tail
@@ -270,17 +270,17 @@ class RequestEncoder:
     def _turn(self, placed: Sequence[Placed], *, final: bool) -> bytes:
         if not self._own:
             if not whole(placed):
-                runs = self._speech.answers_run
-                kept_elsewhere = self._context.names(self._speech.continues)
+                runs = self._capabilities.answers_run
+                stored_elsewhere = self._context.names(self._capabilities.continues)
                 settled, moved = settle(placed, runs=runs)
-                placed, losses = complete(settled, runs=runs, kept_elsewhere=kept_elsewhere)
+                placed, losses = complete(settled, runs=runs, stored_elsewhere=stored_elsewhere)
                 for loss in (*moved, *losses):
                     self._context.add(loss)
             ended = self._ended(placed, final=final)
             self._tail_stays = len(ended) == len(placed) and all(map(is_, ended, placed))
             placed = renumbered(ended, self._context)
         written = self._writer.turn(placed, self._context)
-        if not written and final and self._must_speak():
+        if not written and final and self._needs_message():
             self._context.lose("converted", "messages", NONE_TO_SEND)
             written = self._writer.turn([Placed(0, _fixed(BEGIN))], self._context)
             self._tail_stays = False
@@ -289,15 +289,15 @@ class RequestEncoder:
         joined = b",".join([jsontext.encode(message) for message in written])
         return b"," + joined if self._chunks else joined
 
-    def _must_speak(self) -> bool:
+    def _needs_message(self) -> bool:
         """Whether the wire refuses a request that has no messages, as this one is about to."""
         if self._own or self._chunks:
             return False
-        return not (self._speech.empty or self._context.names(self._speech.elsewhere))
+        return not (self._capabilities.empty or self._context.names(self._capabilities.elsewhere))
 
     def _ended(self, placed: Sequence[Placed], *, final: bool) -> Sequence[Placed]:
         """Meet the rules on the first and the last message (docs/spec/wires.md#9, repair 6)."""
-        capabilities, lose = self._speech, self._context.lose
+        capabilities, lose = self._capabilities, self._context.lose
         if not self._chunks and capabilities.first_user and placed and _begins(placed[0]):
             lose(
                 "converted",
@@ -328,7 +328,7 @@ class RequestEncoder:
     def _written_head(self) -> tuple[bytes, Context]:
         """All that stands before the first message; when the list is among the fields, the whole body."""
         self._written_tail()  # tells which tools were called
-        called = tuple(self._context.called) if self._speech.declares_called else ()
+        called = tuple(self._context.called) if self._capabilities.declares_called else ()
         key = (called, self._context.state)
         if self._head is None or self._head[0] != key:
             context = self._new_context()
@@ -341,20 +341,20 @@ class RequestEncoder:
         if not self._own:
             request = structs.replace(request, settings=fit_settings(request.settings, context))
         fields = self._writer.head(request, self._system, context)
-        if self._speech.names_model and not self._own and "model" not in fields:
+        if self._capabilities.names_model and not self._own and "model" not in fields:
             context.lose("approximated", "model", f"none was named, and the body must; {UNNAMED!r} stands there")
             fields = {"model": UNNAMED, **fields}
-        if self._asked or self._metadata:
-            found = {**self._asked, **self._metadata, **self._asked}
+        if self._body_metadata or self._metadata:
+            found = {**self._body_metadata, **self._metadata, **self._body_metadata}
             fields = metadata.write(fields, found, context)
         if name in fields:
             return jsontext.encode({key: value for key, value in fields.items() if value is not ABSENT})
         written = jsontext.encode(fields)
         if not self._own and b"\\u" in written:
-            said = sayable_json(written.decode()).encode()
-            if said != written:
+            clean = sayable_json(written.decode()).encode()
+            if clean != written:
                 context.lose("converted", "request", HALVES)
-            written = said
+            written = clean
         return written[:-1] + (b"," if fields else b"") + b'"' + name.encode() + b'":['
 
     def chunks(self) -> Sequence[bytes]:
@@ -367,11 +367,11 @@ class RequestEncoder:
     @property
     def losses(self) -> tuple[Loss, ...]:
         """The receipt for all that was encoded so far."""
-        found = dict.fromkeys((*self._written_head()[1].losses, *self._kept.losses, *self._context.losses))
+        found = dict.fromkeys((*self._written_head()[1].losses, *self._base_context.losses, *self._context.losses))
         return tuple(sorted(found, key=_place))
 
     def encoded(self) -> Encoded:
-        """Give the body and its receipt."""
+        """Return the body and its receipt."""
         return Encoded(self.chunks(), self.losses)
 
 
@@ -399,7 +399,7 @@ def _fixed(text: str) -> UserMessage:
 
 
 def renumbered(placed: Sequence[Placed], context: Context, *, taken: set[str] | None = None) -> list[Placed]:
-    """Give calls and their results ids that the wire takes, both alike (docs/spec/wires.md#1.4).
+    """Set ids that the wire takes on calls and their results, both alike (docs/spec/wires.md#1.4).
 
     Results get the name of their tool. ``taken`` are ids given before, for a turn that comes in pieces.
     """

@@ -5,13 +5,13 @@ Rules (docs/spec/wires.md#9):
 - Pure: a message goes in, the same or a changed copy comes out, and what could not be carried goes on the receipt.
 - Nothing foreign is sent: reasoning, opaque blocks, server tools, file ids and ``provider`` fields of another wire are
   dropped, each with a loss. Citations are dropped, their text stays.
-- A medium that a tool result cannot hold moves to a user message behind the results; one that the wire cannot say
+- A medium that a tool result cannot hold moves to a user message behind the results; one that the wire cannot express
   at all is dropped.
-- A malformed call is never sent as a call: the model is told of it in user text (C23, MSG-10). A call whose arguments
-  are no JSON goes out with arguments that carry the raw text; one whose arguments are no object is wrapped where
+- A malformed call is never sent as a call: it becomes user text (C23, MSG-10). A call whose arguments
+  are no JSON is sent with arguments that carry the raw text; one whose arguments are no object is wrapped where
   the wire takes objects only.
 - Half a character (a lone surrogate) is U+FFFD in every text, argument and value (CBF-14).
-- A message that has nothing left to say is left out.
+- A message without remaining content is left out.
 
 Stability: experimental.
 """
@@ -34,7 +34,7 @@ from palaver.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from palaver.core.pairs import REPAIR, Placed, told
+from palaver.core.pairs import REPAIR, Placed, result_as_user
 from palaver.core.parts import (
     AnyPart,
     Json,
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 ERROR_PREFIX: Final = "Error: "
 TOOL_CALL_ERROR: Final = "TOOL_CALL_ERROR"
 HALVES: Final = "halves of characters; U+FFFD in their place"
-"""Why a text was changed that UTF-8 cannot say."""
+"""Why a text was changed that UTF-8 cannot express."""
 _BLANK_RESULT: Final = "(no output)"
 _MOVED_RESULT: Final = "(The result is attached below.)"
 _LOST_RESULT: Final = "(The result held nothing that can be sent here.)"
@@ -91,23 +91,23 @@ def fit(item: Placed, context: Context, *, leading: bool) -> list[Placed]:
     return [
         Placed(index, each, note=position > 0)
         for position, each in enumerate(fitted)
-        if each.content or isinstance(each, ToolMessage) or _says(each, message, context, index)
+        if each.content or isinstance(each, ToolMessage) or _keeps_more(each, message, context, index)
     ]
 
 
-def _says(fitted: Message, given: Message, context: Context, index: int) -> bool:
-    """Whether a message without content says something by a field of the wire; what it kept is lost if it does not."""
+def _keeps_more(fitted: Message, given: Message, context: Context, index: int) -> bool:
+    """Whether a field of the wire gives a message without content a meaning; otherwise its other fields are losses."""
     if fitted.provider_json is UNSET or not isinstance(fitted, type(given)):
         return False
     rest = json_fields.visible(json_fields.native(fitted, context.wire))
     if isinstance(fitted, AssistantMessage) and not context.capabilities.says.isdisjoint(rest):
         return True
-    lose_fields(rest, "the message has nothing else to say, and is left out", context, index)
+    lose_fields(rest, "the message has no other content, and is left out", context, index)
     return False
 
 
 def lose_fields(fields: Fields, why: str, context: Context, index: int | None, part: int | None = None) -> None:
-    """Name the fields of a message or part that have no place; hints and fields that say nothing are no loss."""
+    """Name the fields of a message or part that have no place; hints and empty fields are no loss."""
     for key, raw in json_fields.visible(fields).items():
         for path, _ in () if says_nothing(raw) else json_fields.fields_of(key, raw):
             context.lose("dropped", path, why, index, part)
@@ -128,15 +128,15 @@ def _list_foreign_fields(
 
 
 def _system(message: SystemMessage | DeveloperMessage, context: Context, index: int, *, leading: bool) -> list[Message]:
-    if not message.content:  # a record of a runtime, say; what it keeps for the wire is named by ``_says``
+    if not message.content:  # a record of a runtime, for example; its fields for the wire are named by ``_keeps_more``
         return [message]
     content = _parts(enumerate(message.content), context, index, {})
     capabilities = context.capabilities
     if not leading and not capabilities.later_system:
         context.lose("converted", "system message", "only leading ones are taken; sent as user text", index)
         lose_fields(json_fields.native(message, context.wire), "a field of a system message", context, index)
-        told = system_as_user(message.replace(content=content))
-        return [] if told is None else [told]
+        result_as_user = system_as_user(message.replace(content=content))
+        return [] if result_as_user is None else [result_as_user]
     if isinstance(message, DeveloperMessage) and not capabilities.developer:
         context.lose("converted", "developer message", "the wire has no such role; sent as system", index)
         texts = cast("tuple[Text | Opaque, ...]", content)
@@ -203,8 +203,12 @@ def _malformed_note(part: MalformedToolCall) -> str:
 def _tool(message: ToolMessage, context: Context, index: int) -> list[Message]:
     capabilities = context.capabilities
     if message.tool_call_id is None:
-        context.lose("converted", "tool result", "answers no call; told as user text", index)
-        return [told(message.replace(content=_parts(enumerate(message.content), context, index, capabilities.media)))]
+        context.lose("converted", "tool result", "answers no call; sent as user text", index)
+        return [
+            result_as_user(
+                message.replace(content=_parts(enumerate(message.content), context, index, capabilities.media))
+            )
+        ]
     stays: list[tuple[int, AnyPart]] = []
     moves: list[tuple[int, AnyPart]] = []
     for position, part in enumerate(message.content):
@@ -239,7 +243,7 @@ def _is_blank(part: AnyPart) -> bool:
 
 def _holds(part: AnyPart, rule: MediaRule | None) -> bool:
     media = cast("Media", part)
-    return rule is not None and not refusal_of(typed(plain(media, loose=False)), rule)
+    return rule is not None and not refusal_of(typed(plain(media, lenient=False)), rule)
 
 
 def _prefixed(content: tuple[AnyPart, ...]) -> tuple[AnyPart, ...]:
@@ -259,19 +263,19 @@ def _parts(
     content: Iterable[tuple[int, AnyPart]], context: Context, index: int, media: dict[MediaKind, MediaRule]
 ) -> tuple[AnyPart, ...]:
     """Fit parts, each with its position in the message."""
-    kept: list[AnyPart] = []
+    preserved: list[AnyPart] = []
     for position, part in content:
         bare, mark = taken(part, context)
         if bare is not None:
             _list_foreign_fields(bare, context, index, position)
             fitted = _part(bare, context, index, position, media)
             if fitted is not None:
-                kept.append(fitted)
+                preserved.append(fitted)
                 if not context.capabilities.part_fields and not isinstance(fitted, (ToolCall, MalformedToolCall)):
                     lose_fields(json_fields.native(bare, context.wire), "a field of a part", context, index, position)
         if mark is not None:
-            put(kept, mark, context, index, position)
-    return tuple(kept)
+            put(preserved, mark, context, index, position)
+    return tuple(preserved)
 
 
 def _part(
@@ -290,7 +294,7 @@ def _part(
             context.lose(
                 "converted",
                 "malformed tool call",
-                "never sent as a call; told as user text",
+                "never sent as a call; sent as user text",
                 index,
                 position,
             )
@@ -304,22 +308,22 @@ def _part(
             return None
         case Refusal():
             if not part.text:
-                context.lose("dropped", "refusal", "it says nothing", index, position)
+                context.lose("dropped", "refusal", "it is empty", index, position)
                 return None
             if context.capabilities.refusal:
-                return _said_refusal(part, context, index, position)
+                return _refusal_text(part, context, index, position)
             context.lose("converted", "refusal", "the wire has no such part; sent as text", index, position)
             return _text(trusted.Text(part.text), context, index, position)
         case _:
             return medium(part, context, index, position, media)
 
 
-def _said_refusal(part: Refusal, context: Context, index: int, position: int) -> Refusal:
-    said = sayable(part.text)
-    if said == part.text:
+def _refusal_text(part: Refusal, context: Context, index: int, position: int) -> Refusal:
+    clean = sayable(part.text)
+    if clean == part.text:
         return part
     context.lose("converted", "refusal", HALVES, index, position)
-    return part.replace(text=said)
+    return part.replace(text=clean)
 
 
 def _text(part: Text, context: Context, index: int, position: int) -> Text | None:
@@ -336,20 +340,20 @@ def _text(part: Text, context: Context, index: int, position: int) -> Text | Non
     if not context.capabilities.blank_text and not part.text.strip() and not _proves(part, context):
         context.lose("dropped", "text", "blank, which the wire refuses", index, position)
         return None
-    said = sayable(part.text)
-    if said != part.text:
+    clean = sayable(part.text)
+    if clean != part.text:
         context.lose("converted", "text", HALVES, index, position)
-        part = part.replace(text=said)
+        part = part.replace(text=clean)
     return part
 
 
 def _json(part: Json, context: Context, index: int, position: int) -> Json:
     written = bytes(part.value_json).decode()
-    said = sayable_json(written)
-    if said == written:
+    clean = sayable_json(written)
+    if clean == written:
         return part
     context.lose("converted", "json", HALVES, index, position)
-    return structs.replace(part, value_json=Raw(said.encode()))
+    return structs.replace(part, value_json=Raw(clean.encode()))
 
 
 def _is_object(raw: Raw | UnsetType) -> bool:
@@ -359,8 +363,8 @@ def _is_object(raw: Raw | UnsetType) -> bool:
 def _proves(part: Text, context: Context) -> bool:
     """Whether a blank text must stay, for what stands beside it."""
     proofs = context.capabilities.blank_proofs
-    held = json_fields.native(part, context.wire)
-    return bool(held) if proofs is None else not proofs.isdisjoint(held)
+    stored = json_fields.native(part, context.wire)
+    return bool(stored) if proofs is None else not proofs.isdisjoint(stored)
 
 
 def _reasoning(part: Reasoning, context: Context, index: int, position: int) -> AnyPart | None:
@@ -384,10 +388,10 @@ def _call(part: ToolCall, context: Context, index: int, position: int) -> ToolCa
         return None
     if part.custom and not _is_string(part.arguments_json):
         part = structs.replace(part, arguments_json=jsontext.encode(part.arguments_json).decode())
-    said = sayable_json(part.arguments_json)
-    if said != part.arguments_json:
+    clean = sayable_json(part.arguments_json)
+    if clean != part.arguments_json:
         context.lose("converted", "arguments", HALVES, index, position)
-        part = part.replace(arguments_json=said)
+        part = part.replace(arguments_json=clean)
     broken = bool(part.arguments_json.strip()) and not jsontext.is_json(part.arguments_json)
     if part.provider_executed and not (broken and capabilities.object_arguments):
         return part

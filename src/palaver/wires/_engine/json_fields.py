@@ -1,14 +1,11 @@
-"""Reading a provider's JSON: take the fields that have a neutral meaning, keep the rest.
+"""Take the known fields out of a provider's JSON, and keep the rest.
 
-Rules:
-
-- A decoder splits an object into fields that are still text, takes out those it has a neutral place for, and keeps
-  what remains under ``provider[wire]``, verbatim. That is what makes ``encode(decode(w)) == w`` hold for fields
-  nobody has heard of.
-- A field that holds ``null`` remains: ``null`` and absent differ.
-- A name that begins with ``@@`` is no field of the provider but a hint of ours on the form that was found, such as
-  ``"@@content": "string"``, kept only where the form is not the one the encoder would choose.
-- A known field of the wrong type is a ``DecodeError`` that names the path; it is never passed off as unknown.
+- A decoder splits an object into fields that are still text, takes those with a neutral place, and keeps the remaining
+  ones under ``provider[wire]``. So ``encode(decode(w)) == w`` holds for unknown fields too.
+- A ``null`` field remains: ``null`` and absent differ.
+- A name that begins with ``@@`` is a hint on the original form, such as ``"@@content": "string"``. It is stored only
+  where the encoder would choose another form.
+- A known field of the wrong type is a ``DecodeError`` with the path.
 
 Stability: experimental.
 """
@@ -29,6 +26,7 @@ from palaver.core.value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
 
 _encode = msgspec.json.Encoder().encode
 _integer = msgspec.json.Decoder(int).decode
@@ -222,21 +220,21 @@ def nested(rest: Fields, key: str, inner: Fields) -> Fields:
 
 
 def native(value: Value, wire: str) -> Fields:
-    """Give what a value keeps for ``wire``, as a dict of one's own; empty when nothing."""
-    held = value.provider_json
-    if held is UNSET:
+    """Return what a value keeps for ``wire``, as a dict of one's own; empty when nothing."""
+    stored = value.provider_json
+    if stored is UNSET:
         return {}
     try:
-        return _native(held).get(wire, {})
+        return _native(stored).get(wire, {})
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raw = jsontext.fields(held).get(wire)
+        raw = jsontext.fields(stored).get(wire)
         return {} if raw is None else jsontext.fields(raw)
 
 
 def with_native(value: V, wire: str, rest: Mapping[str, Any]) -> V:
     """A value that keeps ``rest`` for ``wire``, and for other wires what it kept."""
-    held: Fields = {} if value.provider_json is UNSET else jsontext.fields(value.provider_json)
-    others: dict[str, Any] = {key: item for key, item in held.items() if key != wire}
+    stored: Fields = {} if value.provider_json is UNSET else jsontext.fields(value.provider_json)
+    others: dict[str, Any] = {key: item for key, item in stored.items() if key != wire}
     mixed = {**others, wire: rest} if rest else others
     return structs.replace(value, provider_json=jsontext.raw(mixed) if mixed else UNSET)
 
@@ -251,10 +249,10 @@ _AROUND: Final = frozenset({"@@choice", "@@candidate", "@@beside", "@@message"})
 
 def foreign(value: Value, wire: str) -> Iterator[tuple[str, str, Raw]]:
     """Name what a value keeps for other wires: wire, field, value; no hints, nulls, bookkeeping or mere framing."""
-    held = value.provider_json
-    if held is UNSET:
+    stored = value.provider_json
+    if stored is UNSET:
         return
-    for name, raw in jsontext.fields(held).items():
+    for name, raw in jsontext.fields(stored).items():
         if name != wire and not name.startswith(BOOKKEEPING) and jsontext.kind(raw) == "an object":
             for key, item in jsontext.fields(raw).items():
                 if key in _AROUND and jsontext.kind(item) == "an object":
@@ -312,7 +310,7 @@ def named(key: str, item: Raw) -> str | None:
         return key
     inner = list(jsontext.fields(item))
     if len(inner) == 1 and inner[0] != "type":
-        framing = inner[0] in _FRAMING and inner[0] != "id"  # an id alone is what the object says
+        framing = inner[0] in _FRAMING and inner[0] != "id"  # the object has only an id
         return None if framing else f"{key}.{inner[0]}"
     return key
 
@@ -324,14 +322,14 @@ def call(
     call_id: str,
     name: str,
     arguments: str,
-    held: Raw | UnsetType,
+    stored: Raw | UnsetType,
     *,
     provider_executed: bool = False,
 ) -> ToolCall | MalformedToolCall:
     """Make the part for a call whose arguments came as text; text that is no JSON is malformed (C23)."""
     if arguments and not jsontext.is_json(arguments) and not arguments.isspace():
-        return trusted.MalformedToolCall(arguments, "the arguments are not JSON", name, call_id, provider_json=held)
-    return trusted.ToolCall(call_id, name, arguments, provider_executed=provider_executed, provider_json=held)
+        return trusted.MalformedToolCall(arguments, "the arguments are not JSON", name, call_id, provider_json=stored)
+    return trusted.ToolCall(call_id, name, arguments, provider_executed=provider_executed, provider_json=stored)
 
 
 # -- forms -----------------------------------------------------------------------------------------
@@ -355,7 +353,7 @@ def take_formed(rest: Fields, key: str, read: Callable[[Raw], Any], write: Calla
 
 
 def form(rest: Fields, key: str, value: object, read: Callable[[Raw], object]) -> Raw | None:
-    """Give the kept form of a field, if what it says is still ``value``; an edited value is written anew."""
+    """Return the original form of a field, if its value is still ``value``; an edited value is written anew."""
     raw = rest.pop(f"@@{key}", None)
     return raw if raw is not None and read(raw) == value else None
 
@@ -366,7 +364,7 @@ def visible(rest: Fields) -> Fields:
 
 
 def is_hint(rest: Fields, key: str, word: str) -> bool:
-    """Whether a hint says ``word``."""
+    """Whether a hint is ``word``."""
     raw = rest.get(f"@@{key}")
     return raw is not None and raw == hint(word)
 

@@ -37,8 +37,8 @@ def kind_of(part: AnyPart | Media) -> MediaKind | None:
     return cast("MediaKind", type(part).__struct_config__.tag) if isinstance(part, Media) else None
 
 
-def plain(part: _P, *, loose: bool) -> _P:
-    """Take a data URI apart that stands in a URL; unless ``loose``, spell base64 in the standard alphabet, padded."""
+def plain(part: _P, *, lenient: bool) -> _P:
+    """Take a data URI apart that stands in a URL; unless ``lenient``, spell base64 in the standard alphabet, padded."""
     source = part.source
     if isinstance(source, Url) and source.url[:5].lower() == "data:":
         try:
@@ -51,7 +51,7 @@ def plain(part: _P, *, loose: bool) -> _P:
         joined = trusted.Inline("".join(source.data.split()))  # some programs break base64 into lines
         if not joined.valid:
             return part
-        data = joined.data if loose else binascii.b2a_base64(joined.bytes, newline=False).decode()
+        data = joined.data if lenient else binascii.b2a_base64(joined.bytes, newline=False).decode()
         part = part if data == source.data else part.replace(source=trusted.Inline(data))
     return part
 
@@ -121,7 +121,7 @@ def medium(
         why = f"a file id of {part.source.wire}"
     else:
         untyped = part.media_type is None and bool(json_fields.native(part, context.wire))  # it came without one
-        part = typed(plain(part, loose=context.capabilities.loose_base64))
+        part = typed(plain(part, lenient=context.capabilities.lenient_base64))
         why = refusal_of(part, structs.replace(rule, needs_type=False) if untyped and rule.needs_type else rule)
     if why is None:
         return cast("AnyPart", part)

@@ -19,7 +19,7 @@ Rules:
 
 - The field ``created`` or ``created_at`` of an answer holds seconds since 1970, or an ISO time.
 - An answer that has no ``sent_at`` gets this time as its own where the target says a time
-  (``WireCapabilities.says_time``).
+  (``WireCapabilities.has_time``).
 
 Stability: experimental.
 """
@@ -74,7 +74,7 @@ BODY_FIELDS: Final = {
     "google_generate": "labels",
     "bedrock_converse": "requestMetadata",
 }
-"""The field of a request in which a wire says such keys; a wire that is not here has none."""
+"""The field of a request for such keys, by wire; other wires have none."""
 
 
 def of_request(request: Request, wire: str) -> tuple[Request, dict[str, Any]]:
@@ -93,7 +93,7 @@ def of_request(request: Request, wire: str) -> tuple[Request, dict[str, Any]]:
 
 
 def write(fields: dict[str, Any], found: Mapping[str, Any], context: Context) -> dict[str, Any]:
-    """Give the fields of a request with what of the metadata may leave and the wire can say."""
+    """Return the fields of a request with the metadata that may be sent and that the wire can express."""
     allowed: dict[str, Any] = {}
     for key, value in found.items():
         if key in context.options.metadata:
@@ -103,7 +103,7 @@ def write(fields: dict[str, Any], found: Mapping[str, Any], context: Context) ->
     rule = context.capabilities.metadata
     if not allowed:
         return fields
-    given: Any = {} if rule is None else _given(fields.get(rule.field))
+    given: Any = {} if rule is None else _fields_of(fields.get(rule.field))
     why = _refusal(rule, given, fields)
     if rule is None or why is not None:
         for key in allowed:
@@ -120,8 +120,8 @@ def write(fields: dict[str, Any], found: Mapping[str, Any], context: Context) ->
     return {**fields, rule.field: texts} if texts else fields
 
 
-def _given(value: object) -> object:
-    """What the request itself says in the field."""
+def _fields_of(value: object) -> object:
+    """The keys of the request itself in the field."""
     if value is None:
         return {}
     raw = value if isinstance(value, Raw) else jsontext.raw(value)
@@ -178,9 +178,9 @@ def dated(response: Response) -> Response:
     for raw in jsontext.fields(response.provider_json).values():
         if jsontext.kind(raw) != "an object":
             continue
-        held = jsontext.fields(raw)
+        stored = jsontext.fields(raw)
         for key in FIELDS:
-            time = _milliseconds(jsontext.value(held[key])) if key in held else None
+            time = _milliseconds(jsontext.value(stored[key])) if key in stored else None
             if time is not None:
                 return response.replace(message=message.replace(sent_at=time), origin=response.origin)
     return response

@@ -48,18 +48,18 @@ class StreamDecoder:
     """One stream that is being read. ``origin`` is the wire, with its variant where one was chosen."""
 
     def __init__(self, origin: str, reader: Reader) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         self.origin = origin
         self.done = False
         self.limit = LIMIT
-        """The bytes that a stream may have, the space and names around what is said included."""
+        """The most bytes of a stream, with all space and names."""
         self._size = 0
         self._reader = reader
         self._assembler = Assembler(origin)
         self._out: list[Event] = []
         self._known = 0
         self._closed = False
-        self._damage_told = False
+        self._damage_reported = False
 
     # -- for callers --
 
@@ -83,7 +83,7 @@ class StreamDecoder:
         return self._gathered()
 
     def close(self) -> list[Event]:
-        """Say that no bytes will follow; give the last events. A second time gives none."""
+        """End the input and return the last events. A second call returns none."""
         if self._closed:
             return []
         self._closed = True
@@ -106,7 +106,7 @@ class StreamDecoder:
         return self._gathered()
 
     def finish(self) -> Response:
-        """Give the answer. Raises ``StreamError``, which holds the answer so far, when it failed or broke off."""
+        """Return the answer. Raises ``StreamError``, which holds the answer so far, when it failed or broke off."""
         self.close()
         return self._assembler.finish()
 
@@ -123,7 +123,7 @@ class StreamDecoder:
     # -- for a wire's own reading --
 
     def read(self, frame: Frame, /) -> None:
-        """Say what one frame means. Raises ``DecodeError`` when it does not follow its format."""
+        """Emit what one frame means. Raises ``DecodeError`` when it does not follow its format."""
         raise NotImplementedError
 
     def framed(self, data: bytes) -> Frame:
@@ -133,16 +133,16 @@ class StreamDecoder:
         return Frame(jsontext.text(name) if jsontext.kind(name) == "a string" else "", data)
 
     def end(self) -> None:
-        """Say what the end of the input means: parts that are over, fields that only now are known whole."""
+        """Emit what the end of the input completes: parts that end, and fields that are complete only now."""
 
-    def say(self, event: Event, /) -> None:
+    def emit(self, event: Event, /) -> None:
         """Hand out one event."""
         self._out.append(event)
 
     def fail(self, failed: Failed, /) -> None:
         """Hand out the last event of a stream that ended badly. What follows is not read.
 
-        Damage behind a finished answer does it no harm, and is not told: what ends its parts may be still to come.
+        Damage after a finished answer is ignored: the events that end its parts may still come.
         """
         self.done = True
         if failed.kind == "provider" or not self.assembler.finished:
@@ -150,7 +150,7 @@ class StreamDecoder:
 
     @property
     def assembler(self) -> Assembler:
-        """What was said so far, gathered; a wire's finish reason may depend on it."""
+        """The assembled events so far; a wire's finish reason may depend on them."""
         if self._known < len(self._out):
             new = self._out[self._known :] if self._known else self._out
             self._known = len(self._out)
@@ -198,9 +198,9 @@ class StreamDecoder:
         out, self._out, self._known = self._out, [], 0
         if failure is not None:
             self.done = True
-            if failure not in out and not self._damage_told:
+            if failure not in out and not self._damage_reported:
                 out.append(failure)
-            self._damage_told = True
+            self._damage_reported = True
         return out
 
     def _damaged(self, error: DecodeError, kind: FailureKind = "corrupt") -> None:
@@ -219,14 +219,14 @@ def opened(data: bytes) -> Fields:
     return found
 
 
-def snapshot(held: Fields, new: Fields) -> None:
+def snapshot(stored: Fields, new: Fields) -> None:
     """Let a later snapshot of usage replace an earlier one field by field; ``null`` replaces nothing.
 
     Source: docs/spec/wires.md#1.2.
     """
     for key, raw in new.items():
-        if raw != jsontext.NULL or key not in held:
-            held[key] = raw
+        if raw != jsontext.NULL or key not in stored:
+            stored[key] = raw
 
 
 def _hints(item: Any) -> bool:

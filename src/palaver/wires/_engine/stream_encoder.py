@@ -8,7 +8,7 @@ Rules:
 - The stream says what ``encode_response`` says of the same answer, and ``losses`` is the receipt. What only its whole
   text could tell is let through as it comes: arguments that turn out to be no JSON are the client's to judge, as they
   were ours.
-- Text, refusals, reasoning and calls go out as they come; every other part goes out whole, when it ends. Blank text
+- Text, refusals, reasoning and calls are sent as they come; every other part is sent whole, when it ends. Blank text
   waits for its first letter where the wire refuses blank text.
 - The end is written by ``finish()``, since usage may follow the last part. A stream that failed, was never finished,
   or holds what this wire cannot write, ends in the provider's form of an error: never as if it were whole.
@@ -44,11 +44,11 @@ from palaver.core.parts import AssistantPart, Citation, MalformedToolCall, Reaso
 from palaver.core.request import Response
 from palaver.core.surrogates import paired, sayable
 from palaver.stream.assembler import FIELDS, Assembler
-from palaver.stream.serialize_parts import InTurn
+from palaver.stream.serialize_parts import SerialParts
 from palaver.wires._engine import json_fields, metadata
 from palaver.wires._engine.encode_state import Context, Options
 from palaver.wires._engine.fit import HALVES
-from palaver.wires._engine.wire import fit_answer, list_unsaid_usage, with_own_usage
+from palaver.wires._engine.wire import fit_answer, list_lost_usage, with_own_usage
 
 if TYPE_CHECKING:
     from palaver.core.events import Delta
@@ -70,7 +70,7 @@ class Shown:
     __slots__ = ("choice", "closing", "grown", "half", "judged", "number", "part")
 
     def __init__(self, number: int, part: AssistantPart, choice: int) -> None:
-        """Begin to show a part."""
+        """Create it."""
         self.number = number
         self.part = part
         self.choice = choice
@@ -90,38 +90,38 @@ _EVENTS: Final = frozenset(get_args(Event))
 class StreamEncoder:
     """One stream that is being written. ``origin`` is the wire, with its variant where one was chosen."""
 
-    IN_TURN: ClassVar[bool] = False
+    SERIAL_PARTS: ClassVar[bool] = False
     """Parts may not interleave."""
     CHOICES: ClassVar[bool] = False
-    """Several choices can be said."""
+    """The wire has several choices."""
     WHOLE_CALLS: ClassVar[bool] = False
-    """Calls are said whole, although others stream them."""
+    """Calls are written whole, although other wires stream them."""
     DEFERRED: ClassVar[bool] = False
     """``begin`` is called with the first part, so that an ``Update`` before it counts."""
 
     def __init__(self, wire: str, capabilities: WireCapabilities, *, variant: str | None = None) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         self.wire = wire
         self.origin = wire if variant is None else f"{wire}:{variant}"
-        self._speech = capabilities
+        self._capabilities = capabilities
         self._variant = variant
         self.context = self._context(own=False)
         self.assembler = Assembler(self.origin)
-        self._turns = InTurn() if self.IN_TURN else None
+        self._turns = SerialParts() if self.SERIAL_PARTS else None
         self._out: list[bytes] = []
         self._shown: dict[int, Shown | None] = {}
         self._closed: dict[int, Shown] = {}
-        self._held: dict[int, tuple[PartStart, list[str]]] = {}
+        self._pending: dict[int, tuple[PartStart, list[str]]] = {}
         self._count = 0
         self._taken_ids: set[str] = set()
         self._before_start: list[ProviderEvent] = []
-        self._begun = False
+        self._started = False
         self._ended = False
 
     # -- for callers --
 
     def feed(self, event: Event, /) -> bytes:
-        """Take one event; give the bytes that say it, often none. Raises ``MessageError`` for what is no event."""
+        """Return the bytes of one event, often none. Raises ``MessageError`` for what is no event."""
         if type(event) not in _EVENTS:
             raise MessageError(f"{self.wire}: expected an event, got {type(event).__name__}")
         if self._ended:
@@ -137,7 +137,7 @@ class StreamEncoder:
         return self._taken()
 
     def finish(self) -> bytes:
-        """Give the bytes that end the stream. Raises nothing."""
+        """Return the bytes that end the stream. Raises nothing."""
         if not self._ended:
             try:
                 self._end_all()
@@ -174,19 +174,19 @@ class StreamEncoder:
         raise NotImplementedError
 
     def whole(self, shown: Shown) -> None:
-        """A part that is said at once."""
+        """Write a whole part at once."""
         raise NotImplementedError
 
     def over(self, answer: Response) -> None:
-        """The answer is finished: say why, what it cost, and end the stream. ``answer`` is all of it, not fitted."""
+        """Write the finish reason and the usage, and end the stream. ``answer`` is the whole answer, not fitted."""
         raise NotImplementedError
 
     def fail(self, failed: Failed) -> None:
-        """Say that the stream failed, as the provider would."""
+        """Write a failure in the provider's form."""
         raise NotImplementedError
 
     def native(self, event: ProviderEvent) -> None:
-        """Say an event of this wire's own; others never come here."""
+        """Write an event of this wire; others never come here."""
         raise NotImplementedError
 
     def write(self, data: bytes) -> None:
@@ -196,7 +196,7 @@ class StreamEncoder:
     # -- inside --
 
     def _context(self, *, own: bool) -> Context:
-        return Context(self.wire, self._speech, own=own, variant=self._variant, options=Options())
+        return Context(self.wire, self._capabilities, own=own, variant=self._variant, options=Options())
 
     def _taken(self) -> bytes:
         if not self._out:
@@ -207,7 +207,7 @@ class StreamEncoder:
     def _end_all(self) -> None:
         for each in self._turns.finish() if self._turns is not None else ():
             self._take(each)
-        for index in [*self._held, *self._shown]:
+        for index in [*self._pending, *self._shown]:
             self._take(PartEnd(index))
         if self.assembler.finished:
             self._announce()
@@ -232,7 +232,7 @@ class StreamEncoder:
         self.fail(failed)
 
     def _start(self, event: Start) -> None:
-        if self._begun:
+        if self._started:
             return
         response = event.response
         self.context = self._context(own=response.origin == self.origin)
@@ -245,7 +245,7 @@ class StreamEncoder:
 
     def _list_foreign_fields(self, response: Response) -> None:
         if not self.context.own:
-            timed = self._speech.says_time and metadata.dated(response).message.sent_at is not None
+            timed = self._capabilities.has_time and metadata.dated(response).message.sent_at is not None
             for wire, key, _ in json_fields.foreign(response, self.wire):
                 if not (timed and key in metadata.FIELDS):
                     self.context.lose("dropped", key, f"a field of {wire}")
@@ -254,13 +254,13 @@ class StreamEncoder:
                     self.context.lose("dropped", key, f"a field of {wire}", choice)
 
     def _known(self) -> Response:
-        """The answer as far as it is known, with the time when it was made where the wire says one."""
+        """The answer so far, with the time when it was made where the wire has one."""
         answer = self.assembler.response()
-        return metadata.dated(answer) if self._speech.says_time and not self.context.own else answer
+        return metadata.dated(answer) if self._capabilities.has_time and not self.context.own else answer
 
     def _announce(self) -> None:
-        if not self._begun:
-            self._begun = True
+        if not self._started:
+            self._started = True
             self.begin(self._known())
             early, self._before_start = self._before_start, []
             for event in early:
@@ -274,23 +274,23 @@ class StreamEncoder:
             self.context.lose("dropped", "alternatives", "the wire has one answer")
             self._shown[event.index] = None
             return
-        if event.index in self._shown or event.index in self._held:
+        if event.index in self._shown or event.index in self._pending:
             self._end(PartEnd(event.index))
         part = event.part
         if type(part) not in _TO_COME or (self.WHOLE_CALLS and isinstance(part, ToolCall)):
-            self._held[event.index] = (event, [])
-        elif isinstance(part, Text) and self._hold_blank(part.text):
-            self._held[event.index] = (event, [part.text])
+            self._pending[event.index] = (event, [])
+        elif isinstance(part, Text) and self._defer_blank(part.text):
+            self._pending[event.index] = (event, [part.text])
         else:
             self._open(event)
 
-    def _hold_blank(self, text: str) -> bool:
-        return not self.context.own and not self._speech.blank_text and not text.strip()
+    def _defer_blank(self, text: str) -> bool:
+        return not self.context.own and not self._capabilities.blank_text and not text.strip()
 
     def _open(self, event: PartStart) -> Shown | None:
-        """Show a part that streams, fitted; ``None`` when this wire cannot say it."""
+        """Open a part that streams, fitted; ``None`` when this wire cannot express it."""
         part = event.part
-        fitted = self._begun_as(event)
+        fitted = self._fitted_start(event)
         shown = None if fitted is None else self._next(fitted, event.choice)
         self._shown[event.index] = shown
         if shown is None:
@@ -308,13 +308,13 @@ class StreamEncoder:
         return shown
 
     def _fitted(self, part: AssistantPart, start: PartStart) -> AssistantPart | None:
-        """Ask the hand-over what a part becomes here; ``None`` when the wire cannot say it."""
+        """Fit a part to this wire; ``None`` when the wire cannot express it."""
         message = trusted.AssistantMessage(content=(part,))
         self.context.offset = start.index
         fitted = fit_answer(message, start.choice, self.context, position=self._count, taken=self._taken_ids)
         return fitted.content[0] if fitted.content else None
 
-    def _begun_as(self, start: PartStart) -> AssistantPart | None:
+    def _fitted_start(self, start: PartStart) -> AssistantPart | None:
         """The same for a part whose text is still to come, and is stood in for."""
         part = start.part
         if self.context.own:
@@ -330,8 +330,8 @@ class StreamEncoder:
         shown = self._shown.get(index)
         if shown is not None and type(event) in FIELDS[type(shown.part)]:
             self._grow(shown, event)
-        elif index in self._held:
-            self._hold(event)
+        elif index in self._pending:
+            self._defer(event)
         elif shown is not None or index not in self._shown:
             part = self.assembler.bare(index)
             if part is not None:
@@ -354,32 +354,32 @@ class StreamEncoder:
         shown.half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
         text = text[: len(text) - len(shown.half)]
         if not self.context.own:
-            said = sayable(text)
-            if said != text:
+            clean = sayable(text)
+            if clean != text:
                 self.context.offset = 0
                 self.context.lose("converted", "text", HALVES, shown.choice, event.index)
-            text = said
+            text = clean
         return structs.replace(event, text=text)
 
     def _as_object(self, shown: Shown, event: ArgumentsDelta) -> ArgumentsDelta:
         """Wrap arguments that begin as no object, where the wire takes objects only (see ``handover``)."""
         shown.judged = True
-        if self.context.own or not self._speech.object_arguments or event.text.lstrip()[0] == "{":
+        if self.context.own or not self._capabilities.object_arguments or event.text.lstrip()[0] == "{":
             return event
         self.context.offset = 0
         self.context.lose("converted", "arguments", "not an object; wrapped in one", shown.choice, event.index)
         shown.closing = "}" + shown.closing
         return structs.replace(event, text=f'{{"value":{event.text}')
 
-    def _hold(self, event: Delta) -> None:
-        start, pieces = self._held[event.index]
+    def _defer(self, event: Delta) -> None:
+        start, pieces = self._pending[event.index]
         if isinstance(start.part, Text) and isinstance(event, TextDelta):
             pieces.append(event.text)
             if event.text.strip():
-                del self._held[event.index]
-                self._open_held(start, pieces)
+                del self._pending[event.index]
+                self._open_pending(start, pieces)
 
-    def _open_held(self, start: PartStart, pieces: list[str]) -> None:
+    def _open_pending(self, start: PartStart, pieces: list[str]) -> None:
         shown = self._open(structs.replace(start, part=structs.replace(start.part, text="")))
         if shown is not None:
             self._grow(shown, TextDelta(start.index, "".join(pieces)))
@@ -390,30 +390,30 @@ class StreamEncoder:
             why = "mean something on their own wire only; the text stays"
             self.context.lose("dropped", "citations", why, self.assembler.choice(event.index), event.index)
             return
-        if event.index in self._held and isinstance(self._held[event.index][0].part, Text):
-            start, pieces = self._held.pop(event.index)
-            self._open_held(start, pieces)
+        if event.index in self._pending and isinstance(self._pending[event.index][0].part, Text):
+            start, pieces = self._pending.pop(event.index)
+            self._open_pending(start, pieces)
         shown = self._shown.get(event.index) or self._closed.get(event.index)
         if shown is not None and isinstance(shown.part, Text):
             self.cite(shown, event.citation)
-        elif shown is not None or event.index in self._held:
+        elif shown is not None or event.index in self._pending:
             self.context.offset = 0
             self.context.lose("dropped", "citations", "belong to no text", 0, event.index)
 
     def _end(self, event: PartEnd) -> None:
-        if event.index in self._held:
-            self._end_held(event)
+        if event.index in self._pending:
+            self._end_pending(event)
             return
         shown = self._shown.pop(event.index, None)
         if shown is not None:
             if shown.half:
-                self._tell_half(shown, event.index)
+                self._emit_half(shown, event.index)
             if shown.closing:
                 self._grow(shown, ArgumentsDelta(event.index, shown.closing))
             self._closed[event.index] = shown
             self.close(shown, event.part if self.context.own else None)
 
-    def _tell_half(self, shown: Shown, index: int) -> None:
+    def _emit_half(self, shown: Shown, index: int) -> None:
         half, shown.half = shown.half, ""
         grows = next(iter(FIELDS[type(shown.part)]))
         self.grow(shown, grows(index, half if self.context.own else "\ufffd"))
@@ -421,8 +421,8 @@ class StreamEncoder:
             self.context.offset = 0
             self.context.lose("converted", "text", HALVES, shown.choice, index)
 
-    def _end_held(self, event: PartEnd) -> None:
-        start, _ = self._held.pop(event.index)
+    def _end_pending(self, event: PartEnd) -> None:
+        start, _ = self._pending.pop(event.index)
         part = self.assembler.part(event.index) or start.part  # a last word too is judged there
         fitted = self._fitted(part, start) if self._must_fit(part) else part
         if fitted is None:
@@ -447,7 +447,7 @@ class StreamEncoder:
         answer = self._known()
         if self.context.own:
             return answer
-        list_unsaid_usage(answer.message, self.context, 0)
+        list_lost_usage(answer.message, self.context, 0)
         return structs.replace(answer, message=with_own_usage(answer.message, answer.origin, self.wire))
 
     def _native(self, event: ProviderEvent) -> None:
@@ -472,4 +472,4 @@ class StreamEncoder:
         PartEnd: _end,
         ProviderEvent: _native,
     }
-    """What is done with an event as it comes. What is not named here is gathered, and said at the end."""
+    """The action for each event. Other events are only assembled, and written at the end."""

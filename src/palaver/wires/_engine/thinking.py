@@ -4,11 +4,11 @@ Rules:
 
 - A request says it with two neutral settings: ``effort``, a word of ``SCALE``, and ``reasoning_tokens``, a budget in
   tokens, where 0 is off (``OFF``) and -1 as much as the model finds right (``DYNAMIC``). Each wire decodes its fields
-  to these, and encodes these to what the target can say.
+  to these, and encodes these to what the target can express.
 - ``ROWS`` says for each wire, for its variants and for families of models, which words, budgets and switches there are.
-  The first row that holds is taken. A model that no row names gets what the wire itself can say.
-- ``fitted`` brings the settings of a request to what a row can say: a budget becomes an effort and an effort a budget,
-  by ``BUDGETS``, and each approximation is on the receipt.
+  The first row that holds is taken. A model that no row names gets what the wire itself can express.
+- ``fitted`` brings the settings of a request to what a row can express: a budget becomes an effort and an effort a
+  budget, by ``BUDGETS``, and each approximation is on the receipt.
 - A field that says off wins over a budget and an effort, which stay unread where they stood.
 - A request that goes back as it came is not fitted, nor is a switch that stays where the same vendor had it.
 
@@ -52,7 +52,7 @@ Name: TypeAlias = Literal["effort", "reasoning_tokens"]
 
 
 class Place(NamedTuple):
-    """A setting, the path of a field that says it, and how its value is read (``None``: no such form) and written."""
+    """A setting, the path of its field, and how its value is read (``None``: no such form) and written."""
 
     setting: Name
     path: tuple[str, ...]
@@ -61,12 +61,12 @@ class Place(NamedTuple):
 
 
 class Thinking(Struct, frozen=True, kw_only=True):
-    """What one wire, variant or family of models can say of thinking.
+    """The forms of thinking on one wire, variant or family of models.
 
     ``efforts``: words, ``none`` among them where one switches it off. ``budgets``: the least and the most tokens, where
-    a number can be said. ``off`` and ``dynamic``: the budgets 0 and -1 can be said. ``both``: an effort and a budget
-    may stand together; else the one in ``first`` stays. ``needs_on``: an effort alone does not switch thinking on.
-    ``places``: where the fields stand, for wires that have several; the first of each setting is written.
+    a number can be expressed. ``off`` and ``dynamic``: the budgets 0 and -1 can be expressed. ``both``: an effort and a
+    budget may stand together; else the one in ``first`` stays. ``needs_on``: an effort alone does not switch thinking
+    on. ``places``: where the fields stand, for wires that have several; the first of each setting is written.
     """
 
     models: re.Pattern[str] | None = None
@@ -102,7 +102,7 @@ def read_count(raw: Raw) -> int | None:
 
 
 def read_positive(raw: Raw) -> int | None:
-    """Read a number of tokens; ``None`` for zero, which another field says."""
+    """Read a number of tokens; ``None`` for zero, which another field expresses."""
     found = read_count(raw)
     return None if found is None or found < 1 else found
 
@@ -137,7 +137,7 @@ def read_typed(key: str) -> Callable[[Raw], int | None]:
 
 
 def write_typed(key: str, dynamic: str = "enabled") -> Callable[[int], dict[str, Any]]:
-    """Write the same; ``dynamic`` is the word where no number is said."""
+    """Write the same; ``dynamic`` is the word without a number."""
 
     def write(budget: int) -> dict[str, Any]:
         if budget == OFF:
@@ -159,7 +159,7 @@ _TEMPLATE: Final = Place("reasoning_tokens", ("chat_template_kwargs", "enable_th
 _TYPED: Final = Place("reasoning_tokens", ("thinking",), read_typed("budget_tokens"), write_typed("budget_tokens"))
 
 CHAT_PLACES: Final = (_EFFORT, *_ROUTED, _BUDGET, _SWITCH, _TEMPLATE, _TYPED)
-"""Every field of a Chat Completions body that says it, whoever the vendor is."""
+"""Every field of a Chat Completions body for thinking, of any vendor."""
 
 SERVER_PLACES: Final = (_SWITCH, _TEMPLATE)
 """Switches that servers of open models read, whatever the model is."""
@@ -260,7 +260,7 @@ ROWS: Final[dict[str, tuple[Thinking, ...]]] = {
     "cohere_chat": (Thinking(budgets=(1, _ANY), off=True, dynamic=True),),
     "ollama_chat": (Thinking(efforts=(*_WORDS, "max"), off=True, dynamic=True),),
 }
-"""What can be said, by wire, or by wire and variant; a variant without a row is as its wire."""
+"""The rows by wire, or by wire and variant; a variant without a row has those of its wire."""
 
 
 def row(wire: str, variant: str | None, model: str | None) -> Thinking:
@@ -278,77 +278,77 @@ def effort_of(budget: int) -> str:
 
 
 def fitted(settings: Settings, context: Context, model: str | None, *, alone: bool = False) -> Settings:
-    """The settings with an effort and a budget that the target can say; every change is on the receipt.
+    """The settings with an effort and a budget that the target can express; every change is on the receipt.
 
     ``alone``: the effort came from this wire without a switch, and does not switch thinking on.
     """
     effort, budget = settings.effort, settings.reasoning_tokens
     if context.own or (effort is None and budget is None):
         return settings
-    way = row(context.wire, context.variant, model)
-    if effort is not None and effort not in SCALE and effort not in way.efforts:
+    support = row(context.wire, context.variant, model)
+    if effort is not None and effort not in SCALE and effort not in support.efforts:
         context.lose("dropped", "effort", f"{effort!r} is no word of this wire")
         effort = None
     if budget == OFF or effort == "none":
-        asked = None if effort == "none" else effort
+        requested = None if effort == "none" else effort
         if effort == "none" and budget not in {None, OFF}:
             context.lose("dropped", "reasoning_tokens", "the effort “none” switches thinking off")
-        effort, budget = _off(way, context, "reasoning_tokens" if budget == OFF else "effort")
-        if asked is not None and way.both and asked in way.efforts:
-            effort = asked  # such an effort also says how long the answer shall be
-        elif asked is not None and asked != effort:
+        effort, budget = _off(support, context, "reasoning_tokens" if budget == OFF else "effort")
+        if requested is not None and support.both and requested in support.efforts:
+            effort = requested  # such an effort also says how long the answer shall be
+        elif requested is not None and requested != effort:
             context.lose("dropped", "effort", "thinking is switched off")
     else:
-        effort, budget = _on(effort, budget, way, context)
-        if way.needs_on and effort is not None and budget is None and not alone:
+        effort, budget = _on(effort, budget, support, context)
+        if support.needs_on and effort is not None and budget is None and not alone:
             budget = DYNAMIC
     return structs.replace(settings, effort=effort, reasoning_tokens=budget)
 
 
-def _off(way: Thinking, context: Context, name: Name) -> tuple[str | None, int | None]:
-    if "none" in way.efforts:
+def _off(support: Thinking, context: Context, name: Name) -> tuple[str | None, int | None]:
+    if "none" in support.efforts:
         return "none", None
-    if way.off:
+    if support.off:
         return None, OFF
-    if way.efforts:
-        context.lose("approximated", name, f"thinking cannot be switched off; {way.efforts[0]!r} was sent")
-        return way.efforts[0], None
+    if support.efforts:
+        context.lose("approximated", name, f"thinking cannot be switched off; {support.efforts[0]!r} was sent")
+        return support.efforts[0], None
     context.lose("dropped", name, "thinking cannot be switched off")
     return None, None
 
 
-def _on(effort: str | None, budget: int | None, way: Thinking, context: Context) -> tuple[str | None, int | None]:
+def _on(effort: str | None, budget: int | None, support: Thinking, context: Context) -> tuple[str | None, int | None]:
     if budget is not None and budget != DYNAMIC:
-        effort, budget = _with_budget(effort, budget, way, context)
+        effort, budget = _with_budget(effort, budget, support, context)
     if effort is not None:
-        effort, budget = _with_effort(effort, budget, way, context)
-    if budget == DYNAMIC and not way.dynamic:
+        effort, budget = _with_effort(effort, budget, support, context)
+    if budget == DYNAMIC and not support.dynamic:
         budget = None
         if effort is None:
             context.lose("dropped", "reasoning_tokens", "how much to think cannot be left to the model in words")
     return effort, budget
 
 
-def _with_budget(effort: str | None, budget: int, way: Thinking, context: Context) -> tuple[str | None, int | None]:
+def _with_budget(effort: str | None, budget: int, support: Thinking, context: Context) -> tuple[str | None, int | None]:
     """Fit a number of tokens: into the range, else to an effort, else to a mere switch."""
     if budget < DYNAMIC:
         context.lose("dropped", "reasoning_tokens", f"{_shown(budget)} is no number of tokens")
         return effort, None
-    if way.budgets is not None:
-        least, most = way.budgets
+    if support.budgets is not None:
+        least, most = support.budgets
         nearest = min(max(budget, least), most)
         if nearest != budget:
             why = f"{_shown(budget)} is not within {least} to {most}; {nearest} was sent"
             context.lose("approximated", "reasoning_tokens", why)
         return effort, nearest
-    if effort is not None and way.efforts:
-        context.lose("dropped", "reasoning_tokens", "the effort says it")
-        return effort, DYNAMIC if way.dynamic else None
-    if way.efforts:
-        effort = nearest_effort(effort_of(budget), way.efforts)
+    if effort is not None and support.efforts:
+        context.lose("dropped", "reasoning_tokens", "the effort expresses it")
+        return effort, DYNAMIC if support.dynamic else None
+    if support.efforts:
+        effort = nearest_effort(effort_of(budget), support.efforts)
         context.lose("approximated", "reasoning_tokens", f"{_shown(budget)} tokens are sent as the effort {effort!r}")
         return effort, None
-    if way.dynamic:
+    if support.dynamic:
         context.lose("approximated", "reasoning_tokens", "thinking can only be switched on")
         return effort, DYNAMIC
     context.lose("dropped", "reasoning_tokens", "the wire has no such setting")
@@ -363,23 +363,23 @@ def _shown(budget: int) -> str:
 _LONG: Final = 64
 
 
-def _with_effort(effort: str, budget: int | None, way: Thinking, context: Context) -> tuple[str | None, int | None]:
+def _with_effort(effort: str, budget: int | None, support: Thinking, context: Context) -> tuple[str | None, int | None]:
     """Fit a word: to the nearest, else to a budget, else to a mere switch."""
-    if way.efforts and (way.both or budget in {None, DYNAMIC} or way.first == "effort"):
-        if budget not in {None, DYNAMIC} and not way.both:
+    if support.efforts and (support.both or budget in {None, DYNAMIC} or support.first == "effort"):
+        if budget not in {None, DYNAMIC} and not support.both:
             context.lose("dropped", "reasoning_tokens", "does not go with an effort")
-        nearest = nearest_effort(effort, way.efforts)
+        nearest = nearest_effort(effort, support.efforts)
         if nearest != effort:
             context.lose("approximated", "effort", f"{effort!r} is sent as {nearest!r}")
-        return nearest, budget if way.both else None
-    if budget not in {None, DYNAMIC} or (budget == DYNAMIC and way.budgets is None):
-        context.lose("dropped", "effort", "the budget says it")
+        return nearest, budget if support.both else None
+    if budget not in {None, DYNAMIC} or (budget == DYNAMIC and support.budgets is None):
+        context.lose("dropped", "effort", "the budget expresses it")
         return None, budget
-    if way.budgets is not None:
-        budget = min(max(BUDGETS[effort], way.budgets[0]), way.budgets[1])
+    if support.budgets is not None:
+        budget = min(max(BUDGETS[effort], support.budgets[0]), support.budgets[1])
         context.lose("approximated", "effort", f"{effort!r} is sent as a budget of {budget} tokens")
         return None, budget
-    if way.dynamic:
+    if support.dynamic:
         context.lose("approximated", "effort", "thinking can only be switched on")
         return None, DYNAMIC
     context.lose("dropped", "effort", "the wire has no such setting")
@@ -402,7 +402,7 @@ def nearest_effort(effort: str, words: Sequence[str]) -> str:
 def take(rest: Fields, places: Sequence[Place]) -> dict[str, Any]:
     """Take both settings out of a body, from the first place that has them; the place is kept as a hint.
 
-    A place that says off is taken alone.
+    A place that switches thinking off is taken alone.
     """
     found: dict[str, Any] = {}
     off = [place for place in places if _is_off(rest, place)]
@@ -425,7 +425,7 @@ def _is_off(rest: Fields, place: Place) -> bool:
 
 
 def stays(rest: Fields, settings: Settings, places: Sequence[Place]) -> bool:
-    """Whether one of ``places`` is the field that was read, and can say a switch that stands alone."""
+    """Whether one of ``places`` is the field that was read, and can express a switch that stands alone."""
     name: Name = "reasoning_tokens" if settings.effort is None else "effort"
     value = getattr(settings, name)
     at = rest.get(f"@@{name}_at")
@@ -436,11 +436,11 @@ def stays(rest: Fields, settings: Settings, places: Sequence[Place]) -> bool:
     ):
         return False
     path = tuple(jsontext.text(at).split("."))
-    return any(each.setting == name and each.path == path and _says(each, value) for each in places)
+    return any(each.setting == name and each.path == path and _matches(each, value) for each in places)
 
 
 def drop_unread(rest: Fields, places: Sequence[Place], context: Context) -> None:
-    """Drop the fields that stood beside a switch that said off, for a vendor that may read them."""
+    """Drop the fields beside a switch that was off, for a vendor that may read them."""
     for place in places:
         if _find(rest, place.path) is not None:
             _drop(rest, place.path)
@@ -462,17 +462,17 @@ def put(
             rest.pop(f"@@{name}", None)
             continue
         path = None if at is None else tuple(jsontext.text(at).split("."))
-        allowed = [each for each in places if each.setting == name and _says(each, value)]
+        allowed = [each for each in places if each.setting == name and _matches(each, value)]
         place = next((each for each in allowed if each.path == path), allowed[0] if allowed else None)
         if place is None:
             continue
-        kept = json_fields.form(rest, name, value, place.read)
-        _set(fields, rest, place.path, place.write(value) if kept is None else kept)
+        preserved = json_fields.form(rest, name, value, place.read)
+        _set(fields, rest, place.path, place.write(value) if preserved is None else preserved)
         if on is not None and name == "reasoning_tokens" and value > OFF:
             _set(fields, rest, on.path, on.write(value))
 
 
-def _says(place: Place, value: Any) -> bool:
+def _matches(place: Place, value: Any) -> bool:
     return bool(place.read(jsontext.raw(place.write(value))) == value)
 
 
@@ -503,9 +503,9 @@ def _set(fields: dict[str, Any], rest: Fields, path: Sequence[str], value: objec
     """Set a field, beside what else stands in the objects on the way."""
     *outer, last = path
     for key in outer:
-        kept = rest.pop(key, None)
+        preserved = rest.pop(key, None)
         inner: dict[str, Any] = cast("dict[str, Any]", fields.setdefault(key, {}))
-        if kept is not None and jsontext.kind(kept) == "an object":
-            inner.update(jsontext.fields(kept))
+        if preserved is not None and jsontext.kind(preserved) == "an object":
+            inner.update(jsontext.fields(preserved))
         fields = inner
     fields[last] = value

@@ -1,10 +1,10 @@
-"""Tool definitions in the form that several wires share: ``{"type": "function", "function": {…}}``.
+"""Tool definitions in the form ``{"type": "function", "function": {…}}``, and calls that wait for their results.
 
-Rules:
-
-- ``parameters`` stay text. A field that nobody knows stays with the tool, on its level.
-- ``type`` may be absent. A type that is no function (nor custom, where the wire has that) is the provider's own tool.
-- Where free-text tools do not exist, one is declared as a function with one text argument, ``input``.
+- ``parameters`` stay text. An unknown field stays with the tool, on its level.
+- ``type`` may be absent. Any type but ``function`` (and ``custom``, where the wire has it) is the provider's own tool.
+- On a wire without free-text tools, one is declared as a function with one text argument, ``input``.
+- ``OpenCalls`` serves wires whose results need not name a call by its id. A call is stored under several keys; a result
+  takes the first open call of its key. Each step is one look-up.
 
 Source: docs/spec/wires.md#2.3, #7, #8.
 
@@ -13,6 +13,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET, Raw
@@ -25,7 +26,11 @@ from palaver.wires._engine.fit import declared_name
 from palaver.wires._engine.json_fields import hint, is_hint, native, nested, provider, visible
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable
+
+    from palaver.core.parts import ToolCall
     from palaver.wires._engine.encode_state import Context
+
 
 _INPUT: Final = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
@@ -100,3 +105,39 @@ def write_tool(tool: AnyTool, context: Context, *, strict: bool = False, needs_p
     inner = {**inner, **jsontext.fields(rest.pop(key, jsontext.EMPTY_OBJECT))}
     written: dict[str, Any] = {} if is_hint(rest, "type", "absent") else {"type": key}
     return {**written, key: inner, **visible(rest)}
+
+
+# -- calls that wait for results -------------------------------------------------------------------
+
+
+class OpenCalls:
+    """Calls in order. ``keys`` gives all keys of a call."""
+
+    def __init__(self, calls: Iterable[ToolCall], keys: Callable[[ToolCall], Iterable[Hashable]]) -> None:
+        """File the calls."""
+        self._keys = keys
+        self._open: dict[int, ToolCall] = {}
+        self._filed: dict[Hashable, deque[int]] = {}
+        self._count = 0
+        self.add(calls)
+
+    def add(self, calls: Iterable[ToolCall]) -> None:
+        """File more calls behind those that are filed."""
+        for call in calls:
+            self._open[self._count] = call
+            for key in self._keys(call):
+                self._filed.setdefault(key, deque()).append(self._count)
+            self._count += 1
+
+    def __bool__(self) -> bool:
+        """Whether a call is open."""
+        return bool(self._open)
+
+    def take(self, key: Hashable) -> ToolCall | None:
+        """Close the first open call that is filed under ``key``; ``None`` when there is none."""
+        filed = self._filed.get(key, deque())
+        while filed:
+            call = self._open.pop(filed.popleft(), None)
+            if call is not None:
+                return call
+        return None

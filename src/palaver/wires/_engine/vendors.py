@@ -6,7 +6,7 @@ Rules:
   at all. An answer without the hint comes from the wire's own provider; a message that is no answer comes from nobody.
 - In a request, fields that an answer keeps go back to the vendor that wrote them. For any other vendor they are
   dropped, each with a loss, but for ``WireCapabilities.answer_fields``, which every vendor of the wire takes.
-- A field that says nothing (``null``, ``[]``, ``""``, an object of such) goes back to nobody: providers refuse
+- An empty field (``null``, ``[]``, ``""``, an object of such) is not sent back: providers refuse
   ``tool_calls: []``.
 - Wires whose ``WireCapabilities.answer_fields`` is ``None`` have one vendor only, or vendors that are all alike.
 
@@ -59,7 +59,7 @@ def _keeps(part: AssistantPart) -> bool:
 
 
 def _vendor(rest: Fields, message: AssistantMessage) -> str | None:
-    """Whose answer a message is: a variant, ``""`` for the wire's own provider, ``None`` for nobody's."""
+    """Return whose answer a message is: a variant, ``""`` for the wire's own provider, ``None`` for no provider."""
     if _HINT in rest:
         return jsontext.text(rest[_HINT])
     return None if message.response_id is None and message.finish_reason_raw is UNSET else ""
@@ -80,8 +80,8 @@ def fit_fields(message: AssistantMessage, context: Context, index: int) -> Assis
     left = {key: raw for key, raw in rest.items() if key[:2] == "@@" or not says_nothing(raw)}
     if foreign:
         left = _known(left, taken, name, context, index, None)
-        kept = [_fit_part(part, name, context, index, at) for at, part in enumerate(message.content)]
-        message = message.replace(content=tuple([part for part in kept if part is not None]))
+        preserved = [_fit_part(part, name, context, index, at) for at, part in enumerate(message.content)]
+        message = message.replace(content=tuple([part for part in preserved if part is not None]))
     return message if len(left) == len(rest) else json_fields.with_native(message, wire, left)
 
 

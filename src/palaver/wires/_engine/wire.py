@@ -1,4 +1,4 @@
-"""What a wire is: one name, four directions, and a row of data that tells what it can say.
+"""A wire: one name, four directions, and a row of data with its capabilities.
 
 Rules:
 
@@ -56,7 +56,7 @@ class Codec(Writer, Protocol):
     """A wire's ``encode`` module: requests (see ``Writer``) and responses."""
 
     @property
-    def SPEECH(self) -> WireCapabilities:  # noqa: N802 (a constant of the module)
+    def CAPABILITIES(self) -> WireCapabilities:  # noqa: N802 (a constant of the module)
         """The wire's row of data."""
         ...
 
@@ -96,7 +96,7 @@ class Wire:
         """
         self.name = name
         self.variant = variant
-        self.capabilities = codec.SPEECH if capabilities is None else capabilities
+        self.capabilities = codec.CAPABILITIES if capabilities is None else capabilities
         self._origin = name if variant is None else f"{name}:{variant}"
         self._decoder = decoder
         self._codec = codec
@@ -170,7 +170,7 @@ class Wire:
         metadata: Collection[str] = (),
         join_neighbors: bool = True,
     ) -> Encoded:
-        """Write a request body, and the receipt for what it could not say.
+        """Write a request body, and the receipt for what was lost.
 
         ``takes`` names the media the model takes, where those are fewer than the wire's.
         ``reasoning_as_text`` sends other wires' reasoning as plain text instead of dropping it. ``metadata`` names the
@@ -189,13 +189,13 @@ class Wire:
         return self._checked(encoder.encoded(), losses)
 
     def encode_response(self, response: Response, *, losses: OnLoss = "report") -> Encoded:
-        """Write a response body, and the receipt for what it could not say. Raises as above."""
+        """Write a response body, and the receipt for what was lost. Raises as above."""
         check_arguments(self.name, Wire.encode_response, locals())
         own = response.origin == self._origin
         context = Context(self.name, self.capabilities, own=own, variant=self.variant, options=Options())
         if not own:
-            response = metadata.dated(response) if self.capabilities.says_time else response
-            timed = self.capabilities.says_time and response.message.sent_at is not None
+            response = metadata.dated(response) if self.capabilities.has_time else response
+            timed = self.capabilities.has_time and response.message.sent_at is not None
             for wire, key, _ in json_fields.foreign(response, self.name):
                 if not (timed and key in metadata.FIELDS):
                     context.lose("dropped", key, f"a field of {wire}")
@@ -203,7 +203,7 @@ class Wire:
             own_usage = [with_own_usage(each, response.origin, self.name) for each in choices]
             answers = [fit_answer(each, i, context) for i, each in enumerate(own_usage)]
             for index, each in enumerate(choices):
-                list_unsaid_usage(each, context, index)
+                list_lost_usage(each, context, index)
             response = response.replace(message=answers[0], alternatives=tuple(answers[1:]))
         elif self.capabilities.object_arguments and response.message.malformed_tool_calls:
             response = structs.replace(response, message=_with_objects(response.message, context))
@@ -213,7 +213,7 @@ class Wire:
     # -- cache marks --
 
     def marked(self, request: Request, plan: CachePlan) -> Request:
-        """A request with the cache marks of a plan, as this wire says them; the same where it says none.
+        """A request with the cache marks of a plan, in the form of this wire; unchanged where it has none.
 
         Pure, and meant for the request that is sent: messages that are kept have no marks.
         """
@@ -269,8 +269,8 @@ def with_own_usage(message: AssistantMessage, origin: str | None, wire: str) -> 
     return message.replace(usage=structs.replace(usage, raw_json=UNSET))
 
 
-def list_unsaid_usage(message: AssistantMessage, context: Context, index: int | None) -> None:
-    """Put on the receipt what a usage says that the wire has no counter for."""
+def list_lost_usage(message: AssistantMessage, context: Context, index: int | None) -> None:
+    """Put the counters of a usage that the wire does not have on the receipt."""
     usage = message.usage
     if usage is None:
         return
@@ -291,8 +291,8 @@ def _with_objects(message: AssistantMessage, context: Context) -> AssistantMessa
         if isinstance(part, MalformedToolCall) and "@@arguments" not in json_fields.native(part, context.wire):
             context.lose("converted", "arguments", "not JSON; sent inside a JSON object", 0, position)
             text = jsontext.encode({"INVALID_JSON": part.raw}).decode()
-            name, held = part.name or "unknown", part.provider_json
-            content[position] = trusted.ToolCall(part.id or f"call_0_{position}", name, text, provider_json=held)
+            name, stored = part.name or "unknown", part.provider_json
+            content[position] = trusted.ToolCall(part.id or f"call_0_{position}", name, text, provider_json=stored)
     return message.replace(content=tuple(content))
 
 
@@ -301,7 +301,7 @@ def fit_answer(
 ) -> AssistantMessage:
     """Fit one answer. In an answer a malformed call stays a call: whoever asked must see what the model wrote.
 
-    ``position`` is that of the first part, ``taken`` the ids of calls said before, for an answer that is fitted in
+    ``position`` is that of the first part, ``taken`` the ids of earlier calls, for an answer that is fitted in
     pieces.
     """
     calls = tuple(
@@ -317,6 +317,6 @@ def fit_answer(
         for place, part in enumerate(message.content, position)
     )
     placed = fit(Placed(index, message.replace(content=calls)), context, leading=False)
-    said = renumbered([item for item in placed if isinstance(item.message, AssistantMessage)], context, taken=taken)
-    found = said[0].message if said else None
+    renamed = renumbered([item for item in placed if isinstance(item.message, AssistantMessage)], context, taken=taken)
+    found = renamed[0].message if renamed else None
     return found if isinstance(found, AssistantMessage) else message.replace(content=())

@@ -7,7 +7,7 @@ Stability: experimental.
 
 from palaver.wires._engine.wire import Wire
 from palaver.wires.anthropic_messages import decode, encode
-from palaver.wires.anthropic_messages.variants import VARIANTS
+from palaver.wires.anthropic_messages.encode import VARIANTS
 
 WIRE = Wire("anthropic_messages", decode, encode, streams=f"{__name__}.stream")
 WITH_VARIANTS = {

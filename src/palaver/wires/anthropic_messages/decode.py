@@ -1,22 +1,20 @@
 """Read Messages bodies.
 
-- ``system`` becomes a leading system message. A wire message is one message, but for a user message with tool results:
-  each result is a tool message, and what stands before, between and behind them is user messages.
-- What the neutral message cannot say stays under ``provider["anthropic_messages"]``, where ``encode`` finds it: fields
-  of the body, of a message, a block or a tool that have no neutral place, verbatim; on a tool message those of its
-  result.
+``system`` becomes a leading system message. A wire message becomes one message, except a user message with tool
+results: each result becomes a tool message, and the content between them becomes user messages. Fields without a
+neutral place stay under ``provider["anthropic_messages"]``; a tool message has those of its result.
 
 Hints on form:
 
-- ``@@content``: ``string`` (else a list of blocks), ``null``, ``absent``; on a result also ``list`` when it was empty;
+- ``@@content``: ``string`` (else a list of blocks), ``null``, ``absent``; on a result also ``list`` for an empty list.
 - ``@@joined``: ``true`` on a message that shares the wire message of the one before it; ``apart`` on a result that
-  opens a wire message although a result stands before it;
-- ``@@message``: on a tool message, what else its wire message held; ``@@place``: ``messages``, a system message that
-  stood there; ``@@is_error``: ``false`` was written;
+  begins a wire message after another result.
+- ``@@message``: on a tool message, the other fields of its wire message. ``@@place``: ``messages`` for a system message
+  among the messages. ``@@is_error``: an explicit ``false``.
 - ``@@tools`` (``empty``), ``@@type`` and ``@@role`` (absent in a response), ``@@max_tokens`` (``warm``: 0, which only
-  warms the cache), ``@@budget`` (``beyond``: the thinking budget was
-  not below ``max_tokens``), ``@@tool_choice``, ``@@thinking``, ``@@format`` and ``@@effort``: the field as it was
-written.
+  warms the cache), ``@@budget`` (``beyond``: not below ``max_tokens``), and the original form of ``@@tool_choice``,
+  ``@@thinking``, ``@@format`` and ``@@effort``.
+
 Source: docs/spec/wires.md#4.1 to #4.4.
 """
 
@@ -40,7 +38,7 @@ from palaver.core.tools import AnyTool
 from palaver.core.usage import Usage
 from palaver.wires._engine import json_fields, thinking
 from palaver.wires._engine.json_fields import hint, provider
-from palaver.wires.anthropic_messages.parts import answer_parts, result_part, system_part, user_part
+from palaver.wires.anthropic_messages.decode_parts import answer_parts, result_part, system_part, user_part
 from palaver.wires.anthropic_messages.shapes import (
     FINISH,
     WIRE,
@@ -48,11 +46,11 @@ from palaver.wires.anthropic_messages.shapes import (
     read_output_format,
     read_thinking,
     read_tool_choice,
+    read_usage,
     write_output_format,
     write_thinking,
     write_tool_choice,
 )
-from palaver.wires.anthropic_messages.usage import read_usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,12 +89,12 @@ def _leading(rest: Fields) -> tuple[SystemMessage, ...]:
     if raw is None or raw == NULL:
         return ()
     del rest["system"]
-    held: Fields = {}
+    stored: Fields = {}
     try:
-        content = _content(raw, held, "system", system_part)
+        content = _content(raw, stored, "system", system_part)
     except DecodeError as error:
         raise error.within("system") from None
-    return (trusted.SystemMessage(content=content, provider_json=provider(WIRE, held)),)
+    return (trusted.SystemMessage(content=content, provider_json=provider(WIRE, stored)),)
 
 
 def _settings(rest: Fields) -> Settings:
@@ -231,19 +229,19 @@ def _user(raw: Raw | None, rest: Fields, *, follows_result: bool) -> list[Messag
                 run.append(user_part(fields, kind, block))
                 continue
             if run:
-                out.append(_said(run, rest, first=not out))
+                out.append(_user_message(run, rest, first=not out))
             out.append(_result(fields, rest, first=not out, apart=follows_result))
         except DecodeError as error:
             raise error.within(f"content[{index}]") from None
         run = []
     if run or not out:
-        out.append(_said(run, rest, first=not out))
+        out.append(_user_message(run, rest, first=not out))
     return out
 
 
-def _said(parts: list[UserPart], rest: Fields, *, first: bool) -> UserMessage:
-    held = rest if first else {"@@joined": jsontext.TRUE}
-    return trusted.UserMessage(content=tuple(parts), provider_json=provider(WIRE, held))
+def _user_message(parts: list[UserPart], rest: Fields, *, first: bool) -> UserMessage:
+    stored = rest if first else {"@@joined": jsontext.TRUE}
+    return trusted.UserMessage(content=tuple(parts), provider_json=provider(WIRE, stored))
 
 
 def _result(fields: Fields, rest: Fields, *, first: bool, apart: bool) -> ToolMessage:

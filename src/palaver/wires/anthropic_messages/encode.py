@@ -1,13 +1,13 @@
 """Write Messages bodies.
 
-What this wire cannot say (docs/spec/wires.md#4.6): audio, video, free-text calls, a developer role, the name of a tool
-on its result, arguments that are no object, several choices, log probabilities, reasoning from elsewhere. ``handover``
-deals with the parts among those before this module is asked, ``repairs`` with the provider's rules on order and number.
+The wire has no audio, video, free-text calls, developer role, tool names on results, arguments other than objects,
+alternatives, log probabilities, or reasoning of other wires. ``fit`` handles the parts among these first, and
+``repairs`` applies the provider's rules on order and number.
 
-- ``max_tokens`` is required: a request that has none gets ``DEFAULT_MAX_TOKENS``, beside the budget for reasoning.
-- The results of a turn go out in one user message, before anything else of it. User messages are not joined with each
-  other: the server does that (docs/spec/wires.md#4.3.2, docs/adr/0030-where-neighbours-are-joined.md).
-- Content goes out as a list of blocks, unless it came as a string.
+- ``max_tokens`` is required. A request without it gets ``DEFAULT_MAX_TOKENS`` plus the budget for reasoning.
+- One user message holds the results of a turn, before any other content. User messages are not joined with each other:
+  the server joins them (docs/spec/wires.md#4.3.2, docs/adr/0030-where-neighbours-are-joined.md).
+- Content is a list of blocks, unless it was read from a string.
 
 Source: docs/spec/wires.md#4.1 to #4.4, #4.6; anthropic-sdk-python ``types``.
 """
@@ -18,7 +18,7 @@ import re
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, structs
 
 from palaver.core import jsontext
 from palaver.core.jsontext import Fields
@@ -28,12 +28,10 @@ from palaver.wires._engine import json_fields
 from palaver.wires._engine.cache_marks import Marking
 from palaver.wires._engine.capabilities import IdRule, MediaKind, MediaRule, MetadataRule, WireCapabilities
 from palaver.wires._engine.json_fields import is_hint, native, visible
-from palaver.wires.anthropic_messages.blocks import block, is_plain
-from palaver.wires.anthropic_messages.head import DEFAULT_MAX_TOKENS, head
-from palaver.wires.anthropic_messages.marks import MARK, MOST_MARKS
-from palaver.wires.anthropic_messages.repairs import repaired
-from palaver.wires.anthropic_messages.shapes import FINISH, FINISH_WORD, IMAGE_TYPES, PDF, TEXT_TYPES, WIRE
-from palaver.wires.anthropic_messages.usage import write_usage
+from palaver.wires.anthropic_messages.encode_head import DEFAULT_MAX_TOKENS, head
+from palaver.wires.anthropic_messages.encode_parts import block, is_plain
+from palaver.wires.anthropic_messages.repairs import MARK, MOST_MARKS, repaired
+from palaver.wires.anthropic_messages.shapes import FINISH, FINISH_WORD, IMAGE_TYPES, PDF, TEXT_TYPES, WIRE, write_usage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +41,8 @@ if TYPE_CHECKING:
     from palaver.core.request import Response
     from palaver.wires._engine.encode_state import Context
 
-__all__ = ["DEFAULT_MAX_TOKENS", "LIST", "SPEECH", "head", "hoists", "response", "turn"]
+
+__all__ = ["CAPABILITIES", "DEFAULT_MAX_TOKENS", "LIST", "head", "hoists", "response", "turn"]
 
 LIST: Final = "messages"
 
@@ -65,7 +64,7 @@ MARKING: Final = Marking(
 )
 """https://platform.claude.com/docs/en/build-with-claude/prompt-caching: a field of blocks, tools and the request."""
 
-SPEECH: Final = WireCapabilities(
+CAPABILITIES: Final = WireCapabilities(
     ranges={"top_p": (0, 1), "top_k": (0, inf)},  # https://docs.anthropic.com/en/api/messages
     usage_passes=True,
     marking=(MARKING,),
@@ -96,7 +95,7 @@ def hoists(message: SystemMessage, context: Context) -> bool:
 
 
 def turn(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
-    """Write one turn; results, and what shared their wire message, go out together."""
+    """Write one turn; results, and what shared their wire message, are sent together."""
     placed = messages if context.own else repaired(messages, context)
     written: list[dict[str, Any]] = []
     before: Message | None = None
@@ -208,3 +207,13 @@ def _finish_word(message: AssistantMessage, context: Context) -> Any:
     if reason not in FINISH_WORD:
         context.lose("approximated", "finish_reason", f"{reason!r} has no word here; “end_turn” was sent", 0)
     return FINISH_WORD.get(reason, "end_turn")
+
+
+# -- clouds ----------------------------------------------------------------------------------------
+
+
+_UNNAMED: Final = structs.replace(
+    CAPABILITIES, names_model=False, marking=(structs.replace(MARKING, automatic=False),), metadata=None
+)
+
+VARIANTS: Final[dict[str, WireCapabilities]] = {"bedrock": _UNNAMED, "vertex": _UNNAMED}

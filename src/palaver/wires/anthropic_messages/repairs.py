@@ -1,25 +1,29 @@
-"""Meet the provider's rules on order and number, turn by turn.
+"""Apply the provider's rules on order and number to one turn.
 
-``handover`` has fitted the parts and ``encoder`` made the pairs whole; what is left are rules that a table cannot say.
-Every repair is on the receipt, and doing it twice does nothing new.
+``fit`` has fitted the parts and ``encoder`` has completed the pairs of calls and results. These rules remain. Each
+repair is a loss, and a second repair changes nothing.
 
-- Dropped: thinking without a proof, and thinking at the end of a last assistant message; blank text; blocks that stand
-  in a role which does not hold them; references to tools that are not declared; a document by URL that is no PDF;
-  server calls and results without their other half, unless the turn was paused or only tool results follow
-  (docs/spec/wires.md#1.5, #4.3.5, #4.3.10, #4.3.11; router-for-me/CLIProxyAPI#5321).
-- A message left without blocks is dropped.
-- A system message stays where it is when it ends a turn behind a user message or a server result; elsewhere it becomes
-  user text (docs/spec/wires.md#4.3.9).
-- What a turn leaves behind for those after it, and for the head, is its ``Standing``.
+- Dropped: thinking without a proof or at the end of a last assistant message; blank text; blocks in a role that does
+  not hold them; references to undeclared tools; documents by URL other than PDF; server calls and results without their
+  other half, unless the turn was paused or only tool results follow (router-for-me/CLIProxyAPI#5321). A message that
+  has no blocks left is dropped too.
+- A system message keeps its place when it ends a turn after a user message or a server result. Elsewhere it becomes
+  user text.
+- A request has at most four cache marks, and none on thinking. The first four stay, in the order of the body: top
+  level, tools, ``system``, messages. A longer conversation thus keeps the marks and the bytes of its beginning.
+- ``TurnState`` carries what a turn means for later turns and for the head of the request.
+
+Source: docs/spec/wires.md#1.5, #4.3.5 to #4.3.11.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
-from msgspec import Raw
+from msgspec import UNSET, Raw, structs
 
 from palaver.core import jsontext, trusted
+from palaver.core.jsontext import Fields
 from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 from palaver.core.pairs import Placed
 from palaver.core.parts import (
@@ -33,9 +37,9 @@ from palaver.core.parts import (
     Url,
 )
 from palaver.core.tools import ProviderTool, Tool
+from palaver.core.value import Value
 from palaver.wires._engine.fit import fitting_name, lose_fields, system_as_user
 from palaver.wires._engine.json_fields import native
-from palaver.wires.anthropic_messages.marks import MOST_MARKS, head_marks, thinned
 from palaver.wires.anthropic_messages.shapes import PDF, WIRE
 
 if TYPE_CHECKING:
@@ -45,15 +49,98 @@ if TYPE_CHECKING:
     from palaver.core.request import Request
     from palaver.wires._engine.encode_state import Context
 
+
+# -- cache marks -----------------------------------------------------------------------------------
+
+
+MARK: Final = "cache_control"
+MOST_MARKS: Final = 4
+TOO_MANY: Final = f"more than {MOST_MARKS} marks are refused"
+
+_NAME: Final = b'"cache_control"'
+_V = TypeVar("_V", bound=Value)
+
+
+def as_fields(item: Raw | dict[str, Any]) -> dict[str, Any]:
+    """Return a written object as a dict."""
+    return item if isinstance(item, dict) else jsontext.fields(item)
+
+
+def is_marked(item: Raw | dict[str, Any]) -> bool:
+    """Whether a written object bears a mark."""
+    if not isinstance(item, dict) and (_NAME not in bytes(item) or jsontext.kind(item) != "an object"):
+        return False
+    return as_fields(item).get(MARK) not in (None, jsontext.NULL)
+
+
+def head_marks(context: Context) -> int:
+    """Count the marks that the head spends."""
+    request = context.request
+    if request is None:
+        return 0
+    count = int(_bears(request))
+    for tool in request.tools:
+        count += is_marked(tool.raw_json) if isinstance(tool, ProviderTool) and tool.wire == WIRE else _bears(tool)
+    return count + sum(_bears(part) for message in context.system for part in message.content)
+
+
+def _bears(value: Value) -> bool:
+    """Whether a value bears a mark of ours."""
+    if isinstance(value, Opaque):
+        return value.wire == WIRE and is_marked(value.raw_json)
+    stored = value.provider_json
+    if stored is UNSET or _NAME not in bytes(stored):
+        return False
+    return is_marked(jsontext.fields(stored).get(WIRE, jsontext.EMPTY_OBJECT))
+
+
+def _bare(value: _V) -> _V:
+    """Take the mark off."""
+    if isinstance(value, Opaque):
+        return structs.replace(value, raw_json=_without(value.raw_json))
+    if value.provider_json is UNSET:
+        return value
+    stored: Fields = jsontext.fields(value.provider_json)
+    return structs.replace(value, provider_json=jsontext.raw({**stored, WIRE: _without(stored[WIRE])}))
+
+
+def _without(raw: Raw) -> Raw:
+    return jsontext.raw({key: item for key, item in jsontext.fields(raw).items() if key != MARK})
+
+
+def limit_marks(message: Message, left: int, index: int, context: Context) -> tuple[Message, int]:
+    """Take off marks beyond those that are ``left``, and any on thinking; give how many are left then."""
+    content: list[AnyPart] = list(message.content)
+    changed = False
+    for position, part in enumerate(content):
+        if not _bears(part):
+            continue
+        if not isinstance(part, Reasoning) and left > 0:
+            left -= 1
+            continue
+        content[position] = _bare(part)
+        changed = True
+        why = "not taken on thinking" if isinstance(part, Reasoning) else TOO_MANY
+        context.lose("dropped", MARK, why, index)
+    if changed:
+        message = message.replace(content=tuple(content))
+    if _bears(message):  # on the result that a tool message is
+        if left > 0:
+            return message, left - 1
+        context.lose("dropped", MARK, TOO_MANY, index)
+        message = _bare(message)
+    return message, left
+
+
 STAND_IN: Final = "(No content.)"
 
 
-class Standing(NamedTuple):
+class TurnState(NamedTuple):
     """How the conversation stands after a turn.
 
     ``looping``: the model has called tools since the last text of the user; ``proven``: the loop begins with thinking;
     ``answered``: the turn ends in tool results. ``marks`` are left for the messages behind it, ``open_calls`` are
-    server calls without a result, ``noted`` tells that the turn ends in a system message.
+    server calls without a result, ``noted``: the turn ends with a system message.
     """
 
     looping: bool = False
@@ -78,8 +165,8 @@ def declares(request: Request) -> bool:
 def repaired(messages: Sequence[Placed], context: Context) -> list[Placed]:
     """Repair one turn of fitted messages with whole pairs."""
     before = context.state
-    if not isinstance(before, Standing):
-        before = Standing(marks=max(0, MOST_MARKS - head_marks(context)))
+    if not isinstance(before, TurnState):
+        before = TurnState(marks=max(0, MOST_MARKS - head_marks(context)))
     placed = _filled([Placed(item.index, _allowed(item, context), item.note) for item in messages])
     paused = not _behind(messages)
     placed, open_calls = _paired(placed, before.open_calls, context, paused=paused)
@@ -88,14 +175,14 @@ def repaired(messages: Sequence[Placed], context: Context) -> list[Placed]:
     placed = _noted(placed, context)
     marks = before.marks
     for position, item in enumerate(placed):
-        message, marks = thinned(item.message, marks, item.index, context)
+        message, marks = limit_marks(item.message, marks, item.index, context)
         if message is not item.message:
             placed[position] = Placed(item.index, message, item.note)
-    context.leave(_standing(before, placed)._replace(marks=marks, open_calls=open_calls))
+    context.leave(_next_state(before, placed)._replace(marks=marks, open_calls=open_calls))
     return placed
 
 
-def _standing(before: Standing, placed: Sequence[Placed]) -> Standing:
+def _next_state(before: TurnState, placed: Sequence[Placed]) -> TurnState:
     looping, proven, answered = before.looping, before.proven, before.answered
     behind = _behind(placed)
     first = next((item.message for item in placed if isinstance(item.message, AssistantMessage)), None)
@@ -106,7 +193,7 @@ def _standing(before: Standing, placed: Sequence[Placed]) -> Standing:
     if not answered and any(isinstance(message, UserMessage) for message in behind):
         looping = proven = False
     noted = isinstance(placed[-1].message, SystemMessage) if placed else before.noted
-    return Standing(looping, proven, answered, noted=noted)
+    return TurnState(looping, proven, answered, noted=noted)
 
 
 # -- parts that may not stand where they are ---------------------------------------------------------
@@ -114,15 +201,15 @@ def _standing(before: Standing, placed: Sequence[Placed]) -> Standing:
 
 def _allowed(item: Placed, context: Context) -> Message:
     message, index = item.message, item.index
-    kept: list[AnyPart] = []
+    preserved: list[AnyPart] = []
     for part in message.content:
         why = _refusal(part, message, context)
         if why is None:
-            kept.append(part)
+            preserved.append(part)
         else:
             what = _WORDS.get(type(part), "block")
             context.lose("dropped", what, why, index)
-    return message if len(kept) == len(message.content) else message.replace(content=tuple(kept))
+    return message if len(preserved) == len(message.content) else message.replace(content=tuple(preserved))
 
 
 _WORDS: Final[dict[type, str]] = {
@@ -249,16 +336,16 @@ def _paired(
     if not calls and not orphans:
         return placed, waiting - answered
     open_calls: set[str] = set(calls) - answered
-    if open_calls and not (paused or _waits(placed)):
+    if open_calls and not (paused or _waits_for_results(placed)):
         orphans |= {id(part) for item in placed for part in item.message.content if _calls_one_of(part, open_calls)}
         open_calls = set()
     for position, item in enumerate(placed):
-        kept = tuple([part for part in item.message.content if id(part) not in orphans])
+        preserved = tuple([part for part in item.message.content if id(part) not in orphans])
         for part in item.message.content:
             if id(part) in orphans:
                 context.lose("dropped", _WORDS[type(part)], "its other half is missing", item.index)
-        if len(kept) != len(item.message.content):
-            placed[position] = Placed(item.index, item.message.replace(content=kept), item.note)
+        if len(preserved) != len(item.message.content):
+            placed[position] = Placed(item.index, item.message.replace(content=preserved), item.note)
     return placed, (waiting - answered) | open_calls
 
 
@@ -266,7 +353,7 @@ def _calls_one_of(part: AnyPart, names: set[str]) -> bool:
     return isinstance(part, ToolCall) and part.provider_executed and part.id in names
 
 
-def _waits(placed: Sequence[Placed]) -> bool:
+def _waits_for_results(placed: Sequence[Placed]) -> bool:
     """Whether only tool results follow."""
     behind = _behind(placed)
     results = any(isinstance(message, ToolMessage) for message in behind)
@@ -305,7 +392,7 @@ def _filled(placed: Sequence[Placed]) -> list[Placed]:
     return [item for item in placed if item.message.content or isinstance(item.message, ToolMessage)]
 
 
-def _answered(placed: list[Placed], before: Standing, context: Context) -> list[Placed]:
+def _answered(placed: list[Placed], before: TurnState, context: Context) -> list[Placed]:
     """Let an answer follow on a system message or an open server call, even if nothing of it is left."""
     needed = placed and (before.noted or before.open_calls)
     if not needed or any(isinstance(item.message, AssistantMessage) for item in placed):
@@ -331,9 +418,9 @@ def _noted(placed: list[Placed], context: Context) -> list[Placed]:
         for part in item.message.content:
             if isinstance(part, Opaque):
                 context.lose("dropped", "opaque block", "not taken in a user message", item.index)
-        told = system_as_user(item.message)
-        if told is not None:
-            out.append(Placed(item.index, told, item.note))
+        user_message = system_as_user(item.message)
+        if user_message is not None:
+            out.append(Placed(item.index, user_message, item.note))
     return out
 
 

@@ -1,15 +1,14 @@
-"""The stream of Messages: server-sent events whose name is the ``type`` of their data (docs/spec/wires.md#4.5).
+"""Read streams of Messages: server-sent events whose name is the ``type`` of their data.
 
-- Blocks are told by ``index``: ``content_block_start``, its deltas, ``content_block_stop``. Results of server tools
-  come whole in the start. ``message_stop`` is the end mark; a stream that ends behind the stop reason is whole too.
-- The input of a call is the text of its ``input_json_delta`` pieces, joined; no piece at all leaves what the start
-  said, which is ``{}``.
-- ``message_delta`` tells what is known last: stop reason, usage, container, ``context_management``. They stand where
-  an answer that is not streamed has them, around the content.
-- Usage is a snapshot that replaces the earlier one field by field; ``null`` and absent replace nothing. The two
-  disagree on ``input_tokens`` when server tools add input, and the later one counts (docs/spec/wires.md#1.2).
-- A second ``message_start`` with the same id says nothing new; one with another id is a splice, and fails.
-- ``ping``, objects without a type (Bedrock's invocation metrics) and types that nobody knows are provider events.
+- ``index`` identifies a block. Its start, deltas and stop are separate events. Results of server tools arrive whole in
+  the start. ``message_stop`` is the end mark; a stream that ends after the stop reason is complete too.
+- The input of a call is the joined text of its ``input_json_delta`` pieces. Without pieces it is the input in the
+  start, ``{}``.
+- ``message_delta`` has the last fields: stop reason, usage, container, ``context_management``.
+- Each usage object replaces the earlier one field by field; ``null`` and absent replace nothing. When the two disagree
+  on ``input_tokens``, the later one counts (docs/spec/wires.md#1.2).
+- A second ``message_start`` with the same id adds nothing. One with another id is an error.
+- ``ping``, objects without a type (invocation metrics of Bedrock) and unknown types become provider events.
 
 Source: docs/spec/wires.md#4.5, #4.7; https://docs.anthropic.com/en/docs/build-with-claude/streaming.
 
@@ -21,14 +20,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, field, structs
+from msgspec import Raw, Struct, field, structs
 
 from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.events import (
     ArgumentsDelta,
     CitationDelta,
-    DataDelta,
     Failed,
     Finish,
     PartEnd,
@@ -46,24 +44,22 @@ from palaver.core.parts import AssistantPart, Opaque, Reasoning, Text, ToolCall
 from palaver.stream import sse
 from palaver.wires._engine import json_fields
 from palaver.wires._engine.stream_decoder import StreamDecoder, opened, snapshot
-from palaver.wires._engine.stream_encoder import Shown, StreamEncoder
-from palaver.wires.anthropic_messages.blocks import block
 from palaver.wires.anthropic_messages.decode import around, provider_error
-from palaver.wires.anthropic_messages.encode import response
-from palaver.wires.anthropic_messages.parts import answer_part, citation
-from palaver.wires.anthropic_messages.shapes import WIRE
-from palaver.wires.anthropic_messages.usage import read_usage
+from palaver.wires.anthropic_messages.decode_parts import answer_part, citation
+from palaver.wires.anthropic_messages.shapes import FINISHED, WIRE, read_usage
+from palaver.wires.anthropic_messages.stream_write import Encoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from palaver.core.events import Delta
-    from palaver.core.parts import Citation
     from palaver.core.request import Response
     from palaver.stream.frames import Frame
 
+__all__ = ["Decoder", "Encoder"]
 
-# -- the shape that nearly every event has ---------------------------------------------------------
+
+# -- the common event ---------------------------------------------------------
 
 
 class _Text(Struct, tag_field="type", tag="text_delta", gc=False, forbid_unknown_fields=True):
@@ -104,7 +100,7 @@ _DELTAS: Final[dict[str, tuple[str, Callable[[int, str], Delta], AssistantPart]]
 
 
 class _Block(Struct):
-    """A block that is open: the number of its part, and what its start and its deltas left to tell at its end."""
+    """An open block: the number of its part, and what remains to emit at its end."""
 
     number: int
     part: AssistantPart
@@ -121,7 +117,7 @@ class Decoder(StreamDecoder):
     """Reads one stream of Messages."""
 
     def __init__(self, origin: str) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         super().__init__(origin, sse.SSEReader())
         self._around: Fields = {}
         self._usage: Fields = {}
@@ -132,20 +128,20 @@ class Decoder(StreamDecoder):
         self._finished: Finish | None = None
 
     def read(self, frame: Frame, /) -> None:
-        """Say what one event means."""
+        """Emit what one event means."""
         try:
             found = _plain(frame.data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            self._careful(frame)
+            self._slow_path(frame)
             return
         known = self._blocks.get(found.index)
         delta = found.delta
         event = None if known is None else known.grows.get(type(delta))
         if known is None or event is None:
-            self._careful(frame)
+            self._slow_path(frame)
         elif delta.text:
             known.left = ""
-            self.say(event(known.number, delta.text))
+            self.emit(event(known.number, delta.text))
 
     def end(self) -> None:
         """A stream that ends behind the stop reason is whole."""
@@ -154,14 +150,14 @@ class Decoder(StreamDecoder):
 
     # -- one event at a time -----------------------------------------------------------------------
 
-    def _careful(self, frame: Frame) -> None:
+    def _slow_path(self, frame: Frame) -> None:
         if not frame.data.strip():
             return
         rest = opened(frame.data)
         kind = json_fields.take_text(rest, "type") or ""
         action = self._EVENTS.get(kind)
         if action is None:
-            self.say(ProviderEvent(WIRE, kind or frame.name, Raw(frame.data)))
+            self.emit(ProviderEvent(WIRE, kind or frame.name, Raw(frame.data)))
             return
         try:
             action(self, rest, frame)
@@ -181,15 +177,15 @@ class Decoder(StreamDecoder):
         if self.done:
             return
         self._count_usage(usage)
-        self._tell_usage()
+        self._emit_usage()
         if jsontext.kind(content) == "an array":
             for part in json_fields.each(jsontext.items(content), "content", answer_part):
                 self._begin(-1, part)
                 self._block_stop({"index": Raw(b"-1")}, _frame)
 
     def _start(self, head: Response) -> None:
-        """Say that the answer begins. Behind the start of another one nothing is read."""
-        self.say(Start(head))
+        """Begin the answer. Nothing is read after the start of another one."""
+        self.emit(Start(head))
         self.done = self.assembler.failure is not None
 
     def _block_start(self, rest: Fields, _frame: Frame) -> None:
@@ -210,20 +206,20 @@ class Decoder(StreamDecoder):
         self._count += 1
         match part:
             case Text(text=text):
-                self.say(PartStart(known.number, structs.replace(part, text="", citations=())))
+                self.emit(PartStart(known.number, structs.replace(part, text="", citations=())))
                 if text:
-                    self.say(TextDelta(known.number, text))
+                    self.emit(TextDelta(known.number, text))
                 for each in part.citations:
-                    self.say(CitationDelta(known.number, each))
+                    self.emit(CitationDelta(known.number, each))
             case Reasoning(text=text):
-                self.say(PartStart(known.number, structs.replace(part, text="")))
+                self.emit(PartStart(known.number, structs.replace(part, text="")))
                 if text:
-                    self.say(ReasoningDelta(known.number, text))
+                    self.emit(ReasoningDelta(known.number, text))
             case ToolCall(arguments_json=text):
                 known.left = text
-                self.say(PartStart(known.number, structs.replace(part, arguments_json="")))
+                self.emit(PartStart(known.number, structs.replace(part, arguments_json="")))
             case _:
-                self.say(PartStart(known.number, part))
+                self.emit(PartStart(known.number, part))
 
     def _block_delta(self, rest: Fields, frame: Frame) -> None:
         index = _index(rest)
@@ -233,7 +229,7 @@ class Decoder(StreamDecoder):
         if kind == "citations_delta" and "citation" in delta:
             known = self._fitting(index, trusted.Text(""))
             known.cited = True
-            self.say(CitationDelta(known.number, citation(delta["citation"])))
+            self.emit(CitationDelta(known.number, citation(delta["citation"])))
         elif kind == "compaction_delta" and known is not None and isinstance(known.part, Opaque):
             self._compact(known, delta)
         elif kind in _DELTAS:
@@ -245,9 +241,9 @@ class Decoder(StreamDecoder):
             known = self._fitting(index, bare)
             if text:
                 known.left = ""
-                self.say(event(known.number, text))
+                self.emit(event(known.number, text))
         else:
-            self.say(ProviderEvent(WIRE, "content_block_delta", Raw(frame.data)))
+            self.emit(ProviderEvent(WIRE, "content_block_delta", Raw(frame.data)))
 
     def _fitting(self, index: int, bare: AssistantPart) -> _Block:
         """The block of that number; a delta that fits no open block begins one."""
@@ -260,17 +256,17 @@ class Decoder(StreamDecoder):
         return self._blocks[index]
 
     def _compact(self, known: _Block, delta: Fields) -> None:
-        """Gather a summary: its text in pieces, everything else as it was said last."""
-        held = known.compaction
-        if held is None:
-            held = known.compaction = jsontext.fields(known.part.raw_json) if isinstance(known.part, Opaque) else {}
-            begun = held.get("content", NULL)
-            known.summary = [jsontext.text(begun)] if jsontext.kind(begun) == "a string" else []
+        """Collect a summary: its text in pieces, and the last value of every other field."""
+        stored = known.compaction
+        if stored is None:
+            stored = known.compaction = jsontext.fields(known.part.raw_json) if isinstance(known.part, Opaque) else {}
+            first = stored.get("content", NULL)
+            known.summary = [jsontext.text(first)] if jsontext.kind(first) == "a string" else []
         for key, raw in delta.items():
             if key == "content" and jsontext.kind(raw) == "a string":
                 known.summary.append(jsontext.text(raw))
-            elif raw != NULL or key not in held:
-                held[key] = jsontext.own(raw)
+            elif raw != NULL or key not in stored:
+                stored[key] = jsontext.own(raw)
 
     def _block_stop(self, rest: Fields, _frame: Frame) -> None:
         index = _index(rest)
@@ -281,17 +277,17 @@ class Decoder(StreamDecoder):
         known = self._blocks.pop(index)
         last: AssistantPart | None = None
         if known.left:
-            self.say(ArgumentsDelta(known.number, known.left))
+            self.emit(ArgumentsDelta(known.number, known.left))
         if known.cited and "citations" in json_fields.native(known.part, WIRE):
-            held = json_fields.native(known.part, WIRE)
-            del held["citations"]
+            stored = json_fields.native(known.part, WIRE)
+            del stored["citations"]
             found = self.assembler.part(known.number)
-            last = None if found is None else found.replace(provider_json=json_fields.provider(WIRE, held))
+            last = None if found is None else found.replace(provider_json=json_fields.provider(WIRE, stored))
         if known.compaction is not None:
             if known.summary:
                 known.compaction["content"] = jsontext.raw("".join(known.summary))
             last = trusted.Opaque(WIRE, jsontext.raw(known.compaction))
-        self.say(PartEnd(known.number, last))
+        self.emit(PartEnd(known.number, last))
 
     # -- the answer as a whole ---------------------------------------------------------------------
 
@@ -312,19 +308,19 @@ class Decoder(StreamDecoder):
         self.fail(Failed("provider", error.message, error.code, Raw(frame.data)))
 
     def _finish(self) -> None:
-        """Tell what was not told yet: what is open ends, what it cost, what stands around it, and why it ended."""
+        """Emit what remains: the ends of open blocks, usage, the fields around the content, and the finish."""
         for index in list(self._blocks):
             self._stop(index)
-        self._tell_usage()
+        self._emit_usage()
         head = self._heading()
         if head != self._head:
             self._head = head
-            self.say(Update(head))
+            self.emit(Update(head))
         message = around(dict(self._around)).message
         finished = Finish(message.finish_reason or "other", message.finish_reason_raw)
         if finished != self._finished:
             self._finished = finished
-            self.say(finished)
+            self.emit(finished)
 
     def _heading(self) -> Response:
         """What stands around the content, but for why it ended."""
@@ -337,10 +333,10 @@ class Decoder(StreamDecoder):
             snapshot(self._usage, jsontext.fields(raw))
             self._counted = True
 
-    def _tell_usage(self) -> None:
+    def _emit_usage(self) -> None:
         if self._counted:
             self._counted = False
-            self.say(UsageUpdate(read_usage(jsontext.raw(self._usage))))
+            self.emit(UsageUpdate(read_usage(jsontext.raw(self._usage))))
 
     _EVENTS: ClassVar[dict[str, Callable[[Any, Fields, Frame], None]]] = {
         "message_start": _message_start,
@@ -353,118 +349,8 @@ class Decoder(StreamDecoder):
     }
 
 
-FINISHED: Final = "stop_reason"
-
-
 def _index(rest: Fields) -> int:
     index = json_fields.take_int(rest, "index")
     if index is None:
         raise DecodeError("missing", path="index")
     return index
-
-
-# -- writing ---------------------------------------------------------------------------------------
-
-
-class Encoder(StreamEncoder):
-    """Writes one stream of Messages. Blocks go out one after another."""
-
-    IN_TURN = True
-    DEFERRED = True
-
-    _thinking: Shown | None = None
-    """A reasoning of which it is not known yet whether it is readable."""
-    _data: list[str]
-    _begun_with: dict[str, Any]
-
-    def begin(self, head: Response) -> None:
-        """``message_start``."""
-        bare = structs.replace(head.message, content=(), finish_reason="stop", finish_reason_raw=None)
-        head = structs.replace(head, message=bare, alternatives=())
-        message = {**response(head, self.context), FINISHED: None}
-        message.setdefault("stop_sequence", None)
-        message.setdefault("usage", {"input_tokens": 0, "output_tokens": 0})
-        self._begun_with = message
-        self._event("message_start", {"message": message})
-
-    def open(self, shown: Shown) -> None:
-        """``content_block_start``."""
-        if isinstance(shown.part, Reasoning):
-            self._thinking = shown
-            self._data = []
-        else:
-            self._show(shown, block(shown.part, shown.choice, self.context))
-
-    def _show(self, shown: Shown, written: Any) -> None:
-        self._event("content_block_start", {"index": shown.number, "content_block": written})
-
-    def grow(self, shown: Shown, event: Delta) -> None:
-        """``content_block_delta``."""
-        if isinstance(event, DataDelta):
-            self._data.append(event.text)
-            return
-        self._readable()
-        kind, name = _DELTA_WORDS[type(event)]
-        self._grown(shown, {"type": kind, name: event.text})
-
-    def _readable(self) -> None:
-        """Begin a reasoning as one that can be read."""
-        if self._thinking is not None:
-            shown, self._thinking = self._thinking, None
-            bare = structs.replace(shown.part, text="", signature=None, encrypted=None)
-            self._show(shown, {**block(bare, shown.choice, self.context), "signature": ""})
-
-    def _grown(self, shown: Shown, delta: dict[str, Any]) -> None:
-        self._event("content_block_delta", {"index": shown.number, "delta": delta})
-
-    def cite(self, shown: Shown, citation: Citation) -> None:
-        """``citations_delta``."""
-        if citation.raw_json is not UNSET:
-            self._grown(shown, {"type": "citations_delta", "citation": citation.raw_json})
-
-    def close(self, shown: Shown, _part: AssistantPart | None, /) -> None:
-        """``content_block_stop``."""
-        held = self._thinking
-        if held is not None and isinstance(held.part, Reasoning) and (self._data or held.part.encrypted is not None):
-            self._thinking = None
-            data = (held.part.encrypted or "") + "".join(self._data)
-            self._show(shown, block(structs.replace(held.part, encrypted=data), shown.choice, self.context))
-        self._readable()
-        self._event("content_block_stop", {"index": shown.number})
-
-    def whole(self, shown: Shown) -> None:
-        """A block that comes whole, in its start."""
-        self._show(shown, block(shown.part, shown.choice, self.context))
-        self._event("content_block_stop", {"index": shown.number})
-
-    def over(self, answer: Response) -> None:
-        """``message_delta`` with what is known last, then ``message_stop``."""
-        bare = structs.replace(answer.message, content=())
-        written = response(structs.replace(answer, message=bare), self.context)
-        usage = written.pop("usage", {"output_tokens": 0})
-        delta: dict[str, Any] = {FINISHED: written.pop(FINISHED, None), "stop_sequence": written.get("stop_sequence")}
-        new = {key: each for key, each in written.items() if self._begun_with.get(key) != each and key != "content"}
-        beside = {key: new.pop(key) for key in list(new) if key in _BESIDE}
-        self._event("message_delta", {"delta": delta | new, **beside, "usage": usage})
-        self._event("message_stop", {})
-
-    def fail(self, failed: Failed) -> None:
-        """``error``."""
-        if failed.raw_json is not UNSET and self.context.own:
-            self.write(sse.write(bytes(failed.raw_json), "error"))
-        else:
-            self._event("error", {"error": {"type": failed.code or "api_error", "message": failed.reason}})
-
-    def native(self, event: ProviderEvent) -> None:
-        """An event that says nothing neutral."""
-        self.write(sse.write(bytes(event.data_json), sse.nameable(event.name)))
-
-    def _event(self, kind: str, fields: dict[str, Any]) -> None:
-        self.write(sse.write(jsontext.encode({"type": kind, **fields}), kind))
-
-
-_BESIDE: Final = frozenset({"context_management"})
-"""Fields that stand beside the ``delta`` of ``message_delta``, not in it."""
-_DELTA_WORDS: Final[dict[type, tuple[str, str]]] = {
-    event: (kind, name) for kind, (name, event, _) in _DELTAS.items() if isinstance(event, type)
-}

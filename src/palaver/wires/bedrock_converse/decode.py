@@ -1,39 +1,121 @@
 """Read Converse bodies.
 
-What the neutral message cannot say stays under ``provider["bedrock_converse"]``, where ``encode`` finds it:
+A user message of the wire may hold results and text: it becomes tool messages and user messages, in their order. The
+URL has the model and whether to stream, so ``Request.model`` and ``Settings.stream`` are ``None``. Responses of the
+common shape are read in one step, with the same result.
 
-- fields of the body, of a message, a block or a tool that have no neutral place, verbatim;
-- ``cachePoint`` of a tool result: the one that stands right behind it. Other cache points are ``Opaque`` parts;
-- hints on form: ``@@joined`` (stands in the wire message of the one before), ``@@message`` (what stood beside the role
-  of the wire message that begins with a tool result), ``@@beside`` (what stood beside the one key of a block),
-  ``@@place`` (a system message that stood among the messages), ``@@system`` and ``@@content`` (``empty``, ``absent``),
-  ``@@kind``, ``@@format``, ``@@source``, ``@@blank``, ``@@role``, and for settings ``@@<name>`` and ``@@<name>_at``.
+Under ``provider["bedrock_converse"]`` stay, for ``encode``:
 
-A user message of the wire may hold results and words: it becomes tool messages and user messages, in their order. The
-model's name and whether to stream stand in the URL, so ``Request.model`` and ``Settings.stream`` are ``None``.
+- fields of the body, of a message, a block or a tool without a neutral place;
+- ``cachePoint`` of a tool result: the one directly after it. Other cache points are ``Opaque`` parts;
+- hints on form: ``@@joined`` (shares the wire message of the one before), ``@@message`` (other fields of the wire
+  message that begins with a tool result), ``@@beside`` (fields beside the one key of a block), ``@@place`` (a system
+  message among the messages), ``@@system`` and ``@@content`` (``empty``, ``absent``), ``@@kind``, ``@@format``,
+  ``@@source``, ``@@blank``, ``@@role``, and for settings ``@@<name>`` and ``@@<name>_at``.
 
 Source: docs/spec/wires.md#6.1 to #6.4.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
-from msgspec import UNSET, Raw, UnsetType
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError, ProviderError
 from palaver.core.jsontext import Fields
 from palaver.core.messages import Message, SystemMessage
+from palaver.core.parts import AssistantPart, Reasoning, Text, ToolCall
 from palaver.core.request import Request, Response
 from palaver.core.tools import AnyTool
 from palaver.core.usage import Usage
 from palaver.wires._engine import json_fields
 from palaver.wires._engine.json_fields import hint, nested, provider
-from palaver.wires.bedrock_converse import plain, settings
-from palaver.wires.bedrock_converse.blocks import assistant_part, system_part, user_messages
-from palaver.wires.bedrock_converse.shapes import WIRE, finish, optional
-from palaver.wires.bedrock_converse.usage import read_usage
+from palaver.wires.bedrock_converse import settings
+from palaver.wires.bedrock_converse.decode_parts import assistant_part, system_part, user_messages
+from palaver.wires.bedrock_converse.shapes import WIRE, finish, optional, read_usage
+
+# -- responses of the common shape -----------------------------------------------------------------
+
+
+class _Use(Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
+    tool_use_id: str
+    name: str
+    input: Raw
+    type: Literal["tool_use"] | UnsetType = UNSET
+
+
+class _Signed(Struct, gc=False, forbid_unknown_fields=True):
+    text: str
+    signature: str | UnsetType = UNSET
+
+
+class _Reasoning(Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
+    reasoning_text: _Signed
+
+
+class _Block(Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
+    text: str | UnsetType = UNSET
+    tool_use: _Use | UnsetType = UNSET
+    reasoning_content: _Reasoning | UnsetType = UNSET
+
+
+class _Message(Struct, gc=False, forbid_unknown_fields=True):
+    role: Literal["assistant"]
+    content: list[_Block]
+
+
+class _Output(Struct, gc=False, forbid_unknown_fields=True):
+    message: _Message
+
+
+class _Response(Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
+    output: _Output
+    stop_reason: str
+    usage: Raw
+    metrics: Raw
+
+
+_split = msgspec.json.Decoder(_Response).decode
+_TYPED: Final = provider(WIRE, {"type": Raw(b'"tool_use"')})
+
+
+def read(body: bytes) -> Response | None:
+    """Read a response of the common shape; ``None`` when it is of another."""
+    try:
+        found = _split(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    parts = [_part(block) for block in found.output.message.content]
+    content: tuple[AssistantPart, ...] = tuple([part for part in parts if part is not None])
+    if len(content) != len(parts) or jsontext.kind(found.usage) != "an object":
+        return None
+    word = found.stop_reason
+    message = trusted.AssistantMessage(
+        content=content,
+        usage=read_usage(found.usage),
+        finish_reason=finish(word, content),
+        finish_reason_raw=word,
+    )
+    metrics = Raw(b'{"bedrock_converse":{"metrics":%b}}' % bytes(found.metrics))
+    return trusted.Response(message=message, origin=WIRE, provider_json=metrics)
+
+
+def _part(block: _Block) -> Text | ToolCall | Reasoning | None:
+    match block:
+        case _Block(str(text), UnsetType(), UnsetType()):
+            return trusted.Text(text)
+        case _Block(UnsetType(), _Use() as use, UnsetType()):
+            stored = UNSET if use.type is UNSET else _TYPED
+            return trusted.ToolCall(use.tool_use_id, use.name, bytes(use.input).decode(), provider_json=stored)
+        case _Block(UnsetType(), UnsetType(), _Reasoning(signed)):
+            signature = signed.signature
+            return trusted.Reasoning(signed.text, None if isinstance(signature, UnsetType) else signature, wire=WIRE)
+        case _:
+            return None
+
 
 # -- requests --------------------------------------------------------------------------------------
 
@@ -135,7 +217,7 @@ def _message(raw: Raw) -> list[Message]:
 
 def response(body: bytes) -> Response:
     """Read a response body. Raises ``DecodeError``, or ``ProviderError`` for a body without output."""
-    return plain.read(body) or response_by_field(body)
+    return read(body) or response_by_field(body)
 
 
 def response_by_field(body: bytes) -> Response:

@@ -1,16 +1,16 @@
 """Write Converse bodies.
 
-What this wire cannot say (docs/spec/wires.md#6.5): media by a URL that is not ``s3://``, the developer role, system
+The wire cannot express these (docs/spec/wires.md#6.5): media by a URL that is not ``s3://``, the developer role, system
 messages behind others, tool choice ``none`` and choices of several names, free-text calls, arguments that are no
 object, seeds and penalties, JSON without a schema, refusals; and in a response its id and model. ``handover`` deals
 with what is in messages before this module is asked.
 
 Outside its own, unedited request a body meets the service's order (docs/spec/wires.md#6.2):
 
-- runs of one role are one message; a message that would be empty says ``.``; no message begins with a cache point, and
+- runs of one role are one message; an empty message gets the text ``.``; no message begins with a cache point, and
   later cache points than the fourth are left out;
 - a document stands beside a text, a fixed one where there is none;
-- all results of a turn stand in one user message. What the user says stands there too, except what may not stand beside
+- all results of a turn stand in one user message. The user's content stands there too, except what may not stand beside
   results: documents and videos that did not stand there before, and, where ``Request.model`` names a family that takes
   nothing beside results, everything. That follows in a user message of its own, behind an assistant's ``.``;
 - ``toolConfig`` is there when the history holds tool blocks: without tools, those called so far are declared by name.
@@ -43,10 +43,9 @@ from palaver.wires._engine.fit import declared_name, fitting_name
 from palaver.wires._engine.json_fields import hint, is_hint, native, visible
 from palaver.wires._engine.tools import lose_parameters
 from palaver.wires.bedrock_converse import settings
+from palaver.wires.bedrock_converse.encode_parts import Block, blocks, kind_of, plain
 from palaver.wires.bedrock_converse.settings import TOOL_CHOICE, family, put, read_tool_choice, write_tool_choice
-from palaver.wires.bedrock_converse.shapes import FINISH, FINISH_WORD, WIRE, WORDS, finish
-from palaver.wires.bedrock_converse.usage import write_usage
-from palaver.wires.bedrock_converse.write import Block, blocks, kind_of, plain
+from palaver.wires.bedrock_converse.shapes import FINISH, FINISH_WORD, WIRE, WORDS, finish, write_usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
     from palaver.wires._engine.capabilities import MediaKind
     from palaver.wires._engine.encode_state import Context
 
-__all__ = ["LIST", "SPEECH", "ending", "head", "hoists", "response", "role", "turn"]
+__all__ = ["CAPABILITIES", "LIST", "ending", "head", "hoists", "response", "role", "turn"]
 
 LIST: Final = "messages"
 
@@ -84,7 +83,7 @@ _MARKING: Final = Marking(
     wire=WIRE,
     name="cachePoint",
     value=Raw(b'{"type":"default"}'),
-    said="block",
+    form="block",
     carriers=(Text, Image, File, Video, ToolCall),
     results="message",
     tools="block",
@@ -94,7 +93,7 @@ _MARKING: Final = Marking(
 _MARKINGS: Final = (_MARKING, structs.replace(_MARKING, tools=None, ttls=False, models=re.compile(r"\bamazon\.nova")))
 """https://docs.aws.amazon.com/bedrock/latest/userguide/prompt-caching.html: which models take any, and where."""
 
-SPEECH: Final = WireCapabilities(
+CAPABILITIES: Final = WireCapabilities(
     marking=_MARKINGS,
     names_model=False,
     declares_called=True,
@@ -136,13 +135,13 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
     rest = native(request, WIRE)
     fields: dict[str, Any] = dict(visible(rest))
     settings.write(fields, rest, request.settings, request.model, context)
-    told = [block for index, message in enumerate(system) for block in blocks(message, {}, context, index)]
+    blocks_of_system = [block for index, message in enumerate(system) for block in blocks(message, {}, context, index)]
     if not context.own:
-        told = _few_marks(told, _marks(context).system, context)
-    if told or is_hint(rest, "system", "empty"):
-        fields["system"] = [block.body for block in told]
-    kept_elsewhere = not request.messages and context.names(SPEECH.elsewhere)
-    if is_hint(rest, "messages", "absent") and (context.own or kept_elsewhere):
+        blocks_of_system = _few_marks(blocks_of_system, _marks(context).system, context)
+    if blocks_of_system or is_hint(rest, "system", "empty"):
+        fields["system"] = [block.body for block in blocks_of_system]
+    stored_elsewhere = not request.messages and context.names(CAPABILITIES.elsewhere)
+    if is_hint(rest, "messages", "absent") and (context.own or stored_elsewhere):
         fields[LIST] = ABSENT
     if context.own:
         _put_own_tools(fields, rest, request, context)
@@ -163,8 +162,8 @@ def _put_own_tools(fields: dict[str, Any], rest: Fields, request: Request, conte
 
 
 def _put_choice(fields: dict[str, Any], rest: Fields, choice: ToolChoice) -> None:
-    kept = json_fields.form(rest, "tool_choice", choice, read_tool_choice)
-    put(fields, TOOL_CHOICE, write_tool_choice(choice) if kept is None else kept)
+    preserved = json_fields.form(rest, "tool_choice", choice, read_tool_choice)
+    put(fields, TOOL_CHOICE, write_tool_choice(choice) if preserved is None else preserved)
 
 
 def _put_tools(fields: dict[str, Any], rest: Fields, request: Request, context: Context) -> None:
@@ -192,14 +191,16 @@ def _put_tools(fields: dict[str, Any], rest: Fields, request: Request, context: 
 
 
 def _silenced(tools: Sequence[AnyTool], context: Context) -> list[AnyTool]:
-    """Say tool choice ``none``: leave the tools out, but for those that the history needs (docs/spec/wires.md#6.1)."""
-    kept = [tool for tool in tools if isinstance(tool, Tool) and fitting_name(tool.name, context) in context.called]
+    """Write tool choice ``none``: leave out all tools except those that the history needs (docs/spec/wires.md#6.1)."""
+    remaining = [
+        tool for tool in tools if isinstance(tool, Tool) and fitting_name(tool.name, context) in context.called
+    ]
     if context.called:
         why = "the wire has no “none”; the tools named in the history are declared, and may be called"
         context.lose("approximated", "tool_choice", why)
     elif tools:
         context.lose("converted", "tool_choice", "the wire has no “none”; the tools were left out")
-    return cast("list[AnyTool]", kept)
+    return cast("list[AnyTool]", remaining)
 
 
 def _declared(context: Context) -> list[dict[str, Any]]:
@@ -264,9 +265,9 @@ def turn(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
     if context.own:
         return _as_found(messages, context)
     written: list[dict[str, Any]] = []
-    for spoken, items in groupby(messages, lambda item: isinstance(item.message, AssistantMessage)):
+    for from_assistant, items in groupby(messages, lambda item: isinstance(item.message, AssistantMessage)):
         run = list(items)
-        written += _said(run, context) if spoken else _asked(run, context)
+        written += _assistant_turn(run, context) if from_assistant else _user_turn(run, context)
     return written
 
 
@@ -274,21 +275,21 @@ def _as_found(messages: Sequence[Placed], context: Context) -> list[dict[str, An
     written: list[dict[str, Any]] = []
     for item in messages:
         index, message = item.index, item.message
-        held = native(message, WIRE)
-        content = [block.body for block in blocks(message, held, context, index)]
-        if "@@joined" in held and written:
+        stored = native(message, WIRE)
+        content = [block.body for block in blocks(message, stored, context, index)]
+        if "@@joined" in stored and written:
             written[-1]["content"] += content
         else:
             role = "user" if isinstance(message, ToolMessage) else message.role
-            written.append({"role": role, "content": content, **_beside(message, held)})
+            written.append({"role": role, "content": content, **_beside(message, stored)})
     return written
 
 
-def _beside(message: Message, held: Fields) -> Fields:
-    """Give what stood beside role and content of the wire message."""
+def _beside(message: Message, stored: Fields) -> Fields:
+    """Return the fields beside role and content of the wire message."""
     if isinstance(message, ToolMessage):
-        return jsontext.fields(held.get("@@message", EMPTY_OBJECT))
-    return visible(held)
+        return jsontext.fields(stored.get("@@message", EMPTY_OBJECT))
+    return visible(stored)
 
 
 def _written(run: Iterable[Placed], context: Context) -> tuple[list[Block], Fields]:
@@ -296,9 +297,9 @@ def _written(run: Iterable[Placed], context: Context) -> tuple[list[Block], Fiel
     beside: Fields = {}
     for item in run:
         index, message = item.index, item.message
-        held = native(message, WIRE)
-        content += _placed_marks(blocks(message, held, context, index), content, context, index)
-        beside.update(_beside(message, held))
+        stored = native(message, WIRE)
+        content += _placed_marks(blocks(message, stored, context, index), content, context, index)
+        beside.update(_beside(message, stored))
     return content, beside
 
 
@@ -308,17 +309,17 @@ def _placed_marks(found: list[Block], before: list[Block], context: Context, ind
     Source: docs/spec/wires.md#6.2.7.
     """
     left = _MOST_MARKS - sum(_marks(context))
-    kept: list[Block] = []
+    preserved: list[Block] = []
     for block in found:
         if block.kind == "cachePoint":
-            if not (kept or before):
+            if not (preserved or before):
                 context.lose("dropped", "cachePoint", "nothing stands before it", index)
                 continue
             if not any(context.take(f"cachePoint {number}") for number in range(left)):
                 context.lose("dropped", "cachePoint", _TOO_MANY, index)
                 continue
-        kept.append(block)
-    return kept
+        preserved.append(block)
+    return preserved
 
 
 class _Marks(NamedTuple):
@@ -333,9 +334,9 @@ def _marks(context: Context) -> _Marks:
     tools = () if context.request is None else context.request.tools
     offered = _count(tool.raw_json for tool in tools if isinstance(tool, ProviderTool) and tool.wire == WIRE)
     parts = (part for message in context.system for part in message.content)
-    told = _count(part.raw_json for part in parts if isinstance(part, Opaque))
+    blocks_of_system = _count(part.raw_json for part in parts if isinstance(part, Opaque))
     offered = min(offered, _MOST_MARKS)
-    return _Marks(offered, min(told, _MOST_MARKS - offered))
+    return _Marks(offered, min(blocks_of_system, _MOST_MARKS - offered))
 
 
 def _count(raws: Iterable[Raw]) -> int:
@@ -343,18 +344,18 @@ def _count(raws: Iterable[Raw]) -> int:
 
 
 def _few_marks(found: list[Block], most: int, context: Context) -> list[Block]:
-    kept: list[Block] = []
+    preserved: list[Block] = []
     for block in found:
         if block.kind == "cachePoint":
             if most == 0:
                 context.lose("dropped", "cachePoint", _TOO_MANY)
                 continue
             most -= 1
-        kept.append(block)
-    return kept
+        preserved.append(block)
+    return preserved
 
 
-def _said(run: list[Placed], context: Context) -> list[dict[str, Any]]:
+def _assistant_turn(run: list[Placed], context: Context) -> list[dict[str, Any]]:
     content, beside = _written(run, context)
     if not content:
         context.lose("converted", "assistant message", "would be empty; a fixed text was sent", run[0].index)
@@ -362,8 +363,8 @@ def _said(run: list[Placed], context: Context) -> list[dict[str, Any]]:
     return [{"role": "assistant", "content": [block.body for block in content], **beside}]
 
 
-def _asked(run: list[Placed], context: Context) -> list[dict[str, Any]]:
-    """Write a run of results and of what the user says, as one message, or as two where they may not stand together."""
+def _user_turn(run: list[Placed], context: Context) -> list[dict[str, Any]]:
+    """Write a run of results and user content as one message, or as two where they may not stand together."""
     cut = _cut(run, context)
     written = [_user(run[:cut], context)]
     if cut < len(run):
@@ -409,22 +410,22 @@ def _user(run: list[Placed], context: Context) -> dict[str, Any]:
 def response(response: Response, context: Context) -> dict[str, Any]:
     """Write a response body; a foreign one gets the fields that the service's schema requires."""
     rest, message = native(response, WIRE), response.message
-    held = native(message, WIRE)
-    content = [block.body for block in blocks(message, held, context, 0)]
-    output = {"message": {**role(held), "content": content, **visible(held)}}
+    stored = native(message, WIRE)
+    content = [block.body for block in blocks(message, stored, context, 0)]
+    output = {"message": {**role(stored), "content": content, **visible(stored)}}
     return {"output": {**output, **jsontext.fields(rest.pop("output", EMPTY_OBJECT))}, **ending(response, context)}
 
 
-def role(held: Fields) -> dict[str, Any]:
+def role(stored: Fields) -> dict[str, Any]:
     """Write the role of an answer, given what its message keeps."""
-    found = held.get("@@role")
+    found = stored.get("@@role")
     if found == hint("absent"):
         return {}
     return {"role": "assistant" if found is None else found}
 
 
 def ending(response: Response, context: Context) -> dict[str, Any]:
-    """Write what stands beside the output: why it ended, what it cost, fields of the service's own."""
+    """Write the fields beside the output: finish reason, usage, fields of the service."""
     rest, message = native(response, WIRE), response.message
     rest.pop("output", None)
     fields: dict[str, Any] = {}
@@ -435,11 +436,11 @@ def ending(response: Response, context: Context) -> dict[str, Any]:
         fields["usage"] = write_usage(message.usage)
     if not context.own:
         fields["metrics"] = {"latencyMs": 0}
-        _list_unsaid(response, context)
+        _list_dropped(response, context)
     return {**fields, **visible(rest)}
 
 
-def _list_unsaid(response: Response, context: Context) -> None:
+def _list_dropped(response: Response, context: Context) -> None:
     message = response.message
     for name, value in (("model", message.model), ("response_id", message.response_id)):
         if value is not None:

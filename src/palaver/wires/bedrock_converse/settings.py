@@ -99,7 +99,7 @@ def read_tool_choice(raw: Raw) -> ToolChoice | None:
 
 
 def write_tool_choice(choice: ToolChoice) -> object:
-    """Write ``toolChoice``; more names than one cannot be said."""
+    """Write ``toolChoice``; more names than one cannot be expressed."""
     if choice.mode == "required" and len(choice.names) == 1:
         return {"tool": {"name": choice.names[0]}}
     return {"any": {}} if choice.mode == "required" else {"auto": {}}
@@ -180,7 +180,7 @@ _WORDS: Final = ("anthropic", "amazon", "openai", "meta", "mistral", "deepseek",
 
 
 def family(model: str | None) -> str | None:
-    """Tell the family by a model id or an ARN that names it: ``us.anthropic.claude-…``; ``None`` when it does not."""
+    """Return the family by a model id or an ARN that names it: ``us.anthropic.claude-…``; ``None`` when it does not."""
     if model is None:
         return None
     last = model.rpartition("/")[2]
@@ -242,7 +242,7 @@ def put(fields: dict[str, Any], path: Path, value: object) -> None:
     fields[last] = value
 
 
-_UNSAID: Final = ("seed", "frequency_penalty", "presence_penalty", "parallel_tool_calls")
+_UNSUPPORTED: Final = ("seed", "frequency_penalty", "presence_penalty", "parallel_tool_calls")
 
 
 def write(fields: dict[str, Any], rest: Fields, settings: Settings, model: str | None, context: Context) -> None:
@@ -265,9 +265,9 @@ def write(fields: dict[str, Any], rest: Fields, settings: Settings, model: str |
         if not context.own:
             value = _fitted(name, value, context)
         if value is not None:
-            kept = json_fields.form(rest, name, value, place.read)
-            put(fields, place.path, place.write(value) if kept is None else kept)
-    for name in _UNSAID:
+            preserved = json_fields.form(rest, name, value, place.read)
+            put(fields, place.path, place.write(value) if preserved is None else preserved)
+    for name in _UNSUPPORTED:
         if getattr(settings, name) is not None:
             context.lose("dropped", name, "the wire has no such setting")
 

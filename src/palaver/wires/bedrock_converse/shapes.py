@@ -1,18 +1,24 @@
-"""What both halves of the Converse codec share: words and formats, and optional fields of an odd type.
+"""Values that the reader and the writer of Converse share: names, formats, optional fields of an odd type, and usage.
 
-A block is an object with one key; ``blocks`` and ``encode`` call that key its kind. Fields of the object under the key
-that have no neutral place stand under ``provider["bedrock_converse"]``; what stands beside the key, under ``@@beside``.
+A block is an object with one key, its kind. Fields under the key without a neutral place stand under
+``provider["bedrock_converse"]``; fields beside the key stand under ``@@beside``. The counters of usage are disjoint,
+cached tokens have two names, and reasoning is not counted apart.
 
-Source: docs/spec/wires.md#6.1, #6.4; the shapes of ``bedrock-runtime`` in botocore.
+Source: docs/spec/wires.md#1.2, #6.1, #6.4; the shapes of ``bedrock-runtime`` in botocore.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import msgspec
+from msgspec import Raw, Struct
+
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.jsontext import NULL
 from palaver.core.parts import Audio, File, Image, MalformedToolCall, Media, ToolCall, Video
+from palaver.core.usage import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
@@ -20,6 +26,7 @@ if TYPE_CHECKING:
     from palaver.core.jsontext import Fields
     from palaver.core.messages import FinishReason
     from palaver.core.parts import AssistantPart
+
 
 _T = TypeVar("_T")
 
@@ -60,7 +67,7 @@ EXCEPTIONS: Final = frozenset(
 """How a stream may fail (docs/spec/wires.md#6.3)."""
 
 STARTS: Final = frozenset({"toolUse", "toolResult", "image"})
-"""Blocks whose start is told."""
+"""Blocks with a start event."""
 
 DELTAS: Final = frozenset({"text", "toolUse", "toolResult", "reasoningContent", "citation", "image"})
 """What a block may get more of."""
@@ -132,7 +139,7 @@ WORDS: Final[dict[str, dict[str, str]]] = {
 
 
 def finish(word: str | None, content: Sequence[AssistantPart]) -> FinishReason:
-    """Tell the reason; ``tool_use`` asks the client for something only when there is a call for it.
+    """Return the reason; ``tool_use`` asks the client for something only when there is a call for it.
 
     Source: docs/spec/wires.md#6.4.
 
@@ -168,3 +175,55 @@ def members(rest: Fields, known: Container[str]) -> list[str]:
     if len(found) > 1:
         found = [key for key in found if rest[key] != NULL] or found
     return found
+
+
+# -- usage ------------------------------------------------------------------------------------------
+
+
+class _Usage(Struct, gc=False, rename="camel"):
+    """The counters we read; every other field is skipped here and kept in the raw object."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_write_input_tokens: int | None = None
+    cache_read_input_token_count: int | None = None
+    cache_write_input_token_count: int | None = None
+
+
+_counts = msgspec.json.Decoder(_Usage).decode
+
+
+def read_usage(raw: Raw) -> Usage:
+    """Read the usage object."""
+    try:
+        found = _counts(raw)
+    except (
+        msgspec.DecodeError,
+        UnicodeDecodeError,
+    ):  # counters of another type count nothing; the raw object keeps them
+        return trusted.Usage(raw_json=jsontext.own(raw))
+    read, written = found.cache_read_input_tokens, found.cache_write_input_tokens
+    return trusted.Usage(
+        input=found.input_tokens,
+        cache_read=found.cache_read_input_token_count if read is None else read,
+        cache_write=found.cache_write_input_token_count if written is None else written,
+        output=found.output_tokens,
+        raw_json=jsontext.own(raw),
+    )
+
+
+def write_usage(usage: Usage | None) -> Any:
+    """Write usage: the provider's own object when it still has the same meaning, else one made of the counters."""
+    if usage is None:
+        usage = trusted.Usage()
+    raw = usage.raw_json
+    if isinstance(raw, Raw) and read_usage(raw) == usage:
+        return raw
+    output = (usage.output or 0) + (usage.reasoning or 0)
+    fields = {"inputTokens": usage.input or 0, "outputTokens": output, "totalTokens": usage.total}
+    if usage.cache_read is not None:
+        fields["cacheReadInputTokens"] = usage.cache_read
+    if usage.cache_write is not None:
+        fields["cacheWriteInputTokens"] = usage.cache_write
+    return fields

@@ -1,16 +1,15 @@
-"""Read a ConverseStream: frames of an AWS event stream, and what each of them means.
+"""Read ConverseStream: frames of an AWS event stream.
 
-Rules:
-
-- ``contentBlockStart`` comes for calls, results and images only: a first delta at an index that is not open opens a
-  block, and so does a delta of another kind than the block that is open there.
-- A text with citations is what ``citationsContent`` is in a whole answer. A result of the service's own tool and an
-  image are whole when their block ends; they are put together as blocks of a whole answer and read by ``blocks``.
-- A call without input has the arguments ``{}``, as in a whole answer.
-- ``messageStop`` finishes the answer, ``metadata`` behind it ends the stream. What they hold beside reason and usage
-  stands where a whole answer has it: beside the output.
-- Padding (``p``) is dropped. An event, a kind of block or a field for which a whole answer has no place is a
-  ``ProviderEvent``, and so is the end of a block that nobody opened.
+- Only calls, results and images have a ``contentBlockStart``. Any other block begins with its first delta, and a delta
+  of another kind than the open block begins a new one.
+- Citations, results of the service's own tools and images are complete when their block ends. ``decode_parts`` reads
+  them as blocks of a whole answer.
+- Pieces of base64 may each be padded; they are joined by their bytes. Invalid base64 stays as it came.
+- A call without input has the arguments ``{}``.
+- ``messageStop`` finishes the answer, and ``metadata`` ends the stream. Their other fields stand beside the output, as
+  in a whole answer.
+- Padding (``p``) is dropped. Unknown events, blocks and fields become a ``ProviderEvent``, and so does the end of a
+  block that is not open.
 - An exception is the provider's error; its name is the code.
 
 Source: docs/spec/wires.md#6.3; ``ConverseStreamOutput`` in botocore's ``bedrock-runtime``.
@@ -20,6 +19,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import binascii
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
@@ -43,17 +43,16 @@ from palaver.core.events import (
     Update,
     UsageUpdate,
 )
-from palaver.core.jsontext import NULL
-from palaver.core.parts import ToolCall
+from palaver.core.jsontext import EMPTY_OBJECT, NULL
+from palaver.core.parts import Text, ToolCall
 from palaver.core.request import Response
 from palaver.stream.event_stream import EventStreamReader
 from palaver.stream.frames import Frame
 from palaver.wires._engine import json_fields
 from palaver.wires._engine.json_fields import hint, provider
 from palaver.wires._engine.stream_decoder import StreamDecoder, opened, snapshot
-from palaver.wires.bedrock_converse.blocks import citation
 from palaver.wires.bedrock_converse.decode import take_role, take_usage
-from palaver.wires.bedrock_converse.open_block import OpenBlock, has_no_arguments
+from palaver.wires.bedrock_converse.decode_parts import assistant_part, citation
 from palaver.wires.bedrock_converse.shapes import (
     DELTAS,
     EXCEPTIONS,
@@ -64,15 +63,105 @@ from palaver.wires.bedrock_converse.shapes import (
     finish,
     members,
     optional,
+    read_usage,
 )
 from palaver.wires.bedrock_converse.stream_write import Encoder
-from palaver.wires.bedrock_converse.usage import read_usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from palaver.core.jsontext import Fields
     from palaver.core.parts import AssistantPart
+
+
+# -- open blocks -----------------------------------------------------------------------------------
+
+
+_NOTHING: Final = Raw(b"[]")
+_TO_COME: Final[dict[str, Fields]] = {
+    "toolUse": {"input": EMPTY_OBJECT},
+    "toolResult": {"content": _NOTHING},
+    "image": {"source": Raw(b'{"bytes":""}')},
+}
+"""What stands in for the rest of a block when it begins."""
+
+
+class OpenBlock:
+    """A block that is open: its kind, the number of its part, and what waits until it is whole.
+
+    The kinds are those of ``_TO_COME``, ``text``, ``reasoningText``, ``redactedContent``, and ``citation`` for a text
+    of which only citations have come.
+    """
+
+    __slots__ = ("beside", "fields", "kind", "number", "raws", "source", "texts")
+
+    def __init__(self, kind: str, number: int, fields: Fields | None = None, beside: Fields | None = None) -> None:
+        """Open a block. ``fields`` are those of its start, ``beside`` those beside it."""
+        self.kind = kind
+        self.number = number
+        self.fields = {} if fields is None else fields
+        self.beside = {} if beside is None else beside
+        self.raws: list[Raw] = []
+        """Citations of a text, content of a result."""
+        self.texts: list[str] = []
+        """Pieces of base64 text."""
+        self.source: Fields = {}
+        """Where an image comes from, if not from those."""
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a field came that is emitted only when the block is over."""
+        return bool(self.raws or self.texts)
+
+    def initial(self) -> AssistantPart:
+        """What a block is that has a start. Raises ``DecodeError``."""
+        return self._read(self.kind, {**_TO_COME[self.kind], **self.fields})
+
+    def default(self) -> str:
+        """The arguments of a call that gets none."""
+        return bytes(self.fields.get("input", EMPTY_OBJECT)).decode()
+
+    def ended(self, gathered: AssistantPart | None) -> AssistantPart | None:
+        """What a block is that is over, where that is more than was gathered. Raises ``DecodeError``."""
+        match self.kind:
+            case "text" | "citation" if self.raws and isinstance(gathered, Text):
+                inner = {"citations": jsontext.raw(self.raws)}
+                if self.kind == "text":
+                    inner["content"] = jsontext.raw([{"text": gathered.text}])
+                return self._read("citationsContent", inner)
+            case "redactedContent" if len(self.texts) > 1:
+                return trusted.Reasoning(encrypted=rejoined(self.texts), wire=WIRE)
+            case "toolResult":
+                content = [*jsontext.items(self.fields.get("content", _NOTHING)), *self.raws]
+                return self._read(self.kind, {**self.fields, "content": jsontext.raw(content)})
+            case "image":
+                data: dict[str, Any] = {"bytes": rejoined(self.texts)} if self.texts else {}
+                source: Fields = {"source": jsontext.raw({**data, **self.source})} if data or self.source else {}
+                return self._read(self.kind, {**self.fields, **source})
+            case _:
+                return None
+
+    def _read(self, kind: str, inner: Fields) -> AssistantPart:
+        part: AssistantPart = assistant_part(jsontext.raw({kind: inner, **self.beside}))
+        return part
+
+
+def has_no_arguments(part: AssistantPart | None) -> bool:
+    """Whether a part is a call that got no arguments."""
+    return isinstance(part, ToolCall) and not part.arguments_json.strip()
+
+
+def rejoined(pieces: Sequence[str]) -> str:
+    """Join base64 texts, each of which may be padded, into that of all the bytes."""
+    joined = "".join(pieces)
+    if "=" not in joined.rstrip("="):
+        return joined
+    try:
+        found = b"".join([binascii.a2b_base64(piece, strict_mode=True) for piece in pieces])
+    except ValueError:
+        return joined
+    return binascii.b2a_base64(found, newline=False).decode()
+
 
 __all__ = ["Decoder", "Encoder"]
 
@@ -108,15 +197,15 @@ class Decoder(StreamDecoder):
     """One ConverseStream that is being read."""
 
     def __init__(self, origin: str) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         super().__init__(origin, EventStreamReader())
         self._open: dict[int, OpenBlock] = {}
         self._count = 0
-        self._begun = False
+        self._started = False
         self._early: list[ProviderEvent] = []
         self._beside_role: Fields = {"@@role": hint("absent")}
         self._beside_output: Fields = {}
-        self._told: Response | None = None
+        self._emitted_head: Response | None = None
         self._usage: Fields = {}
         self._stopped = self._measured = False
 
@@ -129,7 +218,7 @@ class Decoder(StreamDecoder):
         return Frame(name, bytes(payload))
 
     def read(self, frame: Frame, /) -> None:
-        """Say what one frame means. Raises ``DecodeError`` when it does not follow its format."""
+        """Emit what one frame means. Raises ``DecodeError`` when it does not follow its format."""
         if frame.name != "contentBlockDelta" or frame.kind != "event":
             self._read(frame)
             return
@@ -155,22 +244,22 @@ class Decoder(StreamDecoder):
                 self._read(frame)
 
     def end(self) -> None:
-        """End what is open, if the answer is finished; say what ``metadata`` would have been waited for."""
+        """End open blocks if the answer is finished, and emit what waited for ``metadata``."""
         if self.assembler.state == "finished":
             self._close_all()
-            self._tell()
-        self._tell_early()
+            self._emit()
+        self._emit_early()
 
     def fail(self, failed: Failed, /) -> None:
-        """Say what waited, then that the stream failed. A call or a reasoning that is not whole stays open."""
+        """Emit what waited, then the failure. An incomplete call or reasoning stays open."""
         for index, block in list(self._open.items()):
-            if block.waits:
+            if block.is_pending:
                 try:
                     self._close(index)
                 except DecodeError:  # what came is no block yet
                     continue
-        self._tell()
-        self._tell_early()
+        self._emit()
+        self._emit_early()
         super().fail(failed)
 
     # -- frames --
@@ -188,10 +277,10 @@ class Decoder(StreamDecoder):
         try:
             fields = opened(frame.data)
             fields.pop("p", None)
-            all_said = action(self, fields)
+            complete = action(self, fields)
         except DecodeError as error:
             raise error.within(name) from None
-        if not all_said:
+        if not complete:
             self._native(frame)
 
     def _failed(self, frame: Frame) -> None:
@@ -207,15 +296,15 @@ class Decoder(StreamDecoder):
         self.fail(Failed("provider", text or frame.name or "an error without a word", frame.name or None, raw))
 
     def _native(self, frame: Frame) -> None:
-        """Keep a frame that says something no neutral event says; padding is left out."""
+        """Emit a frame without a neutral meaning as a provider event; padding is dropped."""
         try:
             fields = jsontext.fields(jsontext.source(frame.data))
             raw = jsontext.raw({key: each for key, each in fields.items() if key != "p"})
         except DecodeError:  # no object, or no JSON at all
             raw = jsontext.raw(frame.data.decode(errors="backslashreplace"))
         event = ProviderEvent(WIRE, frame.name, raw)
-        if self._begun:
-            self.say(event)
+        if self._started:
+            self.emit(event)
         else:
             self._early.append(event)
 
@@ -226,26 +315,26 @@ class Decoder(StreamDecoder):
         return trusted.Response(message, origin=self.origin, provider_json=provider(WIRE, self._beside_output))
 
     def _begin(self) -> None:
-        """Begin the answer, whatever comes first."""
-        if not self._begun:
-            self._begun = True
-            self._told = self._head()
-            self.say(Start(self._told))
-            self._tell_early()
+        """Begin the answer with the first event of any kind."""
+        if not self._started:
+            self._started = True
+            self._emitted_head = self._head()
+            self.emit(Start(self._emitted_head))
+            self._emit_early()
 
-    def _tell(self) -> None:
-        """Say what became known of the whole answer."""
+    def _emit(self) -> None:
+        """Emit new fields of the whole answer."""
         if self._usage:
-            self.say(UsageUpdate(read_usage(Raw(jsontext.encode(self._usage)))))
+            self.emit(UsageUpdate(read_usage(Raw(jsontext.encode(self._usage)))))
             self._usage = {}
         head = self._head()
-        if self._begun and head != self._told:
-            self._told = head
-            self.say(Update(head))
+        if self._started and head != self._emitted_head:
+            self._emitted_head = head
+            self.emit(Update(head))
 
-    def _tell_early(self) -> None:
+    def _emit_early(self) -> None:
         for event in self._early:
-            self.say(event)
+            self.emit(event)
         self._early = []
 
     def _message_start(self, fields: Fields) -> bool:
@@ -263,8 +352,8 @@ class Decoder(StreamDecoder):
         self._beside_output |= fields
         if not self._stopped:
             self._stopped = True
-            self.say(Finish(finish(word, self.assembler.content()), UNSET if word is None else word))
-        self._end_when_told()
+            self.emit(Finish(finish(word, self.assembler.content()), UNSET if word is None else word))
+        self._end_when_complete()
         return True
 
     def _metadata(self, fields: Fields) -> bool:
@@ -275,13 +364,13 @@ class Decoder(StreamDecoder):
             snapshot(self._usage, new)
         self._beside_output |= fields
         self._measured = True
-        self._end_when_told()
+        self._end_when_complete()
         return True
 
-    def _end_when_told(self) -> None:
+    def _end_when_complete(self) -> None:
         if self._stopped and self._measured:
             self._close_all()
-            self._tell()
+            self._emit()
             self.done = True
 
     # -- blocks begin and end --
@@ -295,14 +384,14 @@ class Decoder(StreamDecoder):
         self._begin()
         self._close(index)
         block = OpenBlock(kind, self._count, inner, start)
-        part = block.begun()
+        part = block.initial()
         self._put(index, block, structs.replace(part, arguments_json="") if isinstance(part, ToolCall) else part)
         return _is_empty(fields)
 
     def _put(self, index: int, block: OpenBlock, part: AssistantPart) -> None:
         self._open[index] = block
         self._count += 1
-        self.say(PartStart(block.number, part, 0, (index,)))
+        self.emit(PartStart(block.number, part, 0, (index,)))
 
     def _at(self, index: int, kinds: tuple[str, ...], part: AssistantPart) -> OpenBlock:
         """The block at an index, if it is of one of these kinds; else a new one of the first."""
@@ -331,34 +420,34 @@ class Decoder(StreamDecoder):
             return
         gathered = self.assembler.part(block.number)
         if block.kind == "toolUse" and has_no_arguments(gathered):
-            self.say(ArgumentsDelta(block.number, block.default()))
-        self.say(PartEnd(block.number, block.ended(gathered)))
+            self.emit(ArgumentsDelta(block.number, block.default()))
+        self.emit(PartEnd(block.number, block.ended(gathered)))
 
     # -- what blocks are made of --
 
     def _block_delta(self, fields: Fields) -> bool:
         index, delta = _index(fields), json_fields.need_fields(fields, "delta")
         kinds = members(delta, DELTAS)
-        all_said = bool(kinds)
+        complete = bool(kinds)
         for kind in kinds:
             try:
-                all_said &= self._DELTAS[kind](self, index, delta.pop(kind))
+                complete &= self._DELTAS[kind](self, index, delta.pop(kind))
             except DecodeError as error:
                 raise error.within(f"delta.{kind}") from None
-        return all_said and _is_empty(delta) and _is_empty(fields)
+        return complete and _is_empty(delta) and _is_empty(fields)
 
     def _text(self, index: int, raw: Raw) -> bool:
         text = jsontext.text(raw)
         block = self._at(index, ("text", "citation"), trusted.Text(""))
         block.kind = "text"
-        self.say(TextDelta(block.number, text))
+        self.emit(TextDelta(block.number, text))
         return True
 
     def _cite(self, index: int, raw: Raw) -> bool:
         jsontext.fields(raw)
         block = self._at(index, ("citation", "text"), trusted.Text(""))
         block.raws.append(jsontext.own(raw))
-        self.say(CitationDelta(block.number, citation(raw)))
+        self.emit(CitationDelta(block.number, citation(raw)))
         return True
 
     def _reason(self, index: int, raw: Raw) -> bool:
@@ -369,27 +458,27 @@ class Decoder(StreamDecoder):
             if kind == "redactedContent":
                 block = self._at(index, ("redactedContent",), trusted.Reasoning(wire=WIRE))
                 block.texts.append(text)
-                self.say(DataDelta(block.number, text))
+                self.emit(DataDelta(block.number, text))
             else:
                 block = self._at(index, ("reasoningText",), trusted.Reasoning(wire=WIRE))
-                self.say((ReasoningDelta if kind == "text" else SignatureDelta)(block.number, text))
+                self.emit((ReasoningDelta if kind == "text" else SignatureDelta)(block.number, text))
         return bool(kinds) and _is_empty(inner)
 
     def _input(self, index: int, raw: Raw) -> bool:
         inner = jsontext.fields(raw)
         text = json_fields.need_text(inner, "input")
         block = self._at(index, ("toolUse",), trusted.ToolCall("", ""))
-        self.say(ArgumentsDelta(block.number, text))
+        self.emit(ArgumentsDelta(block.number, text))
         return _is_empty(inner)
 
     def _result(self, index: int, raw: Raw) -> bool:
-        self._begun_at(index, "toolResult").raws += map(jsontext.own, jsontext.items(raw))
+        self._block_at(index, "toolResult").raws += map(jsontext.own, jsontext.items(raw))
         return True
 
     def _image(self, index: int, raw: Raw) -> bool:
         inner = jsontext.fields(raw)
         source = json_fields.take_fields(inner, "source")
-        block = self._begun_at(index, "image")
+        block = self._block_at(index, "image")
         if source is not None:
             data = json_fields.take_text(source, "bytes")
             if data is not None:
@@ -398,7 +487,7 @@ class Decoder(StreamDecoder):
         block.fields |= inner
         return True
 
-    def _begun_at(self, index: int, kind: str) -> OpenBlock:
+    def _block_at(self, index: int, kind: str) -> OpenBlock:
         """The block that a delta adds to, of a kind that cannot do without its start."""
         block = self._open.get(index)
         if block is None or block.kind != kind:
@@ -413,7 +502,7 @@ class Decoder(StreamDecoder):
         "citation": _cite,
         "image": _image,
     }
-    """What each kind of delta adds; each says whether it could say all."""
+    """The action for each kind of delta; it returns whether all of it was emitted."""
 
     _EVENTS: ClassVar[dict[str, Callable[[Any, Fields], bool]]] = {
         "messageStart": _message_start,
@@ -423,7 +512,7 @@ class Decoder(StreamDecoder):
         "messageStop": _message_stop,
         "metadata": _metadata,
     }
-    """What each event says; each tells whether it could say all."""
+    """The action for each event; it returns whether all of it was emitted."""
 
 
 def _index(fields: Fields) -> int:

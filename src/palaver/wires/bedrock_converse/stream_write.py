@@ -2,14 +2,14 @@
 
 Rules:
 
-- Blocks go out one after another, numbered by the order in which they are told. Only a call, a result and an image
+- Blocks are sent one after another, numbered in their order. Only a call, a result and an image
   have a start; every block has an end.
-- What is said of a block is what ``write`` says of it in a whole answer, cut in two: what its start holds, and what
+- A block is what ``encode_parts`` writes in a whole answer, cut in two: what its start holds, and what
   comes by deltas.
-- What only a whole answer can hold is dropped, with a loss: documents, videos, recordings and blocks that nobody knows;
+- What only a whole answer can hold is dropped, with a loss: documents, videos, recordings and unknown blocks;
   fields beside a text or a reasoning.
-- ``messageStop`` and ``metadata`` say what stands beside the output of a whole answer.
-- An event of the service's own goes out again unless other events said what it holds; blocks of an unknown kind get a
+- ``messageStop`` and ``metadata`` have the fields beside the output of a whole answer.
+- An event of the service's own is sent again unless other events have its content; blocks of an unknown kind get a
   number that is free.
 - Padding is not invented. A stream that failed ends in an exception, which is what the clients raise.
 
@@ -33,8 +33,8 @@ from palaver.stream import event_stream
 from palaver.wires._engine.json_fields import native, visible
 from palaver.wires._engine.stream_encoder import Shown, StreamEncoder
 from palaver.wires.bedrock_converse.encode import ending, role
+from palaver.wires.bedrock_converse.encode_parts import kind_of, written
 from palaver.wires.bedrock_converse.shapes import DELTAS, EXCEPTIONS, STARTS, THOUGHTS, WIRE, choose
-from palaver.wires.bedrock_converse.write import kind_of, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
@@ -57,10 +57,10 @@ _EMPTY: Final[dict[type, dict[str, Any]]] = {
     Reasoning: {"reasoningContent": {"text": ""}},
     ToolCall: {"toolUse": {"input": "{}"}},
 }
-"""What is said of a part that got nothing, so that there is a block, and arguments that can be parsed."""
+"""The delta of a part without deltas, so that there is a block, and arguments that can be parsed."""
 
 _BY_DELTA: Final[dict[str, tuple[str, ...]]] = {"toolResult": ("content",), "image": ("source", "error")}
-"""What of a block that goes out whole does not stand in its start."""
+"""What of a block that is sent whole does not stand in its start."""
 
 _AT_STOP: Final[tuple[str, ...]] = ("stopReason", "additionalModelResponseFields")
 """What ``messageStop`` holds of that which stands beside the output; ``metadata`` holds the rest."""
@@ -75,7 +75,7 @@ _KNOWN: Final = frozenset({"messageStart", "messageStop", "metadata"})
 class Encoder(StreamEncoder):
     """One ConverseStream that is being written."""
 
-    IN_TURN = True
+    SERIAL_PARTS = True
 
     _blocks = 0
     """How many blocks have a number."""
@@ -84,8 +84,8 @@ class Encoder(StreamEncoder):
         """``messageStart``."""
         self._at: dict[int, int] = {}
         self._unknown: dict[bytes, int] = {}
-        held = native(head.message, WIRE)
-        self._frame("messageStart", {**role(held), **visible(held)})
+        stored = native(head.message, WIRE)
+        self._frame("messageStart", {**role(stored), **visible(stored)})
 
     # -- blocks --
 
@@ -106,7 +106,7 @@ class Encoder(StreamEncoder):
             self._initial(shown, part)
 
     def _initial(self, shown: Shown, part: Reasoning) -> None:
-        """Say what a reasoning began with; most begin with nothing."""
+        """Write the first content of a reasoning; most begin empty."""
         if part.text:
             self.grow(shown, ReasoningDelta(0, part.text))
         if part.signature is not None:
@@ -177,7 +177,7 @@ class Encoder(StreamEncoder):
         """An event of the service's own, again."""
         data = event.data_json
         fields = jsontext.fields(data) if jsontext.kind(data) == "an object" else {}
-        if self._is_said(event.name, fields):
+        if self._is_redundant(event.name, fields):
             self.context.lose("dropped", event.name, "holds fields that no part keeps")
             return
         index = fields.get("contentBlockIndex", NULL)
@@ -191,8 +191,8 @@ class Encoder(StreamEncoder):
             del self._unknown[bytes(index)]
         self._frame(event.name, {**fields, "contentBlockIndex": number})
 
-    def _is_said(self, name: str, fields: Fields) -> bool:
-        """Whether other events say what an event holds, but for fields that nobody knows."""
+    def _is_redundant(self, name: str, fields: Fields) -> bool:
+        """Whether other events have the content of an event, except unknown fields."""
         match name:
             case "contentBlockStart":
                 return _kind(fields, "start", STARTS) is not None
@@ -256,5 +256,5 @@ def _kind(fields: Fields, key: str, known: Container[str]) -> str | None:
 
 def _beside(part: AssistantPart) -> list[str]:
     """The fields of the service's own beside a text or a reasoning."""
-    held = native(part, WIRE)
-    return [key for key in {**visible(held), **jsontext.fields(held.get("@@beside", EMPTY_OBJECT))} if key != "p"]
+    stored = native(part, WIRE)
+    return [key for key in {**visible(stored), **jsontext.fields(stored.get("@@beside", EMPTY_OBJECT))} if key != "p"]

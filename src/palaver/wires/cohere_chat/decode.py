@@ -1,6 +1,6 @@
 """Read Cohere v2 chat bodies.
 
-What the neutral message cannot say stays under ``provider["cohere_chat"]``, where ``encode`` finds it:
+Fields without a neutral place stay under ``provider["cohere_chat"]``, where ``encode`` finds it:
 
 - fields of the body, of a message, a part, a call or a tool that have no neutral place, verbatim (``documents``,
   ``safety_mode``, ``strict_tools``, ``logprobs``, …);
@@ -181,7 +181,7 @@ def _content(rest: Fields, cls: type, *, response: bool = False) -> tuple[Any, .
 
 
 def _answer(rest: Fields, place: str, *, response: bool = False) -> tuple[AssistantPart, ...]:
-    """Read what an assistant message says, of a request or a response. ``place`` makes ids for calls without."""
+    """Read the content of an assistant message, of a request or a response. ``place`` makes ids for calls without."""
     content: tuple[Any, ...] = (*_content(rest, AssistantMessage, response=response), *_plan(rest))
     if "citations" in rest:
         content = with_citations(content, rest)
@@ -193,7 +193,7 @@ PLAN: Final = provider(WIRE, {"@@field": hint("tool_plan")})
 
 
 def _plan(rest: Fields) -> tuple[Text, ...]:
-    """Read ``tool_plan``: what the model says before it calls."""
+    """Read ``tool_plan``: the text before the calls."""
     plan = json_fields.take_text(rest, "tool_plan")
     return () if plan is None else (trusted.Text(plan, provider_json=PLAN),)
 
@@ -344,8 +344,8 @@ def call(raw: Raw, made_id: str) -> ToolCall | MalformedToolCall:
     inner = json_fields.need_fields(rest, "function")
     name = json_fields.need_text(inner, "name")
     arguments = _arguments(inner, rest)
-    held = provider(WIRE, nested(rest, "function", inner))
-    return json_fields.call(made_id if call_id is None else call_id, name, arguments, held)
+    stored = provider(WIRE, nested(rest, "function", inner))
+    return json_fields.call(made_id if call_id is None else call_id, name, arguments, stored)
 
 
 def _arguments(inner: Fields, rest: Fields) -> str:
@@ -402,7 +402,7 @@ _ASSISTANT: Final = Raw(b'"assistant"')
 
 
 def _provider_error(rest: Fields, body: bytes) -> ProviderError:
-    """Read ``{"message": "…"}``, which is all that an error says."""
+    """Read ``{"message": "…"}``, the only field of an error."""
     raw = rest.get("message", NULL)
     found = jsontext.value(raw)
     return ProviderError(WIRE, found if isinstance(found, str) else "no message in the body", body=body)

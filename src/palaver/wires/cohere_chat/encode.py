@@ -1,9 +1,9 @@
 """Write Cohere v2 chat bodies.
 
-What this wire cannot say (docs/spec/wires.md#7): an error flag on results, media in results and in answers, documents
-and recordings, cache marks, reasoning and citations from elsewhere, the developer role, the choice of a named tool,
-free-text calls, refusals, more than one answer. Beside calls there is no text: it becomes ``tool_plan``. Unknown fields
-are refused, so nothing but Cohere's own leftovers is written beside what this module names.
+The wire cannot express these (docs/spec/wires.md#7): an error flag on results, media in results and in answers,
+documents and recordings, cache marks, reasoning and citations from elsewhere, the developer role, the choice of a named
+tool, free-text calls, refusals, more than one answer. Beside calls there is no text: it becomes ``tool_plan``. Unknown
+fields are refused, so nothing but Cohere's own leftovers is written beside what this module names.
 
 Source: docs/spec/wires.md#7; https://docs.cohere.com/v2/reference/chat.
 """
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
     from palaver.core.request import OutputFormat, Request, Response, Settings
     from palaver.wires._engine.encode_state import Context
 
-__all__ = ["LIST", "SPEECH", "head", "hoists", "response", "turn"]
+__all__ = ["CAPABILITIES", "LIST", "head", "hoists", "response", "turn"]
 
 LIST: Final = "messages"
 
 _IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
 
-SPEECH: Final = WireCapabilities(
+CAPABILITIES: Final = WireCapabilities(
     ranges={
         "max_tokens": (1, inf),
         "temperature": (0, inf),
@@ -98,8 +98,8 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     if settings.stop is not None:
         fields["stop_sequences"] = list(settings.stop)
     if settings.output is not None:
-        kept = json_fields.form(rest, "response_format", settings.output, read_output_format)
-        fields["response_format"] = _output(settings.output, context) if kept is None else kept
+        preserved = json_fields.form(rest, "response_format", settings.output, read_output_format)
+        fields["response_format"] = _output(settings.output, context) if preserved is None else preserved
     _put_thinking(fields, thinking.fitted(settings, context, request.model).reasoning_tokens, rest)
     if settings.parallel_tool_calls is not None:
         context.lose("dropped", "parallel_tool_calls", "the wire has no such setting")
@@ -111,7 +111,7 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     _put_choice(fields, settings, context)
     for wire, key, _ in json_fields.foreign(request, WIRE):
         context.lose("dropped", key, f"a field of {wire}")
-    return {**fields, **visible(rest), **fields}  # a null that was found gives way to what an edit says
+    return {**fields, **visible(rest), **fields}  # an edited value replaces a null
 
 
 def _output(output: OutputFormat, context: Context) -> dict[str, Any]:
@@ -124,12 +124,12 @@ def _output(output: OutputFormat, context: Context) -> dict[str, Any]:
 def _put_thinking(fields: dict[str, Any], budget: int | None, rest: Fields) -> None:
     """Write ``thinking``: a budget turns it on, no budget off."""
     if budget is not None:
-        kept = json_fields.form(rest, "thinking", budget, read_thinking)
-        fields["thinking"] = write_thinking(budget) if kept is None else kept
+        preserved = json_fields.form(rest, "thinking", budget, read_thinking)
+        fields["thinking"] = write_thinking(budget) if preserved is None else preserved
 
 
 def _put_choice(fields: dict[str, Any], settings: Settings, context: Context) -> None:
-    """Write ``tool_choice``; ``auto`` is what the provider does when nothing is said."""
+    """Write ``tool_choice``; ``auto`` is the provider's default."""
     choice = settings.tool_choice
     if choice is None:
         return
@@ -191,7 +191,7 @@ def _string(part: Text | Json) -> str:
 def _answer(
     message: AssistantMessage, rest: Fields, context: Context, index: int, *, response: bool = False
 ) -> dict[str, Any]:
-    """Write what an assistant says, of a request or a response."""
+    """Write the content of an assistant message, of a request or a response."""
     calls = [call(part) for part in message.content if isinstance(part, (ToolCall, MalformedToolCall))]
     parts: list[AnyPart] = [part for part in message.content if not isinstance(part, (ToolCall, MalformedToolCall))]
     plan = [part for part in parts if isinstance(part, Text) and is_plan(part)]
@@ -228,22 +228,24 @@ def _planned(
     texts = [part for part in parts if isinstance(part, Text)]
     if not texts:
         return plan, parts
-    said = [part.replace(citations=()) for part in texts if part.text]
-    context.lose("converted" if said else "dropped", "text", "not taken beside tool calls, where “tool_plan” is", index)
+    texts_left = [part.replace(citations=()) for part in texts if part.text]
+    context.lose(
+        "converted" if texts_left else "dropped", "text", "not taken beside tool calls, where “tool_plan” is", index
+    )
     if any(part.citations for part in texts):
         context.lose("dropped", "citations", "their text moved to “tool_plan”", index)
-    return [*said, *plan], [part for part in parts if not isinstance(part, Text)]
+    return [*texts_left, *plan], [part for part in parts if not isinstance(part, Text)]
 
 
 def call(part: ToolCall | MalformedToolCall) -> dict[str, Any]:
     """Write one call."""
-    held = native(part, WIRE)
-    fields: dict[str, Any] = {} if is_hint(held, "id", "absent") else {"id": part.id}
-    if not is_hint(held, "type", "absent"):
+    stored = native(part, WIRE)
+    fields: dict[str, Any] = {} if is_hint(stored, "id", "absent") else {"id": part.id}
+    if not is_hint(stored, "type", "absent"):
         fields["type"] = "function"
     inner: dict[str, Any] = {"name": part.name}
     text = part.arguments_json if isinstance(part, ToolCall) else part.raw
-    form = held.get("@@arguments")
+    form = stored.get("@@arguments")
     if form == hint("object") and jsontext.is_json(text):
         inner["arguments"] = Raw(text.encode())
     elif text or form is None or form == hint("object"):
@@ -252,8 +254,8 @@ def call(part: ToolCall | MalformedToolCall) -> dict[str, Any]:
         inner["arguments"] = None
     elif form == hint("null text"):
         inner["arguments"] = "null"
-    inner.update(jsontext.fields(held.pop("function", jsontext.EMPTY_OBJECT)))
-    return {**fields, "function": inner, **visible(held)}
+    inner.update(jsontext.fields(stored.pop("function", jsontext.EMPTY_OBJECT)))
+    return {**fields, "function": inner, **visible(stored)}
 
 
 def content_part(part: AnyPart) -> dict[str, Any] | Raw:
@@ -282,10 +284,10 @@ def response(response: Response, context: Context) -> dict[str, Any]:
     """Write a response body; a foreign one gets the fields that the official client requires."""
     rest = native(response, WIRE)
     message = response.message
-    held = native(message, WIRE)
-    role = held.pop("@@role", None)
-    body: dict[str, Any] = _answer(message, held, context, 0, response=True)
-    if "@@no_role" not in held:
+    stored = native(message, WIRE)
+    role = stored.pop("@@role", None)
+    body: dict[str, Any] = _answer(message, stored, context, 0, response=True)
+    if "@@no_role" not in stored:
         body = {"role": "assistant" if role is None else role, **body}
     fields: dict[str, Any] = {}
     if message.response_id is not None or not context.own:

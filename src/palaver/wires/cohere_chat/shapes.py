@@ -59,7 +59,7 @@ INTEGERS: Final = frozenset({"max_tokens", "top_k", "seed"})
 
 
 def read_tool_choice(raw: Raw) -> ToolChoice | None:
-    """Read ``tool_choice``; ``None`` for a word that nobody knows."""
+    """Read ``tool_choice``; ``None`` for an unknown word."""
     if raw == Raw(b'"REQUIRED"'):
         return trusted.ToolChoice("required")
     return trusted.ToolChoice("none") if raw == Raw(b'"NONE"') else None
@@ -135,7 +135,7 @@ def read_usage(raw: Raw) -> Usage:
 
 
 def write_usage(usage: Usage) -> object:
-    """Write usage: Cohere's own object when it still says the same, else one made of the counters that are known."""
+    """Write usage: Cohere's own object when it still has the same meaning, else one made of the counters."""
     raw = usage.raw_json
     if isinstance(raw, Raw) and "tokens" in jsontext.fields(raw) and read_usage(raw) == usage:
         return raw

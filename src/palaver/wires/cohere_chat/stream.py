@@ -1,17 +1,17 @@
-"""The stream of Cohere: server-sent events, told apart by the ``type`` inside their data (docs/spec/wires.md#7).
+"""Read streams of Cohere: server-sent events with a ``type`` inside their data (docs/spec/wires.md#7).
 
 - ``content-start``, ``-delta`` and ``-end`` tell texts and thinking, ``tool-call-*`` calls, ``tool-plan-delta`` the
   plan, which begins with its first delta. Each kind counts its indexes for itself; a new start under a number in use
   is a part of its own, and without a number the part begun last is meant. A delta without a start begins its part.
 - Content stands before the plan, and the plan before the calls, as in the answer that is not streamed.
-- ``citation-start`` holds one citation, whole. It is told at once, to the text that it cites. Whether citations point
-  at texts in order is only known at the end: where they do not, they stay with the message, as in the answer that is
-  not streamed, and the texts are told again without them, by a ``PartEnd``.
-- ``message-end`` ends the answer; its ``error`` ends it badly. ``[DONE]`` may follow and says nothing. Fields around
+- ``citation-start`` holds one citation, whole. It is emitted at once, on the text that it cites. Whether citations
+  point at texts in order is only known at the end: where they do not, they stay with the message, as in the answer that
+  is not streamed, and the texts are emitted again without them, by a ``PartEnd``.
+- ``message-end`` ends the answer; its ``error`` ends it badly. ``[DONE]`` may follow and has no meaning. Fields around
   the message, of the first event and of the last, are those that stand beside the message of a whole answer;
   ``logprobs`` of single deltas are listed there. Empty lists of the first event are noise.
-- ``debug``, and types that nobody knows, are events of the provider's own. So is a known event, beside what it says,
-  that holds fields which nobody knows and which an answer has no place for.
+- ``debug``, and unknown types are events of the provider's own. So is a known event, beside what it says,
+  that holds unknown fields without a place in an answer.
 
 Source: docs/spec/wires.md#7, #1.3; https://docs.cohere.com/v2/docs/streaming; cohere-python ``V2ChatStreamResponse``.
 
@@ -47,8 +47,7 @@ from palaver.wires._engine.json_fields import provider
 from palaver.wires._engine.stream_decoder import opened
 from palaver.wires.cohere_chat import decode
 from palaver.wires.cohere_chat.shapes import FINISH, WIRE
-from palaver.wires.cohere_chat.stream_parts import CONTENT, PartsDecoder, Slot
-from palaver.wires.cohere_chat.stream_shapes import CallEvent, ContentEvent, plain
+from palaver.wires.cohere_chat.stream_parts import CONTENT, CallEvent, ContentEvent, PartsDecoder, Slot, plain
 from palaver.wires.cohere_chat.stream_write import Encoder
 
 if TYPE_CHECKING:
@@ -65,26 +64,26 @@ class Decoder(PartsDecoder):
     """Reads one stream of Cohere."""
 
     def __init__(self, origin: str) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         super().__init__(origin)
         self._rest: Fields = {}
         self._fields: Fields = {}
         self._logprobs: list[Raw] = []
-        self._said: Response | None = None
+        self._emitted_head: Response | None = None
 
     def read(self, frame: Frame, /) -> None:
-        """Say what one event means."""
+        """Emit what one event means."""
         try:
             event = plain(frame.data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            self._careful(frame)
+            self._slow_path(frame)
             return
         if type(event) is ContentEvent:
             piece = event.delta.message.content
             text, thinking = piece.text, piece.thinking
             slot = self._texts.get(event.index) if thinking is UNSET else self._thoughts.get(event.index)
             if slot is None or (text and thinking):
-                self._careful(frame)
+                self._slow_path(frame)
             elif text:
                 self._out.append(TextDelta(slot.number, text))
             elif thinking:
@@ -93,22 +92,22 @@ class Decoder(PartsDecoder):
             slot = self._calls.get(event.index)
             arguments = event.delta.message.tool_calls.function.arguments
             if slot is None:
-                self._careful(frame)
+                self._slow_path(frame)
             elif arguments:
                 self._out.append(ArgumentsDelta(slot.number, arguments))
         elif self._plan is None:
-            self._careful(frame)
+            self._slow_path(frame)
         elif event.delta.message.tool_plan:
             self._out.append(TextDelta(self._plan.number, event.delta.message.tool_plan))
 
     def end(self) -> None:
-        """Tell what is known of an answer that broke off."""
-        if self._said is not None and not self.done:
-            self._tell_head(self._rest_of_answer())
+        """Emit what is known of an answer that broke off."""
+        if self._emitted_head is not None and not self.done:
+            self._emit_head(self._rest_of_answer())
 
     # -- events --
 
-    def _careful(self, frame: Frame) -> None:
+    def _slow_path(self, frame: Frame) -> None:
         data = frame.data
         if data == b"[DONE]":
             self.done = True
@@ -124,7 +123,7 @@ class Decoder(PartsDecoder):
         if action is None:
             self._other(kind, rest, data)
         elif action(self, rest, data):
-            self._say_own(kind, data)
+            self._emit_provider_event(kind, data)
 
     def _other(self, kind: str, rest: Fields, data: bytes) -> None:
         """Read an event of a type that is not ours; an error has no type, or that of an error."""
@@ -132,12 +131,12 @@ class Decoder(PartsDecoder):
         if kind == "error" or (not kind and jsontext.kind(message) == "a string"):
             self.fail(Failed("provider", _error_text(rest), None, Raw(data)))
         else:
-            self._say_own(kind, data)
+            self._emit_provider_event(kind, data)
 
-    def _say_own(self, kind: str, data: bytes) -> None:
+    def _emit_provider_event(self, kind: str, data: bytes) -> None:
         """Hand out an event of the provider's own, behind the start of the answer."""
         self._begin()
-        self.say(ProviderEvent(WIRE, kind, Raw(data)))
+        self.emit(ProviderEvent(WIRE, kind, Raw(data)))
 
     def _message_start(self, rest: Fields, _data: bytes) -> bool:
         delta = json_fields.take_fields(rest, "delta") or {}
@@ -206,11 +205,11 @@ class Decoder(PartsDecoder):
         if thinking is not None:
             slot = self._find("thinking", index) or self._begin_thinking(trusted.Reasoning(wire=WIRE), index)
             if thinking:
-                self.say(ReasoningDelta(slot.number, thinking))
+                self.emit(ReasoningDelta(slot.number, thinking))
         if text is not None:
             slot = self._find("text", index) or self._begin_text(trusted.Text(""), index)
             if text:
-                self.say(TextDelta(slot.number, text))
+                self.emit(TextDelta(slot.number, text))
         for key in ("thinking", "text"):
             _drop(piece, key)
         if slot is not None and piece:
@@ -238,7 +237,7 @@ class Decoder(PartsDecoder):
         if self._plan is None:
             self._plan = self._start("plan", trusted.Text("", provider_json=decode.PLAN), 0)
         if plan:
-            self.say(TextDelta(self._plan.number, plan))
+            self.emit(TextDelta(self._plan.number, plan))
         return bool(rest or delta or message)
 
     def _call_start(self, rest: Fields, _data: bytes) -> bool:
@@ -262,14 +261,14 @@ class Decoder(PartsDecoder):
         except DecodeError as error:
             raise error.within("delta.message.tool_calls") from None
         if arguments:
-            self.say(ArgumentsDelta(slot.number, arguments))
+            self.emit(ArgumentsDelta(slot.number, arguments))
         _drop(inner, "arguments")
         late = {key: raw for key, raw in found.items() if slot.call.get(key) != raw}
-        if not slot.begun:
-            slot.begun = jsontext.fields(slot.call["function"])
-        later = {key: raw for key, raw in inner.items() if slot.begun.get(key) != raw}
+        if not slot.started:
+            slot.started = jsontext.fields(slot.call["function"])
+        later = {key: raw for key, raw in inner.items() if slot.started.get(key) != raw}
         if later:
-            late["function"] = jsontext.raw({**slot.begun, **later})
+            late["function"] = jsontext.raw({**slot.started, **later})
         slot.late |= late
         return odd or bool(rest)
 
@@ -315,7 +314,7 @@ class Decoder(PartsDecoder):
         code = jsontext.text(word) if jsontext.kind(word) == "a string" else None
         found = self._rest_of_answer()
         found.pop("finish_reason", None)
-        self._tell_head(found)
+        self._emit_head(found)
         self.fail(Failed("provider", _error_text({"error": refusal}), code, Raw(data)))
         return False
 
@@ -332,12 +331,12 @@ class Decoder(PartsDecoder):
         "citation-end": _citation_end,
         "message-end": _message_end,
     }
-    """What is done with each event. ``True`` says that something in it has no place in an answer."""
+    """The action for each event. It returns ``True`` for an event with fields that have no place in an answer."""
 
     def _begin(self) -> None:
-        if self._said is None:
-            self._said = self._head(dict(self._rest))
-            self.say(Start(self._said))
+        if self._emitted_head is None:
+            self._emitted_head = self._head(dict(self._rest))
+            self.emit(Start(self._emitted_head))
 
     # -- the answer as a whole --
 
@@ -349,26 +348,26 @@ class Decoder(PartsDecoder):
             self._fields.update(self._settle_citations())
         rest = self._rest_of_answer()
         word = decode.finish_word(rest)
-        self._tell_head(rest)
-        self.say(Finish(FINISH.get(word or "", "other"), word))
+        self._emit_head(rest)
+        self.emit(Finish(FINISH.get(word or "", "other"), word))
         self.done = True
 
     def _rest_of_answer(self) -> Fields:
         rest = dict(self._rest)
         if self._logprobs:
-            held = rest.get("logprobs", NULL)
+            stored = rest.get("logprobs", NULL)
             rest["logprobs"] = jsontext.raw(
-                [*self._logprobs, *(jsontext.items(held) if jsontext.kind(held) == "an array" else ())]
+                [*self._logprobs, *(jsontext.items(stored) if jsontext.kind(stored) == "an array" else ())]
             )
         return rest
 
-    def _tell_head(self, rest: Fields) -> None:
+    def _emit_head(self, rest: Fields) -> None:
         counts = decode.usage(rest)
         head = self._head(rest)
-        if head != self._said:
-            self.say(Update(head))
+        if head != self._emitted_head:
+            self.emit(Update(head))
         if counts is not None:
-            self.say(UsageUpdate(counts))
+            self.emit(UsageUpdate(counts))
 
     def _head(self, rest: Fields) -> Response:
         """Build what is known beside the parts, as ``decode.response`` does."""
@@ -404,7 +403,7 @@ def _message(rest: Fields) -> tuple[Fields, Fields]:
 
 
 def _inside(rest: Fields, key: str) -> tuple[Fields, bool]:
-    """Take ``delta.message.<key>`` out, an object; ``True`` says that something stands beside it."""
+    """Take ``delta.message.<key>`` out, an object; ``True`` when there are other fields beside it."""
     message, delta = _message(rest)
     try:
         return json_fields.need_fields(message, key), bool(delta or message)

@@ -1,9 +1,8 @@
-"""The parts of a Cohere stream: how they begin, under which number they are found, how they end.
+"""Track the parts of a Cohere stream, and read its common events in one step.
 
-- Each kind counts its numbers for itself. A part that begins under a number in use ends the one before it. Where an
-  event, or the start of the part, has no number, the part of its kind begun last is meant.
-- What only the whole of a part tells is read from the whole, as in an answer that is not streamed, and told with its
-  end: fields that came late, a call whose arguments are ``null``.
+- Each kind of part has its own numbers. A part with a number in use ends the earlier one. An event without a number
+  belongs to the newest part of its kind.
+- Fields that came late, and a call with ``null`` arguments, are read from the whole part and emitted with its end.
 
 Stability: experimental.
 """
@@ -13,7 +12,7 @@ from __future__ import annotations
 from typing import Final, Literal, TypeAlias
 
 import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
 from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
@@ -24,8 +23,72 @@ from palaver.stream import sse
 from palaver.wires._engine.json_fields import native, provider
 from palaver.wires._engine.stream_decoder import StreamDecoder
 from palaver.wires.cohere_chat import decode
+from palaver.wires.cohere_chat.decode import Cited
 from palaver.wires.cohere_chat.shapes import WIRE
-from palaver.wires.cohere_chat.stream_shapes import cited
+
+# -- common events ---------------------------------------------------------------------------------
+
+
+class _Piece(Struct, gc=False, forbid_unknown_fields=True):
+    text: str | UnsetType = UNSET
+    thinking: str | UnsetType = UNSET
+
+
+class _Content(Struct, gc=False, forbid_unknown_fields=True):
+    content: _Piece
+
+
+class _ContentDelta(Struct, gc=False, forbid_unknown_fields=True):
+    message: _Content
+
+
+class ContentEvent(Struct, gc=False, forbid_unknown_fields=True, tag_field="type", tag="content-delta"):
+    """More text, or more thinking."""
+
+    index: int
+    delta: _ContentDelta
+
+
+class _Arguments(Struct, gc=False, forbid_unknown_fields=True):
+    arguments: str
+
+
+class _Function(Struct, gc=False, forbid_unknown_fields=True):
+    function: _Arguments
+
+
+class _Calls(Struct, gc=False, forbid_unknown_fields=True):
+    tool_calls: _Function
+
+
+class _CallDelta(Struct, gc=False, forbid_unknown_fields=True):
+    message: _Calls
+
+
+class CallEvent(Struct, gc=False, forbid_unknown_fields=True, tag_field="type", tag="tool-call-delta"):
+    """More arguments of a call."""
+
+    index: int
+    delta: _CallDelta
+
+
+class _Plan(Struct, gc=False, forbid_unknown_fields=True):
+    tool_plan: str
+
+
+class _PlanDelta(Struct, gc=False, forbid_unknown_fields=True):
+    message: _Plan
+
+
+class PlanEvent(Struct, gc=False, forbid_unknown_fields=True, tag_field="type", tag="tool-plan-delta"):
+    """More of the plan."""
+
+    delta: _PlanDelta
+
+
+plain = msgspec.json.Decoder(ContentEvent | CallEvent | PlanEvent).decode
+cited = msgspec.json.Decoder(Cited).decode
+
 
 Kind: TypeAlias = Literal["text", "thinking", "other", "plan", "call"]
 CONTENT: Final[tuple[Kind, ...]] = ("text", "thinking", "other")
@@ -40,18 +103,18 @@ _PLACE: Final[dict[Kind, tuple[int, ...]]] = {
 
 
 class Slot(Struct):
-    """A part that was begun: its number, and what its start and its deltas left to tell at its end."""
+    """An open part: its number, and what remains to emit at its end."""
 
     number: int
     late: Fields = {}
     """Fields of the part that came with deltas."""
     call: Fields = {}
-    """The call as its start told it."""
-    begun: Fields = {}
+    """The call in its start."""
+    started: Fields = {}
     """Its function, split."""
     made_id: str = ""
-    told: int = 0
-    """So much of the arguments was told from the start."""
+    emitted: int = 0
+    """The number of characters of the arguments in the start."""
     hinted: bool = False
     """The start had arguments in a form that only holds if no more of them come."""
     ended: bool = False
@@ -61,7 +124,7 @@ class PartsDecoder(StreamDecoder):
     """The half of a decoder that keeps its parts."""
 
     def __init__(self, origin: str) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         super().__init__(origin, sse.SSEReader())
         self._count = 0
         self._called = 0
@@ -79,7 +142,7 @@ class PartsDecoder(StreamDecoder):
         """The place of the text that was cited last; ``None`` when a citation could not be placed."""
 
     def _begin(self) -> None:
-        """Say that the answer begins, once."""
+        """Begin the answer, once."""
         raise NotImplementedError
 
     def _start(self, kind: Kind, part: AssistantPart, index: int | None) -> Slot:
@@ -94,7 +157,7 @@ class PartsDecoder(StreamDecoder):
         slots[index] = slot
         if kind in CONTENT:
             self._content.append((slot.number, kind == "text"))
-        self.say(PartStart(slot.number, part, place=_PLACE[kind]))
+        self.emit(PartStart(slot.number, part, place=_PLACE[kind]))
         return slot
 
     def _find(self, kind: Kind, index: int | None) -> Slot | None:
@@ -108,13 +171,13 @@ class PartsDecoder(StreamDecoder):
     def _begin_text(self, part: Text, index: int | None) -> Slot:
         slot = self._start("text", structs.replace(part, text=""), index)
         if part.text:
-            self.say(TextDelta(slot.number, part.text))
+            self.emit(TextDelta(slot.number, part.text))
         return slot
 
     def _begin_thinking(self, part: Reasoning, index: int | None) -> Slot:
         slot = self._start("thinking", structs.replace(part, text=""), index)
         if part.text:
-            self.say(ReasoningDelta(slot.number, part.text))
+            self.emit(ReasoningDelta(slot.number, part.text))
         return slot
 
     def _begin_call(self, found: Fields, index: int | None) -> None:
@@ -127,10 +190,10 @@ class PartsDecoder(StreamDecoder):
         text = made.raw if isinstance(made, MalformedToolCall) else made.arguments_json
         bare = trusted.ToolCall(made.id or "", made.name or "", provider_json=made.provider_json)
         slot = self._start("call", bare, index)
-        slot.call, slot.made_id, slot.told = found, made_id, len(text)
+        slot.call, slot.made_id, slot.emitted = found, made_id, len(text)
         slot.hinted = "@@arguments" in native(bare, WIRE)
         if text:
-            self.say(ArgumentsDelta(slot.number, text))
+            self.emit(ArgumentsDelta(slot.number, text))
 
     def _end(self, kind: Kind, slot: Slot) -> None:
         if not slot.ended:
@@ -141,29 +204,29 @@ class PartsDecoder(StreamDecoder):
         part = self.assembler.part(slot.number) if slot.late else None
         if part is not None:
             part = structs.replace(part, provider_json=provider(WIRE, {**native(part, WIRE), **slot.late}))
-        self.say(PartEnd(slot.number, part))
+        self.emit(PartEnd(slot.number, part))
 
     def _end_call(self, slot: Slot) -> None:
         """End a call; what it is whole is read as in an answer that is not streamed, where that makes a difference."""
         part = self.assembler.part(slot.number)
         text = part.arguments_json if isinstance(part, ToolCall) else getattr(part, "raw", "")
-        grown = text[slot.told :]
+        grown = text[slot.emitted :]
         if not (slot.late or text == "null" or (slot.hinted and grown)):
-            self.say(PartEnd(slot.number))
+            self.emit(PartEnd(slot.number))
             return
         call = {**slot.call, **slot.late}
         inner = jsontext.fields(call["function"])
         if grown:
             before = jsontext.fields(slot.call["function"]).get("arguments", NULL)
-            begun = jsontext.text(before) if jsontext.kind(before) == "a string" else text[: slot.told]
-            inner["arguments"] = jsontext.raw(begun + grown)
+            started = jsontext.text(before) if jsontext.kind(before) == "a string" else text[: slot.emitted]
+            inner["arguments"] = jsontext.raw(started + grown)
         call["function"] = jsontext.raw(inner)
-        self.say(PartEnd(slot.number, decode.call(jsontext.raw(call), slot.made_id)))
+        self.emit(PartEnd(slot.number, decode.call(jsontext.raw(call), slot.made_id)))
 
     # -- citations --
 
     def _cite(self, raw: Raw) -> None:
-        """Tell a citation to its text, unless one before it had no place."""
+        """Emit a citation on its text, unless an earlier one had no place."""
         if self._cited_up_to is None:
             return
         try:
@@ -183,7 +246,7 @@ class PartsDecoder(StreamDecoder):
             return
         self._cited_up_to = at
         number = self._plan.number if self._plan is not None and at == plan else self._content[at][0]
-        self.say(CitationDelta(number, decode.citation(found, raw)))
+        self.emit(CitationDelta(number, decode.citation(found, raw)))
 
     def _settle_citations(self) -> Fields:
         """Put citations where they stand in an answer that is not streamed; mostly they stand there already.
@@ -193,10 +256,10 @@ class PartsDecoder(StreamDecoder):
         numbers = [number for number, _ in self._content]
         if self._plan is not None:
             numbers.append(self._plan.number)
-        told = [self.assembler.part(number) for number in numbers]
-        bare = [structs.replace(part, citations=()) if isinstance(part, Text) else part for part in told]
+        emitted = [self.assembler.part(number) for number in numbers]
+        bare = [structs.replace(part, citations=()) if isinstance(part, Text) else part for part in emitted]
         fields: Fields = {"citations": jsontext.raw(self._citations)}
-        for number, before, part in zip(numbers, told, decode.with_citations(tuple(bare), fields), strict=True):
+        for number, before, part in zip(numbers, emitted, decode.with_citations(tuple(bare), fields), strict=True):
             if before != part:
-                self.say(PartEnd(number, part))
+                self.emit(PartEnd(number, part))
         return fields

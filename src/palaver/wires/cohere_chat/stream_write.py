@@ -2,7 +2,7 @@
 
 - Texts, thinking and calls count their indexes as the provider does: content for itself, calls for themselves. Parts
   may interleave.
-- Text goes out as it comes, as content: whether a call will follow, beside which the plan stands for it, nobody knows
+- Text is sent as it comes, as content: whether a call will follow, beside which the plan stands for it, nobody knows
   yet. Text that stood in the plan goes back there.
 - What an answer has beside its parts stands in the last event. An error does too, as ``error``; clients of the
   provider's raise nothing for it, and give it to whoever reads.
@@ -61,22 +61,22 @@ class Encoder(StreamEncoder):
     _id: str | None = None
 
     def begin(self, head: Response) -> None:
-        """Say the first event, with the id where it is known."""
+        """Write the first event, with the id where it is known."""
         self._indexes: dict[int, int] = {}
         self._parting: dict[int, str] = {}
         self._objects: dict[int, list[str]] = {}
         self._id = head.message.response_id
         if self._id is None and not self.context.own:
             self._id = ""
-        held = native(head.message, WIRE)
-        message = {} if "@@no_role" in held else {"role": held.get("@@role", "assistant")}
+        stored = native(head.message, WIRE)
+        message = {} if "@@no_role" in stored else {"role": stored.get("@@role", "assistant")}
         found = {} if self._id is None else {"id": self._id}
-        self._say("message-start", {**found, "delta": {"message": message}})
+        self._emit("message-start", {**found, "delta": {"message": message}})
 
     # -- parts --
 
     def open(self, shown: Shown) -> None:
-        """Say where a text, thinking or a call begins; the plan begins with its first words."""
+        """Write the start of a text, thinking or a call; the plan begins with its first words."""
         part = shown.part
         if isinstance(part, ToolCall):
             self._indexes[shown.number] = self._calls
@@ -84,7 +84,7 @@ class Encoder(StreamEncoder):
             if native(part, WIRE).get("@@arguments") == hint("object"):
                 self._objects[shown.number] = [part.arguments_json]
             else:
-                self._say_at("tool-call-start", shown, "tool_calls", encode.call(part))
+                self._emit_at("tool-call-start", shown, "tool_calls", encode.call(part))
         elif is_plan(part):
             self._parting[shown.number] = _BETWEEN if self._planned else ""
         else:
@@ -93,50 +93,50 @@ class Encoder(StreamEncoder):
     def _open_content(self, shown: Shown, part: AssistantPart) -> None:
         self._indexes[shown.number] = self._contents
         self._contents += 1
-        self._say_at("content-start", shown, "content", encode.content_part(part))
+        self._emit_at("content-start", shown, "content", encode.content_part(part))
 
     def grow(self, shown: Shown, event: Delta) -> None:
-        """Say what is new of it."""
+        """Write a delta."""
         part = shown.part
         if isinstance(part, ToolCall):
             if shown.number in self._objects:
                 self._objects[shown.number].append(event.text)
             else:
-                self._say_at("tool-call-delta", shown, "tool_calls", {"function": {"arguments": event.text}})
+                self._emit_at("tool-call-delta", shown, "tool_calls", {"function": {"arguments": event.text}})
         elif shown.number in self._parting:
             self._plan(shown, event.text)
         elif isinstance(part, Reasoning):
-            self._say_at("content-delta", shown, "content", {"thinking": event.text})
+            self._emit_at("content-delta", shown, "content", {"thinking": event.text})
         else:
-            self._say_at("content-delta", shown, "content", {"text": event.text})
+            self._emit_at("content-delta", shown, "content", {"text": event.text})
 
     def _plan(self, shown: Shown, text: str) -> None:
         text = self._parting[shown.number] + text if text else text
         self._parting[shown.number] = "" if text else self._parting[shown.number]
         self._planned = self._planned or bool(text)
-        self._say("tool-plan-delta", {"delta": {"message": {"tool_plan": text}}})
+        self._emit("tool-plan-delta", {"delta": {"message": {"tool_plan": text}}})
 
-    def cite(self, shown: Shown, citation: Citation) -> None:  # noqa: ARG002 (it says itself what it cites)
-        """Say a citation, as the provider said it."""
-        self._say_citation(_citation(citation))
+    def cite(self, shown: Shown, citation: Citation) -> None:  # noqa: ARG002 (it has its own range)
+        """Write a citation in the provider's form."""
+        self._emit_citation(_citation(citation))
 
-    def _say_citation(self, raw: Raw) -> None:
-        self._say("citation-start", {"index": self._cited, "delta": {"message": {"citations": raw}}})
-        self._say("citation-end", {"index": self._cited})
+    def _emit_citation(self, raw: Raw) -> None:
+        self._emit("citation-start", {"index": self._cited, "delta": {"message": {"citations": raw}}})
+        self._emit("citation-end", {"index": self._cited})
         self._cited += 1
 
     def close(self, shown: Shown, part: AssistantPart | None, /) -> None:
-        """Say where it ends, and before that what was told of it last."""
+        """Write its late fields and its end."""
         if isinstance(shown.part, ToolCall):
             pieces = self._objects.pop(shown.number, None)
             if pieces is not None:
                 whole = structs.replace(shown.part, arguments_json="".join(pieces))
-                self._say_at("tool-call-start", shown, "tool_calls", encode.call(whole))
+                self._emit_at("tool-call-start", shown, "tool_calls", encode.call(whole))
             elif isinstance(part, (ToolCall, MalformedToolCall)):
-                self._say_late(
-                    "tool-call-delta", shown, "tool_calls", _told_late(encode.call(shown.part), encode.call(part))
+                self._emit_late(
+                    "tool-call-delta", shown, "tool_calls", _late_fields(encode.call(shown.part), encode.call(part))
                 )
-            self._say("tool-call-end", {"index": self._indexes[shown.number]})
+            self._emit("tool-call-end", {"index": self._indexes[shown.number]})
         elif shown.number in self._parting:
             if not shown.grown:
                 self._plan(shown, "")
@@ -146,63 +146,61 @@ class Encoder(StreamEncoder):
                 late = {key: raw for key, raw in after.items() if key not in _GROWING and before.get(key) != raw}
                 if late:
                     grown = "thinking" if isinstance(part, Reasoning) else "text"
-                    self._say_at("content-delta", shown, "content", {grown: "", **late})
-            self._say("content-end", {"index": self._indexes[shown.number]})
+                    self._emit_at("content-delta", shown, "content", {grown: "", **late})
+            self._emit("content-end", {"index": self._indexes[shown.number]})
 
-    def _say_late(self, kind: str, shown: Shown, key: str, late: dict[str, Any]) -> None:
+    def _emit_late(self, kind: str, shown: Shown, key: str, late: dict[str, Any]) -> None:
         if late:
-            self._say_at(kind, shown, key, late)
+            self._emit_at(kind, shown, key, late)
 
     def whole(self, shown: Shown) -> None:
-        """Say a part of the wire's own that comes whole, or a call that did not parse."""
+        """Write a whole part of the wire, or a call that did not parse."""
         part = shown.part
         if isinstance(part, (ToolCall, MalformedToolCall)):
             self._indexes[shown.number] = self._calls
             self._calls += 1
-            self._say_at("tool-call-start", shown, "tool_calls", encode.call(part))
-            self._say("tool-call-end", {"index": self._indexes[shown.number]})
+            self._emit_at("tool-call-start", shown, "tool_calls", encode.call(part))
+            self._emit("tool-call-end", {"index": self._indexes[shown.number]})
         else:
             self._open_content(shown, part)
-            self._say("content-end", {"index": self._indexes[shown.number]})
+            self._emit("content-end", {"index": self._indexes[shown.number]})
 
     # -- the answer --
 
     def over(self, answer: Response) -> None:
-        """Say the last event: the answer without its parts."""
+        """Write the last event: the answer without its parts."""
         bare = structs.replace(answer, message=structs.replace(answer.message, content=()), alternatives=())
         delta = encode.response(bare, self.context)
         message: dict[str, Any] = delta.pop("message")
         for key in ("role", "content", "tool_plan", "tool_calls"):
             message.pop(key, None)
         for raw in _citations(answer, message.pop("citations", NULL))[self._cited :]:
-            self._say_citation(raw)
+            self._emit_citation(raw)
         if message:
             delta["message"] = message
         found = delta.pop("id", None)
-        self._say("message-end", {**({} if found in (None, self._id) else {"id": found}), "delta": delta})
+        self._emit("message-end", {**({} if found in (None, self._id) else {"id": found}), "delta": delta})
         self.write(sse.write(b"[DONE]"))
 
     def fail(self, failed: Failed) -> None:
-        """Say the error, in the provider's own words where they are its own."""
+        """Write the error, the provider's own where it came from here."""
         raw = failed.raw_json
         if self.context.own and failed.kind == "provider" and isinstance(raw, Raw):
             self._write(_type_of(raw), raw)
         else:
-            self._say("message-end", {"delta": {"finish_reason": "ERROR", "error": failed.reason}})
+            self._emit("message-end", {"delta": {"finish_reason": "ERROR", "error": failed.reason}})
 
     def native(self, event: ProviderEvent) -> None:
-        """Say an event that we did not understand, as it was; what it said that we did understand is said already."""
+        """Write an unknown event unchanged; its known fields are written already."""
         if event.name in _KNOWN:
-            self.context.lose(
-                "dropped", event.name, "a field in it that nobody knows, and that an answer has no place for"
-            )
+            self.context.lose("dropped", event.name, "an unknown field in it, without a place in an answer")
         else:
             self._write(event.name if _type_of(event.data_json) == event.name else "", event.data_json)
 
-    def _say_at(self, kind: str, shown: Shown, key: str, found: object) -> None:
-        self._say(kind, {"index": self._indexes[shown.number], "delta": {"message": {key: found}}})
+    def _emit_at(self, kind: str, shown: Shown, key: str, found: object) -> None:
+        self._emit(kind, {"index": self._indexes[shown.number], "delta": {"message": {key: found}}})
 
-    def _say(self, kind: str, fields: dict[str, Any]) -> None:
+    def _emit(self, kind: str, fields: dict[str, Any]) -> None:
         self._write(kind, jsontext.encode({"type": kind, **fields}))
 
     def _write(self, kind: str, data: bytes | Raw) -> None:
@@ -219,8 +217,8 @@ _GROWING: Final = ("type", "text", "thinking")
 def _citation(citation: Citation) -> Raw:
     if isinstance(citation.raw_json, Raw):
         return citation.raw_json
-    said = {"start": citation.start, "end": citation.end, "text": citation.quote}
-    return jsontext.raw({key: value for key, value in said.items() if value is not None})
+    span = {"start": citation.start, "end": citation.end, "text": citation.quote}
+    return jsontext.raw({key: value for key, value in span.items() if value is not None})
 
 
 def _citations(answer: Response, beside: Raw) -> list[Raw]:
@@ -231,11 +229,11 @@ def _citations(answer: Response, beside: Raw) -> list[Raw]:
     return [_citation(each) for part in texts for each in part.citations if each.wire == WIRE]
 
 
-def _told_late(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """Give what is new in a call, apart from its arguments."""
-    inner, begun = dict(after.pop("function")), before.pop("function")
+def _late_fields(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """Return the new fields of a call beside its arguments."""
+    inner, started = dict(after.pop("function")), before.pop("function")
     late = {key: raw for key, raw in after.items() if before.get(key) != raw}
-    later = {key: raw for key, raw in inner.items() if key != "arguments" and begun.get(key) != raw}
+    later = {key: raw for key, raw in inner.items() if key != "arguments" and started.get(key) != raw}
     return {**late, "function": later} if later else late
 
 

@@ -1,6 +1,6 @@
 """Read Gemini bodies.
 
-What the neutral message cannot say stays under ``provider["google_generate"]``, where ``encode`` finds it:
+Fields without a neutral place stay under ``provider["google_generate"]``, where ``encode`` finds it:
 
 - fields of the body, of a content, a part, a call or a tool that have no neutral place, verbatim;
 - ``@@snake``: fields that were spelled in snake_case (``spelling``); ``@@role`` and ``@@parts`` (``null``: absent);
@@ -38,7 +38,7 @@ from palaver.core.parts import AssistantPart, Json, ToolCall, ToolPart, UserPart
 from palaver.core.request import Request, Response
 from palaver.wires._engine import json_fields
 from palaver.wires._engine.json_fields import hint, native, provider
-from palaver.wires._engine.open_calls import OpenCalls
+from palaver.wires._engine.tools import OpenCalls
 from palaver.wires.google_generate import field_names
 from palaver.wires.google_generate.parts import (
     data_field,
@@ -47,10 +47,8 @@ from palaver.wires.google_generate.parts import (
     text_part,
     user_part,
 )
-from palaver.wires.google_generate.settings import read_settings
-from palaver.wires.google_generate.shapes import FINISH, WIRE, tells_error
-from palaver.wires.google_generate.tools import read_tools
-from palaver.wires.google_generate.usage import read_usage
+from palaver.wires.google_generate.settings import read_settings, read_tools
+from palaver.wires.google_generate.shapes import FINISH, WIRE, read_usage, tells_error
 
 if TYPE_CHECKING:
     from palaver.core.usage import Usage
@@ -110,7 +108,7 @@ def _contents(raws: list[Raw]) -> tuple[Message, ...]:
             if _role(rest) != "model":
                 messages += _user(rest, take_parts(rest), pending)
                 continue
-            content = _said(take_parts(rest), f"call_{index}")
+            content = _model_parts(take_parts(rest), f"call_{index}")
         except DecodeError as error:
             raise error.within(f"contents[{index}]") from None
         if pending and content and isinstance(before := messages[-1], AssistantMessage):
@@ -159,7 +157,7 @@ def take_parts(rest: Fields) -> list[Fields]:
     return list(json_fields.each(jsontext.items(raw), "parts", jsontext.fields))
 
 
-def _said(found: list[Fields], place: str) -> tuple[AssistantPart, ...]:
+def _model_parts(found: list[Fields], place: str) -> tuple[AssistantPart, ...]:
     """Read the parts of the model. ``place`` makes ids for calls without."""
     parts: list[AssistantPart] = []
     run = f"{place}_run"
@@ -176,8 +174,8 @@ def _said(found: list[Fields], place: str) -> tuple[AssistantPart, ...]:
 
 def _begins(part: AssistantPart, rest: Fields) -> AssistantPart:
     """Note on a part that a content began with it, and what that content had beside its parts."""
-    held = {**native(part, WIRE), "@@content": Raw(jsontext.encode(rest))}
-    return part.replace(provider_json=provider(WIRE, held))
+    stored = {**native(part, WIRE), "@@content": Raw(jsontext.encode(rest))}
+    return part.replace(provider_json=provider(WIRE, stored))
 
 
 def _client_calls(content: tuple[AssistantPart, ...]) -> list[ToolCall]:
@@ -190,7 +188,7 @@ class _Result(NamedTuple):
     content: tuple[ToolPart, ...]
     name: str
     call_id: str | None
-    held: Fields
+    stored: Fields
 
 
 def _user(rest: Fields, found: list[Fields], pending: OpenCalls) -> list[Message]:
@@ -225,7 +223,7 @@ def _tool_message(result: _Result, beside: Fields) -> ToolMessage:
         tool_call_id=result.call_id,
         tool_name=result.name,
         is_error=tells_error(outcome.value_json),
-        provider_json=provider(WIRE, {**beside, **result.held}),
+        provider_json=provider(WIRE, {**beside, **result.stored}),
     )
 
 
@@ -238,11 +236,11 @@ def _result(rest: Fields, pending: OpenCalls) -> _Result:
     content, found, name = function_response(rest)
     if found and pending.take(("id", found)) is not None:
         return _Result(content, name, found, {})
-    held: Fields = {"@@id": NULL if found is None else jsontext.raw(found)}
+    stored: Fields = {"@@id": NULL if found is None else jsontext.raw(found)}
     call = pending.take(("named without id" if found else "name", name))
     if call is not None:
-        return _Result(content, name, call.id, held)
-    return _Result(content, name, found or None, {} if found else held)
+        return _Result(content, name, call.id, stored)
+    return _Result(content, name, found or None, {} if found else stored)
 
 
 # -- responses -------------------------------------------------------------------------------------
@@ -284,8 +282,8 @@ def answer(rest: Fields, raws: list[Fields] | None) -> Response:
         others = [_candidate(raw, index, place(response_id, index)) for index, raw in enumerate(raws[1:], 1)]
     except DecodeError as error:
         raise error.within("candidates") from None
-    held = provider(WIRE, rest)
-    return trusted.Response(message=message, alternatives=tuple(others), origin=WIRE, provider_json=held)
+    stored = provider(WIRE, rest)
+    return trusted.Response(message=message, alternatives=tuple(others), origin=WIRE, provider_json=stored)
 
 
 def place(response_id: str | None, choice: int) -> str:
@@ -316,7 +314,7 @@ ANSWER: Final = frozenset(
     for name in ("promptFeedback", "usageMetadata", "modelVersion", "responseId")
     for key in (name, field_names.SNAKE[name])
 )
-"""Fields that make a body without candidates an answer: a prompt that was blocked, or nothing more to say."""
+"""Fields that make a body without candidates an answer: a blocked prompt, or no further content."""
 
 _CITED: Final = frozenset(
     [
@@ -385,7 +383,7 @@ def _answer(beside: Fields, place: str) -> tuple[Fields, tuple[AssistantPart, ..
             if role != _MODEL:
                 rest["@@role"] = role
             found = take_parts(rest)
-        return rest, _said(found, place)
+        return rest, _model_parts(found, place)
     except DecodeError as error:
         raise error.within("content") from None
 

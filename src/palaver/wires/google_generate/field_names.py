@@ -146,7 +146,7 @@ def pull(rest: Fields, key: str) -> Raw | None:
 
 
 def keep(rest: Fields, name: str, inner: Fields, *, bare: bool = False) -> None:
-    """Leave what remains of an inner object in ``rest``. ``bare`` says that nothing was taken out of it."""
+    """Leave what remains of an inner object in ``rest``. ``bare``: nothing was taken out of it."""
     seen = visible(inner)
     hints = {key: item for key, item in inner.items() if key[:2] == "@@"}
     if seen:
@@ -158,7 +158,7 @@ def keep(rest: Fields, name: str, inner: Fields, *, bare: bool = False) -> None:
 # -- writing ---------------------------------------------------------------------------------------
 
 
-def kept(rest: Fields, name: str) -> Fields | None:
+def preserved(rest: Fields, name: str) -> Fields | None:
     """Take out what ``keep`` left; ``None`` when there was no such object."""
     hints = rest.pop(f"@@{name}", None)
     seen = rest.get(name)

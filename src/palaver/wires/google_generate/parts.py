@@ -1,6 +1,6 @@
 """Parts, read and written side by side (docs/spec/wires.md#5.1).
 
-- A part is told by its data field. One whose data field nobody knows, or which has none, is ``Opaque``; one that the
+- The data field identifies a part. A part with an unknown data field, or without one, is ``Opaque``; one that the
   message at hand cannot hold (a call of the user's, a result of the model's) is ``Opaque`` too.
 - The marks beside the data field stay with the part. ``thoughtSignature`` is never decoded; on a thought it is the
   signature of the ``Reasoning`` (5.2.4).
@@ -93,11 +93,11 @@ def _text(rest: Fields) -> Text:
 
 
 _MEDIA: Final[dict[str, type[Image | Audio | Video]]] = {"image": Image, "audio": Audio, "video": Video}
-_HELD_BY_GOOGLE: Final = re.compile(r"(?!https?://)|https?://generativelanguage\.googleapis\.com/")
+_STORED_BY_GOOGLE: Final = re.compile(r"(?!https?://)|https?://generativelanguage\.googleapis\.com/")
 
 
 def _media(rest: Fields, name: str) -> Image | Audio | Video | File:
-    """Read ``inlineData`` or ``fileData``; the media type tells what it is."""
+    """Read ``inlineData`` or ``fileData``; the media type decides its kind."""
     inner = _inner(rest, name)
     try:
         source: MediaSource
@@ -105,7 +105,7 @@ def _media(rest: Fields, name: str) -> Image | Audio | Video | File:
             source = trusted.Inline(field_names.need(inner, "data", json_fields.take_text))
         else:
             uri = field_names.need(inner, "fileUri", json_fields.take_text)
-            source = trusted.FileId(uri, WIRE) if _HELD_BY_GOOGLE.match(uri) else trusted.Url(uri)
+            source = trusted.FileId(uri, WIRE) if _STORED_BY_GOOGLE.match(uri) else trusted.Url(uri)
     except DecodeError as error:
         raise error.within(name) from None
     media_type = field_names.soft(inner, "mimeType", json_fields.take_text)
@@ -140,7 +140,7 @@ def model_part(rest: Fields, made_id: str, last_run: str) -> AssistantPart:
     """Read a part of a model content. ``made_id`` is for a call without id, ``last_run`` of the code run last."""
     name = data_field(rest)
     if name == "text":
-        return _said(rest)
+        return _text_part(rest)
     if name == "functionCall":
         return _call(rest, made_id)
     if name in ("inlineData", "fileData"):
@@ -149,7 +149,7 @@ def model_part(rest: Fields, made_id: str, last_run: str) -> AssistantPart:
     return _opaque(rest) if read is None else read(rest, made_id, last_run)
 
 
-def _said(rest: Fields) -> Text | Reasoning:
+def _text_part(rest: Fields) -> Text | Reasoning:
     if rest.get("thought") != TRUE:
         return _text(rest)
     del rest["thought"]
@@ -230,8 +230,8 @@ def _executed(rest: Fields, _made_id: str, last_run: str) -> ServerToolResult:
     call_id = _id(inner, rest, last_run)
     failed = inner["outcome"] != Raw(b'"OUTCOME_OK"')
     rest["@@part"] = hint("codeExecutionResult")
-    held = provider(WIRE, rest)
-    return ServerToolResult(call_id, raw, WIRE, "code_execution", failed, provider_json=held)
+    stored = provider(WIRE, rest)
+    return ServerToolResult(call_id, raw, WIRE, "code_execution", failed, provider_json=stored)
 
 
 def _tool_call(rest: Fields, made_id: str, _last_run: str) -> ToolCall:
@@ -259,7 +259,7 @@ def _tool_response(rest: Fields, _made_id: str, last_run: str) -> ServerToolResu
 
 
 def _block(rest: Fields, name: str, required: str) -> tuple[Raw, Fields]:
-    """Take out a block that is kept whole; the field that tells what it is must be there."""
+    """Take out a block that stays whole; the field with its kind must be there."""
     raw = field_names.need(rest, name, field_names.pull)
     try:
         inner = jsontext.fields(raw)
@@ -325,7 +325,7 @@ def write_media(part: Media, rest: Fields) -> dict[str, Any]:
     """Write a medium, inline or by its URI."""
     inline = isinstance(part.source, Inline)
     name = "inlineData" if inline else "fileData"
-    held = field_names.kept(rest, name) or {}
+    stored = field_names.preserved(rest, name) or {}
     fields: dict[str, Any] = {}
     if part.media_type is not None:
         fields["mimeType"] = part.media_type
@@ -340,7 +340,7 @@ def write_media(part: Media, rest: Fields) -> dict[str, Any]:
             fields["fileUri"] = ""
     if isinstance(part, File) and part.name is not None:
         fields["displayName"] = part.name
-    return field_names.spelled({name: field_names.spelled(fields, held)}, rest)
+    return field_names.spelled({name: field_names.spelled(fields, stored)}, rest)
 
 
 def write_call(part: ToolCall, rest: Fields) -> dict[str, Any]:
@@ -349,13 +349,13 @@ def write_call(part: ToolCall, rest: Fields) -> dict[str, Any]:
     name = jsontext.text(rest["@@part"]) if "@@part" in rest else default
     if name == "executableCode":
         return field_names.spelled({name: Raw(part.arguments_json.encode())}, rest)
-    held = field_names.kept(rest, name) or {}
+    stored = field_names.preserved(rest, name) or {}
     fields: dict[str, Any] = {"name" if name == "functionCall" else "toolType": part.name}
     _write_id(fields, part.id, rest)
     text = part.arguments_json
     if "@@args" not in rest or text.strip() not in ("", "{}"):
         fields["args"] = Raw(text.encode() if text.strip() else b"{}")
-    return field_names.spelled({name: field_names.spelled(fields, held)}, rest)
+    return field_names.spelled({name: field_names.spelled(fields, stored)}, rest)
 
 
 def _write_id(fields: dict[str, Any], call_id: str | None, rest: Fields) -> None:
@@ -377,17 +377,17 @@ def write_function_response(
     response: object, media: list[Any], name: str | None, call_id: Raw | str | None, rest: Fields
 ) -> dict[str, Any]:
     """Write a function response; ``rest`` is what the part that holds it has kept."""
-    held = field_names.kept(rest, "functionResponse") or {}
+    stored = field_names.preserved(rest, "functionResponse") or {}
     fields: dict[str, Any] = {"name": name, "response": response}
     if call_id is not None:
         fields["id"] = call_id
     if media:
         fields["parts"] = media
-    return field_names.spelled({"functionResponse": field_names.spelled(fields, held)}, rest)
+    return field_names.spelled({"functionResponse": field_names.spelled(fields, stored)}, rest)
 
 
 def write_plain(part: AnyPart) -> Any:
-    """Write a text, a medium, or a block nobody knows: what stands in any content."""
+    """Write a text, a medium, or an unknown block: what stands in any content."""
     match part:
         case Text():
             return field_names.spelled({"text": part.text}, native(part, WIRE))

@@ -1,41 +1,51 @@
-"""``generationConfig`` and ``toolConfig``, read and written side by side (docs/spec/wires.md#5.1, #5.2.8).
+"""``generationConfig``, ``toolConfig`` and ``tools``, each with its reader and writer.
 
-A value that is not of the type we know (protobuf also takes counts as strings) is left where it stood. ``effort`` is
-``thinkingLevel`` in lower case, as on other wires.
+- A value of another type than ours stays where it is (protobuf also takes counts as strings). ``effort`` is
+  ``thinkingLevel`` in lower case.
+- An entry of ``tools`` has function declarations, tools that Google runs, or both. Each declaration becomes a ``Tool``,
+  and the rest of an entry a ``ProviderTool``. Consecutive declarations are written into one entry. ``@@entry`` on a
+  declaration marks the beginning of an entry and has the name of its list; ``@@joined`` marks a tool of Google that
+  shares the entry before it.
+
+Source: docs/spec/wires.md#5.1, #5.2.8.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Raw, structs
+from msgspec import UNSET, Raw, UnsetType, structs
 
 from palaver.core import jsontext, trusted
 from palaver.core.jsontext import TRUE, Fields
 from palaver.core.request import OutputFormat, Settings, ToolChoice
-from palaver.core.tools import Tool
+from palaver.core.tools import AnyTool, ProviderTool, Tool
 from palaver.wires._engine import json_fields
-from palaver.wires._engine.fit import fitting_name
+from palaver.wires._engine.fit import declared_name, fitting_name
+from palaver.wires._engine.json_fields import hint, native, provider
 from palaver.wires._engine.thinking import fitted
+from palaver.wires._engine.tools import lose_parameters
 from palaver.wires.google_generate import field_names
 from palaver.wires.google_generate.shapes import (
+    WIRE,
     json_schema,
     read_tool_choice,
     write_tool_choice,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from palaver.core.request import Request
     from palaver.wires._engine.encode_state import Context
+
 
 _LEVELS: Final = ("minimal", "low", "medium", "high", "xhigh")
 _NOT_DECIMAL: Final = frozenset(b".eE")
 
 
 def _take_whole(rest: Fields, key: str) -> int | None:
-    """Take an integer that is written as one; ``40.0`` stays, so that it goes out as it came in."""
+    """Take an integer that is written as one; ``40.0`` stays, so that it is sent as it came in."""
     raw = rest.get(key)
     return None if raw is None or not _NOT_DECIMAL.isdisjoint(bytes(raw)) else json_fields.take_int(rest, key)
 
@@ -134,29 +144,29 @@ def write_settings(request: Request, rest: Fields, context: Context) -> dict[str
         fields["toolConfig"] = tools
     if settings.parallel_tool_calls is not None:
         context.lose("dropped", "parallel_tool_calls", "the wire has no such setting")
-    config = field_names.kept(rest, "generationConfig")
-    held: Fields = {} if config is None else config
+    config = field_names.preserved(rest, "generationConfig")
+    stored: Fields = {} if config is None else config
     written: dict[str, Any] = {
         key: value for name, (key, _) in _SCALARS.items() if (value := getattr(settings, name)) is not None
     }
     if settings.output is not None:
-        written |= _write_output(settings.output, held, context)
-    thinking = _write_thinking(request, held, context)
+        written |= _write_output(settings.output, stored, context)
+    thinking = _write_thinking(request, stored, context)
     if thinking is not None:
         written["thinkingConfig"] = thinking
     if written or config is not None:
-        fields["generationConfig"] = field_names.spelled(written, held)
+        fields["generationConfig"] = field_names.spelled(written, stored)
     return fields
 
 
 def _write_tool_config(request: Request, rest: Fields, context: Context) -> dict[str, Any] | None:
-    config = field_names.kept(rest, "toolConfig")
-    held: Fields = {} if config is None else config
+    config = field_names.preserved(rest, "toolConfig")
+    stored: Fields = {} if config is None else config
     choice = request.settings.tool_choice
     written: dict[str, Any] = {}
     if choice is not None:
-        form = json_fields.form(held, "functionCallingConfig", choice, read_tool_choice)
-        server_side = held.get("includeServerSideToolInvocations") == TRUE and choice.mode == "auto"
+        form = json_fields.form(stored, "functionCallingConfig", choice, read_tool_choice)
+        server_side = stored.get("includeServerSideToolInvocations") == TRUE and choice.mode == "auto"
         if context.own or server_side or _declares(request):
             if not context.own and form is None:
                 names = tuple([fitting_name(name, context) for name in choice.names])
@@ -164,7 +174,7 @@ def _write_tool_config(request: Request, rest: Fields, context: Context) -> dict
             written["functionCallingConfig"] = write_tool_choice(choice) if form is None else form
         else:
             context.lose("dropped", "tool_choice", "refused where no function is declared")
-    return field_names.spelled(written, held) if written or config is not None else None
+    return field_names.spelled(written, stored) if written or config is not None else None
 
 
 def _declares(request: Request) -> bool:
@@ -172,11 +182,11 @@ def _declares(request: Request) -> bool:
     return any(isinstance(tool, Tool) for tool in request.tools)
 
 
-def _write_output(output: OutputFormat, held: Fields, context: Context) -> dict[str, Any]:
+def _write_output(output: OutputFormat, stored: Fields, context: Context) -> dict[str, Any]:
     for key in ("name", "description", "strict"):
         if getattr(output, key):
             context.lose("dropped", f"output {key}", "the wire has no such setting")
-    form = held.pop("@@responseSchema", None)
+    form = stored.pop("@@responseSchema", None)
     if output.kind == "text":
         return {"responseMimeType": "text/plain"}
     written: dict[str, Any] = {"responseMimeType": "application/json"}
@@ -191,8 +201,8 @@ def _write_output(output: OutputFormat, held: Fields, context: Context) -> dict[
     return written
 
 
-def _write_thinking(request: Request, held: Fields, context: Context) -> dict[str, Any] | None:
-    thinking = field_names.kept(held, "thinkingConfig")
+def _write_thinking(request: Request, stored: Fields, context: Context) -> dict[str, Any] | None:
+    thinking = field_names.preserved(stored, "thinkingConfig")
     rest: Fields = {} if thinking is None else thinking
     settings = fitted(request.settings, context, request.model)
     written: dict[str, Any] = {}
@@ -202,3 +212,127 @@ def _write_thinking(request: Request, held: Fields, context: Context) -> dict[st
     if settings.reasoning_tokens is not None:
         written["thinkingBudget"] = settings.reasoning_tokens
     return field_names.spelled(written, rest) if written or thinking is not None else None
+
+
+_LIST: Final = "functionDeclarations"
+_SNAKE_LIST: Final = field_names.SNAKE[_LIST]
+
+
+# -- reading tools ---------------------------------------------------------------------------------
+
+
+def read_tools(rest: Fields) -> tuple[AnyTool, ...]:
+    """Take the tools out of a request body."""
+    raw = rest.get("tools")
+    if raw is None or raw == jsontext.NULL:
+        return ()
+    if jsontext.kind(raw) == "an object":
+        rest["@@tools"] = hint("object")
+        entries = [rest.pop("tools")]
+    else:
+        entries = json_fields.need_items(rest, "tools")
+        if not entries:
+            rest["@@tools"] = hint("empty")
+    tools: list[AnyTool] = []
+    for found in json_fields.each(entries, "tools", _entry):
+        if tools and isinstance(tools[-1], Tool) and isinstance(found[0], Tool):
+            found[0] = _mark_entry(found[0], _LIST)
+        tools += found
+    return tuple(tools)
+
+
+def _mark_entry(tool: Tool, key: str) -> Tool:
+    stored = native(tool, WIRE)
+    return tool.replace(provider_json=provider(WIRE, {"@@entry": hint(key), **stored}))
+
+
+def _entry(raw: Raw) -> list[AnyTool]:
+    rest = jsontext.fields(raw)
+    key = _LIST if _LIST in rest else _SNAKE_LIST
+    declared = rest.get(key)
+    if declared is None or jsontext.kind(declared) != "an array" or declared == Raw(b"[]"):
+        return [trusted.ProviderTool(WIRE, jsontext.own(raw))]
+    del rest[key]
+    tools: list[AnyTool] = []
+    tools += json_fields.each(jsontext.items(declared), key, _declaration)
+    if not tools:
+        return [trusted.ProviderTool(WIRE, jsontext.own(raw))]
+    if key == _SNAKE_LIST and isinstance(tools[0], Tool):
+        tools[0] = _mark_entry(tools[0], key)
+    if rest:
+        joined = provider(WIRE, {"@@joined": TRUE})
+        tools.append(trusted.ProviderTool(WIRE, jsontext.raw(rest), provider_json=joined))
+    return tools
+
+
+def _declaration(raw: Raw) -> Tool:
+    rest = jsontext.fields(raw)
+    parameters = field_names.take(rest, "parametersJsonSchema", field_names.pull)
+    if parameters is None and (schema := field_names.pull(rest, "parameters")) is not None:
+        parameters = json_schema(schema)
+        rest["@@parameters"] = TRUE if parameters == schema else schema
+    return trusted.Tool(
+        json_fields.need_text(rest, "name"),
+        field_names.soft(rest, "description", json_fields.take_text),
+        UNSET if parameters is None else jsontext.own(parameters),
+        provider_json=provider(WIRE, rest),
+    )
+
+
+# -- writing tools ---------------------------------------------------------------------------------
+
+
+def write_tools(tools: Sequence[AnyTool], context: Context) -> list[Any]:
+    """Write the entries of ``tools``."""
+    entries: list[Any] = []
+    declared: list[Any] | None = None
+    for tool in tools:
+        if isinstance(tool, ProviderTool):
+            if tool.wire != WIRE:
+                context.lose("dropped", "provider tool", f"belongs to {tool.wire}")
+                continue
+            declared = None
+            if "@@joined" in native(tool, WIRE) and entries and isinstance(entries[-1], dict):
+                entries[-1] = {**entries[-1], **jsontext.fields(tool.raw_json)}
+            else:
+                entries.append(tool.raw_json)
+            continue
+        rest = native(tool, WIRE)
+        key = rest.pop("@@entry", None)
+        if declared is None or key is not None:
+            declared = []
+            entries.append({_LIST if key is None else jsontext.text(key): declared})
+        declared.append(_write_declaration(tool, rest, context))
+    return entries
+
+
+def _write_declaration(tool: Tool, rest: Fields, context: Context) -> dict[str, Any]:
+    for wire, key, _ in json_fields.foreign(tool, WIRE):
+        context.lose("dropped", key, f"a field of {wire}")
+    if tool.strict:
+        context.lose("dropped", "strict", f"tool {tool.name!r}: the wire has no such field")
+    fields: dict[str, Any] = {"name": declared_name(tool.name, context)}
+    if tool.description is not None:
+        fields["description"] = tool.description
+    form = rest.pop("@@parameters", None)
+    schema: Raw | UnsetType = tool.parameters_json
+    if tool.custom:
+        lose_parameters(tool, context)
+        why = "declared as a function with one text argument, “input”"
+        context.lose("converted", "custom tool", why)
+        fields["parametersJsonSchema"] = _INPUT
+    elif not isinstance(schema, UnsetType):
+        if form == TRUE:
+            fields["parameters"] = schema
+        elif form is not None and jsontext.equal(json_schema(form), schema):
+            fields["parameters"] = form
+        else:
+            fields["parametersJsonSchema"] = schema
+    if not context.own and "parametersJsonSchema" in fields and "parameters" in rest:
+        del rest["parameters"]
+        why = f"tool {tool.name!r}: two schemas exclude each other"
+        context.lose("dropped", "parameters", why)
+    return field_names.spelled(fields, rest)
+
+
+_INPUT: Final = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}

@@ -1,6 +1,9 @@
-"""What both halves of the codec share: words, models, and fields of several forms, read and written side by side.
+"""Values that the reader and the writer of Gemini share: names, model generations, forms of fields, and usage.
 
-Source: docs/spec/wires.md#5.1, #5.2, #5.4.
+``thoughtsTokenCount`` is counted beside ``candidatesTokenCount``. Prompts of tools that Google ran are counted apart;
+they are input.
+
+Source: docs/spec/wires.md#1.2, #5.1, #5.2, #5.4.
 """
 
 from __future__ import annotations
@@ -8,16 +11,19 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from msgspec import Raw
+import msgspec
+from msgspec import Raw, Struct, field
 
 from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.request import ToolChoice
+from palaver.core.usage import Usage
 from palaver.wires._engine import json_fields
 from palaver.wires.google_generate import field_names
 
 if TYPE_CHECKING:
     from palaver.core.messages import FinishReason
+
 
 WIRE: Final = "google_generate"
 
@@ -68,7 +74,7 @@ _STRICT_GENERATION: Final = 3
 
 
 def generation(model: str | None) -> int | None:
-    """Tell the generation of Gemini by a model's name; ``None`` when it is not known."""
+    """Return the generation of Gemini by a model's name; ``None`` when it is not known."""
     found = None if model is None else _GENERATION.search(model)
     return None if found is None else int(found[1][:4])
 
@@ -163,3 +169,77 @@ def _schema(item: Any) -> Any:
         del out["nullable"]
         out["type"] = [out["type"], "null"]
     return out
+
+
+# -- usage ------------------------------------------------------------------------------------------
+
+
+class _Counts(Struct, gc=False):
+    """The counters we read; every other field is skipped here and kept in the raw object."""
+
+    prompt: int | None = field(default=None, name="promptTokenCount")
+    cached: int | None = field(default=None, name="cachedContentTokenCount")
+    candidates: int | None = field(default=None, name="candidatesTokenCount")
+    thoughts: int | None = field(default=None, name="thoughtsTokenCount")
+    tools: int | None = field(default=None, name="toolUsePromptTokenCount")
+    total: int | None = field(default=None, name="totalTokenCount")
+
+
+class _SnakeCounts(Struct, gc=False):
+    """The same, in the other spelling."""
+
+    prompt: int | None = field(default=None, name="prompt_token_count")
+    cached: int | None = field(default=None, name="cached_content_token_count")
+    candidates: int | None = field(default=None, name="candidates_token_count")
+    thoughts: int | None = field(default=None, name="thoughts_token_count")
+    tools: int | None = field(default=None, name="tool_use_prompt_token_count")
+    total: int | None = field(default=None, name="total_token_count")
+
+
+_NONE, _SNAKE_NONE = _Counts(), _SnakeCounts()
+_counts = msgspec.json.Decoder(_Counts).decode
+_snake_counts = msgspec.json.Decoder(_SnakeCounts).decode
+
+
+def _found(raw: Raw) -> _Counts | _SnakeCounts | None:
+    """Read the counters; ``None`` when there are none, or they are of another type and count nothing."""
+    try:
+        found = _counts(raw)
+        if found != _NONE:
+            return found
+        other = _snake_counts(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return None if other == _SNAKE_NONE else other
+
+
+def read_usage(raw: Raw) -> Usage:
+    """Read the usage object into disjoint counters."""
+    found = _found(raw)
+    if found is None:
+        return trusted.Usage(raw_json=jsontext.own(raw))
+    prompt = found.prompt if found.cached is None else json_fields.uncached(found.prompt, found.cached, None)
+    return trusted.Usage(
+        input=prompt if found.tools is None else (prompt or 0) + found.tools,
+        cache_read=found.cached,
+        output=found.candidates,
+        reasoning=found.thoughts,
+        raw_json=jsontext.own(raw),
+    )
+
+
+def write_usage(usage: Usage, *, own: bool) -> Any:
+    """Write usage: the provider's own object when it still has the same meaning, else one made of the counters."""
+    raw = usage.raw_json
+    if isinstance(raw, Raw) and (own or _found(raw) is not None) and read_usage(raw) == usage:
+        return raw
+    fields: dict[str, int] = {
+        "promptTokenCount": (usage.input or 0) + (usage.cache_read or 0) + (usage.cache_write or 0),
+        "candidatesTokenCount": usage.output or 0,
+    }
+    if usage.cache_read is not None:
+        fields["cachedContentTokenCount"] = usage.cache_read
+    if usage.reasoning is not None:
+        fields["thoughtsTokenCount"] = usage.reasoning
+    fields["totalTokenCount"] = usage.total
+    return fields

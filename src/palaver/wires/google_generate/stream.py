@@ -1,38 +1,29 @@
-"""The stream of Gemini: each event is a whole answer that holds what is new (docs/spec/wires.md#5.3).
+"""Read streams of Gemini: each event has the form of a whole answer and holds what is new.
 
-How events become the answer that is not streamed:
+- The body is server-sent events (``alt=sse``), a JSON array, or one object. The first byte that is not blank decides.
+- Fields of the answer, of a candidate and of its content are merged, the later value counts; ``null`` and empty values
+  replace nothing. Usage is merged field by field, since a later one may leave out fields.
+- ``index`` identifies a candidate, else its place in the list does.
+- Adjacent texts are one part, and so are adjacent thoughts. A text or thought with a signature or another field of its
+  own is a part of its own (docs/spec/wires.md#5.2.4). An empty, unsigned text begins no part.
+- Calls arrive whole, unless the request had ``streamFunctionCallArguments`` (``stream_calls``). ``willContinue`` on a
+  call announces more of it; a call without name and fields ends it, and so does any other part.
+- There is no end mark, and ``finishReason`` may come early. The finish and the whole answer follow at the end of the
+  input. A stream without a finish reason is torn, unless the prompt was blocked.
+- ``{"error": …}``, alone or in a list, is the provider's error. Any other unknown object is a provider event.
 
-- Fields of the answer, of a candidate and of its content are merged, the later value counts; ``null`` and what is empty
-  replace nothing. Usage is merged field by field: it is a snapshot, but a later one may leave out what an earlier one
-  said, and may be lower. What is merged is read as a whole answer is (``decode.answer``).
-- A candidate is told by its ``index``, else by its place in the list.
-- Texts that adjoin are one text, thoughts that adjoin are one thought. A text or thought that is signed, or has any
-  other field of its own, stands alone: a signature goes back on the part that it came with (5.2.4).
-- A text that is empty, unsigned and has no other field begins no part. It is how Gemini fills the event that holds the
-  finish reason. No recorded answer that was not streamed holds one.
-- Calls come whole, unless the request said ``streamFunctionCallArguments`` (``partial_args``). Then ``willContinue`` on
-  the call says that more of it follows; a call without name and fields ends it, and so does any other part.
-- Calls without an id get one from their place among the parts, as in a whole answer. Gemini names the answer, whose id
-  is part of theirs, in every event.
-
-There is no end mark. A ``finishReason`` may come in every event, or before the last part. So what it means, and all
-that is known of the answer as a whole, is said at the end of the input. A stream that ends without is torn; a prompt
-that was blocked ends it too. Behind a finish reason, damage is of no account.
-
-An object ``{"error": …}``, alone or in a list, is the provider's error. An object that is neither answer nor error is a
-provider event. The body is server-sent events, a streamed array, or a single object: the first byte tells.
-
-Source: docs/spec/wires.md#5.3 to #5.6; https://ai.google.dev/api/generate-content#method:-models.streamgeneratecontent.
+Source: docs/spec/wires.md#1.3, #5.3 to #5.6;
+https://ai.google.dev/api/generate-content#method:-models.streamgeneratecontent.
 
 Stability: experimental.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
-from msgspec import UNSET, Raw, structs
+from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
 from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
@@ -51,14 +42,14 @@ from palaver.core.events import (
 )
 from palaver.core.jsontext import NULL, TRUE, Fields
 from palaver.core.parts import MalformedToolCall, Reasoning, Text, ToolCall
+from palaver.stream.json_array import JSONArrayReader
+from palaver.stream.sse import SSEReader
 from palaver.wires._engine import json_fields
 from palaver.wires._engine.stream_decoder import StreamDecoder, opened, snapshot
 from palaver.wires.google_generate import decode, field_names
-from palaver.wires.google_generate.frames import EventReader, Plain, plain
-from palaver.wires.google_generate.gathered import Choice, GrowingCall, merge
-from palaver.wires.google_generate.partial_args import PartialArguments, take
 from palaver.wires.google_generate.parts import data_field, model_part
 from palaver.wires.google_generate.shapes import WIRE
+from palaver.wires.google_generate.stream_calls import Choice, GrowingCall, PartialArguments, merge, take
 from palaver.wires.google_generate.stream_write import Encoder
 
 if TYPE_CHECKING:
@@ -67,7 +58,96 @@ if TYPE_CHECKING:
     from palaver.core.parts import AssistantPart
     from palaver.core.request import Response
     from palaver.core.usage import Usage
-    from palaver.stream.frames import Frame
+    from palaver.stream.frames import Frame, Reader
+
+
+# -- framing ---------------------------------------------------------------------------------------
+
+
+_SPACE: Final = b" \t\r\n"
+_BOM: Final = b"\xef\xbb\xbf"
+
+
+class EventReader:
+    """Reads one stream, however it is framed; see ``Reader``."""
+
+    def __init__(self) -> None:
+        self._chosen: Reader | None = None
+        self._pending = b""
+
+    @property
+    def error(self) -> DecodeError | None:
+        """The damage that was found; nothing after it is read."""
+        return None if self._chosen is None else self._chosen.error
+
+    def feed(self, data: bytes, /) -> list[Frame]:
+        """The frames that these bytes complete. Raises the ``DecodeError`` that an earlier call met."""
+        if self._chosen is not None:
+            return self._chosen.feed(data)
+        data = (self._pending + data).lstrip(_SPACE)  # blank lines before the first event have no meaning
+        begun = data.removeprefix(_BOM).lstrip(_SPACE)
+        if not begun or _BOM.startswith(begun):
+            self._pending = data[: len(_BOM)]
+            return []
+        if begun[:1] not in b"[{":
+            self._chosen = SSEReader()
+            return self._chosen.feed(data)
+        self._chosen = JSONArrayReader()
+        return self._chosen.feed(begun if begun[:1] == b"[" else b"[" + begun)
+
+    def finish(self) -> list[Frame]:
+        """The frames that the end of input completes. Raises ``DecodeError``, one met earlier or its own."""
+        return [] if self._chosen is None else self._chosen.finish()
+
+
+# -- the common event ------------------------------------------------------------------------------
+
+
+class _Piece(Struct, gc=False, forbid_unknown_fields=True):
+    jsonPath: str  # noqa: N815 (the wire's name)
+    stringValue: str  # noqa: N815 (the wire's name)
+    willContinue: bool = False  # noqa: N815 (the wire's name)
+
+
+class _More(Struct, gc=False, forbid_unknown_fields=True):
+    partialArgs: tuple[_Piece]  # noqa: N815 (the wire's name)
+    willContinue: bool  # noqa: N815 (the wire's name)
+
+
+class _Part(Struct, gc=False, forbid_unknown_fields=True):
+    text: str | UnsetType = UNSET
+    thought: bool | UnsetType = UNSET
+    functionCall: _More | UnsetType = UNSET  # noqa: N815 (the wire's name)
+
+
+class _Content(Struct, gc=False, forbid_unknown_fields=True):
+    parts: tuple[_Part]
+    role: Literal["model"] | UnsetType = UNSET
+
+
+class _Candidate(Struct, gc=False, forbid_unknown_fields=True):
+    content: _Content
+    index: int | UnsetType = UNSET
+
+
+class Plain(Struct, gc=False, forbid_unknown_fields=True):
+    """An event with one part and no other news."""
+
+    candidates: tuple[_Candidate]
+    usageMetadata: dict[str, int | str | list[Raw]] | UnsetType = UNSET  # noqa: N815 (the wire's name)
+    modelVersion: str | UnsetType = UNSET  # noqa: N815 (the wire's name)
+    responseId: str | UnsetType = UNSET  # noqa: N815 (the wire's name)
+    createTime: str | UnsetType = UNSET  # noqa: N815 (the wire's name)
+
+    def around(self) -> tuple[object, ...]:
+        """The fields around the part; two events with equal ones differ only in the part and usage."""
+        candidate = self.candidates[0]
+        return (self.modelVersion, self.responseId, self.createTime, candidate.index, candidate.content.role)
+
+
+plain = msgspec.json.Decoder(Plain).decode
+"""Read an event of that shape; raises what msgspec raises for any other."""
+
 
 __all__ = ["Decoder", "Encoder"]
 
@@ -83,7 +163,7 @@ class Decoder(StreamDecoder):
     """Reads one stream of Gemini."""
 
     def __init__(self, origin: str) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         super().__init__(origin, EventReader())
         self._fields: Fields = {}
         self._usage: dict[str, Any] | None = None
@@ -97,19 +177,19 @@ class Decoder(StreamDecoder):
         self._over = False
 
     def read(self, frame: Frame, /) -> None:
-        """Say what one event means."""
+        """Emit what one event means."""
         data = frame.data
         try:
             found = plain(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self._around = None
-            self._careful(data)
+            self._slow_path(data)
             return
         around = found.around()
         hinted = _AT in data or (_BACKSLASH in data and b"\\u0040" in data)  # maybe: see ``opened``
         if around != self._around or hinted or not self._quick(found):
             self._around = None
-            self._careful(data)
+            self._slow_path(data)
             self._around = around
 
     def end(self) -> None:
@@ -117,7 +197,7 @@ class Decoder(StreamDecoder):
         self._settle()
 
     def fail(self, failed: Failed, /) -> None:
-        """Hand out the end of a stream that ended badly; behind a finish reason, only the provider can say so."""
+        """Emit a failure; after a finish reason, only one from the provider."""
         try:
             over = self._settle(failed=failed.kind == "provider")
         except DecodeError:
@@ -144,15 +224,15 @@ class Decoder(StreamDecoder):
                 return False
             added = call.arguments.more(piece.stringValue, goes_on=piece.willContinue)
             if added:
-                self.say(ArgumentsDelta(call.number, added))
+                self.emit(ArgumentsDelta(call.number, added))
         elif more is not UNSET:
             return False
         elif choice.kind is Text and part.thought is UNSET:
             if text:
-                self.say(TextDelta(choice.open, text))
+                self.emit(TextDelta(choice.open, text))
         elif choice.kind is Reasoning and part.thought is True:
             if text:
-                self.say(ReasoningDelta(choice.open, text))
+                self.emit(ReasoningDelta(choice.open, text))
         else:
             return False
         if found.usageMetadata is not UNSET:
@@ -161,7 +241,7 @@ class Decoder(StreamDecoder):
             self._usage |= found.usageMetadata
         return True
 
-    def _careful(self, data: bytes) -> None:
+    def _slow_path(self, data: bytes) -> None:
         if not data.strip():
             return
         if jsontext.kind(data) == "an array":
@@ -172,7 +252,7 @@ class Decoder(StreamDecoder):
         if raws is None and "error" in rest:
             self._refused(decode.provider_error(rest["error"], data))
         elif raws is None and decode.ANSWER.isdisjoint(rest):
-            self.say(ProviderEvent(WIRE, "", Raw(data)))
+            self.emit(ProviderEvent(WIRE, "", Raw(data)))
         else:
             self._answer(rest, raws, data)
 
@@ -186,16 +266,16 @@ class Decoder(StreamDecoder):
         if raws is not None:
             self._fields.pop("candidates", None)  # it was null before
             self._none = []
-        said: list[tuple[str, Choice, list[Fields]]] = []
+        updates: list[tuple[str, Choice, list[Fields]]] = []
         for position, beside in enumerate(raws or ()):
             try:
                 choice = self._choice(beside, position)
-                said.append((f"candidates[{position}].content", choice, choice.take(beside)))
+                updates.append((f"candidates[{position}].content", choice, choice.take(beside)))
             except DecodeError as error:
                 raise error.within(f"candidates[{position}]") from None
         if self._head is None:
-            self._tell_head()
-        for path, choice, parts in said:
+            self._emit_head()
+        for path, choice, parts in updates:
             for position, fields in enumerate(parts):
                 try:
                     self._part(choice, fields, data)
@@ -235,34 +315,34 @@ class Decoder(StreamDecoder):
         self._whole(self._next(choice), part, choice.number)
 
     def _joined(self, choice: Choice, kind: type[Text | Reasoning], text: str) -> None:
-        """Say a text or thought that may be part of the one before."""
+        """Emit a text or thought that may continue the one before."""
         if not text:
             return
         if choice.kind is not kind:
             self._close(choice)
             choice.open, choice.kind = self._next(choice), kind
             part = trusted.Text("") if kind is Text else trusted.Reasoning(wire=WIRE)
-            self.say(PartStart(choice.open, part, choice.number))
-        self.say(TextDelta(choice.open, text) if kind is Text else ReasoningDelta(choice.open, text))
+            self.emit(PartStart(choice.open, part, choice.number))
+        self.emit(TextDelta(choice.open, text) if kind is Text else ReasoningDelta(choice.open, text))
 
     def _whole(self, number: int, part: AssistantPart, choice: int) -> None:
-        """Say a part that came whole."""
+        """Emit a whole part."""
         match part:
             case Text(text=text):
-                self.say(PartStart(number, structs.replace(part, text=""), choice))
+                self.emit(PartStart(number, structs.replace(part, text=""), choice))
                 if text:
-                    self.say(TextDelta(number, text))
+                    self.emit(TextDelta(number, text))
             case Reasoning(text=text):
-                self.say(PartStart(number, structs.replace(part, text=""), choice))
+                self.emit(PartStart(number, structs.replace(part, text=""), choice))
                 if text:
-                    self.say(ReasoningDelta(number, text))
+                    self.emit(ReasoningDelta(number, text))
             case ToolCall(arguments_json=text):
-                self.say(PartStart(number, structs.replace(part, arguments_json=""), choice))
+                self.emit(PartStart(number, structs.replace(part, arguments_json=""), choice))
                 if text:
-                    self.say(ArgumentsDelta(number, text))
+                    self.emit(ArgumentsDelta(number, text))
             case _:
-                self.say(PartStart(number, part, choice))
-        self.say(PartEnd(number))
+                self.emit(PartStart(number, part, choice))
+        self.emit(PartEnd(number))
 
     def _next(self, choice: Choice) -> int:
         """Number a part that begins."""
@@ -274,7 +354,7 @@ class Decoder(StreamDecoder):
     def _close(self, choice: Choice) -> None:
         """Another part begins: what is open ends."""
         if choice.kind is not None:
-            self.say(PartEnd(choice.open))
+            self.emit(PartEnd(choice.open))
             choice.kind = None
         if choice.call is not None:
             self._end_call(choice, choice.call)
@@ -302,7 +382,7 @@ class Decoder(StreamDecoder):
         if call is not None and _continues(call, inner, pieces):
             call.learn({key: raw for key, raw in fields.items() if key != name}, inner)
         elif pieces is None and not goes_on:
-            return choice.after_call and not inner and len(fields) == 1  # a second end of the call says nothing
+            return choice.after_call and not inner and len(fields) == 1  # a second end of the call has no meaning
         else:
             del fields[name]
             call = self._begin_call(choice, fields, inner)
@@ -318,7 +398,7 @@ class Decoder(StreamDecoder):
         call = GrowingCall(self._count, beside, inner, made_id, run, PartialArguments())
         part = call.built("")
         choice.call = call
-        self.say(PartStart(self._next(choice), part, choice.number))
+        self.emit(PartStart(self._next(choice), part, choice.number))
         return call
 
     def _pieces(self, call: GrowingCall, pieces: Raw, data: bytes) -> None:
@@ -331,15 +411,15 @@ class Decoder(StreamDecoder):
                 except DecodeError as error:
                     raise error.within(f"[{index}]") from None
                 if added:
-                    self.say(ArgumentsDelta(call.number, added))
+                    self.emit(ArgumentsDelta(call.number, added))
                 unknown = unknown or bool(piece)
         except DecodeError as error:
             raise error.within("functionCall.partialArgs") from None
         if unknown:
-            self.say(ProviderEvent(WIRE, "partialArgs", Raw(data)))
+            self.emit(ProviderEvent(WIRE, "partialArgs", Raw(data)))
 
     def _end_call(self, choice: Choice, call: GrowingCall, *, cut: bool = False) -> None:
-        """Tell that a call is over. ``cut``: the answer ended within it, and what there is of it is not whole."""
+        """End a call. ``cut``: the answer ended within it, so it is incomplete."""
         choice.call = None
         choice.after_call = True
         last: AssistantPart | None = None
@@ -351,17 +431,17 @@ class Decoder(StreamDecoder):
             if not call.arguments.begun and call.inner.get("args", NULL) != NULL:
                 more = bytes(call.inner["args"]).decode()
             if more:
-                self.say(ArgumentsDelta(call.number, more))
+                self.emit(ArgumentsDelta(call.number, more))
             if call.changed:
                 found = self.assembler.part(call.number)
                 text = found.arguments_json if isinstance(found, ToolCall) else ""
                 last = call.built(found.raw if isinstance(found, MalformedToolCall) else text)
-        self.say(PartEnd(call.number, last))
+        self.emit(PartEnd(call.number, last))
 
     # -- the answer as a whole ---------------------------------------------------------------------
 
     def _settle(self, *, failed: bool = False) -> bool:
-        """Say what is known of the answer as a whole, and why it ended; ``False`` when it did not end."""
+        """Emit the whole answer and its finish; ``False`` when it did not end."""
         if self._over or self._head is None:
             return self._over
         whole = self._whole_answer()
@@ -374,28 +454,28 @@ class Decoder(StreamDecoder):
                 self._end_call(choice, choice.call, cut=cut)
             if self._over:
                 self._close(choice)
-        self._tell_head()
+        self._emit_head()
         if blocked and self._over:
-            self.say(Finish("content_filter"))
+            self.emit(Finish("content_filter"))
         elif self._over:
             for choice in choices:
                 reason = decode.finish(choice.word, self.assembler.content(choice.number))
-                self.say(Finish(reason or "other", choice.word, choice.number))
+                self.emit(Finish(reason or "other", choice.word, choice.number))
         return self._over
 
-    def _tell_head(self) -> None:
-        """Say what stands around the parts, where it is new."""
+    def _emit_head(self) -> None:
+        """Emit new fields around the parts."""
         whole = self._whole_answer()
         others = tuple([_bare(each) for each in whole.alternatives])
         head = structs.replace(whole, message=_bare(whole.message), alternatives=others, origin=self.origin)
         if self._head is None:
-            self.say(Start(head))
+            self.emit(Start(head))
         elif head != self._head:
-            self.say(Update(head))
+            self.emit(Update(head))
         self._head = head
         usage = whole.message.usage
         if usage is not None and usage != self._counted:
-            self.say(UsageUpdate(usage))
+            self.emit(UsageUpdate(usage))
         self._counted = usage
 
     def _whole_answer(self) -> Response:

@@ -1,9 +1,9 @@
 """The stream of Gemini, written: each event is a whole answer that holds what is new (docs/spec/wires.md#5.3).
 
-- Every event names the model and the id of the answer, as Gemini's do. Text goes out in pieces, calls go out whole.
+- Every event names the model and the id of the answer, as Gemini's do. Text is sent in pieces, calls are sent whole.
 - A text or thought that has fields of its own, such as a signature, is one event: pieces of it would be parts.
 - A signature that comes behind the pieces of a thought stands on an empty thought behind them, as Gemini signs texts.
-- The last event holds the finish reasons, usage and every other field of the answer; where it says no part, it holds an
+- The last event holds the finish reasons, usage and every other field of the answer; without a part, it holds an
   empty text, as Gemini's does. It is what ``encode`` writes of the answer without its parts.
 - A failure is an object ``{"error": …}``. A stream of Gemini's own fails as it did.
 
@@ -46,9 +46,9 @@ _INTERNAL: Final = 500
 
 
 class Encoder(StreamEncoder):
-    """Writes one stream of Gemini. Parts go out one after another."""
+    """Writes one stream of Gemini. Parts are sent one after another."""
 
-    IN_TURN = True
+    SERIAL_PARTS = True
     CHOICES = True
     WHOLE_CALLS = True
     DEFERRED = True
@@ -58,13 +58,13 @@ class Encoder(StreamEncoder):
     _pieces: list[str]
 
     def begin(self, head: Response) -> None:
-        """Nothing is said yet; every event will name the answer."""
+        """Nothing is written yet; every event will name the answer."""
         found = response(_bare(head), self.context)
         self._around = {key: each for key, each in found.items() if key in _IN_EVERY_EVENT}
         self._candidates = _candidates(found)
 
     def open(self, shown: Shown) -> None:  # noqa: ARG002 (the shape of the hook)
-        """Nothing is said before there is text."""
+        """Nothing is written before the first text."""
         self._pieces = []
 
     def grow(self, shown: Shown, event: Delta) -> None:
@@ -76,18 +76,18 @@ class Encoder(StreamEncoder):
             case TextDelta() | ReasoningDelta() if _stands_alone(part):
                 self._pieces.append(event.text)
             case TextDelta() | ReasoningDelta() if event.text:
-                self._say(shown.choice, structs.replace(part, text=event.text))
+                self._emit(shown.choice, structs.replace(part, text=event.text))
             case _:
                 pass
 
     def close(self, shown: Shown, _part: AssistantPart | None, /) -> None:
         """A part that is one event, now that it is known."""
         if _stands_alone(shown.part):
-            self._say(shown.choice, structs.replace(shown.part, text="".join(self._pieces)))
+            self._emit(shown.choice, structs.replace(shown.part, text="".join(self._pieces)))
 
     def whole(self, shown: Shown) -> None:
         """A part that is one event."""
-        self._say(shown.choice, shown.part)
+        self._emit(shown.choice, shown.part)
 
     def cite(self, shown: Shown, citation: Citation) -> None:  # noqa: ARG002 (the shape of the hook)
         """Citations of this wire stand among the fields of the message."""
@@ -110,11 +110,11 @@ class Encoder(StreamEncoder):
         self._event({"error": _error(failed) if own is None else own})
 
     def native(self, event: ProviderEvent) -> None:
-        """An event without a part of the answer; one that was also read as part of it is not said twice."""
+        """An event without a part of the answer; one that was also read as part of it is not written twice."""
         if not event.name:
             self._event(event.data_json)
 
-    def _say(self, choice: int, part: AssistantPart) -> None:
+    def _emit(self, choice: int, part: AssistantPart) -> None:
         begun = self._candidates[choice] if choice < len(self._candidates) else {}
         content = {"parts": [write_part(part, native(part, WIRE))]}
         role = _content(begun, _MODEL).get("role")
@@ -143,12 +143,12 @@ def _content(candidate: dict[str, Any], otherwise: dict[str, Any] | None = None)
 
 
 def _stands_alone(part: AssistantPart) -> bool:
-    """Whether a part must be one event. One whose signature came behind its pieces says that in an event more."""
+    """Whether a part must be one event. One whose signature came after its pieces has a further event for it."""
     return (isinstance(part, Reasoning) and part.signature is not None) or bool(visible(native(part, WIRE)))
 
 
 def _bare(answer: Response, *, ended: bool = False) -> Response:
-    """An answer without its parts, and before it ended without why, and what it cost."""
+    """An answer without its parts, and before its end without finish reason and usage."""
 
     def bare(message: AssistantMessage) -> AssistantMessage:
         if ended:

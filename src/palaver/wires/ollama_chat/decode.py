@@ -1,6 +1,6 @@
 """Read Ollama chat bodies.
 
-What the neutral message cannot say stays under ``provider["ollama_chat"]``, with hints on form: ``@@id`` (``absent``: a
+Fields without a neutral place stay under ``provider["ollama_chat"]``, with hints on form: ``@@id`` (``absent``: a
 call had none and got one from its place), ``@@image`` (images stand beside the text, after it), ``@@content`` (absent).
 A result without ``tool_call_id`` answers the call of its ``tool_name``, else the first that is open
 (docs/spec/wires.md#8).
@@ -29,8 +29,7 @@ from palaver.core.tools import AnyTool
 from palaver.core.usage import Usage
 from palaver.wires._engine import json_fields, thinking
 from palaver.wires._engine.json_fields import hint, nested, provider
-from palaver.wires._engine.open_calls import OpenCalls
-from palaver.wires._engine.tools import read_tool
+from palaver.wires._engine.tools import OpenCalls, read_tool
 from palaver.wires.ollama_chat.shapes import FINISH, INTEGERS, OPTIONS, WIRE, read_format, write_format
 
 # -- requests --------------------------------------------------------------------------------------
@@ -162,7 +161,7 @@ def image(raw: Raw) -> Image:
 
 
 def _answer(rest: Fields, place: str) -> tuple[AssistantPart, ...]:
-    """Read what an assistant message says, of a request or a response. ``place`` makes ids for calls without."""
+    """Read the content of an assistant message, of a request or a response. ``place`` makes ids for calls without."""
     thinking = rest.get("thinking")
     reasoning: tuple[Reasoning, ...] = ()
     if thinking is not None and jsontext.kind(thinking) == "a string" and thinking != Raw(b'""'):
@@ -256,7 +255,7 @@ def finish_word(rest: Fields) -> str | UnsetType | None:
 
 
 def finish(word: str | UnsetType | None, *, called: bool) -> FinishReason:
-    """Say neutrally why the answer ended; ``called`` says that it holds a call."""
+    """Return the neutral finish reason; ``called``: the answer has a call."""
     reason = FINISH.get(word or "", "other")
     return "tool_calls" if reason == "stop" and called else reason
 

@@ -1,6 +1,6 @@
 """Write Ollama chat bodies.
 
-What this wire cannot say (docs/spec/wires.md#8): an error flag on results, image URLs and other media, tool choice,
+The wire cannot express these (docs/spec/wires.md#8): an error flag on results, image URLs and other media, tool choice,
 cache marks, citations, signatures, parallel flags, arguments that are no object. Order of parts is lost: content,
 images, thinking and calls stand in fields of their own.
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from palaver.core.request import Request, Response
     from palaver.wires._engine.encode_state import Context
 
-__all__ = ["LIST", "SPEECH", "head", "hoists", "response", "turn"]
+__all__ = ["CAPABILITIES", "LIST", "head", "hoists", "response", "turn"]
 
 LIST: Final = "messages"
 
-SPEECH: Final = WireCapabilities(
+CAPABILITIES: Final = WireCapabilities(
     developer=False,
     error_flag=False,
     custom_calls=False,
@@ -48,7 +48,7 @@ SPEECH: Final = WireCapabilities(
     interleaving=False,
     media={"image": MediaRule(frozenset({"inline"}))},
     empty=True,
-    says_time=True,
+    has_time=True,
     proofs=frozenset(),
 )
 
@@ -73,14 +73,14 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     }
     if settings.stop is not None:
         options["stop"] = list(settings.stop)
-    kept = rest.pop("options", None)
-    if kept is not None and jsontext.kind(kept) == "an object":
-        options = {**options, **jsontext.fields(kept), **options}
+    preserved = rest.pop("options", None)
+    if preserved is not None and jsontext.kind(preserved) == "an object":
+        options = {**options, **jsontext.fields(preserved), **options}
         fields["options"] = options
     elif options:
         fields["options"] = options
-    elif kept is not None:
-        fields["options"] = kept
+    elif preserved is not None:
+        fields["options"] = preserved
     if settings.output is not None:
         form = json_fields.form(rest, "format", settings.output, read_format)
         written = write_format(settings.output) if form is None else form
@@ -111,7 +111,7 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
 def turn(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
     """Write each message as one; neighbours that are alike become one.
 
-    One with images stays apart: they stand beside the text, and only the message says which text they belong to.
+    One with images stays apart: only the message shows which text they belong to.
     """
     written: list[dict[str, Any]] = []
     alike: list[bool] = []
@@ -169,20 +169,20 @@ def _answer(message: AssistantMessage, rest: Fields, context: Context) -> dict[s
 
 def call(part: ToolCall | MalformedToolCall, context: Context) -> dict[str, Any]:
     """Write one call."""
-    held = native(part, WIRE)
-    fields: dict[str, Any] = {} if is_hint(held, "id", "absent") else {"id": part.id}
+    stored = native(part, WIRE)
+    fields: dict[str, Any] = {} if is_hint(stored, "id", "absent") else {"id": part.id}
     inner: dict[str, Any] = {"name": part.name}
     text = part.arguments_json if isinstance(part, ToolCall) else part.raw
-    if is_hint(held, "arguments", "text"):
+    if is_hint(stored, "arguments", "text"):
         inner["arguments"] = text if context.own else Raw(text.encode())
     elif text:
         inner["arguments"] = Raw(text.encode())
-    elif is_hint(held, "arguments", "null"):
+    elif is_hint(stored, "arguments", "null"):
         inner["arguments"] = None
-    elif not is_hint(held, "arguments", "absent"):
+    elif not is_hint(stored, "arguments", "absent"):
         inner["arguments"] = {}
-    inner.update(jsontext.fields(held.pop("function", jsontext.EMPTY_OBJECT)))
-    return {**fields, "function": inner, **visible(held)}
+    inner.update(jsontext.fields(stored.pop("function", jsontext.EMPTY_OBJECT)))
+    return {**fields, "function": inner, **visible(stored)}
 
 
 # -- responses -------------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 WIRE: Final = "ollama_chat"
 
+ASSISTANT: Final = Raw(b'"assistant"')
+
 FINISH: Final[dict[str, FinishReason]] = {"stop": "stop", "length": "length"}
 """``done_reason``; every other word, ``load``, ``unload``, ``""`` and absent included, is ``other``."""
 

@@ -13,7 +13,7 @@ WIRE = Wire("openai_chat", decode, encode, streams=f"{__name__}.stream")
 
 
 def with_variant(name: str) -> Wire:
-    """The wire of a vendor, as its row says it is."""
+    """The wire of a vendor, with the capabilities of its row."""
     reader = decode.Reader(reasoning_fields(name))
     return Wire(
         "openai_chat", reader, encode, streams=f"{__name__}.stream", capabilities=row(name).capabilities, variant=name

@@ -1,6 +1,6 @@
 """Read Chat Completions bodies.
 
-What the neutral message cannot say stays under ``provider["openai_chat"]``, where ``encode`` finds it:
+Fields without a neutral place stay under ``provider["openai_chat"]``, where ``encode`` finds it:
 
 - fields of the body, of a message, a part, a call or a tool that have no neutral place, verbatim;
 - hints on form: ``@@content`` (``list``, ``null``, ``absent``), ``@@field`` (where reasoning, a refusal or an old
@@ -46,8 +46,7 @@ from palaver.core.usage import Usage
 from palaver.wires._engine import json_fields, thinking
 from palaver.wires._engine.json_fields import hint, nested, provider
 from palaver.wires._engine.tools import read_tool
-from palaver.wires.openai_chat.parts import part
-from palaver.wires.openai_chat.plain import PlainCall, plain_answer, plain_call
+from palaver.wires.openai_chat.decode_parts import PlainCall, part, plain_answer, plain_call
 from palaver.wires.openai_chat.shapes import (
     DETAILS,
     FINISH,
@@ -55,10 +54,10 @@ from palaver.wires.openai_chat.shapes import (
     WIRE,
     read_output_format,
     read_tool_choice,
+    read_usage,
     write_output_format,
     write_tool_choice,
 )
-from palaver.wires.openai_chat.usage import read_usage
 
 Thoughts: TypeAlias = tuple[str, ...]
 """Fields of an answer that are read as reasoning, in this order."""
@@ -149,7 +148,7 @@ def _messages(raws: list[Raw], thoughts: Thoughts) -> tuple[Message, ...]:
 
 
 class _Called:
-    """The id of the last call of each tool. Messages are looked at when somebody asks, and each once."""
+    """The id of the last call of each tool. Messages are read on first use, each once."""
 
     def __init__(self, messages: list[Message]) -> None:
         self._messages = messages
@@ -232,7 +231,7 @@ def _content(rest: Fields, cls: type) -> tuple[Any, ...]:
 
 
 def _answer(rest: Fields, place: str, thoughts: Thoughts) -> tuple[AssistantPart, ...]:
-    """Read what an assistant message says, of a request or of a choice. ``place`` makes ids for calls without."""
+    """Read the content of an assistant message, of a request or of a choice. ``place`` makes ids for calls without."""
     return tuple([part for group in _groups(rest, place, thoughts) for part in group])
 
 
@@ -281,8 +280,8 @@ def _reasoning(rest: Fields, thoughts: Thoughts) -> tuple[Reasoning, ...]:
                 del rest[field]
                 return tuple(json_fields.each(details, field, detail))
         elif raw is not None and jsontext.kind(raw) == "a string" and raw != Raw(b'""'):
-            held = provider(WIRE, {"@@field": hint(field)})
-            return (trusted.Reasoning(json_fields.need_text(rest, field), wire=WIRE, provider_json=held),)
+            stored = provider(WIRE, {"@@field": hint(field)})
+            return (trusted.Reasoning(json_fields.need_text(rest, field), wire=WIRE, provider_json=stored),)
     return ()
 
 
@@ -380,8 +379,8 @@ def function_call(rest: Fields, place: str) -> tuple[ToolCall | MalformedToolCal
         return ()
     arguments = json_fields.take_text(inner, "arguments") or ""
     del rest["function_call"]
-    held = provider(WIRE, {"@@field": hint("function_call"), **inner})
-    return (json_fields.call(f"{place}_function", name, arguments, held),)
+    stored = provider(WIRE, {"@@field": hint("function_call"), **inner})
+    return (json_fields.call(f"{place}_function", name, arguments, stored),)
 
 
 def call(raw: Raw, made_id: str, index: int) -> ToolCall | MalformedToolCall:
@@ -402,8 +401,8 @@ def call(raw: Raw, made_id: str, index: int) -> ToolCall | MalformedToolCall:
             raise error.within(key) from None
         if kind == "custom":
             text = inner.pop("input", Raw(b'""'))
-            held = provider(WIRE, nested(rest, key, inner))
-            return trusted.ToolCall(call_id or made_id, name, bytes(text).decode(), custom=True, provider_json=held)
+            stored = provider(WIRE, nested(rest, key, inner))
+            return trusted.ToolCall(call_id or made_id, name, bytes(text).decode(), custom=True, provider_json=stored)
         arguments = _arguments(inner, rest)
         if kind not in (None, "function"):
             rest["type"] = jsontext.raw(kind)
@@ -445,7 +444,7 @@ def response(body: bytes, thoughts: Thoughts = REASONING) -> Response:
     response_id = json_fields.take_text(rest, "id")
     plain = plain_answer(raw_choices)
     if plain is not None:
-        content, word, held = plain
+        content, word, stored = plain
         message = trusted.AssistantMessage(
             content=content,
             model=model,
@@ -453,7 +452,7 @@ def response(body: bytes, thoughts: Thoughts = REASONING) -> Response:
             finish_reason=_finish(word, content),
             finish_reason_raw=word,
             response_id=response_id,
-            provider_json=held,
+            provider_json=stored,
         )
         return trusted.Response(message=message, origin=WIRE, provider_json=provider(WIRE, rest))
     try:
@@ -466,7 +465,7 @@ def response(body: bytes, thoughts: Thoughts = REASONING) -> Response:
 
 
 def provider_error(rest: Fields, body: bytes) -> ProviderError:
-    """Read the provider's error, or tell that a body is no completion."""
+    """Read the provider's error, or make one for a body that is no completion."""
     table = cast("dict[str, Any]", jsontext.value(body))
     found = table.get("error")
     inner = cast("dict[str, Any]", found) if isinstance(found, dict) else table
@@ -502,8 +501,8 @@ def choice(raw: Raw, index: int, thoughts: Thoughts) -> tuple[AssistantMessage, 
     except DecodeError as error:
         raise error.within(f"[{index}]") from None
     reason = _finish(word, tuple([part for group in groups for part in group]))
-    held = provider(WIRE, rest)
-    return trusted.AssistantMessage(finish_reason=reason, finish_reason_raw=finish_raw, provider_json=held), groups
+    stored = provider(WIRE, rest)
+    return trusted.AssistantMessage(finish_reason=reason, finish_reason_raw=finish_raw, provider_json=stored), groups
 
 
 _ASSISTANT: Final = Raw(b'"assistant"')

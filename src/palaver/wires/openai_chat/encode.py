@@ -1,7 +1,7 @@
 """Write Chat Completions bodies.
 
-What this wire cannot say (docs/spec/wires.md#2.8): reasoning of other wires, server tools, citations that are no URL
-citations of its own, an error flag on results, media in results, documents by URL, text between tool calls.
+The wire cannot express these (docs/spec/wires.md#2.8): reasoning of other wires, server tools, citations that are no
+URL citations of its own, an error flag on results, media in results, documents by URL, text between tool calls.
 ``handover`` deals with those before this module is asked.
 
 Source: docs/spec/wires.md#2.1 to #2.5, #2.8, #2.9.
@@ -44,7 +44,7 @@ from palaver.wires._engine.fit import fitting_name
 from palaver.wires._engine.json_fields import is_hint, native, visible
 from palaver.wires._engine.neighbors import are_alike, joined
 from palaver.wires._engine.tools import write_tool
-from palaver.wires.openai_chat.parts import thinking_text
+from palaver.wires.openai_chat.decode_parts import thinking_text
 from palaver.wires.openai_chat.shapes import (
     AUDIO_WORDS,
     FINISH,
@@ -54,9 +54,9 @@ from palaver.wires.openai_chat.shapes import (
     read_tool_choice,
     write_output_format,
     write_tool_choice,
+    write_usage,
 )
-from palaver.wires.openai_chat.usage import write_usage
-from palaver.wires.openai_chat.variants import SPEECH, Variant, row
+from palaver.wires.openai_chat.variants import CAPABILITIES, Variant, row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from palaver.core.request import Request, Response
     from palaver.wires._engine.encode_state import Context
 
-__all__ = ["LIST", "SPEECH", "assistant", "head", "hoists", "response", "turn"]
+__all__ = ["CAPABILITIES", "LIST", "assistant", "head", "hoists", "response", "turn"]
 
 LIST: Final = "messages"
 _BETWEEN: Final = "Understood."
@@ -136,16 +136,16 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
 
 def _put_thinking(fields: dict[str, Any], rest: Fields, request: Request, context: Context) -> None:
     """Write effort and budget where the vendor reads them; OpenAI's own models refuse sampling beside them."""
-    way = thinking.row(WIRE, context.variant, request.model)
+    model_row = thinking.row(WIRE, context.variant, request.model)
     places: tuple[thinking.Place, ...] = thinking.CHAT_PLACES
-    here = (*way.places, *(thinking.SERVER_PLACES if context.variant == "compatible" else ()))
+    here = (*model_row.places, *(thinking.SERVER_PLACES if context.variant == "compatible" else ()))
     if context.own or thinking.stays(rest, request.settings, here):
         settings = request.settings
     else:
-        settings, places = thinking.fitted(request.settings, context, request.model), way.places
+        settings, places = thinking.fitted(request.settings, context, request.model), model_row.places
         if request.settings.reasoning_tokens == thinking.OFF or request.settings.effort == "none":
             thinking.drop_unread(rest, thinking.CHAT_PLACES, context)
-    thinking.put(fields, rest, settings, places, way.on)
+    thinking.put(fields, rest, settings, places, model_row.on)
     if not context.own and context.variant is None and settings.effort in thinking.SCALE[1:]:
         for key in ("temperature", "top_p", "frequency_penalty", "presence_penalty"):
             if fields.pop(key, None) is not None:
@@ -161,8 +161,8 @@ def _formed(  # noqa: PLR0917 (a field, its two functions, and where it goes)
     write: Any,
 ) -> None:
     if value is not None:
-        kept = json_fields.form(rest, key, value, read)
-        fields[key] = write(value) if kept is None else kept
+        preserved = json_fields.form(rest, key, value, read)
+        fields[key] = write(value) if preserved is None else preserved
 
 
 def _list_foreign(request: Request, context: Context) -> None:
@@ -181,7 +181,7 @@ def turn(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
     before: Message | None = None
     for item in messages:
         fields = _message(item.message, context, variant, item.index)
-        if not context.own and _says_nothing(fields):
+        if not context.own and _is_empty(fields):
             continue
         after_tool = written and written[-1]["role"] == "tool" and fields["role"] == "user"
         if after_tool and not variant.user_after_tool and not context.own:
@@ -195,15 +195,19 @@ def turn(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
     return joined(written, alike, "text", lists=bool(context.capabilities.media))
 
 
-def _says_nothing(fields: dict[str, Any]) -> bool:
-    """Whether an assistant message is refused as empty: it held reasoning, say, and there is no field for that."""
-    if fields["role"] != "assistant" or fields.get("content") is not None or not fields.keys().isdisjoint(_SAYS):
+def _is_empty(fields: dict[str, Any]) -> bool:
+    """Whether the provider refuses an assistant message as empty, such as one with reasoning only."""
+    if (
+        fields["role"] != "assistant"
+        or fields.get("content") is not None
+        or not fields.keys().isdisjoint(_CONTENT_KEYS)
+    ):
         return False
     fields["content"] = ""
     return fields.keys() == {"role", "content"}
 
 
-_SAYS: Final = frozenset({"tool_calls", "function_call", "refusal", "audio"})
+_CONTENT_KEYS: Final = frozenset({"tool_calls", "function_call", "refusal", "audio"})
 
 
 def _message(message: Message, context: Context, variant: Variant, index: int) -> dict[str, Any]:
@@ -258,21 +262,21 @@ def assistant(
     content: list[AnyPart] = []
     calls: list[Any] = []
     for part in message.content:
-        held = native(part, WIRE) if not isinstance(part, Text) else {}
+        stored = native(part, WIRE) if not isinstance(part, Text) else {}
         match part:
             case ToolCall() | MalformedToolCall():
-                if is_hint(held, "field", "function_call"):
-                    fields["function_call"] = _function_call(part, held)
+                if is_hint(stored, "field", "function_call"):
+                    fields["function_call"] = _function_call(part, stored)
                 else:
-                    calls.append(_call(part, held, context))
+                    calls.append(_call(part, stored, context))
             case Reasoning():
-                _put_reasoning(part, held, fields, content, variant, context, index)
-            case Refusal() if not is_hint(held, "field", "part"):
+                _put_reasoning(part, stored, fields, content, variant, context, index)
+            case Refusal() if not is_hint(stored, "field", "part"):
                 fields["refusal"] = f"{fields.get('refusal', '')}{part.text}"
-            case Audio() if index is not None and not context.own and "id" not in _spoken(held):
-                context.lose("dropped", "audio", "what the model said goes back by its id only", index)
-            case Audio() if "audio" in held or not context.own:
-                fields["audio"] = audio(part, held)
+            case Audio() if index is not None and not context.own and "id" not in _audio_fields(stored):
+                context.lose("dropped", "audio", "the model's audio is sent back by its id only", index)
+            case Audio() if "audio" in stored or not context.own:
+                fields["audio"] = audio(part, stored)
             case _:
                 content.append(part)
     _put_content(fields, content, rest, context, none=None)
@@ -291,7 +295,7 @@ def assistant(
 
 def _put_reasoning(  # noqa: PLR0917 (a part, and where it goes)
     part: Reasoning,
-    held: Fields,
+    stored: Fields,
     fields: dict[str, Any],
     content: list[AnyPart],
     variant: Variant,
@@ -299,75 +303,75 @@ def _put_reasoning(  # noqa: PLR0917 (a part, and where it goes)
     index: int | None,
 ) -> None:
     """Put reasoning where it stood; where a vendor was chosen, into the field which that vendor reads."""
-    target = reasoning_field(held, variant, context)
+    target = reasoning_field(stored, variant, context)
     for proof in ("signature", "encrypted") if target not in (None, "reasoning_details") else ():
         if getattr(part, proof) is not None and not context.own:
             context.lose("dropped", f"reasoning {proof}", "only “reasoning_details” has one", index)
     if target == "reasoning_details":
-        fields.setdefault("reasoning_details", []).append(detail(part, held))
-    elif target == "thinking" and (part.text or is_hint(held, "field", "thinking")):
-        content.append(part if is_hint(held, "field", "thinking") else trusted.Reasoning(part.text, wire=part.wire))
+        fields.setdefault("reasoning_details", []).append(detail(part, stored))
+    elif target == "thinking" and (part.text or is_hint(stored, "field", "thinking")):
+        content.append(part if is_hint(stored, "field", "thinking") else trusted.Reasoning(part.text, wire=part.wire))
     elif target not in (None, "thinking") and part.text:
         before = fields.get(target)
         fields[target] = part.text if before is None else f"{before}\n\n{part.text}"
-    elif target not in (None, "thinking") and not context.own and not is_hint(held, "field", "reasoning_details"):
+    elif target not in (None, "thinking") and not context.own and not is_hint(stored, "field", "reasoning_details"):
         fields.setdefault(target, "")
     else:
         context.lose("dropped", "reasoning", "no field for it here", index)
 
 
-def reasoning_field(held: Fields, variant: Variant, context: Context) -> str | None:
+def reasoning_field(stored: Fields, variant: Variant, context: Context) -> str | None:
     """Which field reasoning goes into: ``thinking`` stands in the content; ``None``: there is none."""
-    found = None if "@@field" not in held else jsontext.text(held["@@field"])
+    found = None if "@@field" not in stored else jsontext.text(stored["@@field"])
     free = context.variant is None or context.own
     if found == "reasoning_details" and variant.details:
         return found
     return found if free else variant.reasoning
 
 
-def detail(part: Reasoning, held: Fields) -> dict[str, Any]:
+def detail(part: Reasoning, stored: Fields) -> dict[str, Any]:
     """Write one item of ``reasoning_details``."""
     fields: dict[str, Any] = {}
-    if is_hint(held, "text", "summary"):
+    if is_hint(stored, "text", "summary"):
         fields["summary"] = part.text
-    elif not is_hint(held, "text", "absent"):
+    elif not is_hint(stored, "text", "absent"):
         fields["text"] = part.text
     if part.signature is not None:
         fields["signature"] = part.signature
     if part.encrypted is not None:
         fields["data"] = part.encrypted
-    return {**fields, **visible(held)}
+    return {**fields, **visible(stored)}
 
 
-def _spoken(held: Fields) -> Fields:
+def _audio_fields(stored: Fields) -> Fields:
     """What is kept of a recording beside its bytes."""
-    return jsontext.fields(held.get("audio", jsontext.EMPTY_OBJECT))
+    return jsontext.fields(stored.get("audio", jsontext.EMPTY_OBJECT))
 
 
-def audio(part: Audio, held: Fields) -> dict[str, Any]:
-    """Write what the model said aloud."""
-    return {**_spoken(held), "data": part.source.data if isinstance(part.source, Inline) else ""}
+def audio(part: Audio, stored: Fields) -> dict[str, Any]:
+    """Write the audio of an answer."""
+    return {**_audio_fields(stored), "data": part.source.data if isinstance(part.source, Inline) else ""}
 
 
 # -- tool calls ------------------------------------------------------------------------------------
 
 
-def _function_call(part: ToolCall | MalformedToolCall, held: Fields) -> dict[str, Any]:
+def _function_call(part: ToolCall | MalformedToolCall, stored: Fields) -> dict[str, Any]:
     text = part.arguments_json if isinstance(part, ToolCall) else part.raw
-    return {"name": part.name, "arguments": text, **visible(held)}
+    return {"name": part.name, "arguments": text, **visible(stored)}
 
 
-def _call(part: ToolCall | MalformedToolCall, held: Fields, context: Context) -> dict[str, Any]:
+def _call(part: ToolCall | MalformedToolCall, stored: Fields, context: Context) -> dict[str, Any]:
     fields: dict[str, Any] = {}
-    if not (context.own and is_hint(held, "id", "absent")):  # the results name it
+    if not (context.own and is_hint(stored, "id", "absent")):  # the results name it
         fields["id"] = part.id
     custom = isinstance(part, ToolCall) and part.custom
     key = "custom" if custom else "function"
-    if not is_hint(held, "type", "absent"):
+    if not is_hint(stored, "type", "absent"):
         fields["type"] = key
     inner: dict[str, Any] = {"name": part.name}
     text = part.arguments_json if isinstance(part, ToolCall) else part.raw
-    form = held.get("@@arguments")
+    form = stored.get("@@arguments")
     if custom:
         inner["input"] = Raw(text.encode())
     elif form is None or (text and form != json_fields.hint("object")):
@@ -376,8 +380,8 @@ def _call(part: ToolCall | MalformedToolCall, held: Fields, context: Context) ->
         inner["arguments"] = Raw(text.encode()) if jsontext.is_json(text) else text
     elif form == json_fields.hint("null"):
         inner["arguments"] = None
-    inner.update(jsontext.fields(held.pop(key, jsontext.EMPTY_OBJECT)))
-    return {**fields, key: inner, **visible(held)}
+    inner.update(jsontext.fields(stored.pop(key, jsontext.EMPTY_OBJECT)))
+    return {**fields, key: inner, **visible(stored)}
 
 
 # -- parts -----------------------------------------------------------------------------------------

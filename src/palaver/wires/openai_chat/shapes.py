@@ -1,21 +1,27 @@
-"""What both halves of the codec share: words, and fields that have several forms, read and written side by side.
+"""Values that the reader and the writer of Chat Completions share: names, fields with several forms, and usage.
 
-Source: docs/spec/wires.md#2.3, #2.7.
+Vendors put cached tokens in four places and count reasoning inside or beside the completion. The data decides which,
+not the variant.
+
+Source: docs/spec/wires.md#1.2, #2.3, #2.7, #2.9.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from msgspec import UNSET, Raw
+import msgspec
+from msgspec import UNSET, Raw, Struct
 
 from palaver.core import jsontext, trusted
 from palaver.core.request import OutputFormat, ToolChoice
+from palaver.core.usage import Usage
 from palaver.wires._engine import json_fields
 from palaver.wires._engine.json_fields import nested, provider
 
 if TYPE_CHECKING:
     from palaver.core.messages import FinishReason
+
 
 WIRE: Final = "openai_chat"
 
@@ -150,3 +156,76 @@ def write_output_format(output: OutputFormat) -> object:
         return {"type": "json_schema", "json_schema": cast("dict[str, Any]", {**schema, **inner}), **rest}
     fields: dict[str, Any] = {"type": "json_object" if output.kind == "json" else output.kind}
     return {**fields, **rest}
+
+
+# -- usage ------------------------------------------------------------------------------------------
+
+
+class _PromptDetails(Struct, gc=False):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class _CompletionDetails(Struct, gc=False):
+    reasoning_tokens: int | None = None
+
+
+class _Usage(Struct, gc=False):
+    """The counters we read; every other field is skipped here and kept in the raw object."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    total_tokens: int | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+    completion_tokens_details: _CompletionDetails | None = None
+    prompt_cache_hit_tokens: int | None = None
+    num_cached_tokens: int | None = None
+    cached_tokens: int | None = None
+
+
+_counts = msgspec.json.Decoder(_Usage).decode
+_NO_PROMPT, _NO_COMPLETION = _PromptDetails(), _CompletionDetails()
+
+
+def read_usage(raw: Raw) -> Usage:
+    """Read the usage object into disjoint counters (docs/spec/wires.md#1.2)."""
+    try:
+        found = _counts(raw)
+    except msgspec.DecodeError:  # counters of another type count nothing; the raw object keeps them
+        return trusted.Usage(raw_json=jsontext.own(raw))
+    prompt, completion = found.prompt_tokens, found.completion_tokens
+    read = (found.prompt_tokens_details or _NO_PROMPT).cached_tokens
+    if read is None:  # DeepSeek, Mistral, Hugging Face
+        named = (found.prompt_cache_hit_tokens, found.num_cached_tokens, found.cached_tokens)
+        read = next((count for count in named if count is not None), None)
+    written = (found.prompt_tokens_details or _NO_PROMPT).cache_write_tokens
+    reasoning = (found.completion_tokens_details or _NO_COMPLETION).reasoning_tokens
+    beside = reasoning and found.total_tokens == (prompt or 0) + (completion or 0) + reasoning  # xAI counts it beside
+    excluded = prompt is not None and read is not None and read > prompt and not written  # xAI leaves it out
+    return trusted.Usage(
+        input=prompt if excluded else json_fields.uncached(prompt, read, written),
+        cache_read=read,
+        cache_write=written,
+        output=completion if completion is None or beside or not reasoning else max(0, completion - reasoning),
+        reasoning=reasoning,
+        raw_json=jsontext.own(raw),
+    )
+
+
+def write_usage(usage: Usage) -> Any:
+    """Write usage: the provider's own object when it still has the same meaning, else one made of the counters."""
+    raw = usage.raw_json
+    if raw is not UNSET and read_usage(raw) == usage:
+        return raw
+    prompt = (usage.input or 0) + (usage.cache_read or 0) + (usage.cache_write or 0)
+    completion = (usage.output or 0) + (usage.reasoning or 0)
+    fields: dict[str, Any] = {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+    }
+    if usage.cache_read is not None:
+        fields["prompt_tokens_details"] = {"cached_tokens": usage.cache_read}
+    if usage.reasoning is not None:
+        fields["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning}
+    return fields

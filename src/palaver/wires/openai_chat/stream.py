@@ -1,16 +1,15 @@
 """Read streams of Chat Completions.
 
-Rules:
-
-- Chunks have one id, model and time: the first that is said; ``""`` and 0 say none (Azure). Other fields of the answer
-  are merged (``merge``); padding is dropped. Usage is a snapshot, merged field by field; Groq may give it in ``x_groq``
-  only.
-- A choice is over when it has a finish reason, or at ``[DONE]`` when the provider says none (Snowflake, Ollama). A
-  stream whose choices all have one is whole without ``[DONE]``. Finish events come at the end, behind everything that
-  belongs to the answer: a reason may be said twice, and the last one counts.
-- An ``error`` in a chunk, an ``object`` that is one (Mistral, vLLM), or an event of that name, is the provider's: it
-  ends the stream, and a Groq error carries what the model wrote in ``failed_generation``.
-- What holds neither choices nor usage nor an error is kept as an event of the provider's.
+- Chunks have one id, model and time: the first that is not ``""`` or 0 (Azure). Other fields of the answer are merged,
+  and padding is dropped. Usage is merged field by field; Groq may have it only in ``x_groq``.
+- A choice ends with a finish reason, or at ``[DONE]`` when the provider sends none (Snowflake, Ollama). A stream whose
+  choices all have one is complete without ``[DONE]``. A reason may come twice, and the last one counts, so finish
+  events are emitted at the end.
+- An ``error`` in a chunk, an ``object`` that is one (Mistral, vLLM), or an event of that name, is the provider's error
+  and ends the stream. A Groq error has the model's text in ``failed_generation``.
+- A chunk without choices, usage and error is a provider event.
+- A chunk that differs from an earlier one only in a piece of text adds to the same part. The earlier one is stored
+  without its piece and compared whole. ``stream_choice`` reads any other chunk, with the same result.
 
 Source: docs/spec/wires.md#1.2, #1.3, #2.6, #2.7, #2.9, #2.10.
 
@@ -19,10 +18,10 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeGuard
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeGuard
 
 import msgspec
-from msgspec import UNSET, Raw, structs
+from msgspec import UNSET, Raw, Struct, UnsetType, field, structs
 
 from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError, EncodeError
@@ -34,12 +33,11 @@ from palaver.stream.sse import SSEReader
 from palaver.wires._engine import json_fields, vendors
 from palaver.wires._engine.json_fields import provider
 from palaver.wires._engine.stream_decoder import StreamDecoder, opened
-from palaver.wires.openai_chat import chunks, decode
-from palaver.wires.openai_chat.choice import Choice
-from palaver.wires.openai_chat.merge import Table, put
-from palaver.wires.openai_chat.shapes import FAILED_CALL, WIRE
+from palaver.wires.openai_chat import decode
+from palaver.wires.openai_chat.shapes import FAILED_CALL, WIRE, read_usage
+from palaver.wires.openai_chat.stream_calls import Table, put
+from palaver.wires.openai_chat.stream_choice import Choice
 from palaver.wires.openai_chat.stream_write import Encoder
-from palaver.wires.openai_chat.usage import read_usage
 from palaver.wires.openai_chat.variants import reasoning_fields
 
 if TYPE_CHECKING:
@@ -48,6 +46,108 @@ if TYPE_CHECKING:
     from palaver.core.events import Event
     from palaver.core.parts import AssistantPart
     from palaver.stream.frames import Frame
+
+
+# -- the common chunk ------------------------------------------------------------------------------
+
+
+_Null: TypeAlias = UnsetType | None
+_Word: TypeAlias = str | UnsetType | None
+
+
+class _Function(Struct, gc=False, forbid_unknown_fields=True):
+    arguments: str
+    name: Literal[""] | _Null = UNSET
+
+
+class _Call(Struct, gc=False, forbid_unknown_fields=True):
+    index: int
+    function: _Function
+    type: Literal["function"] | _Null = UNSET
+    id: Literal[""] | _Null = UNSET
+
+
+class _Delta(Struct, gc=False, forbid_unknown_fields=True):
+    content: _Word = UNSET
+    reasoning_content: _Word = UNSET
+    reasoning: _Word = UNSET
+    tool_calls: tuple[_Call] | _Null = UNSET
+    role: Literal["assistant"] | _Null = UNSET
+    refusal: _Null = UNSET
+    channel: str | UnsetType = UNSET
+
+
+class _Choice(Struct, gc=False, forbid_unknown_fields=True):
+    index: int
+    delta: _Delta
+    finish_reason: _Null = UNSET
+    logprobs: _Null = UNSET
+    native_finish_reason: _Null = UNSET
+    token_ids: _Null = UNSET
+
+
+class Chunk(Struct, gc=False, forbid_unknown_fields=True):
+    """A chunk with one choice, whose delta holds one piece of text."""
+
+    choices: tuple[_Choice]
+    id: _Word = UNSET
+    kind: _Word = field(default=UNSET, name="object")
+    created: int | UnsetType = UNSET
+    model: _Word = UNSET
+    system_fingerprint: _Word = UNSET
+    service_tier: _Word = UNSET
+    provider: _Word = UNSET
+    usage: _Null = UNSET
+    obfuscation: _Word = UNSET
+    p: _Word = UNSET
+
+    @property
+    def head(self) -> tuple[object, ...]:
+        """The fields of the answer and of the whole message."""
+        channel = self.choices[0].delta.channel
+        return (self.id, self.kind, self.model, self.system_fingerprint, self.service_tier, self.provider, channel)
+
+
+NOISE: Final = ("obfuscation", "p")
+"""Padding of OpenAI's, and of Mistral's."""
+
+read_chunk = msgspec.json.Decoder(Chunk).decode
+
+
+def taken(chunk: Chunk) -> tuple[str | int, str] | None:
+    """Take the one piece out of a chunk: whose it is, and the piece; ``None`` when there is not exactly one."""
+    delta = chunk.choices[0].delta
+    content, thought, reasoning, calls = delta.content, delta.reasoning_content, delta.reasoning, delta.tool_calls
+    found: tuple[str | int, str]
+    if content:
+        if thought or reasoning or calls:
+            return None
+        delta.content = ""
+        found = ("content", content)
+    elif calls:
+        if thought or reasoning:
+            return None
+        (call,) = calls
+        function = call.function
+        found = (call.index, function.arguments)
+        if call.type is UNSET and call.id is UNSET and function.name is UNSET:
+            delta.tool_calls = None  # all of it was taken, and nothing is faster to compare
+        else:
+            function.arguments = ""
+    elif thought:
+        if reasoning:
+            return None
+        delta.reasoning_content = ""
+        found = ("reasoning_content", thought)
+    elif reasoning:
+        delta.reasoning = ""
+        found = ("reasoning", reasoning)
+    else:
+        return None
+    chunk.created = 0
+    chunk.obfuscation = chunk.p = None
+    return found
+
 
 __all__ = ["Decoder", "Encoder"]
 
@@ -65,29 +165,27 @@ class Decoder(StreamDecoder):
     """One stream of Chat Completions."""
 
     def __init__(self, origin: str) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         super().__init__(origin, SSEReader())
         self._thoughts = reasoning_fields(origin.partition(":")[2] or None)
         self._head: Table = {}
-        self._told: Response | None = None
+        self._emitted_head: Response | None = None
         self._usage: Table = {}
         self._choices: dict[int, Choice] = {}
         self._parts = 0
         self._settled = False
         self._shape: tuple[object, ...] = ()
-        self._skeletons: dict[
-            tuple[int, str | int], tuple[chunks.Chunk, Callable[[int, str], Event], int, list[str]]
-        ] = {}
+        self._skeletons: dict[tuple[int, str | int], tuple[Chunk, Callable[[int, str], Event], int, list[str]]] = {}
 
     def read(self, frame: Frame, /) -> None:
         """Read one chunk."""
         try:
-            chunk = chunks.decode(frame.data)
+            chunk = read_chunk(frame.data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self._skeletons = {}
             self._read(frame)
             return
-        found = chunks.taken(chunk)
+        found = taken(chunk)
         if found is None:
             self._read(frame)
             return
@@ -102,7 +200,7 @@ class Decoder(StreamDecoder):
         self._read(frame)
         self._learn(key, chunk)
 
-    def _learn(self, key: tuple[int, str | int], chunk: chunks.Chunk) -> None:
+    def _learn(self, key: tuple[int, str | int], chunk: Chunk) -> None:
         """Remember a chunk without its piece, and where pieces like it go."""
         if chunk.head != self._shape:
             self._shape = chunk.head
@@ -117,7 +215,7 @@ class Decoder(StreamDecoder):
         self._settle(whole=self._over)
 
     def fail(self, failed: Failed, /) -> None:
-        """Say what is known first: a call that was held back, fields, and that a finished answer is finished."""
+        """Emit what comes first: a call that was held back, fields, and the end of a finished answer."""
         try:
             self._settle(whole=failed.kind != "provider" and self._over)
         except DecodeError:
@@ -130,11 +228,11 @@ class Decoder(StreamDecoder):
         """Begin a part."""
         number = self._parts
         self._parts += 1
-        self.say(PartStart(number, part, choice, place))
+        self.emit(PartStart(number, part, choice, place))
         return number
 
-    def said(self, number: int) -> AssistantPart | None:
-        """What was said of a part so far."""
+    def emitted(self, number: int) -> AssistantPart | None:
+        """The part as emitted so far."""
         return self.assembler.part(number)
 
     # -- a chunk, field by field --
@@ -161,11 +259,11 @@ class Decoder(StreamDecoder):
         raw_choices = json_fields.take_items(rest, "choices")
         if raw_choices is None and not failed and "usage" not in rest and rest.get("object") != _CHUNK_TEXT:
             name = frame.name or (rest.get("type", NULL) != NULL and _word(rest["type"])) or ""
-            self.say(ProviderEvent(WIRE, name, Raw(data)))
+            self.emit(ProviderEvent(WIRE, name, Raw(data)))
             return
         if raw_choices is not None:
             rest.pop("choices", None)
-            self._say_head(rest)
+            self._emit_head(rest)
             for position, raw in enumerate(raw_choices):
                 try:
                     self._choice(jsontext.fields(raw), position, data)
@@ -173,14 +271,14 @@ class Decoder(StreamDecoder):
                     raise found.within(f"choices[{position}]") from None
         elif not failed:
             rest.pop("choices", None)
-            self._say_head(rest)
+            self._emit_head(rest)
         if failed:
             whole = {**rest, "error": error} if error is not None else rest
-            told = decode.provider_error(whole, jsontext.encode(whole))
-            self._keep_failed_call(whole.get("error", NULL))
-            self.fail(Failed("provider", told.message, told.code, Raw(data) if jsontext.is_json(data) else UNSET))
+            failure = decode.provider_error(whole, jsontext.encode(whole))
+            self._store_failed_call(whole.get("error", NULL))
+            self.fail(Failed("provider", failure.message, failure.code, Raw(data) if jsontext.is_json(data) else UNSET))
 
-    def _keep_failed_call(self, error: Raw) -> None:
+    def _store_failed_call(self, error: Raw) -> None:
         """Keep the call that Groq could not read: it stands in the error, as the model wrote it.
 
         Source: docs/spec/wires.md#2.9.
@@ -190,11 +288,11 @@ class Decoder(StreamDecoder):
         raw = jsontext.fields(error).get("failed_generation", NULL)
         if jsontext.kind(raw) == "a string":
             part = trusted.MalformedToolCall(jsontext.text(raw), FAILED_CALL)
-            self.say(PartEnd(self.begin(part, (5,))))
+            self.emit(PartEnd(self.begin(part, (5,))))
 
-    def _say_head(self, rest: Fields) -> None:
+    def _emit_head(self, rest: Fields) -> None:
         usage = self._counted(rest)
-        for key in chunks.NOISE:
+        for key in NOISE:
             if key in rest and jsontext.kind(rest[key]) == "a string":
                 del rest[key]
         for key in ("id", "model"):
@@ -204,25 +302,25 @@ class Decoder(StreamDecoder):
                 put(self._head, key, raw)
             elif self._head.get(key, NULL) in _NOTHING:
                 self._head[key] = _WHOLE if raw == _CHUNK_TEXT else jsontext.own(raw)
-        if self._told is None:
-            self._told = self._answer({})
-            self.say(Start(self._told))
+        if self._emitted_head is None:
+            self._emitted_head = self._answer({})
+            self.emit(Start(self._emitted_head))
         if usage is not None:
-            self._say_usage(usage)
+            self._emit_usage(usage)
 
-    def _say_usage(self, usage: Raw) -> None:
-        """Say all that is known; a snapshot that would grow without end begins anew, so that the cost does not."""
+    def _emit_usage(self, usage: Raw) -> None:
+        """Emit all known fields; a snapshot that would grow without bound starts anew."""
         fields = jsontext.fields(usage)
         for key, item in fields.items():
             put(self._usage, key, item)
         raw = jsontext.raw(self._usage)
         if len(bytes(raw)) > _USAGE + 8 * len(bytes(usage)):
             self._usage, raw = dict(fields), jsontext.own(usage)
-        self.say(UsageUpdate(read_usage(raw)))
+        self.emit(UsageUpdate(read_usage(raw)))
 
     @staticmethod
     def _counted(rest: Fields) -> Raw | None:
-        """Take the usage out of a chunk; what Groq says in its own object stays there."""
+        """Take the usage out of a chunk; that in Groq's own object stays there."""
         raw = rest.get("usage")
         if raw is None or raw == NULL:
             rest.pop("usage", None)
@@ -247,7 +345,7 @@ class Decoder(StreamDecoder):
             if delta is None and not choice.heard:
                 delta = message
             elif message is not None:
-                self.say(ProviderEvent(WIRE, "", Raw(data)))
+                self.emit(ProviderEvent(WIRE, "", Raw(data)))
         choice.beside(rest)
         if delta:
             try:
@@ -259,11 +357,11 @@ class Decoder(StreamDecoder):
 
     @property
     def _over(self) -> bool:
-        """Whether every choice has said why it is over."""
+        """Whether every choice has a finish reason."""
         return bool(self._choices) and all(choice.word for choice in self._choices.values())
 
     def _settle(self, *, whole: bool) -> None:
-        """Say what is known only now. Raises ``DecodeError``; a stream that broke off says what it can."""
+        """Emit what is known only at the end. Raises ``DecodeError``; a stream that broke off emits what it can."""
         if self._settled:
             return
         found: dict[int, tuple[AssistantMessage, tuple[tuple[AssistantPart, ...], ...]]] = {}
@@ -273,19 +371,21 @@ class Decoder(StreamDecoder):
             except (DecodeError, EncodeError) as error:
                 if whole:
                     raise DecodeError(str(error)) from None
-        answer = self._answer({number: message for number, (message, _) in found.items()}) if self._told else None
+        answer = (
+            self._answer({number: message for number, (message, _) in found.items()}) if self._emitted_head else None
+        )
         self._settled = True
         for number, choice in sorted(self._choices.items()):
             if whole:
                 choice.finish(found[number][1])
             else:
                 choice.calls.flush()
-        if answer is not None and answer != self._told:
-            self._told = answer
-            self.say(Update(answer))
+        if answer is not None and answer != self._emitted_head:
+            self._emitted_head = answer
+            self.emit(Update(answer))
         if whole:
             for number, (message, _) in found.items():
-                self.say(Finish(message.finish_reason or "stop", message.finish_reason_raw, number))
+                self.emit(Finish(message.finish_reason or "stop", message.finish_reason_raw, number))
 
     def _signed(
         self, message: AssistantMessage, groups: tuple[tuple[AssistantPart, ...], ...]
@@ -306,13 +406,13 @@ class Decoder(StreamDecoder):
 class _ChoiceTelling:
     """Where the events of one choice go."""
 
-    __slots__ = ("_choice", "_decoder", "said", "say")
+    __slots__ = ("_choice", "_decoder", "emit", "emitted")
 
     def __init__(self, decoder: Decoder, choice: int) -> None:
         self._decoder = decoder
         self._choice = choice
-        self.say = decoder.say
-        self.said = decoder.said
+        self.emit = decoder.emit
+        self.emitted = decoder.emitted
 
     def begin(self, part: AssistantPart, place: tuple[int, ...]) -> int:
         """Hand out the beginning of a part."""

@@ -6,7 +6,7 @@ Rules:
   a URL.
 - Reasoning that a vendor wrote goes back in the field that the vendor reads. The base wire has no such field: reasoning
   that was read from one goes back where it stood, any other is dropped with a loss.
-- A row says what a vendor is known to refuse; what is not known is left as on the base wire. ``compatible`` is a server
+- A row has what a vendor is known to refuse; the rest is as on the base wire. ``compatible`` is a server
   of which nothing is known: it gets what every vendor takes.
 
 Stability: experimental.
@@ -41,12 +41,12 @@ _MARKS: Final = Marking(
 )
 """https://openrouter.ai/docs/features/prompt-caching: on text parts; other models keep prefixes by themselves."""
 
-SPEECH: Final = WireCapabilities(
+CAPABILITIES: Final = WireCapabilities(
     own_blocks=frozenset({"opaque block"}),
     cache_key="prompt_cache_key",
     answer_fields=frozenset({"name"}),
     says=frozenset({"audio"}),
-    says_time=True,
+    has_time=True,
     ranges={
         "max_tokens": (1, inf),
         "temperature": (0, 2),
@@ -71,7 +71,7 @@ SPEECH: Final = WireCapabilities(
 """The base wire: OpenAI's own."""
 
 _PLAIN: Final = structs.replace(
-    SPEECH,
+    CAPABILITIES,
     stops=None,
     developer=False,
     custom_calls=False,
@@ -85,7 +85,7 @@ _IMAGES: Final = structs.replace(_PLAIN, media={"image": _IMAGE})
 
 
 class Variant(Struct, frozen=True, kw_only=True):
-    """One vendor: what it can say, and the words that differ."""
+    """One vendor: its capabilities, and the words that differ."""
 
     capabilities: WireCapabilities = _PLAIN
     max_tokens: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
@@ -115,7 +115,7 @@ class Variant(Struct, frozen=True, kw_only=True):
 _EITHER: Final = ("reasoning_content", "reasoning")
 """Servers changed the name (docs/spec/wires.md#2.9)."""
 
-BASE: Final = Variant(capabilities=SPEECH, max_tokens="max_completion_tokens")
+BASE: Final = Variant(capabilities=CAPABILITIES, max_tokens="max_completion_tokens")
 
 VARIANTS: Final[dict[str, Variant]] = {
     "compatible": Variant(),

@@ -9,7 +9,7 @@ Rules:
   ``Image``, for a generated one) with the hint ``@@field``. Those that the application runs (computer, shell, patches,
   a tool search of its own) are calls that wait for a tool message.
 - The type of a native item is the hint ``@@type``; what has no neutral place stays beside it.
-- A native call whose result cannot be said in the native form is sent, with its result, as a plain function call.
+- A native call whose result has no native form is sent, with its result, as a plain function call.
 
 Source: docs/spec/wires.md#3.1, #3.3; https://platform.openai.com/docs/guides/tools.
 """
@@ -92,9 +92,9 @@ OUTPUTS: Final[dict[str, str]] = {
 _PLAIN: Final = ("function_call_output", "custom_tool_call_output")
 
 
-def item_type(held: Fields) -> str | None:
-    """Give the native item type that a part or message came with."""
-    return peek(held, "@@type")
+def item_type(stored: Fields) -> str | None:
+    """Return the native item type that a part or message came with."""
+    return peek(stored, "@@type")
 
 
 # -- reading calls ---------------------------------------------------------------------------------
@@ -164,12 +164,12 @@ def _result(call_id: str, name: str, key: str, rest: Fields) -> AnyPart | None:
     raw = rest.get(key)
     if raw is None or raw == NULL:
         return None
-    held = provider(WIRE, {"@@field": hint(key)})
+    stored = provider(WIRE, {"@@field": hint(key)})
     if name == "image_generation" and jsontext.kind(raw) == "a string":
         del rest[key]
-        return trusted.Image(trusted.Inline(jsontext.text(raw)), _image_type(rest), provider_json=held)
+        return trusted.Image(trusted.Inline(jsontext.text(raw)), _image_type(rest), provider_json=stored)
     del rest[key]
-    return ServerToolResult(call_id, jsontext.own(raw), WIRE, name, key == "error", provider_json=held)
+    return ServerToolResult(call_id, jsontext.own(raw), WIRE, name, key == "error", provider_json=stored)
 
 
 def _image_type(rest: Fields) -> str | None:
@@ -180,18 +180,18 @@ def _image_type(rest: Fields) -> str | None:
 # -- writing calls ---------------------------------------------------------------------------------
 
 
-def write_call(part: ToolCall | MalformedToolCall, held: Fields) -> dict[str, Any]:
+def write_call(part: ToolCall | MalformedToolCall, stored: Fields) -> dict[str, Any]:
     """Write a call as the item it came as, else as a function or custom call."""
     if isinstance(part, MalformedToolCall):
         fields: dict[str, Any] = {"call_id": part.id or "", "name": part.name or ""}
-        return {"type": "function_call", **fields, "arguments": part.raw, **visible(held)}
-    kind = item_type(held)
+        return {"type": "function_call", **fields, "arguments": part.raw, **visible(stored)}
+    kind = item_type(stored)
     if kind in NATIVE:
-        return _write_native(part, kind, held)
+        return _write_native(part, kind, stored)
     fields = {"call_id": part.id, "name": part.name}
     if part.custom:
-        return {"type": "custom_tool_call", **fields, "input": _input(part), **visible(held)}
-    return {"type": "function_call", **fields, "arguments": part.arguments_json, **visible(held)}
+        return {"type": "custom_tool_call", **fields, "input": _input(part), **visible(stored)}
+    return {"type": "function_call", **fields, "arguments": part.arguments_json, **visible(stored)}
 
 
 def _input(part: ToolCall) -> object:
@@ -199,7 +199,7 @@ def _input(part: ToolCall) -> object:
     return Raw(text) if jsontext.kind(text) == "a string" else part.arguments_json
 
 
-def _write_native(part: ToolCall, kind: str, held: Fields) -> dict[str, Any]:
+def _write_native(part: ToolCall, kind: str, stored: Fields) -> dict[str, Any]:
     native = NATIVE[kind]
     fields: dict[str, Any] = {"type": kind}
     if not part.provider_executed:
@@ -217,12 +217,12 @@ def _write_native(part: ToolCall, kind: str, held: Fields) -> dict[str, Any]:
         inner = jsontext.fields(text.encode()).get(native.arguments)
         if inner is not None:
             fields[native.arguments] = inner
-    return {**fields, **visible(held)}
+    return {**fields, **visible(stored)}
 
 
-def write_result(part: ServerToolResult | Image, held: Fields, item: dict[str, Any] | None) -> bool:
+def write_result(part: ServerToolResult | Image, stored: Fields, item: dict[str, Any] | None) -> bool:
     """Put what came back into the item of its call; ``False`` when that is not the item before it."""
-    key = jsontext.text(held["@@field"])
+    key = jsontext.text(stored["@@field"])
     native = None if item is None else NATIVE.get(str(item.get("type")))
     if item is None or native is None or key not in native.results:
         return False
@@ -310,23 +310,23 @@ _READ: Final[dict[str, Callable[[Raw], tuple[Any, ...]]]] = {
 # -- writing results -------------------------------------------------------------------------------
 
 
-def write_output(message: ToolMessage, held: Fields, kind: str, context: Context) -> dict[str, Any]:
+def write_output(message: ToolMessage, stored: Fields, kind: str, context: Context) -> dict[str, Any]:
     """Write the result of a call as an item of type ``kind``."""
     fields: dict[str, Any] = {"type": kind}
     if message.tool_call_id is not None:
-        fields["id" if "@@call_id" in held else "call_id"] = message.tool_call_id
-    found = item_type(held) or _PLAIN[0]
+        fields["id" if "@@call_id" in stored else "call_id"] = message.tool_call_id
+    found = item_type(stored) or _PLAIN[0]
     if kind in _PLAIN:
         key = OUTPUTS[kind]
-        fields[key] = write_content(message.content, held, key, context, "input_text", none="")
-        return {**fields, **(visible(held) if found in _PLAIN else {})}
-    native = spelled(message, held, kind, context) or {}
-    return {**fields, **native, **(visible(held) if found == kind else {})}
+        fields[key] = write_content(message.content, stored, key, context, "input_text", none="")
+        return {**fields, **(visible(stored) if found in _PLAIN else {})}
+    native = spelled(message, stored, kind, context) or {}
+    return {**fields, **native, **(visible(stored) if found == kind else {})}
 
 
 def write_content(
     content: tuple[Any, ...],
-    held: Fields,
+    stored: Fields,
     key: str,
     context: Context,
     usual: str,
@@ -334,7 +334,7 @@ def write_content(
     none: str | None,
 ) -> object:
     """Write a field that is a text or a list of parts: the form found, else the plainest that holds it."""
-    form = held.get(f"@@{key}")
+    form = stored.get(f"@@{key}")
     if not content:
         return [] if form == hint("list") else None if form == hint("null") else none
     if form != hint("list"):
@@ -345,10 +345,10 @@ def write_content(
     return [parts.write(part, json_fields.native(part, WIRE), usual, context) for part in content]
 
 
-def spelled(message: ToolMessage, held: Fields, kind: str, context: Context) -> dict[str, Any] | None:
-    """Say a result in the form of a native tool; ``None`` when it cannot be said."""
+def spelled(message: ToolMessage, stored: Fields, kind: str, context: Context) -> dict[str, Any] | None:
+    """Write a result in the form of a native tool; ``None`` when there is none."""
     key = OUTPUTS[kind]
-    same = item_type(held) == kind
+    same = item_type(stored) == kind
     match message.content:
         case (Json() as only,) if kind in _READ and (same or _is_array(only)):
             return {key: only.value_json}
@@ -356,11 +356,11 @@ def spelled(message: ToolMessage, held: Fields, kind: str, context: Context) -> 
             screenshot = {"type": "computer_screenshot", **parts.linked(only, "image_url")}
             return {key: {**screenshot, **visible(json_fields.native(only, WIRE))}}
         case content if same and kind not in _READ:
-            if is_hint(held, "output", "absent") and not content:
+            if is_hint(stored, "output", "absent") and not content:
                 return {}
-            return {key: write_content(content, held, key, context, "input_text", none="")}
+            return {key: write_content(content, stored, key, context, "input_text", none="")}
         case content if all(isinstance(part, (Text, Json)) for part in content):
-            return _told(kind, "".join(map(_text, content)), message)
+            return _text_result(kind, "".join(map(_text, content)), message)
         case _:
             return None
 
@@ -373,8 +373,8 @@ def _text(part: AnyPart) -> str:
     return part.text if isinstance(part, Text) else bytes(part.value_json).decode() if isinstance(part, Json) else ""
 
 
-def _told(kind: str, text: str, message: ToolMessage) -> dict[str, Any] | None:
-    """Say a text as the result of a native tool."""
+def _text_result(kind: str, text: str, message: ToolMessage) -> dict[str, Any] | None:
+    """Write a text as the result of a native tool."""
     match kind:
         case "local_shell_call_output":
             return {"id": message.tool_call_id, "output": text}

@@ -1,11 +1,11 @@
 """Read Responses bodies.
 
 Items that the model made, in a row, form one assistant message; an item of anybody else is a message of its own. What
-the neutral message cannot say stays under ``provider["openai_responses"]``, where ``encode`` finds it:
+have no neutral place stay under ``provider["openai_responses"]``, where ``encode`` finds it:
 
 - fields of the body, of an item, a part or a tool that have no neutral place, verbatim;
-- ``item`` (``@@item``, when only its form is told) on the first part of a message of the assistant: the fields of that
-  item; ``@@joined`` on the parts that stand in the same item as the part before;
+- ``item`` (``@@item``, when only its form is stored) on the first part of a message of the assistant: the fields of
+  that item; ``@@joined`` on the parts that stand in the same item as the part before;
 - ``@@reasoning`` on an item with an id: the id of the reasoning item that led to it (docs/spec/wires.md#3.3.2);
 - ``@@summary`` and ``@@content`` on reasoning: how its text was written; ``@@field`` on instructions, and on what came
   back from a tool of the provider;
@@ -56,10 +56,10 @@ from palaver.wires.openai_responses.shapes import (
     peek,
     read_output_format,
     read_tool_choice,
+    read_usage,
     write_output_format,
     write_tool_choice,
 )
-from palaver.wires.openai_responses.usage import read_usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,8 +82,8 @@ def request(body: bytes) -> Request:
     instructions = optional(json_fields.take_text, rest, "instructions")
     messages = _input(rest)
     if instructions is not None:
-        held = provider(WIRE, {"@@field": hint("instructions")})
-        messages = [trusted.SystemMessage(content=(trusted.Text(instructions),), provider_json=held), *messages]
+        stored = provider(WIRE, {"@@field": hint("instructions")})
+        messages = [trusted.SystemMessage(content=(trusted.Text(instructions),), provider_json=stored), *messages]
     return trusted.Request(
         messages=tuple(messages),
         model=optional(json_fields.take_text, rest, "model"),
@@ -191,7 +191,7 @@ class Items:
     """Reads the items of ``source`` into messages; those of an answer (``answer=True``) into parts only."""
 
     def __init__(self, source: Raw, *, answer: bool = False) -> None:
-        """Begin with nothing read."""
+        """Start empty."""
         self.messages: list[Message] = []
         self.parts: list[AnyPart] = []
         self.reasoning: Raw | None = None
@@ -221,10 +221,10 @@ class Items:
         return self
 
     def _raw(self) -> Raw:
-        """Give the item as it stood."""
+        """Return the item as it stood."""
         return jsontext.own(jsontext.items(self._source)[self._index] if self._one is None else self._one)
 
-    def _keep(self) -> None:
+    def _store_item(self) -> None:
         self.parts.append(trusted.Opaque(WIRE, self._raw()))
 
     def _close(self) -> None:
@@ -255,11 +255,11 @@ class Items:
         elif kind in calls.OUTPUTS:
             self._output(kind, rest)
         elif kind in _ASIDE and not self._answer:
-            held = provider(WIRE, {"@@item": _TRUE})
+            stored = provider(WIRE, {"@@item": _TRUE})
             part = trusted.Opaque(WIRE, self._raw())
-            self._other(_ASIDE[kind](content=(part,), provider_json=held))
+            self._other(_ASIDE[kind](content=(part,), provider_json=stored))
         else:
-            self._keep()
+            self._store_item()
 
     def _welded(self, rest: Fields) -> None:
         """Remember which reasoning an item with an id needs."""
@@ -270,7 +270,7 @@ class Items:
         self._welded(rest)
         found = calls.read_native(kind, rest, f"{kind}_{self._index}")
         if found is None:
-            self._keep()
+            self._store_item()
             return
         first = found[0]
         if kind == "shell_call" and isinstance(first, ToolCall) and first.provider_executed:
@@ -294,21 +294,21 @@ class Items:
 
     def _message(self, rest: Fields, kind: str | None) -> None:
         if kind is None and "role" not in rest:
-            self._keep()
+            self._store_item()
             return
         role = json_fields.need_text(rest, "role")
         cls = _ROLES.get(role)
         if role == "assistant":
-            self._said(rest, kind)
+            self._assistant_message(rest, kind)
         elif cls is None or self._answer:
-            self._keep()
+            self._store_item()
         else:
             content = calls.read_content(_need(rest, "content"), rest, "content")
             if kind is not None:
                 rest["@@type"] = hint(kind)
             self._other(cls(content=content, provider_json=provider(WIRE, rest)))
 
-    def _said(self, rest: Fields, kind: str | None) -> None:
+    def _assistant_message(self, rest: Fields, kind: str | None) -> None:
         """Read a message of the assistant; its fields stay with the first part."""
         raw = _need(rest, "content")
         try:
@@ -317,8 +317,8 @@ class Items:
             raise error.within("content") from None
         easy = kind is None and "type" not in rest
         if isinstance(found, str) and easy and not rest:
-            loose = self.parts and _is_loose(self.parts[-1])
-            self.parts.append(trusted.Text(found, provider_json=_APART if loose else UNSET))
+            bare = self.parts and _is_bare(self.parts[-1])
+            self.parts.append(trusted.Text(found, provider_json=_APART if bare else UNSET))
             return
         if found and not isinstance(found, str):
             try:
@@ -336,12 +336,12 @@ class Items:
         beside: Fields = {}
         if "@@reasoning" in rest:
             beside["@@reasoning"] = rest.pop("@@reasoning")
-        told = "item" if rest else "@@item"
+        place = "item" if rest else "@@item"
         if easy:
             rest["@@type"] = _ABSENT
         if form is not None:
             rest["@@content"] = form
-        beside[told] = jsontext.raw(rest)
+        beside[place] = jsontext.raw(rest)
         return beside
 
 
@@ -354,7 +354,7 @@ _APART: Final = provider(WIRE, {"@@item": jsontext.raw({"@@type": _ABSENT, "@@co
 """Keeps a plain message from being taken into the plain message before it."""
 
 
-def _is_loose(part: AnyPart) -> bool:
+def _is_bare(part: AnyPart) -> bool:
     """Whether a part is a text without a hint on its item, which takes the next such text in."""
     return isinstance(part, Text) and part.provider_json is UNSET
 
@@ -385,10 +385,10 @@ def reasoning_text(raw: Raw, path: str) -> str:
     found = jsontext.value(raw)
     if not isinstance(found, list):
         raise DecodeError(f"expected an array, got {jsontext.kind(raw)}", path=path)
-    return "\n\n".join(text for each in cast("list[object]", found) if (text := _told(each)) is not None)
+    return "\n\n".join(text for each in cast("list[object]", found) if (text := _block_text(each)) is not None)
 
 
-def _told(block: object) -> str | None:
+def _block_text(block: object) -> str | None:
     match block:
         case {"text": str(text)}:
             return text
@@ -438,7 +438,7 @@ def answered(rest: Fields) -> Response:
 
 
 def provider_error(body: bytes) -> ProviderError:
-    """Give the provider's words for what is no response."""
+    """Return the provider's words for what is no response."""
     table = jsontext.value(body)
     found = table.get("error", table) if isinstance(table, dict) else table  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] (JSON)
     inner = cast("dict[str, Any]", found if isinstance(found, dict) else {"message": found})

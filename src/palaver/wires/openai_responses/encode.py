@@ -1,7 +1,7 @@
 """Write Responses bodies.
 
-What this wire cannot say (docs/spec/wires.md#3.7): reasoning of other wires, an error flag on results, audio and
-video, images in what the assistant said, stop sequences, seeds and penalties, a budget of reasoning tokens, several
+The wire cannot express these (docs/spec/wires.md#3.7): reasoning of other wires, an error flag on results, audio and
+video, images in answers, stop sequences, seeds and penalties, a budget of reasoning tokens, several
 answers. ``handover`` deals with most of those before this module is asked.
 
 Rules:
@@ -43,15 +43,15 @@ from palaver.wires._engine.json_fields import native, visible
 from palaver.wires._engine.neighbors import are_alike, joined
 from palaver.wires.openai_responses import calls, parts
 from palaver.wires.openai_responses.decode import finish, reasoning_text
-from palaver.wires.openai_responses.head import head, hoists
+from palaver.wires.openai_responses.encode_head import head, hoists
 from palaver.wires.openai_responses.shapes import (
     CONTINUES,
     ELSEWHERE,
     FINISH_WORD,
     WIRE,
     peek,
+    write_usage,
 )
-from palaver.wires.openai_responses.usage import write_usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from palaver.core.request import Response
     from palaver.wires._engine.encode_state import Context
 
-__all__ = ["LIST", "SPEECH", "head", "hoists", "response", "turn"]
+__all__ = ["CAPABILITIES", "LIST", "head", "hoists", "response", "turn"]
 
 LIST: str = "input"
 
@@ -99,9 +99,9 @@ _MEDIA: Final[dict[MediaKind, MediaRule]] = {
     "file": MediaRule(frozenset({"inline", "url", "file_id"}), _DOCUMENTS, refuses=("audio/", "video/")),
 }
 
-SPEECH: Final = WireCapabilities(
+CAPABILITIES: Final = WireCapabilities(
     proofs=frozenset({"encrypted"}),
-    says_time=True,
+    has_time=True,
     ranges={  # the least bound: https://github.com/vectorize-io/hindsight/issues/58; docs/spec/wires.md#3.3.9
         "max_tokens": (16, inf),
         "temperature": (0, 2),
@@ -127,7 +127,7 @@ class Piece(NamedTuple):
 
     at: int
     part: AnyPart
-    held: Fields
+    extra: Fields
     first: bool
 
 
@@ -137,8 +137,8 @@ def turn(messages: Sequence[Placed], context: Context) -> list[Any]:
     alike: list[bool] = []
     kinds: dict[str, str] = {}
     results = {item.message.tool_call_id: item.message for item in messages if isinstance(item.message, ToolMessage)}
-    for said, group in groupby(messages, lambda item: isinstance(item.message, AssistantMessage)):
-        if not said:
+    for open_item, group in groupby(messages, lambda item: isinstance(item.message, AssistantMessage)):
+        if not open_item:
             before: Message | None = None
             for item in group:
                 items = _message(item.message, kinds, context)
@@ -148,7 +148,7 @@ def turn(messages: Sequence[Placed], context: Context) -> list[Any]:
             continue
         pieces = [piece for item in group for piece in _pieces(item.index, item.message)]
         if not context.own:
-            pieces = _welded(_spoken(pieces, context), context)
+            pieces = _welded(_without_media(pieces, context), context)
             _name_results(pieces, results, kinds, context)
         items = answer(pieces, context)
         written += items
@@ -161,34 +161,34 @@ def _pieces(index: int, message: Message) -> list[Piece]:
 
 
 def _message(message: Message, kinds: dict[str, str], context: Context) -> list[Any]:
-    held = native(message, WIRE)
+    extra = native(message, WIRE)
     if isinstance(message, ToolMessage):
-        found = calls.item_type(held) or "function_call_output"
+        found = calls.item_type(extra) or "function_call_output"
         kind = found if context.own else kinds.get(message.tool_call_id or "", found)
-        return [calls.write_output(message, held, kind, context)]
+        return [calls.write_output(message, extra, kind, context)]
     items: list[Any] = []
     content = message.content
-    if "@@item" in held:
+    if "@@item" in extra:
         items = [part.raw_json for part in content if isinstance(part, Opaque)]
         content = tuple(part for part in content if not isinstance(part, Opaque))
         if items and not content:
             return items
-    fields: dict[str, Any] = {"type": "message"} if "@@type" in held else {}
+    fields: dict[str, Any] = {"type": "message"} if "@@type" in extra else {}
     fields["role"] = message.role
-    fields["content"] = calls.write_content(content, held, "content", context, "input_text", none="")
-    return [*items, {**fields, **visible(held)}]
+    fields["content"] = calls.write_content(content, extra, "content", context, "input_text", none="")
+    return [*items, {**fields, **visible(extra)}]
 
 
-def _spoken(pieces: list[Piece], context: Context) -> list[Piece]:
+def _without_media(pieces: list[Piece], context: Context) -> list[Piece]:
     """Leave out what an answer cannot hold here: images that no tool of the provider made."""
-    kept: list[Piece] = []
+    preserved: list[Piece] = []
     for piece in pieces:
-        if isinstance(piece.part, Media) and "@@field" not in piece.held:
+        if isinstance(piece.part, Media) and "@@field" not in piece.extra:
             what = type(piece.part).__name__.lower()
             context.lose("dropped", what, "the wire takes none from the assistant", piece.at)
         else:
-            kept.append(piece)
-    return kept
+            preserved.append(piece)
+    return preserved
 
 
 # -- reasoning and what it led to ------------------------------------------------------------------
@@ -196,15 +196,15 @@ def _spoken(pieces: list[Piece], context: Context) -> list[Piece]:
 
 def _welded(pieces: list[Piece], context: Context) -> list[Piece]:
     """Keep reasoning and what it led to together, or send neither as such (docs/spec/wires.md#3.3.2, #3.3.3)."""
-    while len(kept := _unwelded(pieces, context)) < len(pieces):
-        pieces = kept  # what was left out may have been all that followed something else
-    return kept
+    while len(preserved := _unwelded(pieces, context)) < len(pieces):
+        pieces = preserved  # what was left out may have been all that followed something else
+    return preserved
 
 
 def _unwelded(pieces: list[Piece], context: Context) -> list[Piece]:
     stored = context.native.get("store") != Raw(b"false")
     end = max((at for at, p in enumerate(pieces, 1) if not isinstance(p.part, Reasoning)), default=0)
-    kept: list[Piece] = []
+    preserved: list[Piece] = []
     sent: list[Raw] = []
     for position, piece in enumerate(pieces):
         if isinstance(piece.part, Reasoning):
@@ -212,34 +212,34 @@ def _unwelded(pieces: list[Piece], context: Context) -> list[Piece]:
             if why is not None:
                 context.lose("dropped", "reasoning", why, piece.at)
                 continue
-            if "id" in piece.held:
-                sent.append(piece.held["id"])
-        elif "@@reasoning" in piece.held and piece.held["@@reasoning"] not in sent:
+            if "id" in piece.extra:
+                sent.append(piece.extra["id"])
+        elif "@@reasoning" in piece.extra and piece.extra["@@reasoning"] not in sent:
             if isinstance(piece.part, ToolCall) and piece.part.provider_executed:
                 context.lose("dropped", "server tool call", "its reasoning is not sent", piece.at)
                 continue
             context.lose("dropped", "item id", "its reasoning is not sent", piece.at)
-            _forget_id(piece.held)
-        kept.append(piece)
-    return kept
+            _forget_id(piece.extra)
+        preserved.append(piece)
+    return preserved
 
 
 def _unreadable(piece: Piece, *, stored: bool) -> str | None:
     part = piece.part
     if isinstance(part, Reasoning) and part.encrypted:
         return None
-    if piece.held.get("id", jsontext.NULL) == jsontext.NULL:
+    if piece.extra.get("id", jsontext.NULL) == jsontext.NULL:
         return "it has neither an id nor encrypted content"
-    told = "@@content" in piece.held  # open models read their own text
-    return None if stored or told else "not stored, and without encrypted content"
+    is_open = "@@content" in piece.extra  # open models read their own text
+    return None if stored or is_open else "not stored, and without encrypted content"
 
 
-def _forget_id(held: Fields) -> None:
-    held.pop("id", None)
-    if "item" in held:
-        item = jsontext.fields(held["item"])
+def _forget_id(extra: Fields) -> None:
+    extra.pop("id", None)
+    if "item" in extra:
+        item = jsontext.fields(extra["item"])
         item.pop("id", None)
-        held["item"] = jsontext.raw(item)
+        extra["item"] = jsontext.raw(item)
 
 
 def _name_results(
@@ -248,12 +248,12 @@ def _name_results(
     kinds: dict[str, str],
     context: Context,
 ) -> None:
-    """Settle as which item each result goes out; a native pair that cannot be said becomes a plain one."""
+    """Settle as which item each result is sent; a native pair that cannot be expressed becomes a plain one."""
     for piece in pieces:
         call = piece.part
         if not isinstance(call, ToolCall) or call.provider_executed:
             continue
-        kind = calls.item_type(piece.held)
+        kind = calls.item_type(piece.extra)
         kinds[call.id] = "custom_tool_call_output" if call.custom else "function_call_output"
         if kind not in calls.NATIVE:
             continue
@@ -263,13 +263,13 @@ def _name_results(
             kinds[call.id] = output
         else:
             context.lose("converted", kind, "its result fits a function call only", piece.at)
-            piece.held.clear()
+            piece.extra.clear()
 
 
-# -- what the assistant said -----------------------------------------------------------------------
+# -- messages of the assistant ---------------------------------------------------------------------
 
 
-class _Said(NamedTuple):
+class _MessageItem(NamedTuple):
     """A message of the assistant that is being put together. ``item`` are its fields, ``None`` when they are ours."""
 
     item: Fields | None
@@ -281,64 +281,64 @@ def answer(pieces: Iterable[Piece], context: Context) -> list[Any]:
     items: list[Any] = []
     last: Any = None
     for piece in pieces:
-        part, held = piece.part, piece.held
-        said = last if isinstance(last, _Said) and not piece.first else None
-        if "@@field" in held and isinstance(part, (ServerToolResult, Image)):
+        part, extra = piece.part, piece.extra
+        open_item = last if isinstance(last, _MessageItem) and not piece.first else None
+        if "@@field" in extra and isinstance(part, (ServerToolResult, Image)):
             item = cast("dict[str, Any]", last) if isinstance(last, dict) else None
-            if not calls.write_result(part, held, item):
+            if not calls.write_result(part, extra, item):
                 context.lose("dropped", "server tool result", "its call is not sent", piece.at)
             continue
-        if is_said(part, held):
-            beside = held.pop("item", held.pop("@@item", None))
-            loose = beside is None and "@@joined" not in held
-            if said is not None and ("@@joined" in held or (loose and said.item is None)):
-                said.content.append((part, held))
+        if is_message_part(part, extra):
+            beside = extra.pop("item", extra.pop("@@item", None))
+            bare = beside is None and "@@joined" not in extra
+            if open_item is not None and ("@@joined" in extra or (bare and open_item.item is None)):
+                open_item.content.append((part, extra))
                 continue
-            last = _Said(None if beside is None else jsontext.fields(beside), [(part, held)])
+            last = _MessageItem(None if beside is None else jsontext.fields(beside), [(part, extra)])
         else:
-            last = _item(part, held, context)
+            last = _item(part, extra, context)
         items.append(last)
-    return [_said(item, context) if isinstance(item, _Said) else item for item in items]
+    return [_message_item(item, context) if isinstance(item, _MessageItem) else item for item in items]
 
 
-def is_said(part: AnyPart, held: Fields) -> bool:
+def is_message_part(part: AnyPart, extra: Fields) -> bool:
     """Whether a part stands in a message."""
     if isinstance(part, (Text, Refusal, Media)):
         return True
-    return isinstance(part, Opaque) and not held.keys().isdisjoint(("item", "@@item", "@@joined"))
+    return isinstance(part, Opaque) and not extra.keys().isdisjoint(("item", "@@item", "@@joined"))
 
 
-def _item(part: AnyPart, held: Fields, context: Context) -> Any:
+def _item(part: AnyPart, extra: Fields, context: Context) -> Any:
     match part:
         case ToolCall() | MalformedToolCall():
-            return calls.write_call(part, held)
+            return calls.write_call(part, extra)
         case Reasoning():
-            return _reasoning(part, held)
+            return _reasoning(part, extra)
         case Opaque():
             return part.raw_json
         case ServerToolResult():
             return part.output_json
         case _:
-            return parts.write(part, held, "output_text", context)
+            return parts.write(part, extra, "output_text", context)
 
 
-def _said(said: _Said, context: Context) -> dict[str, Any]:
-    item = said.item
+def _message_item(open_item: _MessageItem, context: Context) -> dict[str, Any]:
+    item = open_item.item
     if item is None:
-        match said.content:
-            case [(Text() as only, held)] if not held and not only.citations:
+        match open_item.content:
+            case [(Text() as only, extra)] if not extra and not only.citations:
                 return {"role": "assistant", "content": only.text}
             case _:
                 item = {}
     fields: dict[str, Any] = {} if "@@type" in item else {"type": "message"}
     fields["role"] = "assistant"
-    fields["content"] = _said_content(said, item, context)
+    fields["content"] = _message_content(open_item, item, context)
     return {**fields, **visible(item)}
 
 
-def _said_content(said: _Said, item: Fields, context: Context) -> object:
-    match said.content:
-        case [(Text() as only, held)] if not visible(held) and not only.citations:
+def _message_content(open_item: _MessageItem, item: Fields, context: Context) -> object:
+    match open_item.content:
+        case [(Text() as only, extra)] if not visible(extra) and not only.citations:
             form = peek(item, "@@content")
             if form == "string":
                 return only.text
@@ -346,13 +346,13 @@ def _said_content(said: _Said, item: Fields, context: Context) -> object:
                 return [] if form == "list" else None
         case _:
             pass
-    return [parts.write(part, held, "output_text", context) for part, held in said.content]
+    return [parts.write(part, extra, "output_text", context) for part, extra in open_item.content]
 
 
-def _reasoning(part: Reasoning, held: Fields) -> dict[str, Any]:
-    """Write a reasoning item, with its texts as they were while they still say the same."""
+def _reasoning(part: Reasoning, extra: Fields) -> dict[str, Any]:
+    """Write a reasoning item, with its texts as they were while their meaning is unchanged."""
     fields: dict[str, Any] = {"type": "reasoning"}
-    summary, content = held.get("@@summary"), held.get("@@content")
+    summary, content = extra.get("@@summary"), extra.get("@@content")
     text = ("" if content is None else reasoning_text(content, "content")) or (
         "" if summary is None else reasoning_text(summary, "summary")
     )
@@ -364,7 +364,7 @@ def _reasoning(part: Reasoning, held: Fields) -> dict[str, Any]:
         fields["summary"] = [{"type": "summary_text", "text": part.text}]
     if part.encrypted is not None:
         fields["encrypted_content"] = part.encrypted
-    return {**fields, **visible(held)}
+    return {**fields, **visible(extra)}
 
 
 # -- responses -------------------------------------------------------------------------------------
@@ -376,7 +376,7 @@ def response(response: Response, context: Context) -> dict[str, Any]:
     message = response.message
     pieces = _pieces(0, message)
     if not context.own:
-        pieces = _spoken(pieces, context)
+        pieces = _without_media(pieces, context)
     output = answer(pieces, context)
     fields: dict[str, Any] = {}
     if not context.own:
@@ -439,7 +439,7 @@ _DONE: Final = ("message", "function_call")
 
 
 def completed(item: Any, position: int) -> Any:
-    """Give an item what only those of a response must have: an id and a status."""
+    """Add what only items of a response must have: an id and a status."""
     if not isinstance(item, dict):
         return item
     fields: dict[str, Any] = {"type": "message", **cast("dict[str, Any]", item)}

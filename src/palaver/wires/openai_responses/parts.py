@@ -2,12 +2,12 @@
 
 Rules:
 
-- A text part is ``input_text`` in what the model reads and ``output_text`` in what it said; the hint
+- A text part is ``input_text`` in input and ``output_text`` in answers; the hint
   ``@@type`` keeps another word, which is valid only where it was found.
 - ``annotations`` are citations of an ``output_text``; the hint ``@@annotations`` says that there were none at all.
 - A data URI becomes bytes where writing it again gives the same text. ``@@field`` says in which field
   a file stood that is no data URI.
-- An image without ``detail`` and bytes without ``filename`` are told by ``@@detail`` and ``@@filename``; ours have
+- An image without ``detail`` and bytes without ``filename`` are marked by ``@@detail`` and ``@@filename``; ours have
 both. - A part without a source that we can read is kept as it is.
 
 Source: docs/spec/wires.md#3.1; https://platform.openai.com/docs/api-reference/responses/object.
@@ -180,22 +180,22 @@ def citation(raw: Raw) -> Citation:
 # -- writing ---------------------------------------------------------------------------------------
 
 
-def write(part: AnyPart, held: Fields, usual: str, context: Context) -> Any:
-    """Write a part. ``held`` is what it keeps for this wire."""
+def write(part: AnyPart, stored: Fields, usual: str, context: Context) -> Any:
+    """Write a part. ``stored`` is what it keeps for this wire."""
     match part:
         case Text():
-            return _write_text(part, held, usual, own=context.own)
+            return _write_text(part, stored, usual, own=context.own)
         case Json():
             return {"type": usual, "text": bytes(part.value_json).decode()}
         case Refusal():
-            return {"type": "refusal", "refusal": part.text, **visible(held)}
+            return {"type": "refusal", "refusal": part.text, **visible(stored)}
         case Image():
             fields: dict[str, Any] = {"type": "input_image", **linked(part, "image_url")}
-            if "@@detail" not in held:
+            if "@@detail" not in stored:
                 fields["detail"] = "auto"
-            return {**fields, **visible(held)}
+            return {**fields, **visible(stored)}
         case File():
-            return _write_file(part, held)
+            return _write_file(part, stored)
         case Opaque():
             return part.raw_json
         case _:
@@ -203,20 +203,20 @@ def write(part: AnyPart, held: Fields, usual: str, context: Context) -> Any:
             return {"type": usual, "text": ""}
 
 
-def _write_text(part: Text, held: Fields, usual: str, *, own: bool) -> dict[str, Any]:
+def _write_text(part: Text, stored: Fields, usual: str, *, own: bool) -> dict[str, Any]:
     kind = usual
-    if own and "@@type" in held:
-        kind = jsontext.text(held["@@type"])
+    if own and "@@type" in stored:
+        kind = jsontext.text(stored["@@type"])
     fields: dict[str, Any] = {"type": kind, "text": part.text}
-    if kind == "output_text" and ("@@annotations" not in held or part.citations):
+    if kind == "output_text" and ("@@annotations" not in stored or part.citations):
         fields["annotations"] = [
             each.raw_json for each in part.citations if each.wire == WIRE and each.raw_json is not UNSET
         ]
-    return {**fields, **visible(held)}
+    return {**fields, **visible(stored)}
 
 
 def linked(part: Media, key: str) -> dict[str, Any]:
-    """Say where a medium comes from; ``key`` is the field for a URL or a data URI."""
+    """Write the source of a medium; ``key`` is the field for a URL or a data URI."""
     match part.source:
         case FileId(file_id):
             return {"file_id": file_id}
@@ -228,16 +228,16 @@ def linked(part: Media, key: str) -> dict[str, Any]:
             return {key: ""}
 
 
-def _write_file(part: File, held: Fields) -> dict[str, Any]:
+def _write_file(part: File, stored: Fields) -> dict[str, Any]:
     fields: dict[str, Any] = {"type": "input_file"}
     inline = isinstance(part.source, Inline)
-    bare = is_hint(held, "field", "file_data")
+    bare = is_hint(stored, "field", "file_data")
     if bare and isinstance(part.source, Inline) and part.media_type is None:
         fields["file_data"] = part.source.data
     else:
         fields |= linked(part, "file_data" if inline or bare else "file_url")
     if part.name is not None:
         fields["filename"] = part.name
-    elif inline and "@@filename" not in held:
+    elif inline and "@@filename" not in stored:
         fields["filename"] = "document"
-    return {**fields, **visible(held)}
+    return {**fields, **visible(stored)}

@@ -1,15 +1,15 @@
 """The stream of Responses, read: server-sent events whose name is the ``type`` of their data (docs/spec/wires.md#3.5).
 
-- Items are told by ``output_index``, the parts of a message by ``content_index`` too. Ids of items are no key: some
+- ``output_index`` identifies an item, and ``content_index`` a part of a message. Ids of items are no key: some
   gateways change them from event to event.
 - ``output_item.done`` says what an item is, the terminal event what the whole answer is, and the answer is the one that
   ``decode`` reads from the terminal event (``telling``).
 - ``encrypted_content`` is another one in each event. That of ``output_item.added`` is never taken.
 - The texts of a reasoning item are joined as in ``decode``: a blank line between them. When both summary and content
-  come, the kind that came first is told, and the other is a provider event until the item is done.
+  come, the first kind is emitted, and the other is a provider event until the item is done.
 - A stream that ends without a terminal event broke off, unless it is that of a background response.
 - ``null`` for a text is an empty text. ``sequence_number``, ``obfuscation`` and padding mean nothing here.
-- Progress, and events that nobody knows, are provider events. Known events with fields that nobody knows are told, and
+- Progress, and unknown events are provider events. Known events with unknown fields are told, and
   are provider events as well.
 
 Source: docs/spec/wires.md#3.4 to #3.8; https://platform.openai.com/docs/api-reference/responses-streaming.
@@ -41,9 +41,9 @@ from palaver.wires._engine.stream_decoder import opened
 from palaver.wires.openai_responses import parts
 from palaver.wires.openai_responses.calls import NATIVE
 from palaver.wires.openai_responses.decode import Items, provider_error
-from palaver.wires.openai_responses.item_state import Item, Teller, whole
 from palaver.wires.openai_responses.shapes import WIRE, peek
-from palaver.wires.openai_responses.stream_forms import (
+from palaver.wires.openai_responses.stream_items import Item, PartTracker, whole
+from palaver.wires.openai_responses.stream_shapes import (
     ARGUMENTS,
     BLANK,
     BY_EVENT,
@@ -57,9 +57,9 @@ from palaver.wires.openai_responses.stream_forms import (
     ODD,
     QUOTED,
     REFUSAL,
-    SAID,
     SUMMARY,
     TEXT,
+    TEXT_FIELDS,
     both,
     escaped,
     plain,
@@ -75,26 +75,26 @@ if TYPE_CHECKING:
     from palaver.stream.frames import Frame
 
 
-class Decoder(Teller):
+class Decoder(PartTracker):
     """Reads one stream of Responses."""
 
     def __init__(self, origin: str) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         super().__init__(origin)
         self._created = False
         self._snapshot: Fields = {}
         self._logprobs: dict[int, list[Raw]] = {}
 
     def read(self, frame: Frame, /) -> None:
-        """Say what one event means."""
+        """Emit what one event means."""
         try:
             found = plain(frame.data)
             event, number = self._sinks[found.type, found.output_index, found.content_index or found.summary_index]
         except ODD:
-            self._careful(frame)
+            self._slow_path(frame)
             return
         if found.delta:
-            self.say(event(number, found.delta))
+            self.emit(event(number, found.delta))
 
     def end(self) -> None:
         """A background response goes on elsewhere; of any other stream the rest is missing."""
@@ -107,12 +107,12 @@ class Decoder(Teller):
         for number, found in self._logprobs.items():
             part = self.assembler.part(number)
             if isinstance(part, Text):
-                held = {**json_fields.native(part, WIRE), "logprobs": jsontext.raw(found)}
-                self.say(PartEnd(number, part.replace(provider_json=json_fields.provider(WIRE, held))))
+                stored = {**json_fields.native(part, WIRE), "logprobs": jsontext.raw(found)}
+                self.emit(PartEnd(number, part.replace(provider_json=json_fields.provider(WIRE, stored))))
 
     # -- one event at a time -----------------------------------------------------------------------
 
-    def _careful(self, frame: Frame) -> None:
+    def _slow_path(self, frame: Frame) -> None:
         data = frame.data
         if (frame.name in QUOTED and self._piece(data)) or data.strip() in (b"", b"[DONE]"):
             return
@@ -123,17 +123,17 @@ class Decoder(Teller):
             action = Decoder._error
         event = ProviderEvent(WIRE, kind, Raw(data))
         if action is None:
-            self.say(event)
+            self.emit(event)
             return
         odd = bool(rest.keys() - KNOWN)
         if odd and kind in ENDS and kind != "error":
-            self.say(event)
+            self.emit(event)
         try:
-            told = action(self, kind, rest, data)
+            handled = action(self, kind, rest, data)
         except DecodeError as error:
             raise error.within(kind) from None
-        if told is False or (odd and not self.done):
-            self.say(event)
+        if handled is False or (odd and not self.done):
+            self.emit(event)
 
     def _piece(self, data: bytes) -> bool:
         """More of a text that is a JSON string; ``False`` for another shape."""
@@ -150,13 +150,13 @@ class Decoder(Teller):
         except UnicodeDecodeError:
             return False
         if piece:
-            self.say(event(number, piece))
+            self.emit(event(number, piece))
         return True
 
     # -- the answer as a whole ---------------------------------------------------------------------
 
     def _lifecycle(self, kind: str, rest: Fields, _data: bytes) -> bool | None:
-        """The answer begins; what says so again is progress."""
+        """The answer begins; a repetition is progress."""
         fields = json_fields.need_fields(rest, "response")
         if self._created:
             if kind == "response.created" and self._head is not None and peek(fields, "id") != self._head.id:
@@ -175,8 +175,8 @@ class Decoder(Teller):
 
     def _end_event(self, kind: str, rest: Fields, data: bytes) -> None:
         response = json_fields.need_fields(rest, "response")
-        told = kind == "response.failed" and response.get("error", NULL) != NULL  # else it just says that it failed
-        self._conclude(response, data if told else None)
+        handled = kind == "response.failed" and response.get("error", NULL) != NULL  # else it has no error
+        self._conclude(response, data if handled else None)
         self.done = True
 
     def _error(self, _kind: str, rest: Fields, data: bytes) -> None:
@@ -218,7 +218,7 @@ class Decoder(Teller):
             found = reader.one(jsontext.raw(fields), index)
         except DecodeError:
             if kind in NATIVE and kind not in ARGUMENTS:
-                return  # said in full when it is done
+                return  # complete when it is done
             raise
         self._reasoning = reader.reasoning
         self._begin_parts(item, kind, found, fields)
@@ -280,7 +280,7 @@ class Decoder(Teller):
             return
         if item.latest is not None:
             self._end_part(item.latest)
-        for name in SAID.values():
+        for name in TEXT_FIELDS.values():
             if fields.get(name) == NULL:
                 fields[name] = EMPTY
         source = jsontext.raw([jsontext.raw(fields)])
@@ -297,7 +297,7 @@ class Decoder(Teller):
         index, n = _index(rest), _inner(rest)
         fields = json_fields.need_fields(rest, "part")
         number = self._item(index).parts.get(n)
-        text = peek(fields, SAID.get(peek(fields, "type") or "", ""))
+        text = peek(fields, TEXT_FIELDS.get(peek(fields, "type") or "", ""))
         if number is not None and text is not None:
             self._whole(number, text)
 
@@ -312,7 +312,7 @@ class Decoder(Teller):
             self._whole(number, text)
             return
         if text:
-            self.say(TextDelta(number, text))
+            self.emit(TextDelta(number, text))
         found = json_fields.take_items(rest, "logprobs")
         if found:
             self._logprobs.setdefault(number, []).extend(map(jsontext.own, found))
@@ -321,7 +321,7 @@ class Decoder(Teller):
         index, n = _index(rest), _inner(rest)
         raw = rest.get("annotation", NULL)
         if raw != NULL:
-            self.say(CitationDelta(self._part(index, n, trusted.Text(""), TEXT), parts.citation(raw)))
+            self.emit(CitationDelta(self._part(index, n, trusted.Text(""), TEXT), parts.citation(raw)))
 
     # -- reasoning and calls -----------------------------------------------------------------------
 
@@ -339,15 +339,15 @@ class Decoder(Teller):
             return None
         if item.segment != segment:
             if item.segment is not None:
-                self.say(ReasoningDelta(number, "\n\n"))
+                self.emit(ReasoningDelta(number, "\n\n"))
             item.segment = segment
             self._listen(item, name + DELTA, segment, ReasoningDelta, number)
         if text:
-            self.say(ReasoningDelta(number, text))
+            self.emit(ReasoningDelta(number, text))
         return None
 
     def _segment(self, _kind: str, rest: Fields, _data: bytes) -> None:
-        """A part of a summary begins or ends, which its texts say as well."""
+        """A part of a summary begins or ends; its texts imply that as well."""
         _index(rest)
 
     def _arguments(self, kind: str, rest: Fields, _data: bytes) -> None:
@@ -365,7 +365,7 @@ class Decoder(Teller):
             self._whole(number, head + text + tail if raw != NULL else "")
         elif text:
             begun, item.segment = item.segment is not None, 0
-            self.say(ArgumentsDelta(number, text if begun else head + text))
+            self.emit(ArgumentsDelta(number, text if begun else head + text))
             if not begun:
                 self._listen(item, name + DELTA, -1 if head else 0, ArgumentsDelta, number)
 

@@ -1,16 +1,15 @@
-"""The stream of Responses, written (docs/spec/wires.md#3.5).
+"""Write streams of Responses.
 
-- The events are those of the provider, numbered. The terminal event holds the response that ``encode.response`` writes
-  of the whole answer; items have the same ids there as in the events before.
-- Parts become items as in ``encode.answer``: texts that stand together are one message. A message, and a call of the
-  provider's own with its result, is done when something else begins or grows.
-- Text, refusals, reasoning and arguments grow. The free text of a custom call, and code, are told without the JSON
-  string around them; an escape that is cut in two waits for its other half. What other calls of the provider's own are
-  is said when they are done.
-- Reasoning is told as one summary; a piece that is nothing but a blank line begins the next part of it.
-- A stream that fails ends in ``error``, with the fields both in the event, where the specification has them, and in
-  ``error``, where the provider sends them and its client looks.
-- Events of the provider's own go out again. Those that say what is said anyway do not.
+- Events are the provider's, numbered. The terminal event holds the response that ``encode.response`` writes; item ids
+  are the same as in the events before it.
+- Parts become items as in ``encode.answer``: adjacent texts are one message. A message, and a provider's call with its
+  result, is done when another item begins or grows.
+- Text, refusals, reasoning and arguments grow. The free text of a custom call, and code, are sent without the JSON
+  quotes around them; an escape cut in two waits for its other half. Other calls of the provider are sent when done.
+- Reasoning is one summary. A piece that is only a blank line begins the next part of it.
+- A failed stream ends with ``error``. Its fields stand in the event, where the specification has them, and in
+  ``error``, where the provider sends them and its client reads them.
+- Provider events are sent again, unless other events say the same.
 
 Source: docs/spec/wires.md#3.4 to #3.8; https://platform.openai.com/docs/api-reference/responses-streaming.
 
@@ -19,6 +18,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -36,6 +36,7 @@ from palaver.core.parts import (
     Refusal,
     ServerToolResult,
     Text,
+    ToolCall,
 )
 from palaver.core.surrogates import paired
 from palaver.stream import sse
@@ -44,10 +45,9 @@ from palaver.wires._engine.stream_encoder import Shown, StreamEncoder
 from palaver.wires._engine.wire import fit_answer
 from palaver.wires.openai_responses import parts
 from palaver.wires.openai_responses.calls import NATIVE
-from palaver.wires.openai_responses.encode import Piece, answer, completed, is_said, response
-from palaver.wires.openai_responses.item_writers import Growing, Item, joined, word
+from palaver.wires.openai_responses.encode import Piece, answer, completed, is_message_part, response
 from palaver.wires.openai_responses.shapes import WIRE
-from palaver.wires.openai_responses.stream_forms import (
+from palaver.wires.openai_responses.stream_shapes import (
     ARGUMENTS,
     BY_EVENT,
     CONTENT,
@@ -56,8 +56,8 @@ from palaver.wires.openai_responses.stream_forms import (
     EMPTY,
     KNOWN,
     NONE,
+    REDUNDANT,
     REFUSAL,
-    SPOKEN,
     SUMMARY,
     TEXT,
 )
@@ -67,6 +67,126 @@ if TYPE_CHECKING:
     from palaver.core.parts import Citation
     from palaver.core.request import Response
     from palaver.wires._engine.capabilities import WireCapabilities
+
+
+# -- text without its JSON quotes ------------------------------------------------------------------
+
+
+_RUN: Final = re.compile(
+    r'(?:[^"\\\x00-\x1f]+|\\["\\/bfnrt]|\\u(?![dD][89abAB])[0-9a-fA-F]{4}'
+    r"|\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?=[^\\]|\\[^u]|\\u(?![dD][c-fC-F])[0-9a-fA-F]{4})))*"
+)
+"""Text and escapes that are whole."""
+_INCOMPLETE: Final = 12
+"""The most characters that an unfinished pair of surrogates has."""
+
+
+class Unquoted:
+    """One string. ``head`` is what stands before its text."""
+
+    __slots__ = ("_ended", "_head", "_pending_text", "_plain")
+
+    def __init__(self, head: str) -> None:
+        """Begin before the first mark."""
+        self._head: str = head
+        self._pending_text: str = ""
+        self._plain = False
+        self._ended = False
+
+    def feed(self, piece: str) -> Raw:
+        """Take a piece; return its text as a JSON string, often an empty one."""
+        if self._ended:
+            return Raw(b'""')
+        text = self._pending_text + piece
+        self._pending_text = ""
+        if self._head and not self._plain:
+            if len(text) < len(self._head) and self._head.startswith(text):
+                self._pending_text = text
+                return Raw(b'""')
+            self._plain = not text.startswith(self._head)
+            text = text if self._plain else text[len(self._head) :]
+            self._head = ""
+        if self._plain:
+            return jsontext.raw(text)
+        match = _RUN.match(text)
+        end = match.end() if match else 0
+        rest = text[end:]
+        if rest.startswith('"'):
+            self._ended = True
+        elif len(rest) > _INCOMPLETE or (rest and rest[0] != "\\"):
+            self._plain = True
+            return jsontext.raw(text)
+        else:
+            self._pending_text = rest
+        return Raw(b'"%b"' % text[:end].encode("utf-8", "backslashreplace"))
+
+
+# -- items and parts -------------------------------------------------------------------------------
+
+
+_PREFIX: Final = {"message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc"}
+
+
+class Item:
+    """An item on its way out. ``index`` is its number, ``parts`` those that are over."""
+
+    __slots__ = ("bare", "call_id", "done", "id", "index", "kind", "open", "parts")
+
+    def __init__(self, index: int, written: Any, *, bare: bool) -> None:
+        fields: dict[str, Any] = jsontext.fields(written) if isinstance(written, Raw) else written
+        self.index = index
+        self.kind = word(fields, "type") or ""
+        self.id = word(fields, "id") or f"{_PREFIX.get(self.kind, 'item')}_{index}"
+        self.call_id = word(fields, "call_id")
+        self.bare = bare
+        """It is a message of texts that came from elsewhere, which takes the next such text in."""
+        self.parts: dict[int, AnyPart] = {}
+        self.open = 0
+        self.done = False
+
+
+def word(fields: dict[str, Any], key: str) -> str | None:
+    """Look at a field that may be a text still, and that should be a string."""
+    found = fields.get(key)
+    found = jsontext.value(found) if isinstance(found, Raw) else found
+    return found if isinstance(found, str) else None
+
+
+class Growing:
+    """A part on its way out: ``n`` is its place in the item, ``name`` the events by which it grows."""
+
+    __slots__ = ("citations", "encrypted", "item", "n", "name", "pieces", "segment", "unquoted", "words")
+
+    def __init__(self, item: Item, n: int, name: str) -> None:
+        self.item = item
+        self.n = n
+        self.name = name
+        self.pieces: list[str] = []
+        self.citations: list[Citation] = []
+        self.encrypted: list[str] = []
+        self.segment = -1
+        """Which text of a reasoning item grows, and the pieces of it."""
+        self.words: list[str] = []
+        head = BY_EVENT.get(name, ("", "", ""))[1]
+        self.unquoted = Unquoted(head) if head else None
+
+
+def joined(part: AssistantPart, growing: Growing) -> AssistantPart:
+    """Return the part with its deltas."""
+    text = paired("".join(growing.pieces))
+    match part:
+        case Text():
+            return structs.replace(part, text=part.text + text, citations=(*part.citations, *growing.citations))
+        case Refusal():
+            return structs.replace(part, text=part.text + text)
+        case Reasoning():
+            encrypted = (part.encrypted or "") + "".join(growing.encrypted)
+            return structs.replace(part, text=part.text + text, encrypted=encrypted or part.encrypted)
+        case ToolCall():
+            return structs.replace(part, arguments_json=part.arguments_json + text)
+        case _:
+            return part
+
 
 _BEGUN: Final[dict[str, tuple[str, ...]]] = {"message": ("content",), "reasoning": ("summary", "content")}
 """Lists that are empty in an item that begins."""
@@ -78,17 +198,17 @@ class Encoder(StreamEncoder):
     """Writes one stream of Responses. Items may interleave."""
 
     def __init__(self, wire: str, capabilities: WireCapabilities, *, variant: str | None = None) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         super().__init__(wire, capabilities, variant=variant)
         self._sequence = 0
         self._id: Any = None
         self._items: list[Item] = []
         self._message: Item | None = None
-        self._waiting: Item | None = None
+        self._pending_item: Item | None = None
         """The item whose parts are over, and which may go on."""
         self._growing: dict[int, Growing] = {}
         self._early: dict[int, list[ProviderEvent]] = {}
-        """Events of items that are told later: those that come whole are told when they are over."""
+        """Events that wait for an item: whole items are written when they are over."""
 
     # -- the answer as a whole ---------------------------------------------------------------------
 
@@ -107,13 +227,13 @@ class Encoder(StreamEncoder):
         """The terminal event, which holds the whole answer."""
         self._go_on(None)
         for index in sorted(self._early):
-            self._told(index)
+            self._end_part(index)
         body = response(answer, self.context) if self.context.own else self._fitted_body(answer)
         status = body.get("status")
         self._event(f"response.{status if status in _ENDS else 'completed'}", response=body)
 
     def _fitted_body(self, answer: Response) -> dict[str, Any]:
-        """Write a foreign answer as ``encode_response`` does; what was said of it before stays said."""
+        """Write a foreign answer as ``encode_response`` does, with the earlier losses."""
         context = self._context(own=False)
         message = fit_answer(answer.message, 0, context)
         known = {(loss.kind, loss.what, loss.why) for loss in self.context.losses}
@@ -127,7 +247,7 @@ class Encoder(StreamEncoder):
         return body
 
     def _keep_ids(self, output: list[Any]) -> None:
-        """Give items the ids that they had in the events before, also where they now stand in another order."""
+        """Set the ids that items had in the events before, also where their order differs."""
         alike: dict[tuple[str, str | None], deque[Item]] = {}
         for item in self._items:
             alike.setdefault((item.kind, item.call_id), deque()).append(item)
@@ -148,9 +268,9 @@ class Encoder(StreamEncoder):
         self._event("error", **found, error={"type": failed.code or "server_error", **found})
 
     def native(self, event: ProviderEvent) -> None:
-        """An event that says nothing neutral."""
+        """An event without a neutral meaning."""
         fields = jsontext.fields(event.data_json)
-        if event.name not in SPOKEN:
+        if event.name not in REDUNDANT:
             index = jsontext.value(fields.get("output_index", jsontext.NULL))
             if isinstance(index, int) and index >= len(self._items):
                 self._early.setdefault(index, []).append(event)
@@ -161,7 +281,7 @@ class Encoder(StreamEncoder):
             self.context.lose("dropped", key, f"a field of {event.name}")
 
     def _again(self, data: Raw, name: str) -> None:
-        """Say an event of the provider's own, numbered anew."""
+        """Write a provider event, numbered anew."""
         fields = jsontext.fields(data)
         if "sequence_number" in fields:
             fields["sequence_number"] = jsontext.raw(self._sequence)
@@ -173,7 +293,7 @@ class Encoder(StreamEncoder):
         self._sequence += 1
         self.write(sse.write(jsontext.encode(data), kind))
 
-    def _tell(self, growing: Growing, kind: str, **fields: Any) -> None:
+    def _emit(self, growing: Growing, kind: str, **fields: Any) -> None:
         """An event of a part."""
         item = growing.item
         place: dict[str, Any] = {"item_id": item.id, "output_index": item.index}
@@ -187,10 +307,10 @@ class Encoder(StreamEncoder):
 
     def _go_on(self, item: Item | None) -> None:
         """Something of ``item`` follows; the item that waited for more of its own is done if that is another."""
-        waiting = self._waiting
-        if waiting is not None and waiting is not item:
-            self._waiting = None
-            self._done(waiting)
+        pending = self._pending_item
+        if pending is not None and pending is not item:
+            self._pending_item = None
+            self._done(pending)
 
     def _done(self, item: Item) -> None:
         item.done = True
@@ -210,11 +330,11 @@ class Encoder(StreamEncoder):
             return completed(written, index)
         return {"type": "message", **cast("dict[str, Any]", written)} if isinstance(written, dict) else written
 
-    def _begin(self, part: AnyPart, *, loose: bool = False) -> Item:
+    def _begin(self, part: AnyPart, *, bare: bool = False) -> Item:
         """``output_item.added``."""
         self._go_on(None)
         written = self._item_of([part], len(self._items))
-        item = Item(len(self._items), written, loose=loose)
+        item = Item(len(self._items), written, bare=bare)
         self._items.append(item)
         if isinstance(written, dict):
             fields = cast("dict[str, Any]", written)
@@ -224,25 +344,25 @@ class Encoder(StreamEncoder):
             if "status" in fields:
                 fields["status"] = "in_progress"
         self._event("response.output_item.added", output_index=item.index, item=written)
-        self._told(item.index)
+        self._end_part(item.index)
         return item
 
-    def _told(self, index: int) -> None:
-        """Say the events that waited for an item."""
+    def _end_part(self, index: int) -> None:
+        """Write the events that waited for an item."""
         for each in self._early.pop(index, ()):
             self._again(each.data_json, each.name)
 
     def _message_of(self, part: AnyPart) -> tuple[Item, int]:
         """The message that a part stands in, and its place there."""
-        held = native(part, WIRE)
-        joined = "@@joined" in held
-        loose = not joined and held.keys().isdisjoint(("item", "@@item"))
+        stored = native(part, WIRE)
+        joined = "@@joined" in stored
+        bare = not joined and stored.keys().isdisjoint(("item", "@@item"))
         item = self._message
         last = bool(self._items) and item is self._items[-1]
-        if item is None or item.done or not (joined or (loose and item.loose and last)):
-            item = self._message = self._begin(part, loose=loose)
+        if item is None or item.done or not (joined or (bare and item.bare and last)):
+            item = self._message = self._begin(part, bare=bare)
         self._go_on(item)
-        self._waiting = None
+        self._pending_item = None
         return item, len(item.parts) + item.open
 
     # -- parts that grow ---------------------------------------------------------------------------
@@ -253,7 +373,7 @@ class Encoder(StreamEncoder):
         if isinstance(part, (Text, Refusal)):
             item, n = self._message_of(part)
             growing = Growing(item, n, TEXT if isinstance(part, Text) else REFUSAL)
-            self._tell(growing, "response.content_part.added", part=self._content(part))
+            self._emit(growing, "response.content_part.added", part=self._content(part))
         else:
             item = self._begin(part)
             name = SUMMARY if isinstance(part, Reasoning) else ARGUMENTS.get(item.kind, ("-",))[0]
@@ -264,9 +384,9 @@ class Encoder(StreamEncoder):
         self._growing[shown.number] = growing
 
     def _content(self, part: AnyPart) -> Any:
-        held = native(part, WIRE)
-        held.pop("item", None)
-        return parts.write(part, held, "output_text", self.context)
+        stored = native(part, WIRE)
+        stored.pop("item", None)
+        return parts.write(part, stored, "output_text", self.context)
 
     def grow(self, shown: Shown, event: Delta) -> None:
         """A delta."""
@@ -281,13 +401,13 @@ class Encoder(StreamEncoder):
         if isinstance(event, ReasoningDelta):
             self._reason(growing, text)
         elif growing.name == TEXT:
-            self._tell(growing, TEXT + DELTA, delta=text, logprobs=[])
+            self._emit(growing, TEXT + DELTA, delta=text, logprobs=[])
         elif growing.unquoted is not None:
             found = growing.unquoted.feed(text)
             if found != EMPTY:
-                self._tell(growing, growing.name + DELTA, delta=found)
+                self._emit(growing, growing.name + DELTA, delta=found)
         elif growing.name != "-":
-            self._tell(growing, growing.name + DELTA, delta=text)
+            self._emit(growing, growing.name + DELTA, delta=text)
 
     def _reason(self, growing: Growing, text: str) -> None:
         begun = growing.segment >= 0
@@ -297,29 +417,29 @@ class Encoder(StreamEncoder):
             self._segment(growing, ".added", "")
         if not begun or text != "\n\n":
             growing.words.append(text)
-            self._tell(growing, growing.name + DELTA, delta=text)
+            self._emit(growing, growing.name + DELTA, delta=text)
 
     def _end_segment(self, growing: Growing) -> None:
         if growing.segment >= 0:
             text = paired("".join(growing.words))
             growing.words.clear()
-            self._tell(growing, growing.name + DONE, text=text)
+            self._emit(growing, growing.name + DONE, text=text)
             self._segment(growing, ".done", text)
 
     def _segment(self, growing: Growing, end: str, text: str) -> None:
         """A text of a reasoning item begins or ends."""
         summary = growing.name == SUMMARY
         name, kind = ("reasoning_summary", "summary_text") if summary else ("content", "reasoning_text")
-        self._tell(growing, f"response.{name}_part{end}", part={"type": kind, "text": text})
+        self._emit(growing, f"response.{name}_part{end}", part={"type": kind, "text": text})
 
     def cite(self, shown: Shown, citation: Citation) -> None:
-        """``output_text.annotation.added``; of a text that is over, only the whole answer tells it."""
+        """``output_text.annotation.added``; for a text that is over, only the whole answer has it."""
         growing = self._growing.get(shown.number)
         if growing is None:
             return
         if citation.raw_json is not UNSET:
             at = len(growing.citations)
-            self._tell(
+            self._emit(
                 growing,
                 "response.output_text.annotation.added",
                 annotation_index=at,
@@ -340,8 +460,8 @@ class Encoder(StreamEncoder):
             whole: dict[str, Any] = {"text": final.text, "logprobs": []}
             if growing.name == REFUSAL:
                 whole = {"refusal": final.text}
-            self._tell(growing, growing.name + DONE, **whole)
-            self._tell(growing, "response.content_part.done", part=content)
+            self._emit(growing, growing.name + DONE, **whole)
+            self._emit(growing, "response.content_part.done", part=content)
         elif isinstance(final, Reasoning):
             self._end_segment(growing)
         elif growing.name in BY_EVENT:
@@ -350,7 +470,7 @@ class Encoder(StreamEncoder):
             fields = cast("dict[str, Any]", written) if isinstance(written, dict) else {}
             if fields.get(field, jsontext.NULL) != jsontext.NULL:
                 names = ("name", field) if item.kind == "function_call" else (field,)
-                self._tell(growing, growing.name + DONE, **{name: fields[name] for name in names})
+                self._emit(growing, growing.name + DONE, **{name: fields[name] for name in names})
         self._rest(item)
 
     def _rest(self, item: Item) -> None:
@@ -358,7 +478,7 @@ class Encoder(StreamEncoder):
         if item.open:
             return
         if item.kind == "message" or (item.kind in NATIVE and NATIVE[item.kind].results):
-            self._waiting = item
+            self._pending_item = item
         else:
             self._done(item)
 
@@ -367,13 +487,13 @@ class Encoder(StreamEncoder):
     def whole(self, shown: Shown) -> None:
         """A result beside its call, a part of a message, or an item."""
         part = shown.part
-        held = native(part, WIRE)
-        if "@@field" in held and isinstance(part, (ServerToolResult, Image)):
-            if self._waiting is not None and self._waiting.kind in NATIVE:
-                self._waiting.parts[len(self._waiting.parts)] = part
+        stored = native(part, WIRE)
+        if "@@field" in stored and isinstance(part, (ServerToolResult, Image)):
+            if self._pending_item is not None and self._pending_item.kind in NATIVE:
+                self._pending_item.parts[len(self._pending_item.parts)] = part
         elif isinstance(part, MalformedToolCall):
             self._call(part)
-        elif not is_said(part, held):
+        elif not is_message_part(part, stored):
             item = self._begin(part)
             item.parts[0] = part
             self._done(item)
@@ -382,7 +502,7 @@ class Encoder(StreamEncoder):
             item.parts[n] = part
             growing = Growing(item, n, "")
             for end in (".added", ".done"):
-                self._tell(growing, f"response.content_part{end}", part=self._content(part))
+                self._emit(growing, f"response.content_part{end}", part=self._content(part))
             self._rest(item)
 
     def _call(self, part: MalformedToolCall) -> None:
@@ -390,6 +510,6 @@ class Encoder(StreamEncoder):
         item.parts[0] = part
         growing = Growing(item, 0, ARGUMENTS[item.kind][0])
         if part.raw:
-            self._tell(growing, growing.name + DELTA, delta=part.raw)
-        self._tell(growing, growing.name + DONE, name=part.name or "", arguments=part.raw)
+            self._emit(growing, growing.name + DELTA, delta=part.raw)
+        self._emit(growing, growing.name + DONE, name=part.name or "", arguments=part.raw)
         self._done(item)

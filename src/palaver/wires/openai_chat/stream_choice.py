@@ -1,13 +1,12 @@
-"""One choice of a streamed answer: say its parts as they come, and at the end what it is as a whole.
+"""Read one choice of a streamed answer.
 
-Rules:
+- Text, reasoning, refusals, audio and calls are emitted in pieces. Other fields of a delta are collected.
+- At the end, ``decode`` reads the collected fields as a choice of a whole answer. Where an emitted part differs from it
+  (a field came late, reasoning stood in two fields), its ``PartEnd`` has the final part.
+- The field of a part gives its place: reasoning, content, refusal, audio, calls.
+- ``""`` begins no part. A content that was always ``""`` is a part, emitted at the end.
 
-- Text, reasoning, refusals, recordings and calls are said piece by piece. Everything else a delta holds is gathered.
-- At the end all that was gathered is put together as the choice of an answer that is not streamed, and read by
-  ``decode``: its parts, fields and finish are the choice's. Where a part that was said differs from what was read (a
-  field came late, reasoning stood in two fields), its end says what it is.
-- A part is placed by the field it stands in: reasoning, content, refusal, audio, calls.
-- ``""`` begins no part. A content that was only ever ``""`` is one all the same, and is said at the end.
+Source: docs/spec/wires.md#2.6, #2.9.
 
 Stability: experimental.
 """
@@ -36,10 +35,9 @@ from palaver.core.parts import Reasoning, Refusal, Text
 from palaver.wires._engine import json_fields
 from palaver.wires._engine.json_fields import hint, provider
 from palaver.wires.openai_chat import decode
-from palaver.wires.openai_chat.calls import OLD, Calls
-from palaver.wires.openai_chat.merge import Gathered, Table, put
-from palaver.wires.openai_chat.parts import part as read_part, thinking_text
+from palaver.wires.openai_chat.decode_parts import part as read_part, thinking_text
 from palaver.wires.openai_chat.shapes import DETAILS, WIRE
+from palaver.wires.openai_chat.stream_calls import OLD, Calls, Gathered, Table, put
 
 if TYPE_CHECKING:
     from palaver.core.events import Event
@@ -56,10 +54,10 @@ _GROWING: Final = {"text": "text", "refusal": "refusal"}
 """Items of a list of content that come in pieces, and their field. ``thinking`` does too, in a list of its own."""
 
 
-class Telling(Protocol):
+class ChoiceEvents(Protocol):
     """Where events go."""
 
-    def say(self, event: Event, /) -> None:
+    def emit(self, event: Event, /) -> None:
         """Hand out an event."""
         ...
 
@@ -67,8 +65,8 @@ class Telling(Protocol):
         """Hand out the beginning of a part; give its number."""
         ...
 
-    def said(self, number: int) -> AssistantPart | None:
-        """What was said of a part so far."""
+    def emitted(self, number: int) -> AssistantPart | None:
+        """The part as emitted so far."""
         ...
 
 
@@ -97,16 +95,16 @@ class _Item:
 class Choice:
     """One choice. ``word`` is its finish reason so far, as it was written."""
 
-    def __init__(self, number: int, telling: Telling, thoughts: decode.Thoughts) -> None:
-        """Begin with nothing; ``thoughts`` are the fields that are read as reasoning."""
+    def __init__(self, number: int, sink: ChoiceEvents, thoughts: decode.Thoughts) -> None:
+        """Start empty; ``thoughts`` are the fields that are read as reasoning."""
         self.number = number
         self._thoughts = thoughts
         self.word: str | UnsetType | None = UNSET
         self.heard = False
         """Whether a delta came."""
         self._ended: set[int] = set()
-        self.calls = Calls(telling, self._ended)
-        self._telling = telling
+        self.calls = Calls(sink, self._ended)
+        self._sink = sink
         self._beside: Table = {}
         self._logprobs: dict[str, Any] | None = None
         self._rest = Gathered()
@@ -139,11 +137,11 @@ class Choice:
         if self._logprobs is None:
             self._logprobs = {}
         for key, raw in rest.items():
-            held = self._logprobs.get(key)
+            stored = self._logprobs.get(key)
             if jsontext.kind(raw) != "an array":
                 self._logprobs.setdefault(key, jsontext.own(raw))
-            elif isinstance(held, list):
-                held.extend(map(jsontext.own, jsontext.items(raw)))  # pyright: ignore[reportUnknownMemberType] (of Raw)
+            elif isinstance(stored, list):
+                stored.extend(map(jsontext.own, jsontext.items(raw)))  # pyright: ignore[reportUnknownMemberType] (of Raw)
             else:
                 self._logprobs[key] = [jsontext.own(each) for each in jsontext.items(raw)]
 
@@ -175,18 +173,18 @@ class Choice:
             self._rest.add(key, raw)
 
     def _skip(self, key: str, raw: Raw) -> None:
-        """A role that is not said again."""
+        """A role that is not repeated."""
 
     def _read_reasoning(self, key: str, raw: Raw) -> None:
         piece = jsontext.text(raw)
         if piece and self._reasoning is None and not self._details:
             part = trusted.Reasoning(wire=WIRE, provider_json=provider(WIRE, {"@@field": hint(key)}))
-            self._reasoning = key, self._telling.begin(part, (0, 0)), []
+            self._reasoning = key, self._sink.begin(part, (0, 0)), []
         if self._reasoning is None or self._reasoning[0] != key:
-            self._rest.say(key, piece)
+            self._rest.emit(key, piece)
         elif piece:
             self._reasoning[2].append(piece)
-            self._telling.say(ReasoningDelta(self._reasoning[1], piece))
+            self._sink.emit(ReasoningDelta(self._reasoning[1], piece))
 
     def _read_details(self, key: str, raw: Raw) -> None:
         found = jsontext.items(raw)
@@ -220,8 +218,8 @@ class Choice:
                 if item.number is None:
                     empty: Table = {each: "" for each in ("text", "summary") if each in pieces}
                     part = decode.detail(jsontext.raw({**item.rest, **empty}))
-                    item.number = self._telling.begin(part, (0, len(self._details)))
-                self._telling.say(_DETAIL[name](item.number, piece))
+                    item.number = self._sink.begin(part, (0, len(self._details)))
+                self._sink.emit(_DETAIL[name](item.number, piece))
 
     def _read_content(self, _key: str, raw: Raw) -> None:
         piece = jsontext.text(raw)
@@ -232,9 +230,9 @@ class Choice:
         self._content = ""
         if piece:
             if self._text is None:
-                self._text = self._telling.begin(trusted.Text(""), (1, 0)), []
+                self._text = self._sink.begin(trusted.Text(""), (1, 0)), []
             self._text[1].append(piece)
-            self._telling.say(TextDelta(self._text[0], piece))
+            self._sink.emit(TextDelta(self._text[0], piece))
 
     def _read_null(self, _key: str, _raw: Raw) -> None:
         if self._content is UNSET:
@@ -274,10 +272,10 @@ class Choice:
             self._grow(item, rest, {"thinking": []}, ReasoningDelta, self._thinking(item, rest))
         else:
             item.whole = whole
-            item.number = self._telling.begin(self._content_part(whole), (1, len(items)))
+            item.number = self._sink.begin(self._content_part(whole), (1, len(items)))
 
     def _end_item(self, item: _Item) -> None:
-        """Say that an item is over, now that another begins; a text may still be cited."""
+        """End an item, since another begins; a text may still get citations."""
         if item.number is not None and item.kind != "text":
             part: Any = self._content_part(jsontext.raw(item.fields()))
             self._end(part, item.number, ())
@@ -293,8 +291,8 @@ class Choice:
         if piece:
             if item.number is None:
                 part: Any = read_part(jsontext.raw({**item.rest, **empty}))
-                item.number = self._telling.begin(part, (1, len(self._items or ())))
-            self._telling.say(delta(item.number, piece))
+                item.number = self._sink.begin(part, (1, len(self._items or ())))
+            self._sink.emit(delta(item.number, piece))
 
     @staticmethod
     def _thinking(item: _Item, rest: Fields) -> str:
@@ -319,13 +317,13 @@ class Choice:
     def _read_refusal(self, key: str, raw: Raw) -> None:
         piece = jsontext.text(raw)
         if self._refusal is None and not piece:
-            self._rest.say(key, "")
+            self._rest.emit(key, "")
             return
         if self._refusal is None:
-            self._refusal = self._telling.begin(trusted.Refusal(""), (2,)), []
+            self._refusal = self._sink.begin(trusted.Refusal(""), (2,)), []
         if piece:
             self._refusal[1].append(piece)
-            self._telling.say(TextDelta(self._refusal[0], piece))
+            self._sink.emit(TextDelta(self._refusal[0], piece))
 
     def _read_audio(self, _key: str, raw: Raw) -> None:
         if self._recording is None:
@@ -335,9 +333,9 @@ class Choice:
         if data is not None and jsontext.kind(data) == "a string" and (piece := jsontext.text(data)):
             del rest["data"]
             if self._audio is None:
-                self._audio = self._telling.begin(trusted.Audio(trusted.Inline("")), (3,)), []
+                self._audio = self._sink.begin(trusted.Audio(trusted.Inline("")), (3,)), []
             self._audio[1].append(piece)
-            self._telling.say(DataDelta(self._audio[0], piece))
+            self._sink.emit(DataDelta(self._audio[0], piece))
         for name, item in rest.items():
             self._recording.add(name, item)
 
@@ -420,7 +418,7 @@ class Choice:
         )
 
     def finish(self, groups: tuple[tuple[AssistantPart, ...], ...]) -> None:
-        """Say what ``read`` found beyond what was said, and end every part."""
+        """Emit what ``read`` found beyond the emitted parts, and end every part."""
         reasoning = [item.number for item in self._details]
         if self._reasoning is not None:
             reasoning[:1] = [self._reasoning[1]]
@@ -433,27 +431,27 @@ class Choice:
             [None if self._audio is None else self._audio[0]],
             self.calls.finish(groups[4]),
         )
-        for group, (found, said) in enumerate(zip(groups, numbers, strict=True)):
+        for group, (found, emitted) in enumerate(zip(groups, numbers, strict=True)):
             for position, part in enumerate(found):
-                self._end(part, said[position] if position < len(said) else None, (group, position))
+                self._end(part, emitted[position] if position < len(emitted) else None, (group, position))
 
     def _end(self, part: AssistantPart, number: int | None, place: tuple[int, ...]) -> None:
-        telling = self._telling
+        sink = self._sink
         if number is None:
-            number = self._say_whole(part, place)
-        said = telling.said(number)
-        if isinstance(part, Text) and isinstance(said, Text) and structs.replace(part, citations=()) == said:
+            number = self._emit_whole(part, place)
+        emitted = sink.emitted(number)
+        if isinstance(part, Text) and isinstance(emitted, Text) and structs.replace(part, citations=()) == emitted:
             for citation in part.citations:
-                telling.say(CitationDelta(number, citation))
-            said = part
-        if said != part:
-            telling.say(PartEnd(number, part))
+                sink.emit(CitationDelta(number, citation))
+            emitted = part
+        if emitted != part:
+            sink.emit(PartEnd(number, part))
         elif number not in self._ended:
-            telling.say(PartEnd(number))
+            sink.emit(PartEnd(number))
         self._ended.add(number)
 
-    def _say_whole(self, part: AssistantPart, place: tuple[int, ...]) -> int:
-        """Say a part of which nothing was said; what grows is said in deltas, as ever."""
+    def _emit_whole(self, part: AssistantPart, place: tuple[int, ...]) -> int:
+        """Emit a new part; its text is emitted in deltas."""
         bare = part
         deltas: list[tuple[_Delta, str | None]] = []
         if isinstance(part, (Text, Refusal)):
@@ -466,8 +464,8 @@ class Choice:
                 (DataDelta, part.encrypted),
                 (SignatureDelta, part.signature),
             ]
-        number = self._telling.begin(structs.replace(bare, citations=()) if isinstance(bare, Text) else bare, place)
+        number = self._sink.begin(structs.replace(bare, citations=()) if isinstance(bare, Text) else bare, place)
         for delta, text in deltas:
             if text is not None:
-                self._telling.say(delta(number, text))
+                self._sink.emit(delta(number, text))
         return number

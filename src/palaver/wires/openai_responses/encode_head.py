@@ -1,11 +1,9 @@
-"""Write what stands beside the items of a request: model, instructions, settings, tools, and ``input`` that is no list.
+"""Write the fields of a request beside its items: model, instructions, settings, tools, an ``input`` that is no list.
 
-Rules:
-
-- ``instructions`` are written for the message that came from there; any other system message is an item,
-  which a chained request keeps and in which the word JSON counts (docs/spec/wires.md#3.3.7).
-- A function without ``strict`` gets ``false``: left out, it would mean true here, and it means false everywhere else.
-- What the provider refuses beside other fields is left out (docs/spec/wires.md#3.3.7, #3.3.9).
+- ``instructions`` holds the message that was read from it. Other system messages are items, which a chained request
+  keeps, and in which the provider looks for the word JSON (docs/spec/wires.md#3.3.7).
+- A function without ``strict`` gets ``false``: the default is true on this wire and false on others.
+- Fields that the provider refuses beside others are dropped (docs/spec/wires.md#3.3.7, #3.3.9).
 
 Source: docs/spec/wires.md#3.1 to #3.3; https://platform.openai.com/docs/api-reference/responses/create.
 """
@@ -61,7 +59,7 @@ _SETTINGS: Final = {
     "parallel_tool_calls": "parallel_tool_calls",
     "stream": "stream",
 }
-_UNSAID: Final = ("stop", "seed", "frequency_penalty", "presence_penalty", "top_k")
+_UNSUPPORTED: Final = ("stop", "seed", "frequency_penalty", "presence_penalty", "top_k")
 
 
 def head(request: Request, system: Sequence[SystemMessage], context: Context) -> dict[str, Any]:
@@ -76,16 +74,16 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
     plain = {wire_key: getattr(settings, key) for wire_key, key in _SETTINGS.items()}
     fields |= {key: value for key, value in plain.items() if value is not None}
     _put_inner(fields, rest, "reasoning", "effort", settings.effort)
-    for key in _UNSAID:
+    for key in _UNSUPPORTED:
         if getattr(settings, key) is not None:
             context.lose("dropped", key, "the wire has no such setting")
     _put_tools(fields, request, rest, context)
     if settings.output is not None:
-        kept = json_fields.form(rest, "format", settings.output, read_output_format)
-        written = write_output_format(settings.output) if kept is None else kept
+        preserved = json_fields.form(rest, "format", settings.output, read_output_format)
+        written = write_output_format(settings.output) if preserved is None else preserved
         _put_inner(fields, rest, "text", "format", written)
-    for held in (request, *request.tools):
-        for wire, key, _ in json_fields.foreign(held, WIRE):
+    for stored in (request, *request.tools):
+        for wire, key, _ in json_fields.foreign(stored, WIRE):
             context.lose("dropped", key, f"a field of {wire}")
     _put_input(fields, request, rest, len(system), context)
     fields = {**fields, **visible(rest), **fields}  # an edit wins over a null that was found
@@ -120,8 +118,8 @@ def _put_tools(fields: dict[str, Any], request: Request, rest: Fields, context: 
         fields["tools"] = tools
     choice = request.settings.tool_choice
     if choice is not None:
-        kept = json_fields.form(rest, "tool_choice", choice, read_tool_choice)
-        fields["tool_choice"] = _choice(choice, request, context) if kept is None else kept
+        preserved = json_fields.form(rest, "tool_choice", choice, read_tool_choice)
+        fields["tool_choice"] = _choice(choice, request, context) if preserved is None else preserved
 
 
 def _choice(choice: ToolChoice, request: Request, context: Context) -> object:
@@ -171,14 +169,14 @@ def _obey(fields: dict[str, Any], request: Request, effort: str | None, context:
         del fields["tool_choice"]
         context.lose("dropped", "tool_choice", "there are no tools to choose from")
     output = request.settings.output
-    if output is not None and output.kind == "json" and not _says_json(request):
+    if output is not None and output.kind == "json" and not _mentions_json(request):
         del fields["text"]["format"]
         if not fields["text"]:
             del fields["text"]
         context.lose("dropped", "output", "the word JSON must be in a message, and is not")
 
 
-def _says_json(request: Request) -> bool:
+def _mentions_json(request: Request) -> bool:
     texts = (
         part.text
         for message in request.messages

@@ -1,4 +1,4 @@
-"""Events of the stream of Responses: names, fields, and the shapes that nearly every event has.
+"""Names, fields and common shapes of the events of Responses streams.
 
 Source: docs/spec/wires.md#3.5; https://platform.openai.com/docs/api-reference/responses-streaming.
 
@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-# -- the shape that nearly every event has ---------------------------------------------------------
+# -- the common event ---------------------------------------------------------
 
 
 class _Plain(Struct, gc=False, forbid_unknown_fields=True):
@@ -70,7 +70,7 @@ BLANK: Final[dict[str, tuple[str, Raw]]] = {
     "reasoning": ("summary", NONE),
 }
 """What an item that begins may leave out."""
-SAID: Final = {"output_text": "text", "refusal": "refusal"}
+TEXT_FIELDS: Final = {"output_text": "text", "refusal": "refusal"}
 KNOWN: Final = frozenset(
     {
         "annotation",
@@ -95,7 +95,7 @@ KNOWN: Final = frozenset(
         "type",
     }
 )
-"""Fields of events that are read, that repeat what others say, or that mean nothing here."""
+"""Fields of events that are read, that repeat others, or that have no meaning here."""
 ENDS: Final = frozenset(["response.completed", "response.incomplete", "response.cancelled", "response.failed", "error"])
 
 
@@ -104,7 +104,7 @@ def both(*names: str) -> list[str]:
     return [name + word for name in names for word in (DELTA, DONE)]
 
 
-SPOKEN: Final = frozenset(
+REDUNDANT: Final = frozenset(
     [
         *ENDS,
         *both(TEXT, REFUSAL, SUMMARY, CONTENT, *BY_EVENT),
@@ -119,4 +119,4 @@ SPOKEN: Final = frozenset(
         "response.reasoning_summary_part.done",
     ]
 )
-"""Events that say what is said of the answer, its items and parts."""
+"""Events whose content other events have."""

@@ -1,10 +1,10 @@
-"""Items and parts of a stream that is being read: which were told, and what the provider says of them later.
+"""Track the items and parts of a Responses stream, and compare them with their final form.
 
-- An item begins, its parts begin and grow, and then it is said what they are: by the item when it is done, by the whole
-  answer when that is over. ``settle`` compares: what was not told yet is told as a delta, so that whoever follows the
-  deltas has all of it; what was told otherwise is said by a ``PartEnd``, also after the part has ended.
-- The whole answer names no places, so its parts are compared with those told one by one, in order. When it holds fewer,
-  those told stay: some gateways send an answer without its output.
+- An item begins, and its parts begin and grow. Then the finished item, or the finished answer, repeats them. ``settle``
+  compares the two: text that is missing becomes a delta, and any other difference a ``PartEnd``, also after the part
+  has ended.
+- The finished answer has no places, so its parts are compared in order. When it has fewer parts, the emitted ones stay:
+  some gateways send an answer without its output.
 
 Source: docs/spec/wires.md#3.5, #3.8.
 
@@ -39,7 +39,7 @@ from palaver.core.jsontext import NULL, Fields
 from palaver.core.parts import AssistantPart, MalformedToolCall, Reasoning, Refusal, Text, ToolCall
 from palaver.core.request import Response
 from palaver.stream import sse
-from palaver.stream.replay_events import narrate
+from palaver.stream.replay_events import replay_events
 from palaver.wires._engine.stream_decoder import StreamDecoder
 from palaver.wires.openai_responses.decode import answered, finish, provider_error
 from palaver.wires.openai_responses.shapes import peek
@@ -62,7 +62,7 @@ _OF_PART: Final = (TextDelta, ReasoningDelta, ArgumentsDelta, DataDelta, Citatio
 
 
 class Item:
-    """An item that is being told.
+    """An open item.
 
     ``turn`` counts the items under one number, ``before`` is the id of the reasoning before it.
     """
@@ -70,7 +70,7 @@ class Item:
     __slots__ = ("before", "beside", "done", "id", "index", "latest", "parts", "segment", "sinks", "turn", "words")
 
     def __init__(self, index: int, turn: int, item_id: str | None, before: Raw | None) -> None:
-        """Begin with nothing told."""
+        """Start empty."""
         self.index = index
         self.turn = turn
         self.id = item_id
@@ -83,23 +83,23 @@ class Item:
         self.done = False
         self.sinks: list[Sink] = []
         self.words = ""
-        """Which texts of a reasoning item are told, and which of them was told last."""
+        """Which texts of a reasoning item are emitted, and which was the last."""
         self.segment: int | None = None
 
 
-class Teller(StreamDecoder):
-    """What the events of this wire are told with."""
+class PartTracker(StreamDecoder):
+    """Emits the events of items and parts."""
 
     def __init__(self, origin: str) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         super().__init__(origin, sse.SSEReader())
         self._head: Response | None = None
         self._items: dict[int, Item] = {}
         self._reasoning: Raw | None = None
         """The id of the reasoning that began last."""
         self._sinks: dict[Sink, tuple[Callable[[int, str], Delta], int]] = {}
-        """Which part an event adds to, and how that is said."""
-        self._told: list[tuple[tuple[int, ...], int]] = []
+        """The part that an event adds to, and the delta for it."""
+        self._emitted: list[tuple[tuple[int, ...], int]] = []
         self._open: dict[int, None] = {}
         self._completed: set[int] = set()
         self._concluded = False
@@ -107,7 +107,7 @@ class Teller(StreamDecoder):
     # -- items -------------------------------------------------------------------------------------
 
     def _new_item(self, index: int, item_id: str | None) -> Item:
-        """Begin an item under a number; another one that has it is told no more."""
+        """Begin an item under a number; an earlier one with this number ends."""
         known = self._items.get(index)
         turn = 0
         if known is not None:
@@ -132,80 +132,80 @@ class Teller(StreamDecoder):
     # -- parts -------------------------------------------------------------------------------------
 
     def _begin(self, item: Item, n: int, part: AssistantPart) -> int:
-        number = item.parts[n] = item.latest = self._tell((item.index, item.turn, n), part)
+        number = item.parts[n] = item.latest = self._emit((item.index, item.turn, n), part)
         return number
 
-    def _tell(self, place: tuple[int, ...], part: AssistantPart) -> int:
-        """Begin a part, and tell what it holds."""
+    def _emit(self, place: tuple[int, ...], part: AssistantPart) -> int:
+        """Begin a part, and emit its content."""
         self._announce()
-        number = len(self._told)
-        self._told.append((place, number))
+        number = len(self._emitted)
+        self._emitted.append((place, number))
         self._open[number] = None
-        for event in narrate(trusted.Response(trusted.AssistantMessage(content=(part,))), size=sys.maxsize):
+        for event in replay_events(trusted.Response(trusted.AssistantMessage(content=(part,))), size=sys.maxsize):
             if isinstance(event, PartStart):
-                self.say(PartStart(number, event.part, 0, place))
+                self.emit(PartStart(number, event.part, 0, place))
             elif isinstance(event, _OF_PART):
-                self.say(structs.replace(event, index=number))
+                self.emit(structs.replace(event, index=number))
         return number
 
     def _settle(self, number: int, final: AssistantPart) -> None:
-        """End a part, and say what it is where that was told otherwise."""
-        told = self.assembler.part(number)
-        if told != final:
-            self._complete(number, told, final)
-            told = self.assembler.part(number)
-        if number in self._open or told != final:
+        """End a part, with its final form where that differs from the emitted one."""
+        emitted = self.assembler.part(number)
+        if emitted != final:
+            self._complete(number, emitted, final)
+            emitted = self.assembler.part(number)
+        if number in self._open or emitted != final:
             self._open.pop(number, None)
-            self.say(PartEnd(number, None if told == final else final))
+            self.emit(PartEnd(number, None if emitted == final else final))
 
-    def _complete(self, number: int, told: AssistantPart | None, final: AssistantPart) -> None:
-        """Tell the end of a text, and the citations, that no delta told."""
+    def _complete(self, number: int, emitted: AssistantPart | None, final: AssistantPart) -> None:
+        """Emit the end of a text and the citations that no delta had."""
         if type(final) in _GROWS and type(final) is type(self.assembler.bare(number)):
             self._remainder(number, getattr(final, _GROWS[type(final)][0]))
-        if isinstance(told, Text) and isinstance(final, Text):
-            known = len(told.citations)
-            if final.citations[:known] == told.citations:
+        if isinstance(emitted, Text) and isinstance(final, Text):
+            known = len(emitted.citations)
+            if final.citations[:known] == emitted.citations:
                 for citation in final.citations[known:]:
-                    self.say(CitationDelta(number, citation))
+                    self.emit(CitationDelta(number, citation))
 
     def _whole(self, number: int, text: str) -> None:
-        """An event repeats all of a text: tell what no delta told."""
+        """An event repeats a whole text: emit what no delta had."""
         if number not in self._completed:
             self._completed.add(number)
             self._remainder(number, text)
 
     def _remainder(self, number: int, text: str) -> None:
-        told = self.assembler.part(number)
-        field, event = _GROWS.get(type(told), ("", TextDelta))
-        so_far: str | None = getattr(told, field, None)
+        emitted = self.assembler.part(number)
+        field, event = _GROWS.get(type(emitted), ("", TextDelta))
+        so_far: str | None = getattr(emitted, field, None)
         if so_far is not None and len(text) > len(so_far) and text.startswith(so_far):
-            self.say(event(number, text[len(so_far) :]))
+            self.emit(event(number, text[len(so_far) :]))
 
     def _end_part(self, number: int) -> None:
         if number in self._open:
             del self._open[number]
-            self.say(PartEnd(number))
+            self.emit(PartEnd(number))
 
     # -- the answer as a whole ---------------------------------------------------------------------
 
     def _announce(self) -> None:
-        """An answer that nobody announced begins."""
+        """Begin an answer that was not announced."""
         if self._head is None:
             self._head = trusted.Response(trusted.AssistantMessage(), origin=self.origin)
-            self.say(Start(self._head))
+            self.emit(Start(self._head))
 
     def _heading(self, answer: Response) -> None:
-        """Say what is known of the answer, but for its parts, where that is new."""
+        """Emit new fields of the answer beside its parts."""
         message = structs.replace(answer.message, content=(), usage=None, finish_reason=None, finish_reason_raw=UNSET)
         head = structs.replace(answer, message=message, origin=self.origin)
         if self._head is None:
-            self.say(Start(head))
+            self.emit(Start(head))
         elif head != self._head:
-            self.say(Update(head))
+            self.emit(Update(head))
         self._head = head
 
     def _conclude(self, fields: Fields, failed: bytes | None = None) -> None:
-        """Say what the whole answer is, and why it ended. ``failed`` is the event that says that it failed."""
+        """Emit the whole answer and its finish. ``failed`` is the event of a failure."""
         status, details, error = peek(fields, "status"), fields.get("incomplete_details"), fields.get("error", NULL)
         answer = whole(fields)
         reason = answer.finish_reason or "other"
@@ -217,10 +217,10 @@ class Teller(StreamDecoder):
             self._end_part(number)
         self._heading(answer)
         if answer.usage is not None:
-            self.say(UsageUpdate(answer.usage))
+            self.emit(UsageUpdate(answer.usage))
         self._concluded = True
         if failed is None:
-            self.say(Finish(reason, answer.message.finish_reason_raw))
+            self.emit(Finish(reason, answer.message.finish_reason_raw))
             return
         message, code = "the response failed", None
         if error != NULL:
@@ -229,15 +229,15 @@ class Teller(StreamDecoder):
         self.fail(Failed("provider", message, code, Raw(failed)))
 
     def _compare(self, final: tuple[AssistantPart, ...]) -> bool:
-        """Settle the parts told; tell those that were not. ``False`` when fewer are left than were told."""
-        told = sorted(self._told)
-        if len(final) < len(told):
+        """Settle the emitted parts, and emit new ones. ``False`` when the final answer has fewer."""
+        emitted = sorted(self._emitted)
+        if len(final) < len(emitted):
             return False
-        last = told[-1][0][0] if told else 0
-        for (_, number), part in zip(told, final, strict=False):
+        last = emitted[-1][0][0] if emitted else 0
+        for (_, number), part in zip(emitted, final, strict=False):
             self._settle(number, part)
-        for n, part in enumerate(final[len(told) :]):
-            self._end_part(self._tell((last + 1, 0, n), part))
+        for n, part in enumerate(final[len(emitted) :]):
+            self._end_part(self._emit((last + 1, 0, n), part))
         return True
 
 

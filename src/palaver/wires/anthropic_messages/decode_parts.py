@@ -1,11 +1,13 @@
-"""Read the content blocks of Messages (docs/spec/wires.md#4.1).
+"""Read the content blocks of Messages.
 
-- Each role has its table. A block of a type that its role does not hold, or that nobody knows, is ``Opaque``; a known
-  one with a missing or wrong field is a ``DecodeError``.
-- A document given as text becomes an inline file of that text, so that other wires can carry it; its ``title`` is the
-  name of the file. A document made of content blocks stays ``Opaque``.
-- Calls that the provider runs keep their type as the hint ``@@type``; their results are kept whole.
-- ``@@source`` says ``base64`` where a document of text came that way.
+- Each role has a table of block types. A type outside the table becomes ``Opaque``. A missing or wrong field of a known
+  type is a ``DecodeError``.
+- A document given as text becomes an inline file, so that other wires can carry it. Its ``title`` is the name of the
+  file. A document made of content blocks stays ``Opaque``.
+- Calls that the provider runs keep their type as the hint ``@@type``. Their results stay raw.
+- ``@@source`` is ``base64`` when a text document came in that form.
+
+Source: docs/spec/wires.md#4.1.
 """
 
 from __future__ import annotations
@@ -97,8 +99,8 @@ def _plain_part(found: _PlainText | _PlainThinking | _PlainCall) -> AssistantPar
         case _PlainThinking():
             return trusted.Reasoning(found.thinking, found.signature, wire=WIRE)
         case _PlainCall():
-            held = UNSET if found.caller is UNSET else provider(WIRE, {"caller": found.caller})
-            return trusted.ToolCall(found.id, found.name, _object(found.input), provider_json=held)
+            stored = UNSET if found.caller is UNSET else provider(WIRE, {"caller": found.caller})
+            return trusted.ToolCall(found.id, found.name, _object(found.input), provider_json=stored)
 
 
 def _part(raw: Raw, table: dict[str, _Read]) -> AnyPart:
@@ -145,17 +147,17 @@ _cited = msgspec.json.Decoder(_Cited).decode
 
 def citation(raw: Raw) -> Citation:
     """Read a citation of a text."""
-    kept = jsontext.own(raw)
+    preserved = jsontext.own(raw)
     try:
         found = _cited(raw)
     except msgspec.DecodeError:
-        return trusted.Citation(wire=WIRE, raw_json=kept)
+        return trusted.Citation(wire=WIRE, raw_json=preserved)
     return trusted.Citation(
         wire=WIRE,
         url=found.url or found.source,
         title=found.title or found.document_title,
         quote=found.cited_text,
-        raw_json=kept,
+        raw_json=preserved,
     )
 
 
@@ -182,12 +184,12 @@ def _call(rest: Fields, _raw: Raw, kind: str) -> AnyPart:
     served = kind in SERVER_CALLS
     if served:
         rest["@@type"] = hint(kind)
-    held = provider(WIRE, rest)
-    return trusted.ToolCall(call_id, name, _object(arguments), provider_executed=served, provider_json=held)
+    stored = provider(WIRE, rest)
+    return trusted.ToolCall(call_id, name, _object(arguments), provider_executed=served, provider_json=stored)
 
 
 def _object(arguments: Raw) -> str:
-    """Give the text of a call's input, which must be an object."""
+    """Return the text of a call's input, which must be an object."""
     if jsontext.kind(arguments) != "an object":
         raise DecodeError(f"expected an object, got {jsontext.kind(arguments)}", path="input")
     return bytes(arguments).decode()
@@ -220,7 +222,7 @@ _typed = msgspec.json.Decoder(_Typed).decode
 
 
 def _failed(rest: Fields) -> bool:
-    """Whether a result says that the tool failed: by its own flag, or by a content that is an error."""
+    """Whether the tool failed: by a flag of its result, or by a content that is an error."""
     content = rest.get("content")
     if content is None or jsontext.kind(content) != "an object":
         return rest.get("is_error") == jsontext.TRUE

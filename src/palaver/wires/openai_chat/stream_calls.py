@@ -1,23 +1,23 @@
-"""Tell the tool calls of a streamed answer apart, and say them as they come.
+"""Tell the tool calls of a streamed answer apart, and merge its fields.
 
-Rules (docs/spec/wires.md#2.6, #2.9, #2.10):
+- A delta belongs to the call of its ``index``, else of its ``id``, else to the last call.
+- A new ``id`` opens a new call, since some servers give every call the index 0. So does a name after complete arguments
+  without an id. The id ``"null"`` without a name is no id (langchain-ai/langchainjs#11505).
+- An id may come late, and a name in pieces until the arguments begin; ``""`` and the same name again add nothing.
+- A call begins once its id and name are known and its arguments begin. Missing ones are made up at the end.
+- A call with complete arguments ends when the next one begins. ``index`` is no field of the call.
+- A repeated field replaces the earlier one, except with ``null``. Objects are merged two levels deep. Strings of a
+  delta are joined, unless the field is a repeated word (``_WORDS``). Lists are extended; an item with an ``index`` is
+  merged with that item, and a list that begins with all earlier items replaces them.
 
-- A delta belongs to the call of its ``index``; without one to the call of its ``id``; without either to the last call.
-- An ``id`` that differs from the one this call has opens a new call: some servers give every call the index 0. So
-  does a name behind arguments that are complete, where no id says whose it is. An id ``"null"`` without a name is none:
-  Mistral goes on so with a call (langchain-ai/langchainjs#11505).
-- An id may come late. A name may come in pieces until the arguments begin; ``""`` and the same name again add nothing.
-- A call is said once its id and name are known and its arguments begin. What is never known is made up at the end, as
-  for an answer that was not streamed.
-- ``index`` is how the stream keeps its calls apart, and no field of the call.
-- A call whose arguments are complete when the next one begins is over. Each is looked at once.
+Source: docs/spec/wires.md#2.6, #2.9, #2.10; ``openai/lib/streaming/_deltas.py``, which joins every string.
 
 Stability: experimental.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from msgspec import Raw, structs
 
@@ -29,11 +29,103 @@ from palaver.core.parts import MalformedToolCall, ToolCall
 from palaver.stream.partial_json import PartialJSON
 from palaver.wires._engine import json_fields
 from palaver.wires.openai_chat import decode
-from palaver.wires.openai_chat.merge import Table, put
 
 if TYPE_CHECKING:
     from palaver.core.parts import AssistantPart
-    from palaver.wires.openai_chat.choice import Telling
+    from palaver.wires.openai_chat.stream_choice import ChoiceEvents
+
+
+# -- merged fields ---------------------------------------------------------------------------------
+
+
+Table: TypeAlias = "dict[str, Any]"
+"""Fields that are put together: JSON text, or a ``Table`` of it."""
+
+_WORDS: Final = frozenset({"role", "channel", "name", "type", "id", "format", "object"})
+_DEPTH: Final = 2
+
+
+def put(table: Table, key: str, raw: Raw, depth: int = _DEPTH) -> None:
+    """Set a field to its value in a later chunk."""
+    stored = table.get(key)
+    if stored is None:
+        table[key] = jsontext.own(raw)
+    elif raw in (NULL, stored):
+        return
+    elif depth and jsontext.kind(raw) == "an object" and _is_object(stored):
+        inner = _table(stored)
+        for name, item in jsontext.fields(raw).items():
+            put(inner, name, item, depth - 1)
+        table[key] = inner
+    else:
+        table[key] = jsontext.own(raw)
+
+
+def _table(stored: Any) -> Table:
+    return cast("Table", stored) if isinstance(stored, dict) else dict(jsontext.fields(stored))
+
+
+def _is_object(stored: object) -> bool:
+    return isinstance(stored, dict) or (isinstance(stored, Raw) and jsontext.kind(stored) == "an object")
+
+
+class Gathered:
+    """Fields of deltas."""
+
+    __slots__ = ("_lists", "_places", "_table", "_texts")
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._table: Table = {}
+        self._texts: dict[str, list[str]] = {}
+        self._lists: dict[str, list[Any]] = {}
+        self._places: dict[tuple[str, bytes], int] = {}
+
+    def add(self, key: str, raw: Raw) -> None:
+        """Add the value of a field in a delta."""
+        match jsontext.kind(raw):
+            case "a string" if key not in _WORDS:
+                self.emit(key, jsontext.text(raw))
+            case "an array":
+                self.extend(key, jsontext.items(raw))
+            case _:
+                put(self._table, key, raw)
+
+    def emit(self, key: str, piece: str) -> None:
+        """Take a piece of text."""
+        self._texts.setdefault(key, []).append(piece)
+
+    def extend(self, key: str, items: list[Raw]) -> None:
+        """Take items of a list."""
+        stored = self._lists.setdefault(key, [])
+        if stored and len(items) >= len(stored) and items[: len(stored)] == stored:
+            stored[:] = map(jsontext.own, items)
+            return
+        for item in items:
+            fields = jsontext.fields(item) if jsontext.kind(item) == "an object" else {}
+            index = fields.get("index")
+            if index is None:
+                stored.append(jsontext.own(item))
+                continue
+            place = self._places.setdefault((key, bytes(index)), len(stored))
+            if place == len(stored):
+                stored.append(jsontext.own(item))
+            else:
+                _merge_item(stored, place, fields)
+
+    def fields(self) -> Table:
+        """Everything, put together."""
+        texts = {key: "".join(pieces) for key, pieces in self._texts.items()}
+        return {**self._table, **texts, **self._lists}
+
+
+def _merge_item(stored: list[Any], place: int, fields: Fields) -> None:
+    old = stored[place]
+    table = _table(old)
+    for key, raw in fields.items():
+        put(table, key, raw)
+    stored[place] = table
+
 
 OLD: Final = "function_call"
 """The key of the deprecated single call."""
@@ -59,7 +151,7 @@ class Call:
     )
 
     def __init__(self, index: int, key: str = "") -> None:
-        """Begin with nothing known."""
+        """Start empty."""
         self.index = index
         self.key = key
         self.id = ""
@@ -71,7 +163,7 @@ class Call:
         """How they came: not at all, as ``null``, as ``text`` or as an ``object``."""
         self.position = 0
         self.number: int | None = None
-        """Of the part, once it is said."""
+        """The number of the part, once it is emitted."""
         self.judged = False
         """Whether another call began behind it, and it was looked at whether it is whole."""
         self._partial = PartialJSON()
@@ -83,8 +175,8 @@ class Call:
         return self.key == "custom"
 
     @property
-    def waits(self) -> bool:
-        """Whether it could be said, and is not."""
+    def is_pending(self) -> bool:
+        """Whether it could be emitted, and is not."""
         return self.number is None and bool(self.id and self.name)
 
     def text(self) -> str:
@@ -137,9 +229,9 @@ class Call:
 class Calls:
     """The calls of one choice."""
 
-    def __init__(self, telling: Telling, over: set[int]) -> None:
-        """Begin with none; ``over`` are the numbers of parts whose end was said."""
-        self._telling = telling
+    def __init__(self, sink: ChoiceEvents, over: set[int]) -> None:
+        """Start empty; ``over`` has the numbers of parts that ended."""
+        self._sink = sink
         self._calls: list[Call] = []
         self._by_index: dict[int, Call] = {}
         self._by_id: dict[tuple[int | None, str], Call] = {}
@@ -237,10 +329,10 @@ class Calls:
             before.judged = True
             if before.number not in self._over and before.whole():
                 self._over.add(before.number)
-                self._telling.say(PartEnd(before.number))
+                self._sink.emit(PartEnd(before.number))
         return call
 
-    # -- what it says --
+    # -- events --
 
     def _inner(self, call: Call, inner: Fields) -> None:
         key = call.key
@@ -258,15 +350,15 @@ class Calls:
             call.pieces.append(piece)
         if call.number is not None:
             if piece:
-                self._telling.say(ArgumentsDelta(call.number, piece))
+                self._sink.emit(ArgumentsDelta(call.number, piece))
         elif call.pieces and call.name and (call.id or key == OLD):
             self._begin_those_before(call)
             self.begin(call, 0)
 
     def _begin_those_before(self, call: Call) -> None:
-        """Say calls in their order: those right before this one that are known, but say nothing yet."""
+        """Emit calls in their order: the complete ones directly before this one."""
         first = call.position
-        while first > 0 and self._calls[first - 1].waits:
+        while first > 0 and self._calls[first - 1].is_pending:
             first -= 1
         for before in self._calls[first : call.position]:
             self.begin(before, 0)
@@ -300,12 +392,12 @@ class Calls:
             raise error.within("arguments") from None
 
     def begin(self, call: Call, position: int) -> None:
-        """Say a call, and what came of its arguments. Raises ``DecodeError``."""
+        """Emit a call and its arguments so far. Raises ``DecodeError``."""
         place = (4, 1 if call.key == OLD else 0, call.index)
-        call.number = self._telling.begin(call.begun(position), place)
+        call.number = self._sink.begin(call.begun(position), place)
         text = ('"' if call.custom else "") + call.text()
         if text:
-            self._telling.say(ArgumentsDelta(call.number, text))
+            self._sink.emit(ArgumentsDelta(call.number, text))
 
     @property
     def _all(self) -> list[Call]:
@@ -316,26 +408,26 @@ class Calls:
         return [call.fields() for call in self.ordered]
 
     def finish(self, found: tuple[AssistantPart, ...]) -> list[int | None]:
-        """Say the calls that are not said yet; give the numbers of all, in the order of ``found``."""
+        """Emit the remaining calls; return the numbers of all, in the order of ``found``."""
         calls = self._all
         for position, (call, part) in enumerate(zip(calls, found, strict=False)):
             if call.number is None and isinstance(part, (ToolCall, MalformedToolCall)):
                 self.begin(call, position)
             if call.custom and call.number is not None:
-                self._telling.say(ArgumentsDelta(call.number, '"'))
+                self._sink.emit(ArgumentsDelta(call.number, '"'))
         return [call.number for call in calls]
 
     def flush(self) -> None:
-        """Say what came of calls that were torn."""
+        """Emit what came of calls that were cut off."""
         for position, call in enumerate(self._all):
             if call.number is None and (call.name or call.pieces):
                 try:
                     self.begin(call, position)
                 except DecodeError:
                     made = trusted.ToolCall(call.id or f"call_{position}", call.name or "", custom=call.custom)
-                    call.number = self._telling.begin(made, (4, 0, call.index))
+                    call.number = self._sink.begin(made, (4, 0, call.index))
                     if call.pieces:
-                        self._telling.say(ArgumentsDelta(call.number, call.text()))
+                        self._sink.emit(ArgumentsDelta(call.number, call.text()))
                     if not call.name:
                         nameless = trusted.MalformedToolCall(call.text(), "a call without a name", None, made.id)
-                        self._telling.say(PartEnd(call.number, nameless))
+                        self._sink.emit(PartEnd(call.number, nameless))

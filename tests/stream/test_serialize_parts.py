@@ -18,15 +18,15 @@ from palaver.core.events import (
 from palaver.core.parts import MalformedToolCall, Reasoning, Refusal, Text, ToolCall
 from palaver.core.request import Response
 from palaver.stream.assembler import Assembler
-from palaver.stream.replay_events import narrate
-from palaver.stream.serialize_parts import InTurn
+from palaver.stream.replay_events import replay_events
+from palaver.stream.serialize_parts import SerialParts
 from palaver.testing import strategies as our
 
 A, B = ToolCall("a", "f"), ToolCall("b", "g")
 
 
 def in_turn(*events: Event) -> list[Event]:
-    turns = InTurn()
+    turns = SerialParts()
     return [each for event in events for each in turns.feed(event)] + turns.finish()
 
 
@@ -76,7 +76,7 @@ def test_calls_wait_for_the_open_one():
 
 
 def test_the_last_word_on_a_part_in_pieces_is_not_told_as_one_of_them():
-    turns = InTurn()
+    turns = SerialParts()
     told = [PartStart(0, Text("")), TextDelta(0, "a"), PartStart(1, Text("")), TextDelta(0, "b")]
     told.append(PartEnd(0, Text("ab")))
     gathered = Assembler()
@@ -109,7 +109,7 @@ def test_more_of_a_part_that_cannot_grow_does_not_tell_it_again():
 
 @given(our.responses())
 def test_parts_that_are_in_turn_already_pass_unchanged(answer: Response):
-    events = list(narrate(answer))
+    events = list(replay_events(answer))
     assert in_turn(*events) == events
 
 

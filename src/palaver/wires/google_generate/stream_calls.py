@@ -1,22 +1,17 @@
-"""The arguments of a call that arrive piece by piece (``streamFunctionCallArguments``, Vertex AI).
+"""Calls and candidates of a Gemini stream: arguments that arrive in pieces, and fields that are merged.
 
-A piece is ``{jsonPath, stringValue | numberValue | boolValue | nullValue, willContinue}``: a scalar and its place in
-the arguments object, such as ``$.recipe.ingredients[0].name``. A string may come in several pieces of one path; all but
-the last of them say ``willContinue``.
+A piece of arguments (``streamFunctionCallArguments``, Vertex AI) is a scalar with its place in the arguments object,
+such as ``$.recipe.ingredients[0].name``. A string may come in several pieces; all but the last have ``willContinue``.
 
-Rules:
+- Pieces in document order become JSON text that grows: the new value and the brackets and names before it.
+- A piece out of order stops the deltas. ``whole`` gives the arguments at the end: the later value counts, and a string
+  whose last piece had ``willContinue`` goes on.
+- An array place without a piece is ``null``, since empty objects and arrays have no piece. More than 100 such places in
+  a row are damage. Numbers keep their text.
+- Fields of a candidate are merged, the later one counts; ``null`` and empty values replace nothing.
 
-- Pieces that come in the order of a document are said as JSON text that grows: each adds what it says, and the brackets
-  and names before it. Nothing is said twice.
-- A piece that goes back (to an object that was left, to a place that holds something else) cannot be said so. From
-  there on nothing is said; ``whole`` gives the arguments at the end, where the later value counts, and a string whose
-  last piece said ``willContinue`` goes on.
-- A place in an array that no piece names is ``null``; it may be an object or array with nothing in it, for which there
-  is no piece. More than 100 such places in a row are damage.
-- Numbers keep their text.
-
-Source: google.cloud.aiplatform.v1 ``PartialArg``; https://www.rfc-editor.org/rfc/rfc9535 for the paths, of which only
-names and indexes occur.
+Source: google.cloud.aiplatform.v1 ``PartialArg``; https://www.rfc-editor.org/rfc/rfc9535 for the paths, which have
+only names and indexes.
 
 Stability: experimental.
 """
@@ -27,16 +22,19 @@ import re
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import msgspec
+from msgspec import Raw, Struct, structs
 
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError
 from palaver.core.jsontext import NULL, TRUE
-from palaver.wires.google_generate import field_names
+from palaver.core.parts import ToolCall
+from palaver.wires.google_generate import decode, field_names
+from palaver.wires.google_generate.parts import model_part
 
 if TYPE_CHECKING:
-    from msgspec import Raw
-
     from palaver.core.jsontext import Fields
+    from palaver.core.parts import AssistantPart, Reasoning, Text
+
 
 Path: TypeAlias = "tuple[str | int, ...]"
 
@@ -104,7 +102,7 @@ class _Open:
         self.size = 0
 
     def enter(self, step: str | int) -> str | None:
-        """What stands before the value of a step; ``None`` when it cannot be said any more."""
+        """The text before the value of a step; ``None`` when the order does not allow it."""
         comma = "," if self.size else ""
         if self.names is None:
             if isinstance(step, str) or step < self.size:
@@ -130,10 +128,10 @@ def _missing(count: int) -> int:
 
 
 class PartialArguments:
-    """The arguments of one call while they arrive. ``grows`` is whether they can be said as text that grows."""
+    """The arguments of one call while they arrive. ``grows``: they can be emitted as text that grows."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         self.grows = True
         self.string: str | None = None
         """The path of the string that goes on."""
@@ -288,3 +286,131 @@ def take(fields: Fields, name: str) -> Raw | None:
     """Take a field out under either spelling; how it was spelled is of no interest here."""
     found = fields.pop(name, None)
     return fields.pop(field_names.SNAKE[name], None) if found is None else found
+
+
+# -- fields, candidates and calls ------------------------------------------------------------------
+
+
+_EMPTY: Final = (NULL, Raw(b"{}"), Raw(b"[]"))
+_NO_PARTS: Final = Raw(b"[]")
+_LONE_PART: Final = Raw(b'{"text":""}')
+
+
+_LISTS: Final[dict[str, tuple[str, ...]]] = {
+    "logprobsResult": ("chosenCandidates", "topCandidates"),
+    "logprobs_result": ("chosen_candidates", "top_candidates"),
+    "citationMetadata": ("citations", "citationSources"),
+    "citation_metadata": ("citations", "citation_sources"),
+}
+"""Fields of a candidate in which each event lists what is new."""
+
+
+class Lists:
+    """Lists inside one field of a candidate, joined over events; a list that begins as the one before replaces it."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._rest: Fields = {}
+        self._items: dict[str, list[Raw]] = {}
+
+    def take(self, raw: Raw, names: tuple[str, ...]) -> None:
+        """Take one event."""
+        fields = jsontext.fields(raw)
+        for name in names:
+            if jsontext.kind(fields.get(name, NULL)) == "an array":
+                stored, new = self._items.setdefault(name, []), jsontext.items(fields.pop(name))
+                if stored and new[: len(stored)] == stored:
+                    stored.clear()
+                stored += new
+        merge(self._rest, fields)
+
+    def whole(self) -> Raw:
+        """The field as a whole answer holds it."""
+        return jsontext.raw({**self._rest, **self._items})
+
+
+def merge(stored: Fields, new: Fields) -> None:
+    """Let later fields count; what is empty replaces nothing."""
+    for key, raw in new.items():
+        if key not in stored or raw not in _EMPTY:
+            stored[key] = raw
+
+
+class GrowingCall(Struct):
+    """A call whose arguments arrive: what stands beside them, and beside the call."""
+
+    number: int
+    beside: Fields
+    inner: Fields
+    made_id: str
+    run: str
+    arguments: PartialArguments
+    changed: bool = False
+    """Whether a later event had more than arguments."""
+
+    def learn(self, beside: Fields, inner: Fields) -> None:
+        """Take the fields of a later event beside the arguments."""
+        for stored, new in ((self.beside, beside), (self.inner, inner)):
+            self.changed = self.changed or any(stored.get(key) != raw for key, raw in new.items())
+            stored.update(new)
+
+    def built(self, arguments: str) -> AssistantPart:
+        """The call as a whole answer would hold it. Raises ``DecodeError``."""
+        inner = {"args": jsontext.EMPTY_OBJECT, **self.inner}
+        part = model_part({**self.beside, "functionCall": jsontext.raw(inner)}, self.made_id, self.run)
+        return structs.replace(part, arguments_json=arguments) if isinstance(part, ToolCall) else part
+
+
+class Choice:
+    """One candidate: its fields so far, and the part that is open."""
+
+    def __init__(self, number: int) -> None:
+        """Start empty."""
+        self.number = number
+        self.fields: Fields = {}
+        self.lists: dict[str, Lists] = {}
+        self.content: Fields | None = None
+        self.parts: Raw | None = None
+        """How the parts were written: a list, or a single part; ``None`` when there was no such field."""
+        self.count = 0
+        self.run = ""
+        """The id of the code or tool that Google ran last."""
+        self.open = 0
+        self.kind: type[Text | Reasoning] | None = None
+        """What the part of that number is, if it is a text or thought that goes on."""
+        self.call: GrowingCall | None = None
+        self.after_call = False
+        """The last part was a call whose arguments came in pieces, and it ended."""
+
+    def take(self, beside: Fields) -> list[Fields]:
+        """Take the fields of the candidate in an event; return its parts. Raises ``DecodeError``."""
+        raw = beside.get("content", NULL)
+        parts: list[Fields] = []
+        if raw != NULL:
+            del beside["content"]
+            content = jsontext.fields(raw)
+            form = jsontext.kind(content.get("parts", NULL))
+            parts = decode.take_parts(content)
+            content.pop("@@parts", None)
+            if form != "null":
+                self.parts = _LONE_PART if form == "an object" and self.parts is None else _NO_PARTS
+            self.content = {} if self.content is None else self.content
+            merge(self.content, content)
+        for key in _LISTS.keys() & beside.keys():
+            if jsontext.kind(beside[key]) == "an object":
+                self.lists.setdefault(key, Lists()).take(beside.pop(key), _LISTS[key])
+        merge(self.fields, beside)
+        return parts
+
+    def whole(self) -> Fields:
+        """The candidate as a whole answer holds it, but for its parts."""
+        fields = {**self.fields, **{key: lists.whole() for key, lists in self.lists.items()}}
+        if self.content is None:
+            return fields
+        parts = {} if self.parts is None else {"parts": self.parts}
+        return {**fields, "content": jsontext.raw({**self.content, **parts})}
+
+    @property
+    def word(self) -> str | None:
+        """Why it ended, in the wire's word."""
+        return field_names.word(dict(self.fields), "finishReason")

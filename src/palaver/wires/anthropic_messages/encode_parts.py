@@ -1,4 +1,4 @@
-"""Write content blocks (docs/spec/wires.md#4.1).
+"""Write the content blocks of Messages.
 
 Source: docs/spec/wires.md#4.1; anthropic-sdk-python ``types``.
 """
@@ -67,10 +67,10 @@ def block(part: AnyPart, index: int, context: Context) -> Any:
 
 
 def is_plain(content: Sequence[AnyPart]) -> bool:
-    """Whether content is one text and nothing beside it, which may go out as a string."""
+    """Whether content is one text and nothing beside it, which may are sent as a string."""
     match content:
-        case (Text(provider_json=held, citations=()),):
-            return held is UNSET
+        case (Text(provider_json=stored, citations=()),):
+            return stored is UNSET
         case _:
             return False
 
@@ -121,9 +121,9 @@ def _source(part: Media, rest: Fields, index: int, context: Context) -> dict[str
             return {"type": "url", "url": url}
         case FileId(file_id):
             return {"type": "file", "file_id": file_id}
-        case Inline(data) as held:
+        case Inline(data) as stored:
             if isinstance(part, File) and _media_type(part) in TEXT_TYPES and "@@source" not in rest:
-                return {"type": "text", "media_type": PLAIN_TEXT, "data": _decoded(part, held, index, context)}
+                return {"type": "text", "media_type": PLAIN_TEXT, "data": _decoded(part, stored, index, context)}
             media_type = part.media_type if context.own else _media_type(part)
             return {"type": "base64", "media_type": media_type, "data": data}
         case _:
@@ -134,12 +134,12 @@ def _media_type(part: Media) -> str:
     return (part.media_type or "").partition(";")[0].strip().lower()
 
 
-def _decoded(part: File, held: Inline, index: int, context: Context) -> str:
+def _decoded(part: File, stored: Inline, index: int, context: Context) -> str:
     """Read the text of a document; what is no UTF-8 is replaced, and other kinds of text are called plain."""
     if _media_type(part) != PLAIN_TEXT:
         context.lose("approximated", "media_type", f"{part.media_type} is sent as plain text", index)
     try:
-        data = held.bytes
+        data = stored.bytes
     except MessageError:
         context.lose("dropped", "file", "its bytes are no base64", index)
         return ""

@@ -1,14 +1,14 @@
-"""Write the head of a request: all but the messages.
+"""Write the fields of a request beside its messages.
 
-Rules, for a request that does not go back as it came:
+A request that is not sent back as it was read follows these rules:
 
-- ``max_tokens`` is there and at least 1; a budget for reasoning is at least 1024 and below ``max_tokens``.
+- ``max_tokens`` is present and at least 1. A budget for reasoning is at least 1024 and below ``max_tokens``.
 - Thinking is switched off when a tool is forced, and when the open tool loop does not begin with thinking
-  (docs/spec/wires.md#4.3.4, #4.3.8). While it is on, the provider takes no ``temperature`` and no ``top_k``
+  (docs/spec/wires.md#4.3.4, #4.3.8). With thinking, ``temperature`` and ``top_k`` are dropped
   (docs.anthropic.com, "Extended thinking").
-- A temperature is from 0 to 1; stop sequences hold more than white space (BerriAI/litellm#3286).
-- The schema of a tool is an object; not every tool is deferred (docs/spec/wires.md#4.3.10).
-- Four cache marks at most, the top-level one first, then tools, then ``system`` (docs/spec/wires.md#4.3.7).
+- A temperature is from 0 to 1. Blank stop sequences are dropped (BerriAI/litellm#3286).
+- The schema of a tool is an object. At least one tool is not deferred (docs/spec/wires.md#4.3.10).
+- At most four cache marks stay: top level, tools, ``system``, in this order (docs/spec/wires.md#4.3.7).
 
 Source: docs/spec/wires.md#4.1 to #4.3; anthropic-sdk-python ``types``.
 """
@@ -28,9 +28,17 @@ from palaver.wires._engine import json_fields, thinking
 from palaver.wires._engine.fit import declared_name, fitting_name
 from palaver.wires._engine.json_fields import is_hint, native, visible
 from palaver.wires._engine.tools import lose_parameters
-from palaver.wires.anthropic_messages.blocks import is_plain, text_block
-from palaver.wires.anthropic_messages.marks import MARK, MOST_MARKS, TOO_MANY, as_fields, is_marked
-from palaver.wires.anthropic_messages.repairs import Standing, declares, is_new
+from palaver.wires.anthropic_messages.encode_parts import is_plain, text_block
+from palaver.wires.anthropic_messages.repairs import (
+    MARK,
+    MOST_MARKS,
+    TOO_MANY,
+    TurnState,
+    as_fields,
+    declares,
+    is_marked,
+    is_new,
+)
 from palaver.wires.anthropic_messages.shapes import (
     LEAST_BUDGET,
     WIRE,
@@ -54,7 +62,7 @@ if TYPE_CHECKING:
 DEFAULT_MAX_TOKENS: Final = 4096
 """What every model of the provider takes."""
 
-_UNSAYABLE: Final = ("seed", "frequency_penalty", "presence_penalty")
+_UNSUPPORTED: Final = ("seed", "frequency_penalty", "presence_penalty")
 
 
 def head(request: Request, system: Sequence[SystemMessage], context: Context) -> dict[str, Any]:
@@ -68,13 +76,13 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
         value = getattr(settings, name)
         if value is not None:
             fields[key] = value
-    for key in _UNSAYABLE:
+    for key in _UNSUPPORTED:
         if getattr(settings, key) is not None:
             context.lose("dropped", key, "the wire has no such setting")
     if settings.reasoning_tokens is not None:
         rest.pop("thinking", None)
-        kept = json_fields.form(rest, "thinking", settings.reasoning_tokens, read_thinking)
-        fields["thinking"] = write_thinking(settings.reasoning_tokens) if kept is None else kept
+        preserved = json_fields.form(rest, "thinking", settings.reasoning_tokens, read_thinking)
+        fields["thinking"] = write_thinking(settings.reasoning_tokens) if preserved is None else preserved
     _put_output_config(fields, rest, settings, context)
     _put_tool_choice(fields, rest, request, settings, context)
     tools = [written for tool in request.tools if (written := _tool(tool, context)) is not None]
@@ -86,7 +94,7 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
         context.lose("dropped", key, f"a field of {wire}")
     fields = {**fields, **visible(rest), **fields}  # an edit wins over a null that was found
     if not context.own:
-        _thin_marks(fields, context)
+        _limit_marks(fields, context)
         _load_one(fields, context)
     return fields
 
@@ -107,10 +115,14 @@ _PLAIN: Final = {
 def _fitted(request: Request, rest: Fields, context: Context) -> Settings:
     """Bring the settings within what the provider takes."""
     alone = is_hint(rest, "thinking", "absent")
-    asked = request.settings
-    newer = asked.effort is not None and json_fields.form(rest, "effort", asked.effort, jsontext.text) is not None
-    asked = structs.replace(asked, effort=None) if newer else asked  # a word that the wire has, and we do not know
-    given = thinking.fitted(asked, context, request.model, alone=alone)
+    requested = request.settings
+    newer = (
+        requested.effort is not None and json_fields.form(rest, "effort", requested.effort, jsontext.text) is not None
+    )
+    requested = (
+        structs.replace(requested, effort=None) if newer else requested
+    )  # a word that the wire has, and we do not know
+    given = thinking.fitted(requested, context, request.model, alone=alone)
     found = {name: getattr(given, name) for name in Settings.__struct_fields__}
     found["effort"] = request.settings.effort if newer else found["effort"]
     forced = found["tool_choice"] is not None and found["tool_choice"].mode == "required" and declares(request)
@@ -137,11 +149,11 @@ def _fit_budget(found: dict[str, Any], context: Context, *, forced: bool) -> Non
     budget: int | None = found["reasoning_tokens"]
     if budget is None or budget in {thinking.OFF, thinking.DYNAMIC}:
         return
-    standing = context.state
+    turn_state = context.state
     why = None
     if forced:
         why = "thinking is switched off: a tool is forced"
-    elif isinstance(standing, Standing) and standing.unproven:
+    elif isinstance(turn_state, TurnState) and turn_state.unproven:
         why = "thinking is switched off: the open tool loop does not begin with thinking"
     if why is not None:
         context.lose("dropped", "reasoning_tokens", why)
@@ -173,8 +185,8 @@ def _put_output_config(fields: dict[str, Any], rest: Fields, settings: Settings,
         config["effort"] = settings.effort
     output = settings.output
     if output is not None and output.kind == "json_schema":
-        kept = json_fields.form(rest, "format", output, read_output_format)
-        config["format"] = write_output_format(output) if kept is None else kept
+        preserved = json_fields.form(rest, "format", output, read_output_format)
+        config["format"] = write_output_format(output) if preserved is None else preserved
         for key in ("name", "description", "strict"):
             if getattr(output, key) is not None:
                 context.lose("dropped", f"output {key}", "the wire's format has no such field")
@@ -203,8 +215,8 @@ def _put_tool_choice(
             return
         choice = _fitting_choice(choice, context)
     choosing = Choosing(choice, parallel)
-    kept = json_fields.form(rest, "tool_choice", choosing, read_tool_choice)
-    fields["tool_choice"] = write_tool_choice(choosing) if kept is None else kept
+    preserved = json_fields.form(rest, "tool_choice", choosing, read_tool_choice)
+    fields["tool_choice"] = write_tool_choice(choosing) if preserved is None else preserved
 
 
 def _fitting_choice(choice: ToolChoice, context: Context) -> ToolChoice:
@@ -250,7 +262,7 @@ _OBJECT: Final = Raw(b'"object"')
 
 
 def _schema(tool: Tool, context: Context) -> Raw:
-    """Give the schema of the arguments, which must be an object."""
+    """Return the schema of the arguments, which must be an object."""
     if tool.custom:
         lose_parameters(tool, context)
         context.lose("converted", "custom tool", f'{tool.name!r} takes {{"input": text}}')
@@ -274,7 +286,7 @@ def _load_one(fields: dict[str, Any], context: Context) -> None:
     tools: list[Any] = fields["tools"] if isinstance(fields.get("tools"), list) else []
     if tools and all(as_fields(each).get(_DEFERS) == jsontext.TRUE for each in tools):
         context.lose("dropped", _DEFERS, "not every tool may be deferred")
-        tools[0] = {key: held for key, held in as_fields(tools[0]).items() if key != _DEFERS}
+        tools[0] = {key: stored for key, stored in as_fields(tools[0]).items() if key != _DEFERS}
 
 
 _DEFERS: Final = "defer_loading"
@@ -304,7 +316,7 @@ def _put_system(fields: dict[str, Any], system: Sequence[SystemMessage], context
         fields["system"] = blocks
 
 
-def _thin_marks(fields: dict[str, Any], context: Context) -> None:
+def _limit_marks(fields: dict[str, Any], context: Context) -> None:
     """Take off the marks of tools and ``system`` that are too many."""
     left = MOST_MARKS - (fields.get(MARK) not in (None, jsontext.NULL))
     for key in ("tools", "system"):
@@ -316,5 +328,5 @@ def _thin_marks(fields: dict[str, Any], context: Context) -> None:
                 continue
             left -= 1
             if left < 0:
-                found[position] = {name: held for name, held in as_fields(item).items() if name != MARK}
+                found[position] = {name: stored for name, stored in as_fields(item).items() if name != MARK}
                 context.lose("dropped", MARK, TOO_MANY)

@@ -1,12 +1,9 @@
 """Write the content blocks of Converse messages: each part as one block, an object with one key.
 
-Rules:
-
-- In its own request every part is written as it was found. In any other, blank text is left out
-  (docs/spec/wires.md#6.2.3), and so is reasoning text without a signature, unless the model is known to be of a family
-  that takes it: Anthropic refuses it (6.2.8), and which model answers stands in the URL, so an unknown one may be
-  Anthropic's.
-- Names of documents are made of what the service allows, and unique within the request (6.2.4).
+- A request that is sent back as it was read keeps every part. Any other drops blank text (docs/spec/wires.md#6.2.3)
+  and reasoning text without a signature, unless the model is of a family that takes it: Anthropic refuses it (6.2.8),
+  and an unknown model may be Anthropic's.
+- Names of documents have only allowed characters and are unique within the request (6.2.4).
 - A JSON result that is no object is wrapped in one (6.2.5).
 
 Source: docs/spec/wires.md#6.1, #6.2.
@@ -40,7 +37,7 @@ from palaver.core.parts import (
 )
 from palaver.wires._engine.fit import blank_result, lose_fields
 from palaver.wires._engine.json_fields import is_hint, native, visible
-from palaver.wires.bedrock_converse.blocks import cited_text
+from palaver.wires.bedrock_converse.decode_parts import cited_text
 from palaver.wires.bedrock_converse.settings import family
 from palaver.wires.bedrock_converse.shapes import FORMATS, KINDS, WIRE, WORDS
 
@@ -49,7 +46,7 @@ if TYPE_CHECKING:
     from palaver.wires._engine.encode_state import Context
 
 _SIGNED_ONLY: Final = frozenset({None, "anthropic", "deepseek"})
-"""Families that refuse reasoning without a signature (DeepSeek: any); ``None`` is the family nobody named."""
+"""Families that refuse reasoning without a signature (DeepSeek: any); ``None`` is an unknown family."""
 
 
 class Block(NamedTuple):
@@ -59,12 +56,12 @@ class Block(NamedTuple):
     body: Any
 
 
-def blocks(message: Message, held: Fields, context: Context, index: int) -> list[Block]:
+def blocks(message: Message, stored: Fields, context: Context, index: int) -> list[Block]:
     """Write what one message holds."""
     if not isinstance(message, AssistantMessage):
         message = _uncited(message, context, index)
     if isinstance(message, ToolMessage):
-        return _result(message, held, context, index)
+        return _result(message, stored, context, index)
     found: list[Block] = []
     for position, part in enumerate(message.content):
         block = written(part, context, index, position)
@@ -76,12 +73,12 @@ def blocks(message: Message, held: Fields, context: Context, index: int) -> list
 
 
 def _is_refused(part: Text, context: Context) -> bool:
-    """Whether a text is a blank one. A result may hold such, also one that is now told as user text."""
+    """Whether a text is a blank one. A result may hold one, also a result that became user text."""
     return not context.own and not part.text.strip()
 
 
 def _uncited(message: Message, context: Context, index: int) -> Message:
-    """Take citations off what the model did not say: only there the service knows them."""
+    """Remove citations outside answers: the service knows them only there."""
     content: list[Any] = []
     for position, part in enumerate(message.content):
         if isinstance(part, Text) and part.citations:
@@ -103,7 +100,7 @@ def _wrapped(kind: str, inner: object, rest: Fields) -> Block:
 
 
 def written(part: AnyPart, context: Context, index: int, position: int | None) -> Block | None:
-    """Write one part; ``None`` when the wire cannot say it."""
+    """Write one part; ``None`` when the wire cannot express it."""
     rest = native(part, WIRE)
     match part:
         case Text():
@@ -133,7 +130,7 @@ def written(part: AnyPart, context: Context, index: int, position: int | None) -
 
 
 def kind_of(raw: Raw) -> str:
-    """Tell the kind of a block that is kept as text; ``""`` when it is none."""
+    """Return the kind of a raw block; ``""`` when it has none."""
     return next(iter(jsontext.fields(raw)), "") if jsontext.kind(raw) == "an object" else ""
 
 
@@ -144,9 +141,9 @@ def _text(part: Text, rest: Fields) -> Block:
     if not (part.citations or is_hint(rest, "kind", "citationsContent")):
         return _wrapped("text", part.text, rest)
     inner: dict[str, Any] = {}
-    kept = rest.pop("content", None)
-    if kept is not None and cited_text(kept) == part.text:
-        inner["content"] = kept
+    preserved = rest.pop("content", None)
+    if preserved is not None and cited_text(preserved) == part.text:
+        inner["content"] = preserved
     elif part.text or not is_hint(rest, "content", "absent"):
         inner["content"] = [{"text": part.text}]
     if part.citations:
@@ -160,8 +157,8 @@ def _reasoning(part: Reasoning, rest: Fields, context: Context, index: int, posi
             if getattr(part, proof):
                 context.lose("dropped", f"reasoning {proof}", "encrypted reasoning goes alone", index, position)
         return _wrapped("reasoningContent", {"redactedContent": part.encrypted, **visible(rest)}, rest)
-    asked = None if context.own else context.request
-    if asked is not None and not part.signature and family(asked.model) in _SIGNED_ONLY:
+    own_request = None if context.own else context.request
+    if own_request is not None and not part.signature and family(own_request.model) in _SIGNED_ONLY:
         context.lose("dropped", "reasoning", "has no signature", index, position)
         return None
     inner: dict[str, Any] = {"text": part.text}
@@ -198,21 +195,21 @@ def _object(part: Json, context: Context, index: int, position: int | None) -> o
     return {"value": part.value_json}
 
 
-def _result(message: ToolMessage, held: Fields, context: Context, index: int) -> list[Block]:
+def _result(message: ToolMessage, stored: Fields, context: Context, index: int) -> list[Block]:
     """Write a tool result, and the cache point that stands behind it."""
     found = (written(part, context, index, position) for position, part in enumerate(message.content))
     content = [block.body for block in found if block is not None]
-    empty_taken = is_hint(held, "content", "empty") and not message.is_error
+    empty_taken = is_hint(stored, "content", "empty") and not message.is_error
     if not (content or context.own or empty_taken):
         context.lose("converted", "tool result", "without content; a fixed text was sent", index)
         content = [{"text": blank_result().text}]
-    mark = held.pop("cachePoint", None)
-    inner: dict[str, Any] = {"toolUseId": message.tool_call_id, "content": content, **visible(held)}
+    mark = stored.pop("cachePoint", None)
+    inner: dict[str, Any] = {"toolUseId": message.tool_call_id, "content": content, **visible(stored)}
     if message.is_error:
         inner["status"] = "error"
-    if "@@cachePoint" in held:
-        inner["cachePoint"] = held["@@cachePoint"]
-    block = _wrapped("toolResult", inner, held)
+    if "@@cachePoint" in stored:
+        inner["cachePoint"] = stored["@@cachePoint"]
+    block = _wrapped("toolResult", inner, stored)
     return [block] if mark is None else [block, Block("cachePoint", {"cachePoint": mark})]
 
 
@@ -229,9 +226,9 @@ def _media(
     if source is None or word is None:
         context.lose("dropped", kind, f"{part.media_type} is not taken", index, position)
         return None
-    kept = rest.get("@@format")
-    if kept is not None and FORMATS[kind].get(jsontext.text(kept)) == media_type:
-        word = jsontext.text(kept)
+    preserved = rest.get("@@format")
+    if preserved is not None and FORMATS[kind].get(jsontext.text(preserved)) == media_type:
+        word = jsontext.text(preserved)
     inner: dict[str, Any] = {} if is_hint(rest, "format", "absent") else {"format": word}
     if isinstance(part, File):
         inner["name"] = part.name if context.own else _name(part, context, index, position)

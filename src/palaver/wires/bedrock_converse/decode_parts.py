@@ -1,12 +1,10 @@
 """Read the content blocks of Converse messages.
 
-Rules:
-
-- A block of an unknown kind is ``Opaque``, verbatim; so is a medium whose format or source nobody knows, a cache point,
-  and a block that the neutral role cannot hold. A known kind with a missing or wrong field is a ``DecodeError``.
-- ``reasoningContent`` is ``Reasoning`` with its signature or its redacted bytes; ``citationsContent`` is ``Text`` with
-  citations; a result inside an assistant message is one of the service's own, a ``ServerToolResult``.
-- A document whose source is text is a file of ``text/plain``, or of its format.
+- A block of an unknown kind is ``Opaque``, and so are a medium of an unknown format or source, a cache point, and a
+  block that the neutral role cannot hold. A missing or wrong field of a known kind is a ``DecodeError``.
+- ``reasoningContent`` is ``Reasoning`` with its signature or its redacted bytes. ``citationsContent`` is ``Text`` with
+  citations. A result inside an assistant message belongs to the service's own tool: ``ServerToolResult``.
+- A document with a text source is a file of ``text/plain``, or of its format.
 
 Source: docs/spec/wires.md#6.1; ``ContentBlock`` in botocore's ``bedrock-runtime``.
 """
@@ -73,7 +71,7 @@ def _part(raw: Raw, table: dict[str, Read]) -> AnyPart:
     return trusted.Opaque(WIRE, jsontext.own(raw)) if found is None else found
 
 
-def _held(rest: Fields, beside: Fields) -> Raw | UnsetType:
+def _provider_json(rest: Fields, beside: Fields) -> Raw | UnsetType:
     if beside:
         rest["@@beside"] = Raw(jsontext.encode(beside))
     return provider(WIRE, rest)
@@ -84,15 +82,15 @@ def _held(rest: Fields, beside: Fields) -> Raw | UnsetType:
 
 def _text(inner: Raw, beside: Fields, _raw: Raw) -> AnyPart:
     text = jsontext.text(inner)
-    return trusted.Text(text, provider_json=_held({}, beside)) if beside else trusted.Text(text)
+    return trusted.Text(text, provider_json=_provider_json({}, beside)) if beside else trusted.Text(text)
 
 
 def _result_text(inner: Raw, beside: Fields, _raw: Raw) -> AnyPart:
     """Read text of a result, which may be blank; elsewhere blank text is refused (docs/spec/wires.md#6.2.3)."""
     text = jsontext.text(inner)
     if not text.strip():
-        return trusted.Text(text, provider_json=_held({"@@blank": TRUE}, beside))
-    return trusted.Text(text, provider_json=_held({}, beside)) if beside else trusted.Text(text)
+        return trusted.Text(text, provider_json=_provider_json({"@@blank": TRUE}, beside))
+    return trusted.Text(text, provider_json=_provider_json({}, beside)) if beside else trusted.Text(text)
 
 
 def _cited(inner: Raw, beside: Fields, _raw: Raw) -> AnyPart:
@@ -109,7 +107,7 @@ def _cited(inner: Raw, beside: Fields, _raw: Raw) -> AnyPart:
         citations = tuple(citation(block) for block in blocks)
         del rest["citations"]
     rest["@@kind"] = hint("citationsContent")
-    return trusted.Text(text, citations, provider_json=_held(rest, beside))
+    return trusted.Text(text, citations, provider_json=_provider_json(rest, beside))
 
 
 def cited_text(raw: Raw) -> str:
@@ -144,7 +142,7 @@ def _reasoning(inner: Raw, beside: Fields, _raw: Raw) -> AnyPart | None:
         return None
     if kind == "redactedContent":
         redacted = json_fields.need_text(rest, kind)
-        return trusted.Reasoning(encrypted=redacted, wire=WIRE, provider_json=_held(rest, beside))
+        return trusted.Reasoning(encrypted=redacted, wire=WIRE, provider_json=_provider_json(rest, beside))
     signed = _need(rest, kind)
     try:
         text = json_fields.need_text(signed, "text")
@@ -153,7 +151,9 @@ def _reasoning(inner: Raw, beside: Fields, _raw: Raw) -> AnyPart | None:
     signature = optional(json_fields.take_text, signed, "signature")
     if not (signed or rest or beside):
         return trusted.Reasoning(text, signature, wire=WIRE)
-    return trusted.Reasoning(text, signature, wire=WIRE, provider_json=_held(nested(rest, kind, signed), beside))
+    return trusted.Reasoning(
+        text, signature, wire=WIRE, provider_json=_provider_json(nested(rest, kind, signed), beside)
+    )
 
 
 _PROOFS: Final = ("reasoningText", "redactedContent")
@@ -181,7 +181,7 @@ def _call(inner: Raw, beside: Fields, _raw: Raw) -> AnyPart:
         raise DecodeError("missing", path="input")
     served = rest.get("type") == _SERVED
     return trusted.ToolCall(
-        call_id, name, bytes(arguments).decode(), provider_executed=served, provider_json=_held(rest, beside)
+        call_id, name, bytes(arguments).decode(), provider_executed=served, provider_json=_provider_json(rest, beside)
     )
 
 
@@ -198,7 +198,7 @@ _ERROR: Final = Raw(b'"error"')
 
 
 def _json(inner: Raw, beside: Fields, _raw: Raw) -> AnyPart:
-    return trusted.Json(jsontext.own(inner), provider_json=_held({}, beside))
+    return trusted.Json(jsontext.own(inner), provider_json=_provider_json({}, beside))
 
 
 # -- media -----------------------------------------------------------------------------------------
@@ -236,16 +236,16 @@ def _media(cls: type[Image | Audio | Video | File]) -> Read:
             rest["@@format"] = hint(cast("str", word))
         if found.rest.pop("@@text", None) is not None:
             rest["@@source"] = hint("text")
-        held = _held(nested(rest, "source", found.rest), beside)
+        stored = _provider_json(nested(rest, "source", found.rest), beside)
         if cls is File:
-            return trusted.File(found.source, media_type, name, provider_json=held)
-        return cls(found.source, media_type, provider_json=held)
+            return trusted.File(found.source, media_type, name, provider_json=stored)
+        return cls(found.source, media_type, provider_json=stored)
 
     return read
 
 
 def _source(rest: Fields, *, textual: bool) -> _Found | None:
-    """Read where a medium comes from; ``None`` for a source that nobody knows."""
+    """Read where a medium comes from; ``None`` for an unknown source."""
     kind = choose(rest, _SOURCES if textual else _BINARY)
     match kind:
         case "bytes":
@@ -299,7 +299,7 @@ _RESULT: Final[dict[str, Read]] = {
 def user_messages(blocks: list[Raw], rest: Fields) -> list[Message]:
     """Take a user message apart: each tool result is a message, and so is each run of other blocks.
 
-    ``rest``, what stands beside role and content, stays with the first; the others say ``@@joined``.
+    ``rest``, what stands beside role and content, stays with the first; the others have ``@@joined``.
     """
     messages: list[Message] = []
     run: list[Any] = []
@@ -352,7 +352,7 @@ def _result(inner: Raw, beside: Fields, message: Fields, mark: Raw | None) -> To
         del rest["status"]
     if not found:
         rest["@@content"] = hint("empty")
-    if "cachePoint" in rest:  # a field that nobody knows; the name is taken by the block behind the result
+    if "cachePoint" in rest:  # an unknown field; the name is taken by the block behind the result
         rest["@@cachePoint"] = rest.pop("cachePoint")
     if mark is not None:
         rest["cachePoint"] = mark
@@ -361,5 +361,5 @@ def _result(inner: Raw, beside: Fields, message: Fields, mark: Raw | None) -> To
     elif message:
         rest["@@message"] = Raw(jsontext.encode(message))
     return trusted.ToolMessage(
-        content=content, tool_call_id=call_id, is_error=is_error, provider_json=_held(rest, beside)
+        content=content, tool_call_id=call_id, is_error=is_error, provider_json=_provider_json(rest, beside)
     )
