@@ -23,7 +23,7 @@ STUBS = (
     "wires/__init__.py",
     "wires/anthropic_messages/__init__.py",
     "wires/anthropic_messages/encode.py",
-    "wires/handover.py",
+    "wires/detect.py",
     "wires/openai_chat/__init__.py",
     "wires/openai_chat/encode.py",
 )
@@ -64,7 +64,7 @@ def test_the_package_as_it_is_keeps_the_contracts(package):
     ("contract", "module", "offence"),
     [
         pytest.param("layers", "core/__init__.py", "import palaver.wires", id="core-imports-wires"),
-        pytest.param("layers", "wires/handover.py", "import palaver.testing", id="wires-import-testing"),
+        pytest.param("layers", "wires/detect.py", "import palaver.testing", id="wires-import-testing"),
         pytest.param("layers", "cli/__init__.py", "import palaver.testing", id="a-sibling-imports-a-sibling"),
         pytest.param("layers", "novel/__init__.py", "", id="a-package-that-the-layers-do-not-draw"),
         pytest.param("facade", "core/__init__.py", "import palaver", id="a-module-imports-the-facade"),
@@ -82,7 +82,7 @@ def test_the_package_as_it_is_keeps_the_contracts(package):
         ),
         pytest.param(
             "wires",
-            "wires/handover.py",
+            "wires/detect.py",
             "from palaver.wires import openai_chat",
             id="a-shared-module-imports-a-wire",
         ),

@@ -187,7 +187,7 @@ def utf16(text: str) -> list[bytes]:
 
 
 @given(our.responses(), st.integers(1, 30))
-def test_a_narrated_answer_is_assembled_again(answer: Response, size: int):
+def test_a_replayed_answer_is_assembled_again(answer: Response, size: int):
     machine = Assembler()
     machine.extend(replay_events(answer, size=size))
     assert machine.finish() == answer

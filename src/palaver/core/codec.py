@@ -1,10 +1,10 @@
-"""One struct to canonical JSON and back: msgspec first, the careful path when that refuses.
+"""One struct to canonical JSON and back: msgspec first, the slow path when that refuses.
 
 Rules:
 
-- Reading is strict and typed. Where that fails, ``careful`` reads the same bytes once more, keeps
+- Reading is strict and typed. Where that fails, ``slow_path`` reads the same bytes once more, keeps
   what it does not know, and names the place of what is wrong.
-- Writing is one call into msgspec. It fails over to ``careful`` for unknown fields (``Extra`` is
+- Writing is one call into msgspec. It fails over to ``slow_path`` for unknown fields (``Extra`` is
   not a type that msgspec writes), for lone surrogates, and for blocks of wire ``palaver``.
 - The text that a value keeps (``Raw``) is a slice of the bytes it was read from, and keeps those
   alive. So give ``decode`` one message at a time: then the price is bounded by the message.
@@ -30,12 +30,12 @@ from palaver.core.errors import DecodeError, EncodeError
 Data: TypeAlias = bytes | bytearray | memoryview | str | Mapping[str, Any] | Raw
 
 
-class _CarefulError(Exception):
-    """The fast path met something that only the careful path can write."""
+class _SlowPathError(Exception):
+    """The fast path met something that only the slow path can write."""
 
 
 def _refuse(_value: object) -> NoReturn:
-    raise _CarefulError
+    raise _SlowPathError
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_refuse)
@@ -75,8 +75,8 @@ def encode(value: Struct) -> bytes:
     """Write one value on one line. Raises ``EncodeError`` for what JSON cannot express."""
     try:
         line = _encoder.encode(value)
-    except (_CarefulError, UnicodeEncodeError):
-        return _carefully(value)
+    except (_SlowPathError, UnicodeEncodeError):
+        return _encode_slowly(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise EncodeError(str(error)) from None
     return one_line(line)
@@ -88,12 +88,12 @@ def encode_lines(values: list[Any]) -> bytes:
         lines = _encoder.encode_lines(values)
         if lines.count(b"\n") == len(values):
             return lines
-    except (_CarefulError, TypeError, ValueError, RecursionError):
+    except (_SlowPathError, TypeError, ValueError, RecursionError):
         pass  # one of them: each raises its own error
     return b"".join([encode(each) + b"\n" for each in values])
 
 
-def _carefully(value: Struct) -> bytes:
+def _encode_slowly(value: Struct) -> bytes:
     try:
         return one_line(slow_path.write(value))
     except RecursionError:

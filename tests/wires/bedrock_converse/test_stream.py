@@ -316,24 +316,24 @@ def test_a_text_with_citations_tells_them_as_they_come() -> None:
 
 
 @own
-def test_the_quick_and_the_careful_path_agree(events: list[streams.Event], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fast_and_slow_paths_agree(events: list[streams.Event], monkeypatch: pytest.MonkeyPatch) -> None:
     quick = events_of([stream(*events)])
     monkeypatch.setattr(Decoder, "read", Decoder._read)
     assert events_of([stream(*events)]) == quick
 
 
 def test_the_quick_path_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    careful: list[str] = []
+    slow: list[str] = []
     read_carefully = Decoder._read
 
     def noted(self: Decoder, each: Any) -> None:
-        careful.append(each.name)
+        slow.append(each.name)
         read_carefully(self, each)
 
     monkeypatch.setattr(Decoder, "_read", noted)
     begun = [BEGIN, *text(0, "a", "b", "c")[:-1], *thought(1, "a", "b", "c")[:-1], *call(2, "{", "}")[:-1]]
     read(*begun, over("tool_use"), metadata())
-    assert careful.count("contentBlockDelta") == 2  # those that begin the text and the reasoning
+    assert slow.count("contentBlockDelta") == 2  # those that begin the text and the reasoning
 
 
 # -- odd streams -----------------------------------------------------------------------------------

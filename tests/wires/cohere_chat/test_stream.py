@@ -385,7 +385,7 @@ def test_a_whole_answer_is_told_as_a_stream(body: dict[str, Any]) -> None:
 
 
 @every_stream
-def test_the_quick_and_the_careful_path_agree(found: list[Event], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fast_and_slow_paths_agree(found: list[Event], monkeypatch: pytest.MonkeyPatch) -> None:
     expected = read(NAME, sse(*found))
     monkeypatch.setattr(stream, "plain", decode.msgspec.json.Decoder(int).decode)
     assert read(NAME, sse(*found)) == expected
@@ -393,13 +393,13 @@ def test_the_quick_and_the_careful_path_agree(found: list[Event], monkeypatch: p
 
 def test_the_quick_path_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[bytes] = []
-    careful = stream.Decoder._careful
+    slow_path = stream.Decoder._slow_path
 
     def counted(self: stream.Decoder, frame: Any) -> None:
         taken.append(frame.data)
-        careful(self, frame)
+        slow_path(self, frame)
 
-    monkeypatch.setattr(stream.Decoder, "_careful", counted)
+    monkeypatch.setattr(stream.Decoder, "_slow_path", counted)
     many = ["a"] * 50
     found = [*thinking(*many), *text(*many, index=1), *plan(*many), *call('"', *many, '"')]
     answer(NAME, sse(BEGIN, *found, end()))

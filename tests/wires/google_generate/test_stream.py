@@ -139,17 +139,17 @@ def test_both_paths_agree(bodies, monkeypatch):
     assert decoded(sse(bodies)) == quick
 
 
-def test_an_event_of_the_common_shape_takes_the_quick_path(monkeypatch):
+def test_an_event_of_the_common_shape_takes_the_fast_path(monkeypatch):
     bodies = [body(text("a"), usage=usage(1)), body(text("b"), usage=usage(1, 2)), body(thought("c"))]
     more = [body(text("c"), usage=usage(1, 3)), body(text("d")), body({"text": "e", "thought": False})]
     taken: list[bytes] = []
-    careful = stream.Decoder._careful
+    slow_path = stream.Decoder._slow_path
 
     def counted(self: Any, data: bytes) -> None:
         taken.append(data)
-        careful(self, data)
+        slow_path(self, data)
 
-    monkeypatch.setattr(stream.Decoder, "_careful", counted)
+    monkeypatch.setattr(stream.Decoder, "_slow_path", counted)
     decoded(sse(bodies[:2] + more[:2]))
     assert len(taken) == 1
     taken.clear()

@@ -176,7 +176,7 @@ def test_a_whole_answer_is_told_as_a_stream(found: list[Line]) -> None:
 
 
 @every_stream
-def test_the_quick_and_the_careful_path_agree(found: list[Line], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fast_and_slow_paths_agree(found: list[Line], monkeypatch: pytest.MonkeyPatch) -> None:
     data = lines(*found)
     expected = read(NAME, data)
     monkeypatch.setattr(stream, "_line", stream.msgspec.json.Decoder(int).decode)
@@ -185,13 +185,13 @@ def test_the_quick_and_the_careful_path_agree(found: list[Line], monkeypatch: py
 
 def test_the_quick_path_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[bytes] = []
-    careful = stream.Decoder._careful
+    slow_path = stream.Decoder._slow_path
 
     def counted(self: stream.Decoder, data: bytes) -> None:
         taken.append(data)
-        careful(self, data)
+        slow_path(self, data)
 
-    monkeypatch.setattr(stream.Decoder, "_careful", counted)
+    monkeypatch.setattr(stream.Decoder, "_slow_path", counted)
     answer(NAME, lines(says("a"), *[says("b"), thinks("c")] * 20, last()))
     assert len(taken) == 2
 

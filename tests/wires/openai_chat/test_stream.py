@@ -639,20 +639,20 @@ class _Careful(stream.Decoder):
         self._read(frame)
 
 
-def careful(data: bytes) -> list[Any]:
+def slow(data: bytes) -> list[Any]:
     decoder: StreamDecoder = _Careful(NAME)
     return decoder.feed(data) + decoder.close()
 
 
 @pytest.mark.parametrize("name", SAME)
 def test_both_paths_say_the_same(name: str):
-    assert careful(SAME[name][0]) == read(SAME[name][0])[0]
+    assert slow(SAME[name][0]) == read(SAME[name][0])[0]
 
 
 @pytest.mark.recorded(NAME, has="stream")
 def test_both_paths_say_the_same_of_recordings(exchange: Exchange):
     data = streamed(exchange)
-    assert careful(data) == read(data)[0]
+    assert slow(data) == read(data)[0]
 
 
 PIECES = st.sampled_from(
@@ -690,7 +690,7 @@ PIECES = st.sampled_from(
 @given(st.lists(PIECES, max_size=12))
 def test_both_paths_say_the_same_in_any_order(frames: list[Any]):
     data = sse(*frames)
-    assert careful(data) == read(data)[0]
+    assert slow(data) == read(data)[0]
 
 
 @pytest.mark.parametrize(
@@ -711,7 +711,7 @@ def test_both_paths_say_the_same_in_any_order(frames: list[Any]):
 )
 def test_both_paths_say_the_same_where_only_one_could_be_right(frames: list[Any]):
     data = sse(*frames, STOP)
-    assert careful(data) == read(data)[0]
+    assert slow(data) == read(data)[0]
 
 
 def test_the_common_deltas_take_the_fast_path(monkeypatch: pytest.MonkeyPatch):

@@ -303,12 +303,12 @@ def test_unknown_fields_of_known_events_are_kept() -> None:
 
 
 @pytest.mark.parametrize("whole", [SAID, CALL, THOUGHT, TOLD, CUSTOM, *HOSTED[4:5]], ids=lambda each: each["type"])
-def test_the_fast_and_the_careful_path_agree(whole: dict[str, Any]) -> None:
+def test_fast_and_slow_paths_agree(whole: dict[str, Any]) -> None:
     told = stream(whole)
     events, _ = decoded(told)
     for spoiled in ({"item_id": None}, {"obfuscation": None}, {"sequence_number": None}):
-        careful = [{**each, **spoiled} if each["type"].endswith(".delta") else each for each in told]
-        data = b"".join(b"data: " + json.dumps(each).encode() + b"\n\n" for each in careful)
+        slow = [{**each, **spoiled} if each["type"].endswith(".delta") else each for each in told]
+        data = b"".join(b"data: " + json.dumps(each).encode() + b"\n\n" for each in slow)
         again = [each for each in decoded(data)[0] if not isinstance(each, ProviderEvent)]
         assert again == [each for each in events if not isinstance(each, ProviderEvent)]
 

@@ -2,7 +2,7 @@
 
 Rules:
 
-- ``WireCapabilities`` holds the answers that docs/spec/wires.md#1.4 and #9 give in tables; ``handover`` asks it, and
+- ``WireCapabilities`` holds the answers that docs/spec/wires.md#1.4 and #9 give in tables; ``fit`` asks it, and
   no code asks for the name of a wire.
 - A medium that has no row in ``media`` cannot be sent. ``result_media`` is the same for tool results, ``answer_media``
 for answers of the assistant.

@@ -8,7 +8,7 @@ Rules:
   All turns but the last are sealed: nothing that is appended changes them, and their bytes are kept.
 - One thing opens the sealed turns again, and then everything is written anew: a tool result for a call of a
   sealed turn.
-- A request that goes back to its own wire unedited is written as it was. Any other is fitted (``handover``), its
+- A request that goes back to its own wire unedited is written as it was. Any other is fitted (``fit``), its
   pairs are made whole (``core.pairs``), and its ids rewritten where the wire refuses them.
 
 Stability: experimental.

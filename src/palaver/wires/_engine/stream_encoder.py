@@ -4,7 +4,7 @@ Rules:
 
 - One shape for every wire: ``feed(event)`` gives the bytes that say it, ``finish()`` those that end the stream. A
   wire's ``stream`` module says how a part begins, grows and ends, and how the answer does; what a foreign part becomes
-  is asked of ``handover``, as for an answer that is written whole.
+  is asked of ``fit``, as for an answer that is written whole.
 - The stream says what ``encode_response`` says of the same answer, and ``losses`` is the receipt. What only its whole
   text could tell is let through as it comes: arguments that turn out to be no JSON are the client's to judge, as they
   were ours.
@@ -362,7 +362,7 @@ class StreamEncoder:
         return structs.replace(event, text=text)
 
     def _as_object(self, shown: Shown, event: ArgumentsDelta) -> ArgumentsDelta:
-        """Wrap arguments that begin as no object, where the wire takes objects only (see ``handover``)."""
+        """Wrap arguments that begin as no object, where the wire takes objects only (see ``fit``)."""
         shown.judged = True
         if self.context.own or not self._capabilities.object_arguments or event.text.lstrip()[0] == "{":
             return event

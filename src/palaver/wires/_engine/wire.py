@@ -6,7 +6,7 @@ Rules:
 - ``decode_*`` takes bytes, text, a parsed object or an object of an official client, and gives a value or raises one
   ``PalaverError`` that names the wire and the path (law 6).
 - ``encode_*`` never changes what it is given. A request that ``decode_request`` of the same wire made, unedited, is
-  written as it was (law 2). Any other is fitted to the wire first (``handover``), and what could not be carried
+  written as it was (law 2). Any other is fitted to the wire first (``fit``), and what could not be carried
   is in ``losses`` (law 5). ``losses="raise"`` makes any loss an error.
 - A variant is a row too: a vendor that speaks the wire with other limits.
 

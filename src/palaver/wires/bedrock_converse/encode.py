@@ -2,7 +2,7 @@
 
 The wire cannot express these (docs/spec/wires.md#6.5): media by a URL that is not ``s3://``, the developer role, system
 messages behind others, tool choice ``none`` and choices of several names, free-text calls, arguments that are no
-object, seeds and penalties, JSON without a schema, refusals; and in a response its id and model. ``handover`` deals
+object, seeds and penalties, JSON without a schema, refusals; and in a response its id and model. ``fit`` deals
 with what is in messages before this module is asked.
 
 Outside its own, unedited request a body meets the service's order (docs/spec/wires.md#6.2):

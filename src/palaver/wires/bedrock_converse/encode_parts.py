@@ -179,7 +179,7 @@ def _call(part: ToolCall, rest: Fields, context: Context) -> dict[str, Any]:
 
 
 def _input(part: ToolCall, context: Context) -> object:
-    """Write the arguments. ``handover`` made them an object, but it leaves the service's own calls alone."""
+    """Write the arguments. ``fit`` made them an object, but it leaves the service's own calls alone."""
     text = part.arguments_json
     if not text.strip():
         return EMPTY_OBJECT

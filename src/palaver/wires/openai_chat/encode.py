@@ -2,7 +2,7 @@
 
 The wire cannot express these (docs/spec/wires.md#2.8): reasoning of other wires, server tools, citations that are no
 URL citations of its own, an error flag on results, media in results, documents by URL, text between tool calls.
-``handover`` deals with those before this module is asked.
+``fit`` deals with those before this module is asked.
 
 Source: docs/spec/wires.md#2.1 to #2.5, #2.8, #2.9.
 """

@@ -2,7 +2,7 @@
 
 The wire cannot express these (docs/spec/wires.md#3.7): reasoning of other wires, an error flag on results, audio and
 video, images in answers, stop sequences, seeds and penalties, a budget of reasoning tokens, several
-answers. ``handover`` deals with most of those before this module is asked.
+answers. ``fit`` deals with most of those before this module is asked.
 
 Rules:
 
