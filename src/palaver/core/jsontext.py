@@ -3,7 +3,7 @@
 Rules:
 
 - An object is split into its fields as raw text (``fields``); a value is parsed only when it is
-read. Unread values stay, byte for byte, and is sent again as it came in.
+  read. Unread values stay, byte for byte, and are written back as they came.
 - msgspec reads and writes. It refuses three things that occur in the world: lone surrogates,
   numbers beyond a double, and integers of thousands of digits. Those take the slow path through
   the standard library, and come out the same.

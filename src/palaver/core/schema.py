@@ -5,7 +5,7 @@ Rules:
 - Text that is kept as it is (``Raw``) is any JSON. Unknown fields are allowed everywhere: a newer
   version may have written them (``Extra`` is how they are kept, not a field of its own).
 - Where a union has a member that keeps anything, a block of a ``type`` not listed is valid too.
-- TranscriptFormat: JSON Schema 2020-12.
+- The schemas follow JSON Schema 2020-12.
 
 Stability: experimental.
 """

@@ -1,26 +1,22 @@
-"""Check the values that Python code gives to messages and parts.
+"""Check values against annotations, where Python code gives them to Palaver.
 
-Rules:
+Values of messages and parts:
 
 - The constructor of a message, part, media source, citation or usage checks each value against the annotation of its
   field, and raises ``MessageError`` with the class, the field and what was expected. ``replace`` checks its changes.
 - A list becomes a tuple, and a subclass of ``str`` or ``int`` (an enum's member) the plain value. Nothing else is
   converted; ``True`` is no integer, and ``1`` is not ``True``.
-- JSON text (``Raw``) must be one JSON value, in UTF-8, nested at most ``jsontext.DEEPEST`` levels. ``verify`` looks at
+- JSON text (``Raw``) must be one JSON value, in UTF-8, nested at most ``jsontext.DEEPEST`` levels. ``verify`` checks
   values that may have been decoded, and takes ``jsontext.READABLE`` levels.
-- msgspec checks what it decodes, so a decoder does not come here, and neither does ``msgspec.structs.replace``.
-  ``unchecked`` gives a constructor without checks, for decoders that have read the types already.
+- msgspec checks what it decodes, and ``msgspec.structs.replace`` checks nothing. ``unchecked`` gives a constructor
+  without checks, for decoders that have read the types already.
 
-Check the arguments of a public function or constructor against its annotations.
+Arguments of public functions (``check_arguments``):
 
-Rules:
-
-- A value of the wrong type raises one error that names the argument, what it got and what it takes.
-- ``True`` is no number. A whole number is taken where a number is. Text is no list of texts.
-- A list is taken where a tuple is, and a set where a frozen set is. Items of lists, tuples and mappings are checked;
-  what can be read only once is left for its reader.
-- A protocol takes every object that has its members and is no plain value. A name that exists for type checkers only
-  takes everything.
+- A value of the wrong type raises one error with the argument, its value and its type. ``True`` is no number, an
+  integer is accepted as a float, text is no list of texts, a list is accepted as a tuple and a set as a frozen set.
+- Items of lists, tuples and mappings are checked, but not those of an iterator. A protocol accepts every object with
+  its members, except plain values. A name that exists for type checkers only accepts everything.
 
 Stability: experimental.
 """

@@ -1,12 +1,9 @@
 """Replay a whole answer as the events of its stream.
 
-Rules:
-
 - ``assemble(replay_events(response)) == response``, whatever the size of the pieces.
-- What streams on some wire comes in pieces: text, reasoning, arguments, signatures, citations. Everything else is a
-  part that comes whole.
+- Text, reasoning, arguments, signatures and citations come in pieces. Every other part comes whole.
 
-A gateway streams with it what its upstream did not stream; a scripted model plays with it.
+The gateway streams an answer with it when its provider does not stream, and so do scripted models.
 
 Stability: experimental.
 """

@@ -1,13 +1,11 @@
 """Put the parts of a stream one after another, for wires on which they may not interleave.
 
-Rules:
-
-- Events of the part that is open pass at once. Text, reasoning and refusals end where another part begins; if more of
-  them comes, it is emitted in a new part of the same kind, and its final form is not emitted: it is in pieces.
+- Events of the open part pass at once. Text, reasoning and refusals end when another part begins. More of them becomes
+  a new part of the same kind, and the final form of a part that was split is not emitted.
 - Any other part cannot be split. Events of other parts wait until it or the answer ends.
 - A part that began ends, at the latest before its ``Finish``. Parts are numbered anew, in the order in which they are
-  told.
-- Everything else passes at once. Nothing is lost, and the order within each part stays.
+  emitted.
+- All other events pass at once. Nothing is lost, and the order within each part stays.
 
 Stability: experimental.
 """

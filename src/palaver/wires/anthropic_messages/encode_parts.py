@@ -67,7 +67,7 @@ def block(part: AnyPart, index: int, context: Context) -> Any:
 
 
 def is_plain(content: Sequence[AnyPart]) -> bool:
-    """Whether content is one text and nothing beside it, which may are sent as a string."""
+    """Whether content is one text and nothing beside it, which may be sent as a string."""
     match content:
         case (Text(provider_json=stored, citations=()),):
             return stored is UNSET

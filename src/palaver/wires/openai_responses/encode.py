@@ -248,7 +248,7 @@ def _name_results(
     kinds: dict[str, str],
     context: Context,
 ) -> None:
-    """Settle as which item each result is sent; a native pair that cannot be expressed becomes a plain one."""
+    """Choose the item of each result; a native pair that cannot be expressed becomes a plain one."""
     for piece in pieces:
         call = piece.part
         if not isinstance(call, ToolCall) or call.provider_executed:
