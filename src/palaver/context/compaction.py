@@ -2,7 +2,7 @@
 
 Rules:
 
-- ``compacting`` yields what a model is to be asked, and is sent the text of the answer; it returns a ``Compacted``. It
+- ``compaction_flow`` yields what a model is to be asked, and is sent the text of the answer; it returns a ``Compacted``. It
   is thrown a ``PalaverError`` where no answer came. Nothing here waits, and nothing is written.
 - Before each stage the plan is weighed; a stage whose trigger is not reached does not run (I5). With a ``goal`` every
   stage runs until the plan weighs no more than that, whatever the triggers say: when somebody asked for it, or when the
@@ -40,9 +40,9 @@ from msgspec import Struct, structs
 from palaver.context.clear_stage import micro, snip, supersede, time_micro
 from palaver.context.fold_stage import collapse, partial
 from palaver.context.marks import cold_stages
-from palaver.context.plan import Plan, Stage, Summarise, Work
+from palaver.context.plan import Plan, Stage, SummaryRequest, Work
 from palaver.context.shorten_stage import omit_large, shorten, simplify, trim
-from palaver.context.summary_stage import summarising
+from palaver.context.summary_stage import summarizer
 from palaver.core.errors import ContextOverflowError, PalaverError
 
 # --- compaction -------------------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ class Compacted(Struct, frozen=True):
         return self.plan.tokens <= self.plan.capacity
 
 
-Compaction = Generator[Summarise, str, Compacted]
+Compaction = Generator[SummaryRequest, str, Compacted]
 
 
 def due(plan: Plan, stages: Sequence[Stage]) -> bool:
@@ -80,7 +80,7 @@ def due(plan: Plan, stages: Sequence[Stage]) -> bool:
     return any(stage.due(plan) for stage in stages)
 
 
-def compacting(plan: Plan, stages: Sequence[Stage], *, goal: int | None = None) -> Compaction:
+def compaction_flow(plan: Plan, stages: Sequence[Stage], *, goal: int | None = None) -> Compaction:
     """Send a plan through the stages; see the module for how this generator is driven."""
     failures: list[Failure] = []
     given = begun = plan
@@ -91,22 +91,22 @@ def compacting(plan: Plan, stages: Sequence[Stage], *, goal: int | None = None) 
             continue
         try:
             found = stage.run(plan)
-            if isinstance(found, Summarise):
-                found = yield from _asked(found)
+            if isinstance(found, SummaryRequest):
+                found = yield from _answer_of(found)
         except Exception as error:  # noqa: BLE001 (whatever a stage raises, nothing is lost)
             failures.append(Failure(stage.name, error))
         else:
-            plan = found if plan.tokens - found.tokens >= _least(plan, goal) else plan
+            plan = found if plan.tokens - found.tokens >= _min_gain(plan, goal) else plan
     compacted = given if plan is begun else structs.replace(plan, capacity=given.capacity)
     return Compacted(compacted, tuple(failures))
 
 
-def _least(plan: Plan, goal: int | None) -> int:
+def _min_gain(plan: Plan, goal: int | None) -> int:
     """The tokens that a stage must win."""
     return 1 if goal is not None or plan.tokens > plan.capacity else max(plan.capacity // _GAIN, 1)
 
 
-def _asked(question: Summarise) -> Generator[Summarise, str, Plan]:
+def _answer_of(question: SummaryRequest) -> Generator[SummaryRequest, str, Plan]:
     """Have a question answered; one that is too long for its model is asked again about less."""
     for _ in range(_SHORTER):
         try:
@@ -163,10 +163,10 @@ def _by_share(stages: Sequence[Stage]) -> tuple[Stage, ...]:
     return tuple([structs.replace(stage, buffer=None) for stage in stages])
 
 
-DEFAULT: Final = (*cold_stages(_by_share(CLEARING)), *_by_share(pipeline(summarising())[len(CLEARING) :]))
+DEFAULT: Final = (*cold_stages(_by_share(CLEARING)), *_by_share(pipeline(summarizer())[len(CLEARING) :]))
 """What an agent uses, where it is not told otherwise: all stages, from their shares on (ADR 22)."""
 
-SUMMARISE: Final = Stage("summarise", summarising("summarise"), 0.85)
+SUMMARY_ONLY: Final = Stage("summarise", summarizer("summarise"), 0.85)
 """A summary as the only stage (docs/spec/deepagents-swift.md#8.5): the newest 6 messages, and a quarter at most,
 stay."""
 CODEBUFF: Final = (

@@ -25,7 +25,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, cast
 from msgspec import Struct
 
 from palaver.context.ledger import Ledger, ends_turn, prompt_of
-from palaver.context.plan import ROOM, WINDOW, Item, Plan, Stage, capacity
+from palaver.context.plan import RESERVE, WINDOW, Item, Plan, Stage, capacity
 from palaver.core.errors import MessageError
 from palaver.core.messages import (
     AssistantMessage,
@@ -86,7 +86,7 @@ class ToolShare(Struct, frozen=True):
     count: int
 
 
-class Heavy(Struct, frozen=True):
+class LargeMessage(Struct, frozen=True):
     """A message that is large. ``place`` counts from 0 in what the model is sent."""
 
     place: int
@@ -128,7 +128,7 @@ class Contents(Struct, frozen=True, kw_only=True):
     margin: int
     kinds: tuple[Share, ...]
     results: tuple[ToolShare, ...]
-    largest: tuple[Heavy, ...]
+    largest: tuple[LargeMessage, ...]
     messages: int
     report: Report | None
     stages: tuple[Step, ...]
@@ -193,7 +193,7 @@ def contents(
     scale = tokens / max(measured.estimate, 1)
     room = capacity(window, max_output, settings)
     known = WINDOW if window is None else window
-    reserved = max(known - room - min(ROOM, known // 4), 0)
+    reserved = max(known - room - min(RESERVE, known // 4), 0)
     items = [Item(message, weight) for message, weight in zip(messages, ledger.estimates, strict=True)]
     plan = Plan(
         items=tuple(items), sum=ledger.sum, capacity=room, fixed=fixed, around=ledger.around, scale=scale, now=now
@@ -215,7 +215,7 @@ def contents(
         results=tuple(
             [ToolShare(name, round(size * sent), tally.results_of[name]) for name, size in tally.tools.most_common()]
         ),
-        largest=tuple([Heavy(place, round(size * sent), messages[place]) for place, size in heavy if size]),
+        largest=tuple([LargeMessage(place, round(size * sent), messages[place]) for place, size in heavy if size]),
         messages=len(messages),
         report=_report(messages, anchor, fixed),
         stages=tuple([Step(each.name, each.trigger(room), each.due(plan)) for each in stages]),

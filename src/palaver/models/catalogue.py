@@ -36,7 +36,7 @@ FILE: Final = "PALAVER_MODELS"
 """The variable that names a file of rows that stand before those built in."""
 
 
-class Card(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ModelCard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is known of the models whose id begins with ``prefix``. ``None`` is "not known"; sizes are in tokens.
 
     ``rates`` are what images and other media cost in tokens; what a row does not say of them is as usual.
@@ -61,17 +61,17 @@ class Card(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def capabilities(self) -> Capabilities:
         """The same as what fitting asks; what is not known is taken to be there."""
-        return said(self, Capabilities())
+        return merge_capabilities(self, Capabilities())
 
 
 class _File(Struct, frozen=True, forbid_unknown_fields=True):
-    models: tuple[Card, ...] = ()
+    models: tuple[ModelCard, ...] = ()
 
 
 _SAME: Final = ("media", "tools", "parallel_tools", "reasoning", "window", "max_output")
 
 
-def said(card: Card, otherwise: Capabilities) -> Capabilities:
+def merge_capabilities(card: ModelCard, otherwise: Capabilities) -> Capabilities:
     """What a card says, and what it leaves out from ``otherwise``."""
     known = {name: value for name in _SAME if (value := getattr(card, name)) is not None}
     if card.structured is not None:
@@ -83,10 +83,10 @@ def said(card: Card, otherwise: Capabilities) -> Capabilities:
 class Catalogue:
     """Rows, found by provider and beginning of the id. Of two rows for one beginning the first stands."""
 
-    def __init__(self, cards: Iterable[Card] = ()) -> None:
+    def __init__(self, cards: Iterable[ModelCard] = ()) -> None:
         """Hold the rows."""
         self.cards = tuple(cards)
-        self._rows: dict[tuple[str, str], Card] = {}
+        self._rows: dict[tuple[str, str], ModelCard] = {}
         for card in self.cards:
             for provider in card.providers:
                 self._rows.setdefault((provider, card.prefix), card)
@@ -100,11 +100,11 @@ class Catalogue:
             raise DecodeError(str(error), source=source) from error
         return cls(found.models)
 
-    def plus(self, cards: Iterable[Card]) -> Catalogue:
+    def plus(self, cards: Iterable[ModelCard]) -> Catalogue:
         """Give a catalogue in which these rows stand before the others."""
         return Catalogue((*cards, *self.cards))
 
-    def find(self, provider: str, model_id: str) -> Card | None:
+    def find(self, provider: str, model_id: str) -> ModelCard | None:
         """The row of a model; ``None`` where nothing is known. Looks at the length of the id, not at all rows."""
         for end in range(len(model_id), 0, -1):
             card = self._rows.get((provider, model_id[:end]))
@@ -122,7 +122,7 @@ def catalogue() -> Catalogue:
     return _with_file(os.environ.get(FILE, "").strip())
 
 
-def find(provider: str, model_id: str) -> Card | None:
+def find(provider: str, model_id: str) -> ModelCard | None:
     """What is known of a model; ``None`` where nothing is."""
     return catalogue().find(provider, model_id)
 

@@ -50,7 +50,7 @@ def fit(prompt: Prompt, capabilities: Capabilities, missing: Missing = "drop") -
         fitted, lost = step(fitted, capabilities)
         losses += lost
     if missing == "refuse":
-        losses += tuple(_unseen(prompt.messages, frozenset(MEDIA_KINDS) - capabilities.media))
+        losses += tuple(_unseen_media(prompt.messages, frozenset(MEDIA_KINDS) - capabilities.media))
         if losses:
             raise CapabilityError(_refusal(losses))
     return fitted, losses
@@ -98,7 +98,7 @@ def _without_tools(message: Message, index: int, losses: list[Loss]) -> Message:
                     losses.append(
                         Loss("converted", "tool call", "the model has no tools; told as text", index, position)
                     )
-                    content.append(Text(_called(part)))
+                    content.append(Text(_call_text(part)))
                 else:
                     content.append(part)
             return message.replace(content=tuple(content))
@@ -106,7 +106,7 @@ def _without_tools(message: Message, index: int, losses: list[Loss]) -> Message:
             return message
 
 
-def _called(call: ToolCall | MalformedToolCall) -> str:
+def _call_text(call: ToolCall | MalformedToolCall) -> str:
     arguments = call.arguments_json if isinstance(call, ToolCall) else call.raw
     return f"[Called the tool {call.name or 'unknown'} with {arguments or '{}'}]"
 
@@ -164,10 +164,10 @@ def _output(prompt: Prompt, capabilities: Capabilities) -> Fitted:
     settings = structs.replace(prompt.settings, output=held)
     how = "any JSON, and the instructions say the schema" if held else "the instructions say it instead"
     lost = Loss("converted", "output", f"the model cannot be held to {output.kind}; {how}")
-    return prompt.replace(settings=settings, system=(*prompt.system, system(_told_form(output)))), (lost,)
+    return prompt.replace(settings=settings, system=(*prompt.system, system(_schema_instruction(output)))), (lost,)
 
 
-def _told_form(output: OutputFormat) -> str:
+def _schema_instruction(output: OutputFormat) -> str:
     if isinstance(output.schema_json, Raw):
         said = f" {output.description}" if output.description else ""
         return f"{_ANY_JSON}{said} It must follow this JSON Schema:\n{bytes(output.schema_json).decode()}"
@@ -180,7 +180,7 @@ _STEPS: Final[tuple[Callable[[Prompt, Capabilities], Fitted], ...]] = (_tools, _
 # -- media -----------------------------------------------------------------------------------------
 
 
-def _unseen(messages: Sequence[Message], kinds: frozenset[MediaKind]) -> Iterator[Loss]:
+def _unseen_media(messages: Sequence[Message], kinds: frozenset[MediaKind]) -> Iterator[Loss]:
     """The media that the model cannot see, of all roles."""
     if not kinds:
         return

@@ -46,8 +46,8 @@ class Broken(Struct, frozen=True):
 
 _NOTHING: Final = Response(AssistantMessage())
 Turn: TypeAlias = "str | AssistantMessage | Response | Broken | Exception"
-Turning: TypeAlias = "Callable[[Prompt], Turn | Awaitable[Turn]]"
-Script: TypeAlias = "Iterable[Turn | Turning]"
+TurnFunction: TypeAlias = "Callable[[Prompt], Turn | Awaitable[Turn]]"
+Script: TypeAlias = "Iterable[Turn | TurnFunction]"
 
 
 @final
@@ -59,7 +59,7 @@ class ScriptedModel(LanguageModel):
         script: Script,
         *,
         name: str = "scripted/model",
-        then: Turn | Turning | None = None,
+        then: Turn | TurnFunction | None = None,
         delay: float = 0.0,
         capabilities: Capabilities = Capabilities(),  # noqa: B008 (frozen)
     ) -> None:
@@ -161,10 +161,10 @@ class _Answer(Answer):
 
     def __aiter__(self) -> AsyncIterator[Event]:
         if self._events is None:
-            self._events = self._told()
+            self._events = self._stream()
         return self._events
 
-    async def _told(self) -> AsyncGenerator[Event, None]:
+    async def _stream(self) -> AsyncGenerator[Event, None]:
         self._assembler = Assembler("")
         for event in narrate(self._whole):
             await checkpoint()

@@ -100,7 +100,7 @@ class StoredThread:
         nothing. Raises as ``fork`` and ``rewind`` do, ``ConflictError`` when the branch has moved on.
         """
         head = self.head
-        entries = self.tree.joining(messages, onto, now_ms())
+        entries = self.tree.new_entries(messages, onto, now_ms())
         self._store.fork(self.id, keep, at=head)
         self.tree.fork(keep, at=head)
         self._store.add(self.id, entries)

@@ -39,7 +39,7 @@ from palaver.core.pairs import client_calls
 from palaver.core.parts import AnyPart, MalformedToolCall, Reasoning, Text, ToolCall
 from palaver.core.type_checks import check_arguments
 from palaver.threads.thread import Entry
-from palaver.threads.view import ModelsView, checked_keep, is_sent
+from palaver.threads.view import ModelsView, check_keep, is_sent
 
 KEEP: Final = 15
 """How many messages of the dialogue an agent sees, where nothing else is said."""
@@ -69,7 +69,7 @@ class AgentView(ModelsView):
         check_arguments("AgentView", AgentView.__init__, locals())
         super().__init__()
         self.agent = agent
-        self._keep = checked_keep(keep)
+        self._keep = check_keep(keep)
         self._where = where
         self.instruct(prompt, instructions)
 
@@ -87,29 +87,29 @@ class AgentView(ModelsView):
         opening = self._opening(path, since)
         if self._keep != 0 and opening is not None and opening < start:
             window.insert(0, visible[opening])
-        return (*self._prefix, *[visible[position] for position in self._outside], *_paired(window))
+        return (*self._prefix, *[visible[position] for position in self._outside], *_without_unpaired(window))
 
     def _opening(self, path: Sequence[Entry], since: int | None) -> int | None:
         """Where the turn's own message is visible; ``None`` where it is not."""
         count = len(self._visible)
         if since is None:
-            return self._turn if self._turn < count and self._opens(self._turn) else None
+            return self._turn if self._turn < count and self._starts_turn(self._turn) else None
         asked = path[since].message.id
         earliest = max(count - (len(path) - since), 0)  # each visible message is one of the path
         return next((place for place in range(earliest, count) if self._visible[place].id == asked), None)
 
-    def _heeds(self, marker: RescueMarker | FlushMarker) -> bool:
+    def _applies(self, marker: RescueMarker | FlushMarker) -> bool:
         return marker.agent == self.agent
 
-    def _answers(self, message: Message) -> bool:
-        return message.agent == self.agent and super()._answers(message)
+    def _ends_step(self, message: Message) -> bool:
+        return message.agent == self.agent and super()._ends_step(message)
 
-    def _admits(self, message: Message) -> bool:
-        if not is_sent(message) or not _says(message):
+    def _includes(self, message: Message) -> bool:
+        if not is_sent(message) or not _has_content(message):
             return False
         if isinstance(message, SystemMessage):
             return message.agent == self.agent
-        if (isinstance(message, ToolMessage) or _calls(message)) and message.agent != self.agent:
+        if (isinstance(message, ToolMessage) or _has_calls(message)) and message.agent != self.agent:
             return False
         try:
             return self._where is None or self._where(message)
@@ -130,19 +130,19 @@ def for_agent(
     return AgentView(agent, keep=keep, prompt=prompt, instructions=instructions, where=where)(path)
 
 
-def _says(message: Message) -> bool:
+def _has_content(message: Message) -> bool:
     """Whether a message has something to say."""
     if isinstance(message, ToolMessage):
         return bool(message.content)
     return any(part != _EMPTY for part in message.content)
 
 
-def _calls(message: Message) -> bool:
+def _has_calls(message: Message) -> bool:
     """Whether a message calls a tool, or tried to."""
     return any(isinstance(part, (ToolCall, MalformedToolCall)) for part in message.content)
 
 
-def _paired(window: Sequence[Message]) -> list[Message]:
+def _without_unpaired(window: Sequence[Message]) -> list[Message]:
     """Leave out calls without a result, then results without a call."""
     answered = {each.tool_call_id for each in window if isinstance(each, ToolMessage)}
     requested = {call.id for each in window for call in client_calls(each)} & answered

@@ -25,10 +25,10 @@ from palaver.threads.thread import Entry
 COMPACTION: Final = "compaction"
 """The ``source`` of what a compaction put into a thread."""
 
-Said: TypeAlias = tuple[str, str | None, bytes]
+Fingerprint: TypeAlias = tuple[str, str | None, bytes]
 
 
-def said(message: Message) -> Said:
+def fingerprint(message: Message) -> Fingerprint:
     """What a message says, whoever repeats it, in a form that can be compared."""
     digest = sha256()
     for part in message.content:
@@ -38,17 +38,17 @@ def said(message: Message) -> Said:
     return message.role, message.tool_call_id if isinstance(message, ToolMessage) else None, digest.digest()
 
 
-def unrepeated(entries: Iterable[Entry]) -> list[Entry]:
+def without_copies(entries: Iterable[Entry]) -> list[Entry]:
     """Entries in their order, without copies of earlier ones. Costs nothing where no compaction put anything in."""
     every = list(entries)
     if not any(entry.message.source == COMPACTION for entry in every):
         return every
-    seen: set[Said] = set()
+    seen: set[Fingerprint] = set()
     kept: list[Entry] = []
     for entry in every:
         message = entry.message
         if message.content:
-            what = said(message)
+            what = fingerprint(message)
             if message.source == COMPACTION and what in seen:
                 continue
             seen.add(what)

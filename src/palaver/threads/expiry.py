@@ -50,7 +50,7 @@ def expire(messages: Sequence[Message], end_of: EndOf) -> Sequence[Message]:
     if not any(map(has_lifetime, messages)):
         _tags(end_of)
         return messages
-    left = expired(messages, end_of)
+    left = drop_expired(messages, end_of)
     if all(mine is its for mine, its in zip(left, messages, strict=True)):
         return messages
     return tuple([message for message in left if message is not None])
@@ -61,7 +61,7 @@ def has_lifetime(message: Message) -> bool:
     return bool(message.tags) and not _PROMPT.isdisjoint(message.tags)
 
 
-def expired(messages: Sequence[Message], end_of: EndOf) -> list[Message | None]:
+def drop_expired(messages: Sequence[Message], end_of: EndOf) -> list[Message | None]:
     """For each message what is left of it; ``None`` where it expired."""
     tags = _tags(end_of)
     left: list[Message | None] = list(messages)

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from palaver.core.messages import DeveloperMessage, Message, SystemMessage, UserMessage
-from palaver.threads.prefix import Beginning
+from palaver.threads.prefix import ListPrefix
 from palaver.threads.thread import Entry
 from palaver.threads.view import DISCARDED, RECORD, View
 
@@ -31,12 +31,12 @@ class PeopleView(View):
     def __call__(self, path: Sequence[Entry]) -> Sequence[Message]:
         """The messages for a person, at the end of a path; immutable."""
         self.follow(path)
-        return Beginning(self._shown)
+        return ListPrefix(self._shown)
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._shown: list[Message] = []
 
-    def _take(self, message: Message) -> None:
+    def _read_message(self, message: Message) -> None:
         if is_shown(message):
             self._shown.append(message)
 

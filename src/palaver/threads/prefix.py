@@ -18,7 +18,7 @@ from typing import TypeVar, cast, overload
 T = TypeVar("T")
 
 
-class Beginning(Sequence[T]):
+class ListPrefix(Sequence[T]):
     """The first ``length`` items of ``items``; immutable."""
 
     __slots__ = ("_items", "_length")
@@ -47,9 +47,9 @@ class Beginning(Sequence[T]):
 
     def continues(self, other: object) -> bool:
         """Whether this begins with all of another, being a window on the same list. Costs nothing."""
-        if not isinstance(other, Beginning):
+        if not isinstance(other, ListPrefix):
             return False
-        its = cast("Beginning[object]", other)
+        its = cast("ListPrefix[object]", other)
         return self._items is its._items and self._length >= len(its)  # noqa: SLF001 (of the same class)
 
     def __iter__(self) -> Iterator[T]:
@@ -57,9 +57,9 @@ class Beginning(Sequence[T]):
 
     def __eq__(self, other: object) -> bool:
         """Two are equal when their items are."""
-        if not isinstance(other, Beginning):
+        if not isinstance(other, ListPrefix):
             return NotImplemented
-        others = cast("Beginning[object]", other)
+        others = cast("ListPrefix[object]", other)
         return len(self) == len(others) and all(mine == its for mine, its in zip(self, others, strict=True))
 
     __hash__ = None  # type: ignore[assignment]

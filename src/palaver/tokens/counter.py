@@ -48,7 +48,7 @@ class Counter(Protocol):
 
 
 @final
-class Estimated(Counter):
+class EstimateCounter(Counter):
     """Counts by the length of texts, and needs nothing. ``rates`` are what media cost on the model."""
 
     def __init__(self, *, rates: MediaRates | None = None) -> None:
@@ -73,7 +73,7 @@ class Estimated(Counter):
         return "Estimated()"
 
 
-class Textual(Counter):
+class TextCounter(Counter):
     """Counts texts by a function, and estimates what is no text. ``rates`` are what media cost on the model."""
 
     def __init__(self, name: str, tokens: Callable[[str], int], *, rates: MediaRates | None = None) -> None:

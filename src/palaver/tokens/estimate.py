@@ -38,7 +38,7 @@ from palaver.core.parts import (
 )
 from palaver.core.request import OutputFormat
 from palaver.core.tools import AnyTool, Tool
-from palaver.tokens.media import MediaRates, media
+from palaver.tokens.media import MediaRates, media_tokens
 
 _PROOF: Final = 8
 """Characters of a proof that stand for a token: 5 to 10 on the recorded traffic, by provider."""
@@ -54,7 +54,7 @@ _TOOL: Final = 8
 
 def estimate_media(message: Message, rates: MediaRates | None = None) -> int:
     """Tokens of a message's images, recordings, films and documents."""
-    return sum([media(part, rates) for part in message.content if type(part) not in _SAID])
+    return sum([media_tokens(part, rates) for part in message.content if type(part) not in _TEXT_BY_PART])
 
 
 def estimate_text(text: str) -> int:
@@ -64,11 +64,11 @@ def estimate_text(text: str) -> int:
 
 def estimate(message: Message, rates: MediaRates | None = None) -> int:
     """Tokens of a message: the sum of its parts. ``rates`` are those of the model that is to see its media."""
-    table = _RESULT if type(message) is ToolMessage else _SAID
+    table = _RESULT if type(message) is ToolMessage else _TEXT_BY_PART
     total = 0
     for part in message.content:
         weigh = table.get(type(part))
-        total += media(part, rates) if weigh is None else weigh(part)
+        total += media_tokens(part, rates) if weigh is None else weigh(part)
     return total
 
 
@@ -92,7 +92,7 @@ def estimate_reasoning(message: Message) -> int:
     return total
 
 
-def proven(message: Message) -> bool:
+def has_proof(message: Message) -> bool:
     """Whether a message carries reasoning with a proof, which its provider takes back."""
     for part in message.content:
         if type(part) is Reasoning:
@@ -167,7 +167,7 @@ def _server(part: Any) -> int:
     return max(1, len(bytes(part.output_json)) * 2 // 9)
 
 
-_SAID: Final[dict[type, Callable[[Any], int]]] = {
+_TEXT_BY_PART: Final[dict[type, Callable[[Any], int]]] = {
     Text: _text,
     Refusal: _text,
     Reasoning: _reasoning,
@@ -178,4 +178,4 @@ _SAID: Final[dict[type, Callable[[Any], int]]] = {
     Opaque: _opaque,
 }
 _CARRIERS: Final = frozenset((Text, Refusal, ToolCall))
-_RESULT: Final = {**_SAID, Text: _result}
+_RESULT: Final = {**_TEXT_BY_PART, Text: _result}

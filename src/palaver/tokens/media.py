@@ -36,7 +36,7 @@ class MediaRates(Struct, frozen=True, kw_only=True):
     """What media cost on a model, in tokens. The defaults lie between those of the large providers.
 
     ``side``: the edge of a square piece, in pixels; ``piece``: tokens a piece; ``base``: tokens an image besides;
-    ``longest`` and ``shortest``: the edges, in pixels, to which a larger image is brought down first; ``most``: tokens
+    ``max_long_edge`` and ``max_short_edge``: the edges, in pixels, to which a larger image is brought down first; ``max_tokens``: tokens
     of an image at most; ``image``: tokens of one whose size is not known. ``page``: tokens a page of a document;
     ``page_bytes``: bytes of a page, where pages cannot be counted; ``document``: tokens of one that is elsewhere.
     ``audio_bytes``, ``video_bytes``: bytes a token; ``audio``, ``video``: tokens of what is elsewhere.
@@ -45,9 +45,9 @@ class MediaRates(Struct, frozen=True, kw_only=True):
     side: int = 28
     piece: float = 1.0
     base: int = 0
-    longest: int | None = 1568
-    shortest: int | None = None
-    most: int = 1600
+    max_long_edge: int | None = 1568
+    max_short_edge: int | None = None
+    max_tokens: int = 1600
     image: int = 1000
     page: int = 1500
     page_bytes: int = 30_000
@@ -67,35 +67,35 @@ class MediaRates(Struct, frozen=True, kw_only=True):
 
 
 _DIVISORS: Final = frozenset(("side", "page_bytes", "audio_bytes", "video_bytes", "longest", "shortest"))
-_USUAL: Final = MediaRates()
+_DEFAULT_RATES: Final = MediaRates()
 _HEAD: Final = 64
 """Bytes that tell the size of every format but JPEG."""
 _JPEG_HEAD: Final = 1 << 16
-_JPEG_MOST: Final = 1 << 20
+_JPEG_MAX: Final = 1 << 20
 """Bytes of a JPEG that are searched: what stands before the size may be a large colour profile."""
-_COUNTED: Final = 1 << 20
+_MAX_COUNTED: Final = 1 << 20
 """Bytes of a document in which pages are counted; in a larger one, bytes tell."""
 _PAGE: Final = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
 
 
-def media(part: Any, rates: MediaRates | None = None) -> int:
+def media_tokens(part: Any, rates: MediaRates | None = None) -> int:
     """Tokens of an image, recording, film or document; at least 1."""
     weigh = _TABLE.get(part.__class__)
-    return 1 if weigh is None else max(1, weigh(part, _USUAL if rates is None else rates))
+    return 1 if weigh is None else max(1, weigh(part, _DEFAULT_RATES if rates is None else rates))
 
 
 # -- images ------------------------------------------------------------------------------------------------------------
 
 
-def image_tokens(width: int, height: int, rates: MediaRates = _USUAL) -> int:
+def image_tokens(width: int, height: int, rates: MediaRates = _DEFAULT_RATES) -> int:
     """Tokens of an image of so many pixels."""
     shrunk = min(
         1.0,
-        1.0 if rates.longest is None else rates.longest / max(width, height, 1),
-        1.0 if rates.shortest is None else rates.shortest / max(min(width, height), 1),
+        1.0 if rates.max_long_edge is None else rates.max_long_edge / max(width, height, 1),
+        1.0 if rates.max_short_edge is None else rates.max_short_edge / max(min(width, height), 1),
     )
     pieces = ceil(width * shrunk / rates.side) * ceil(height * shrunk / rates.side)
-    return min(rates.most, rates.base + ceil(pieces * rates.piece))
+    return min(rates.max_tokens, rates.base + ceil(pieces * rates.piece))
 
 
 def pixels(source: Inline) -> tuple[int, int] | None:
@@ -103,7 +103,7 @@ def pixels(source: Inline) -> tuple[int, int] | None:
     head = _first(source, _HEAD)
     found = _size(head)
     if found is None and head[:2] == b"\xff\xd8":
-        found = _jpeg(_first(source, _JPEG_HEAD)) or _jpeg(_first(source, _JPEG_MOST))
+        found = _jpeg(_first(source, _JPEG_HEAD)) or _jpeg(_first(source, _JPEG_MAX))
     return found if found is not None and found[0] > 0 and found[1] > 0 else None
 
 
@@ -191,7 +191,7 @@ def _file(part: File, rates: MediaRates) -> int:
 
 
 def _pages(source: Inline, size: int) -> int:
-    if size > _COUNTED:
+    if size > _MAX_COUNTED:
         return 0
     data = _first(source, size)
     return len(_PAGE.findall(data)) if data[:4] == b"%PDF" else 0

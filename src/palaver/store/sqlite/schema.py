@@ -46,7 +46,7 @@ UNCLEAN: Final = "unclean"
 _CHECKPOINT_PAGES: Final = (100, 1000)
 _WRITER_CACHE_KIB: Final = 16_384
 _LOG_BYTES: Final = 64 << 20
-_PAUSE: Final = 0.01
+_RETRY_SECONDS: Final = 0.01
 
 _FIRST: Final = """
 CREATE TABLE threads (
@@ -157,7 +157,7 @@ def connect_reader(path: str, *, timeout: float) -> sqlite3.Connection:
     that holds commits it stays closed, as SQLite says.
     """
     db = _connected(f"{Path(path).as_uri()}?mode=ro", timeout, uri=True)
-    if writable(path) or holds_commits(path):
+    if writable(path) or has_commits(path):
         return db
     try:
         db.execute("SELECT 1 FROM sqlite_master").close()
@@ -177,7 +177,7 @@ def checked_reader(path: str, *, timeout: float) -> None:
 
 
 @contextmanager
-def no_writer(path: str, *, timeout: float) -> Generator[bool]:
+def writers_blocked(path: str, *, timeout: float) -> Generator[bool]:
     """Keep all others from writing, and change nothing; ``False`` when one of them writes for longer than ``timeout``.
 
     A file that SQLite cannot lock, or that this process may not write, is not kept from anybody.
@@ -204,7 +204,7 @@ def writable(path: str) -> bool:
     return os.access(path, os.W_OK) and os.access(Path(path).parent, os.W_OK)
 
 
-def holds_commits(path: str) -> bool:
+def has_commits(path: str) -> bool:
     """Whether the log of a file holds what the file does not."""
     try:
         return os.stat(f"{path}-wal").st_size > 0  # noqa: PTH116 (no path has been made of it)
@@ -258,7 +258,7 @@ def _write_ahead(db: sqlite3.Connection, timeout: float) -> None:
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
                 raise
-        time.sleep(_PAUSE)
+        time.sleep(_RETRY_SECONDS)
 
 
 def _migrate(db: sqlite3.Connection, path: str) -> None:
@@ -324,6 +324,6 @@ def typed(value: object, kind: type[T], place: str) -> T:
     return value
 
 
-def check(*values: bytes | str | int | None) -> bytes:
+def row_mark(*values: bytes | str | int | None) -> bytes:
     """Eight bytes that vouch for the values of a row."""
     return blake2b(repr(values).encode(), digest_size=8).digest()

@@ -1,4 +1,4 @@
-"""Stores from async code: ``await in_thread(store.append, "trip", [user("hi")])``.
+"""Stores from async code: ``await to_thread(store.append, "trip", [user("hi")])``.
 
 Rules:
 
@@ -7,7 +7,7 @@ Rules:
 - What was begun is finished. A cancelled caller waits for the end of the call, and then learns of the cancellation;
   a call that still waits for a thread is never begun. asyncio's own ``Task.cancel`` (so ``asyncio.timeout`` too) goes
   past that: the caller does not wait, and the call ends behind it. Either way an append that was begun is kept.
-- An event loop runs at most ``MOST_THREADS`` such calls at once. They are counted apart from anyio's other threads, so
+- An event loop runs at most ``MAX_THREADS`` such calls at once. They are counted apart from anyio's other threads, so
   that a slow disk holds up nobody else; and they are many, so that a store can group appends into one commit.
 
 Stability: experimental.
@@ -23,22 +23,22 @@ from anyio import CapacityLimiter
 from anyio.lowlevel import RunVar
 from anyio.to_thread import run_sync
 
-MOST_THREADS: Final = 256
+MAX_THREADS: Final = 256
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_limiter: Final = RunVar[CapacityLimiter]("palaver.store.in_thread")
+_limiter: Final = RunVar[CapacityLimiter]("palaver.store.to_thread")
 
 
-async def in_thread(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+async def to_thread(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
     """Call a function that blocks, such as a method of a store, without blocking the event loop."""
-    return await run_sync(partial(function, *args, **kwargs), limiter=_threads())
+    return await run_sync(partial(function, *args, **kwargs), limiter=_current_limiter())
 
 
-def _threads() -> CapacityLimiter:
+def _current_limiter() -> CapacityLimiter:
     try:
         return _limiter.get()
     except LookupError:
-        limiter = CapacityLimiter(MOST_THREADS)
+        limiter = CapacityLimiter(MAX_THREADS)
         _limiter.set(limiter)
         return limiter

@@ -26,14 +26,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 from palaver.core.errors import DecodeError, MessageError, TransportError, UnknownNameError, excerpt
-from palaver.tokens.counter import Textual
+from palaver.tokens.counter import TextCounter
 from palaver.tokens.media import MediaRates
 
 if TYPE_CHECKING:
     import tiktoken
     import tokenizers
 
-PIECE: Final = 32_768
+MAX_PIECE: Final = 32_768
 """Characters that are read at once, at most."""
 _BREAK: Final = re.compile(r"(?<=\w)(?= \w)")
 """Before a single space between two words; nothing that an encoding knows goes across it."""
@@ -42,7 +42,7 @@ _SEARCHED: Final = 2_048
 
 
 @final
-class Tiktoken(Textual):
+class Tiktoken(TextCounter):
     """Counts with an encoding of tiktoken: ``"o200k_base"``, the id of a model (``"gpt-4o"``), or an ``Encoding``.
 
     Raises ``MessageError`` where tiktoken is not installed, ``UnknownNameError`` for a name that it does not know,
@@ -61,7 +61,7 @@ class Tiktoken(Textual):
 
 
 @final
-class HuggingFace(Textual):
+class HuggingFace(TextCounter):
     """Counts with a tokeniser of Hugging Face: the path of a ``tokenizer.json``, or a ``tokenizers.Tokenizer``.
 
     The tokeniser that is given is copied; neither padding nor truncation counts. Raises ``MessageError`` where the
@@ -86,9 +86,9 @@ class HuggingFace(Textual):
         super().__init__(f"tokenizers {name}", tokens, rates=rates)
 
 
-def pieces(text: str, most: int = PIECE) -> Iterator[str]:
-    """The text in pieces of at most ``most`` characters, cut before a space between two words where there is one."""
-    text = _sayable(text)
+def pieces(text: str, most: int = MAX_PIECE) -> Iterator[str]:
+    """The text in pieces of at most ``max_tokens`` characters, cut before a space between two words where there is one."""
+    text = _without_surrogates(text)
     start = 0
     while len(text) - start > most:
         end = start + most
@@ -99,7 +99,7 @@ def pieces(text: str, most: int = PIECE) -> Iterator[str]:
     yield text[start:]
 
 
-def _sayable(text: str) -> str:
+def _without_surrogates(text: str) -> str:
     """The text without lone surrogates."""
     if text.isascii():
         return text
@@ -126,22 +126,22 @@ def _encoding(library: Any, name: str) -> Any:
         return library.get_encoding(encoding)
     except Exception as error:
         hint = "tiktoken fetches it once; fill TIKTOKEN_CACHE_DIR where there is a network, or give an Encoding"
-        raise TransportError(f"the encoding {encoding} cannot be loaded: {hint} ({_why(error)})") from error
+        raise TransportError(f"the encoding {encoding} cannot be loaded: {hint} ({_reason(error)})") from error
 
 
 def _read(library: Any, path: Path) -> Any:
     try:
         return library.Tokenizer.from_str(path.read_text("utf-8"))
     except Exception as error:  # the library raises nothing more special
-        raise DecodeError(f"no tokeniser can be read from it: {_why(error)}", source=str(path)) from error
+        raise DecodeError(f"no tokeniser can be read from it: {_reason(error)}", source=str(path)) from error
 
 
 def _copy(library: Any, tokeniser: Any) -> Any:
     try:
         return library.Tokenizer.from_str(tokeniser.to_str())
     except Exception as error:  # as above
-        raise MessageError(f"the tokeniser cannot be copied: {_why(error)}") from error
+        raise MessageError(f"the tokeniser cannot be copied: {_reason(error)}") from error
 
 
-def _why(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return excerpt(str(error), 120) or type(error).__name__
