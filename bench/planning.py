@@ -2,9 +2,10 @@
 
 Rules:
 
-- Planning is what ``Compactor`` does between the size of the prompt and the thread: ``plan_of`` and ``compaction_flow``,
-  with the estimates that its ledger has. Whatever a model is asked is answered at once. The note says which stages
-  changed something, and what is left of the tokens. A row of its own adds what makes changes of the plan.
+- Planning is what ``Compactor`` does between the size of the prompt and the thread: ``plan_of`` and
+  ``compaction_flow``, with the estimates that its ledger has. Whatever a model is asked is answered at once. The note
+  says which stages changed something, and what is left of the tokens. A row of its own adds what makes changes of the
+  plan.
 - The conversation is one of ``conversations.py`` (``short``), in a window that it overflows by a twentieth. Peers bring
   it to 60 % of that: by trimming, or by a summary that is answered at once.
 - What is idle is a run of ``turns`` calls, whose results have 0.5 to 8 KB, with a window that is never full, against

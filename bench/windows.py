@@ -6,8 +6,8 @@ Rules:
   own client, palaver's ``Model`` or OpenAI's. The run begins with five messages: the task, a fact that is marked
   verbatim in palaver and stands there as any other message in the peers, and a word to begin.
 - Nobody cuts a result when it comes: palaver's limit of 6,000 characters is lifted.
-- The window has 64,000 tokens, of which ``palaver.context.plan`` leaves ``ROOM`` for a prompt. Whoever takes a size
-  in tokens is given the same: a trigger of 85 % of it to summarise from (palaver's ``SUMMARY_ONLY`` has that), all of it
+- The window has 64,000 tokens, of which ``palaver.context.plan`` leaves ``ROOM`` for a prompt. Whoever takes a size in
+  tokens is given the same: a trigger of 85 % of it to summarise from (palaver's ``SUMMARY_ONLY`` has that), all of it
   to trim to. Whoever counts messages gets as many as fit on the average. All else is the default, or as guides show.
 - The cached share is that of bytes that stand at the beginning of a request as they stood in the one before, among all
   that were sent, to summarise too. Compared is what a model reads, tools first, so that the order of keys in a body

@@ -1,13 +1,12 @@
-"""A breaker: what failed several times in a row is left alone for a while. A value; time is given to it.
+"""A circuit breaker: after several failures in a row, calls stop for a while. A value; the caller supplies the time.
 
 Rules (docs/spec/kairo.md#3.4, #D5; KAI-09):
 
-- ``max_failures`` failures in a row open it. Open, it allows nothing for ``seconds`` from the last failure.
-- Then it allows one probe: ``start`` says that it began, and nothing else is allowed until it is decided. A success
-  closes the breaker, a failure opens it again. A probe that was cancelled is neither: ``cancelled`` lets another one
-  have its turn.
-- A success begins the count anew.
-- ``now`` is any clock that does not go back, in seconds.
+- ``max_failures`` failures in a row open it. While open it allows nothing for ``seconds`` after the last failure.
+- Then it is half open and allows one probe (``start``). A success closes it, a failure opens it again, and
+  ``cancelled`` frees the probe for another caller.
+- A success resets the count.
+- ``now`` is seconds of any clock that does not go back.
 
 Stability: experimental.
 """

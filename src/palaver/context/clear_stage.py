@@ -1,18 +1,15 @@
-"""Stages that empty results and reasoning: what was read stays in the thread, and a label stays in the prompt.
+"""Stages that replace results and reasoning by labels. The thread keeps the originals.
 
 Rules (docs/spec/kairo.md#3.3, KAI-10, D4, D30; golden ``compaction``):
 
-- A cleared result is a tool message still, with its call's id, its name, its error flag and all other fields: its
-  content, media too, is one label. So pairs stay whole, and the id is the handle by which the whole can be read.
-- ``supersede`` (ours) clears what is out of date: results of a call that was made again later, with the same
-  arguments, and answered without an error.
-- ``time_micro`` clears results older than 30 minutes but the last five, when the user's last message is an hour old,
-  and cuts long texts. ``snip`` clears all results but the last five; ``micro`` every one that the model has seen.
-- Reasoning becomes a label without proof and without fields of a provider. An answer loses all its proofs or none:
-  providers refuse a part of them. An answer with calls that the provider ran, or with blocks that nobody knows, keeps
-  its reasoning: on some wires those mean nothing without it.
-- What is no heavier than its label stays, as does what is a label already. One pass a stage; no JSON is read but the
-  arguments of calls, in ``supersede``.
+- A cleared result stays a tool message with all its fields; its content becomes one label, so pairs stay whole and the
+  call id is the handle for the original.
+- ``supersede`` (ours) clears results of a call that was repeated later with the same arguments, without an error.
+- ``time_micro`` clears results older than 30 minutes except the last five, and cuts long texts, when the user's last
+  message is an hour old. ``snip`` clears all results but the last five; ``micro`` every one that the model has seen.
+- An answer loses all its reasoning proofs or none: providers refuse a part of them. An answer with calls that the
+  provider ran, or with unknown blocks, keeps its reasoning, which these depend on.
+- Content no heavier than its label stays. Each stage is one pass; only ``supersede`` parses JSON (arguments).
 
 Stability: experimental.
 """

@@ -1,31 +1,17 @@
-"""Compaction: a plan goes through stages until it fits. A generator, so that one text serves every kind of caller.
-
-Rules:
-
-- ``compaction_flow`` yields what a model is to be asked, and is sent the text of the answer; it returns a ``Compacted``. It
-  is thrown a ``PalaverError`` where no answer came. Nothing here waits, and nothing is written.
-- Before each stage the plan is weighed; a stage whose trigger is not reached does not run (I5). With a ``goal`` every
-  stage runs until the plan weighs no more than that, whatever the triggers say: when somebody asked for it, or when the
-  provider said that the prompt is too long. Stages see the goal as the capacity, so that those that stop at the
-  capacity go on.
-- A stage that wins less than a fiftieth of the capacity has not changed the plan, as long as that fits and there is no
-  ``goal``: every change of what was sent before costs the provider's cache of it.
-- A stage that fails, however it does, leaves the plan as it was, and is told in ``failures``; the next one has its
-  turn (I7). One that would make the plan heavier has not changed it (I6).
-- Compaction of what was compacted changes nothing below the triggers (I9).
-
-The stages of compaction in their order: from what costs nothing to what costs most.
+"""Compaction: a plan goes through a pipeline of stages until it fits.
 
 Rules (docs/spec/kairo.md#3.3, KAI-04; golden ``stage_triggers``):
 
-- ``pipeline`` has the shares and buffers of the golden, ``DEFAULT`` the shares alone: output and reserve are taken off
-  the capacity already, and a buffer of 40,000 tokens begins at half of a small window, and again every few turns.
-- ``supersede`` (ours) goes first, since what is out of date is missed by nobody; ``shorten`` (ours) before ``micro``,
-  which empties results that may be of use.
-- The stage that asks a model stands before ``partial``, which is the last resort, and is due where that is: in a small
-  window, too, nothing is left out before a model was asked to sum it up.
-- While the provider's cache of the prompt is cold, those that clear and shorten results run from half of the capacity
-  on: what they take out can be read back, and the prompt is paid for in full anyway.
+- ``compaction_flow`` is a generator, so it serves sync and async callers. It yields each ``SummaryRequest``, receives
+  the text of the answer (or a thrown ``PalaverError``), and returns a ``Compacted``. It does no I/O.
+- A stage runs when its trigger is reached (I5). With a ``goal``, every stage runs until the plan weighs no more than
+  the goal; stages see the goal as the capacity.
+- A stage that saves less than a fiftieth of the capacity is discarded while the plan fits and no ``goal`` is set:
+  every change of the prompt's beginning costs the provider's cache.
+- A stage that fails, or makes the plan heavier (I6), leaves it unchanged; ``failures`` lists the errors (I7).
+- Compacting a compacted plan changes nothing below the triggers (I9).
+- ``pipeline`` has the shares and buffers of the golden. ``DEFAULT`` has the shares alone, and clears results from half
+  of the capacity on while the provider's cache is cold.
 
 Stability: experimental.
 """
@@ -163,6 +149,7 @@ def _by_share(stages: Sequence[Stage]) -> tuple[Stage, ...]:
     return tuple([structs.replace(stage, buffer=None) for stage in stages])
 
 
+# Shares alone: a buffer of 40,000 tokens would begin at half of a small window, and again every few turns.
 DEFAULT: Final = (*cold_stages(_by_share(CLEARING)), *_by_share(pipeline(summarizer())[len(CLEARING) :]))
 """What an agent uses, where it is not told otherwise: all stages, from their shares on (ADR 22)."""
 

@@ -1,16 +1,14 @@
 """What fills a model's window, by kind.
 
-Rules:
+Rules (docs/spec/kairo.md#3.1):
 
-- Every part of a prompt is of one kind: system prompt, tool definitions, what the user said, what the assistant said,
-  reasoning, tool calls, tool results, media, summaries. What stands in a summary is of that kind whatever it is.
-- The parts are estimated, and brought to the provider's tokens with one scale, so that the kinds add up to the whole:
-  what a provider puts around messages is shared out among them.
-- Where an answer reported its prompt, the whole is that report and the estimate of what came since (``Ledger``). An
-  exact count, where there is one, stands before both.
-- System prompt and tools that are not given are not seen: what they weigh is then in the scale of everything else.
-
-Source: issue 6 (what fills the window, by kind); docs/spec/kairo.md#3.1 for the budget.
+- Each part of a prompt has one kind: system prompt, tool definitions, user text, assistant text, reasoning, tool calls,
+  tool results, media, summaries. Everything inside a summary is a summary.
+- Parts are estimated and scaled to the provider's tokens together, so the kinds add up to the whole. What a provider
+  adds around messages is distributed among them.
+- The whole is an exact count where one is given, else the last usage report plus the estimate of what came since
+  (``Ledger``).
+- A system prompt or tools that are not given are part of the scale of everything else.
 
 Stability: experimental.
 """

@@ -1,36 +1,20 @@
-"""A summary without a model: what can be told in few words becomes one message, and the turn goes on behind it.
+"""A summary without a model: messages become short entries in one message of memory.
 
 Rules (docs/spec/codebuff.md#9.4; CBF-29):
 
-- Everything becomes memory (``memory``) but for: untouchable messages (``preserved``), the first task of the user (I8), the
-  last message with the tag ``INSTRUCTIONS_PROMPT``, and what the model has not answered yet: the live prompt of the
-  user and what is behind it or, in the middle of a turn, results that it has not seen with the answer that called for
-  them (I10). Rounds go whole (I2). What stays keeps its order; the memory stands where the first message stood that it
-  replaces.
-- In the middle of a turn the live prompt is memory too (when it is not the first task), and a message that asks the
-  model to continue stands behind the memory: last where all is memory, else before the results that the model has not
-  seen. So both rules hold: nothing else is said to the model before it goes on, and an open turn is as it was. A turn
-  that the model has ended with an answer is not continued.
-- Images of the last user message that has any stay: with that message, or beside the memory that it went into.
-- An earlier memory is read again and its entries take part in the budgets. Where there is nothing new to tell, nothing
-  is changed (I9).
-- The budgets are 50,000 tokens for what the user said and 20,000 for the rest; in a small window they share half of
-  the room that is left, in the same proportion. No entry is longer than its budget.
-
-The memory of a conversation as text: what a summary without a model says, and how it is read again.
-
-Rules (docs/spec/codebuff.md#9.4):
-
-- Messages become entries. A user's is ``[USER]`` and the text; an answer's is ``[ASSISTANT]``, the text as a progress
-  note, and one line for each call. Of results, errors, exit codes, edits, the user's answers to questions, and reports
-  of sub-agents are told; which tools those are, says ``Tools``. All other results are not.
-- A text that is too long keeps 80 % of its limit from its beginning, and 20 % from its end. Limits are in tokens of 3
-  characters, or bytes where characters take more of them.
-- Entries have a budget, one for what the user said, one for the rest; the newest come first, and where one does not
-  fit, no older one of its kind stays. The newest of all stays always.
-- A text is read again by the lengths that its record tells, never by marks in the text: what a user wrote in the form
-  of a summary, of an entry, or of what stands between entries is the user's text. Where lengths and text do not agree,
-  the text is one entry.
+- Everything becomes memory except preserved messages, the task (I8), the last message tagged ``INSTRUCTIONS_PROMPT``,
+  and what the model has not answered: the live prompt and all behind it or, within a turn, unseen results with their
+  answer (I10). Rounds go whole (I2). The memory stands at the first message that it replaces.
+- Within a turn the live prompt becomes memory too, unless it is the task, and a request to continue follows the memory.
+- Images of the last user message that has any stay.
+- Entries are ``[USER]`` and the text, ``[ASSISTANT]`` with a line for each call, and of results the errors, exit codes,
+  edits, answers to questions and reports of sub-agents (``Tools`` names these tools).
+- A text over its limit keeps 80 % from its beginning and 20 % from its end. Limits are tokens of 3 characters, or of 3
+  bytes where that is more.
+- Budgets are 50,000 tokens for the user and 20,000 for the rest, scaled down in a small window. The newest entries come
+  first; the newest of all always stays.
+- An earlier memory is parsed by the lengths in its record, never by marks in its text, which a user may have written;
+  its entries share the budgets. Without a new entry nothing changes (I9).
 
 Stability: experimental.
 """

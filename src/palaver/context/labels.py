@@ -1,43 +1,17 @@
-"""What stands in the place of something that compaction took out: short texts, and how they are recognised.
+"""What compaction must preserve, and the texts that stand for what it takes out.
 
-Rules (docs/spec/kairo.md#3.3; golden ``compaction``, ``labels``):
+Rules (docs/spec/kairo.md#3.3, #3.7; goldens ``compaction``, ``labels``):
 
-- A label of a result names the call. The id is the handle by which the whole of it can be read in the thread.
-- Sizes are those of what was taken out: bytes of UTF-8 text, of JSON text, and of inline media.
-- A result that a label stands for is told by its metadata and its text together, so that what a tool said is never
-  taken for a label.
-
-What compaction leaves alone, and what it keeps together.
-
-Rules (docs/spec/kairo.md#3.7):
-
-- ``untouchable`` messages come out of every stage as they went in, in the same order: those marked ``verbatim`` (I1),
-  system and developer messages, the last message of each tag in ``Plan.keep_last``, and results that the model has not
-  seen, with the answer that asked for them (I10).
-- The first message of the user, which is the task, is never removed (I8), and neither is the last one, which is what
-  is worked at (docs/spec/codebuff.md#9.4); where one alone is too long it may be shortened.
-- In the open turn, behind the last user message, as long as the model has not given an answer without calls, the
-  reasoning of what stays is left as it is (I10): providers refuse a tool turn whose proofs were changed.
-- A ``round`` is an answer with the results of its calls; it is removed whole or not at all (I2). Every other message is
-  a round of its own.
-
-Messages that stand for others, which compaction took out.
-
-Rules:
-
-- Such a message is a user message, so that every wire carries it (I4), with ``source="compaction"``. What a user writes
-  never has that source, whatever its text says.
-- ``payload["compaction"]`` says which ``stage`` made it, how many ``messages`` and ``tokens`` it stands for, and the
-  ids of the messages that it ``replaces``. One that itself stood for others counts as those, in messages and tokens;
-  its own id is in ``replaces``.
-
-What the result of a tool says, read as JSON where it is JSON.
-
-Rules:
-
-- Outputs are read one by one: a JSON part by its value, a text by the value that it spells, when it spells an object or
-  a list. Any other text is no JSON, and a tool may well have written it.
-- A result is an error when it is marked as one, or when an object in it has an ``errorMessage``.
+- ``preserved`` finds what no stage touches: messages marked ``verbatim`` (I1), system and developer messages, the last
+  message of each tag in ``Plan.keep_last``, and results that the model has not seen, with their answer (I10). The task
+  (first user message, I8) and the last prompt stay, but may be shortened. Reasoning of the open turn is unchanged.
+- A ``round`` is an answer with the results of its calls; it is removed whole or not at all (I2).
+- A label names the call, whose id is the handle to read the whole result in the thread. Sizes are UTF-8 bytes of text
+  or JSON, and bytes of inline media. Metadata and text together identify a label.
+- A ``placeholder`` is a user message (I4) with ``source="compaction"``. ``payload["compaction"]`` has its ``stage``,
+  the ``messages`` and ``tokens`` it stands for, and the ids that it ``replaces``.
+- ``values`` reads results as JSON: a JSON part, or a text that spells an object or a list. A result with an
+  ``errorMessage`` is an error.
 
 Stability: experimental.
 """

@@ -1,21 +1,18 @@
-"""The tokens of a conversation: an estimate kept beside each message, and what the provider reports.
+"""The token ledger of a conversation: an estimate for each message, anchored to what the provider reported.
 
-Rules (issue 6; KAI-03, D29, F37):
+Rules (KAI-03, D29, F37):
 
-- A ledger follows a sequence of messages that grows: each is estimated once. One that does not go on from there is
-  kept as far as the same messages stand at its beginning.
-- What the next prompt is, is told from the last answer whose report may be trusted, the anchor: what it reports of
-  prompt and answer, and the estimate of what came after, in the provider's tokens. Without an anchor, from the estimate
-  of everything and what was learned so far (``Calibration``).
-- What counts a message is the estimate, or a ``Counter`` that is given: it counts each message once as well.
-- Media are weighed in the provider's tokens (``MediaRates``): what is learned is about text, and media make a report
-  tell less.
-- Reasoning is part of the next prompt while its turn is open, where the answer carries what its provider wants back; a
-  user message ends the turn, and providers drop it then. How much of it they take is learned.
-- An answer is no anchor when what it reports is not the prompt that is sent now: a marker or a compaction stands behind
-  it, another model gave it, or the provider ran tools while it answered and counted every pass.
-- What expired since the anchor was asked for is taken off its report.
-- After one append, everything here costs what is new; in a thread with lifetimes, what is visible.
+- A ledger follows a growing sequence of messages and estimates each once. A sequence that diverges keeps the estimates
+  of the common beginning.
+- The next prompt is measured from the anchor, the last answer with a trusted usage report, plus the estimate of what
+  came after it. Without an anchor, the estimate of everything is corrected by ``Calibration``.
+- Messages are counted by the estimate or by a ``Counter``. Media have rates of their own (``MediaRates``), and a report
+  with media teaches less, since calibration is about text.
+- Reasoning counts while its turn is open and the answer carries the proof that its provider wants back; a user message
+  ends the turn. The share that the provider keeps is learned.
+- An answer is no anchor behind a marker or compaction, from another model, or when the provider ran tools.
+- Expired messages are subtracted from the anchor's report.
+- After an append, every call costs what is new; with lifetimes, what is visible.
 
 Stability: experimental.
 """

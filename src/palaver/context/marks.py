@@ -1,30 +1,17 @@
-"""Cache marks: behind which messages a provider is asked to keep what it read. Plans only; a wire says them.
+"""Cache marks: the messages behind which a provider is asked to cache the prompt. Plans only; a wire writes them.
 
-Rules (docs/spec/codebuff.md#2.4, CBF-15; docs/spec/pains.md#10; docs/adr/0021-cache-marks.md):
+Rules (docs/spec/codebuff.md#2.4, #9.4, CBF-15; docs/spec/pains.md#10; docs/adr/0021-cache-marks.md):
 
-- Places are indexes of messages, in ascending order, as ``wires.marking.CachePlan`` takes them. An empty list has
-  none.
-- ``turn_marks`` are Codebuff's four: behind the message before the last answer, the last prompt of the user and the
-  last step prompt, and behind the last message. They move with every turn.
-- ``StableMarks`` stay where they were put. A new one is put at the end of a request, when ``step`` tokens came since
-  the last; then the oldest but ``keep`` is given up. The one before the last stays, so that the provider finds there
-  what it kept for the request before.
-- ``BridgeMarks`` are for a provider that moves a mark to the end of each request by itself, and finds what it kept before
-  only when that is near: a request that adds many blocks gets a mark where the one before it ended.
-- Where a request ended is told by the messages alone: it ends where an answer follows. So the places are the same in
-  another process, and a turn that is added moves none.
-
-Whether a provider still has the prompt in its cache, and what that means for compaction.
-
-Rules (docs/spec/codebuff.md#9.4; ours):
-
-- A prompt is in the cache since it was last sent: the last answer tells when. What came after it, be it the results of
-  its calls or the next prompt of the user, warmed nothing. ``idle`` is the time from that answer to ``Plan.now``, or to
-  the last message where the plan has no time. Without an answer whose time is known there is nothing to be cold.
-- A cache is cold when it was idle for more than its time to live, which is 5 minutes.
-- When it is cold the prompt is paid for in full, compacted or not, so compacting now costs no cached prefix, and saves
-  from now on: ``cold_stages`` then lets stages run from a share of the capacity on. What they do stays the same: one
-  that stops when the plan fits, such as ``trim``, removes nothing before it has to.
+- Places are indexes of messages in ascending order, as ``CachePlan`` takes them.
+- ``turn_marks`` are Codebuff's four places: behind the message before the last answer, behind the last user prompt and
+  the last step prompt, and at the end. They move with every turn.
+- ``StableMarks`` stay in place. A new one is added at the end of a request after ``step`` tokens, and the oldest beyond
+  ``keep`` is dropped, so the provider finds the cache entry of the request before.
+- ``BridgeMarks`` are for a provider that marks the end of each request by itself and finds an earlier entry only within
+  a few blocks: a request that adds many blocks gets a mark where the one before it ended.
+- A request ends where an answer follows, so the places depend on the messages alone.
+- The cache is warm since the last answer, and cold after 5 minutes. ``cold_stages`` lets stages run early then, since
+  no cached prefix is lost.
 
 Stability: experimental.
 """

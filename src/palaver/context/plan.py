@@ -1,38 +1,16 @@
-"""The plan of a compaction: the messages for a model, what each weighs, and what was done to them so far.
+"""A compaction plan: the messages for a model, their weights, the budget, and the stages that change them.
 
-Rules (law 9; docs/spec/kairo.md#3.7):
+Rules (law 9; docs/spec/kairo.md#3.1, #3.3, #3.7, KAI-03, KAI-04; goldens ``effective_budget``, ``stage_triggers``):
 
-- A plan is a value. A stage is a function from a plan to a plan; one that finds nothing to do gives the plan back as
-  the same object. What a stage gives weighs less than what it was given, or is that (I6).
-- A plan is made of whole histories: every call has its results right behind it (``of`` repairs what is not so).
-- ``Item.tokens`` are estimates; ``scale`` brings the sum to what the model's provider would count. Sizes that people
-  and triggers see (``Plan.tokens``, ``capacity``) are in the provider's tokens.
-- What a stage books for a message that it made or changed is counted again where the plan has a ``counter``
-  (``Ledger.plan``), so that a plan wins what the ledger measures next, and nothing else.
-- ``Item.origin`` is the place of a message in the history that the plan was made of, also where a stage shortened it;
-  ``None`` for a message that a stage made in the place of others. So it is known what stands for what, and the thread
-  can be written anew from there (``context.rewriting``).
-
-How much of a model's window a prompt may take.
-
-Rules (docs/spec/kairo.md#3.1, KAI-03; golden ``effective_budget``):
-
-- ``effective = window - max_output - 13,000``: what the model may write is reserved, and room for what an estimate
-  cannot know. In a window under 52,000 that room is a quarter of it, so that something is left (ours).
-- Of a model of which nothing is known, a window of 128,000 and an output of 8,192 are taken.
-- Reasoning is reserved with the output: where the caller gave it a budget of its own, besides ``max_tokens``.
-- Nobody writes more than the model can: of a larger ``max_tokens`` or budget, what the model gives is reserved, which
-  is what it is asked for in the end.
-
-The stages of compaction, in a table: when each runs, and what it does.
-
-Rules (docs/spec/kairo.md#3.3, KAI-04; golden ``stage_triggers``):
-
-- A stage runs when the plan weighs as much as its trigger, or more: ``min(share * capacity, capacity - buffer)``, where
-  ``capacity - buffer`` counts as half of the capacity when it is less than that. Both sides are in the same unit.
-- A stage with ``early`` runs also below its trigger, when that says so of the plan.
-- Stages run in the order of the table, from cheap to dear; the plan is weighed again before each (I5, D2).
-- ``Stage.run`` gives a plan, or a ``SummaryRequest``: a question for a model, with what its answer makes of the plan.
+- A ``Plan`` is a value. A stage maps a plan to a lighter plan (I6), or returns the same object when it changes nothing.
+- Every call in a plan has its results right behind it; ``plan_of`` repairs a history that breaks this.
+- ``Item.tokens`` are estimates. ``Plan.tokens`` and ``capacity`` are in the provider's tokens; ``scale`` converts.
+- ``Item.origin`` is the place of a message in the history, and ``None`` for a message that a stage made; ``rewrite``
+  uses it to write the thread anew.
+- The budget of a prompt is ``window - max_output - 13,000``. In a window under 52,000 the reserve is a quarter (ours).
+- A stage runs when the plan weighs at least ``min(share * capacity, capacity - buffer)``, where ``capacity - buffer``
+  is at least half of the capacity, or when ``early`` says so. Stages run from cheap to dear; the plan is weighed before
+  each (I5, D2).
 
 Stability: experimental.
 """

@@ -1,26 +1,14 @@
-"""From a plan back to the thread: what stays of a conversation's path, and what stands in the place of the rest.
+"""Write a compacted plan back into its thread, and undo it.
 
-Rules:
+Rules (law 9; docs/spec/pains.md#4; docs/spec/kairo.md#D36):
 
-- The entries before the first change stay as they are, and are shared with the conversation as it was. Behind it come
-  the messages of the plan, and at the end a record of what was done (``record``). Nothing is removed: the path as it
-  was is kept as a branch, and ``plan_undo`` gives the conversation as it would be without the compaction.
-- Behind the last change, entries whose tag keeps them from models (records of the runtime, texts that only people see)
-  stay in their places. What else is hidden behind the first change, markers included, is not written again: a marker
-  whose turn is gone would hide another.
-- A message that moved keeps its id and its time; it is the same message at another place.
-- The record says which stages did what, and names the leaf of the path as it was. The first compaction of a path is
-  undone last.
-
-Source: law 9; docs/spec/pains.md#4; docs/spec/kairo.md#D36.
-
-How a message is changed by compaction: its content is another, all else is kept, and its metadata say which stage.
-
-Rules:
-
-- A changed message is of the same class, with every field it had. ``metadata["compaction"]`` names the stage; what was
-  in the metadata besides stays as it was written.
-- Built with ``structs.replace``: that is the cheapest way, and there are thousands of them.
+- Entries before the first change are shared. Behind them come the messages of the plan, then a record of the
+  compaction. Nothing is removed: a branch keeps the path as it was, and ``plan_undo`` restores it.
+- Behind the last change, entries with a tag that keeps them from models stay in place. Other hidden entries behind the
+  first change, markers included, are dropped: a marker without its turn would hide another turn.
+- A message that moves keeps its id and its time.
+- The record names the stages and the leaf of the earlier path. The latest compaction is undone first.
+- A changed message keeps its class and all other fields; ``metadata["compaction"]`` names the stage.
 
 Stability: experimental.
 """

@@ -1,33 +1,17 @@
-"""Shrinking and trimming: results get shorter, then whole rounds go, oldest first, until the plan fits.
+"""Stages that shorten results and messages, and remove whole rounds, oldest first.
 
-Rules (docs/spec/codebuff.md#9.2, #9.3 and #11; CBF-27, CBF-28):
+Rules (docs/spec/codebuff.md#9.2, #9.3, #11; CBF-27, CBF-28; docs/spec/kairo.md#3.7):
 
-- ``simplify``: of results of terminal tools the 5 newest stay, older ones say only which command ran and how it ended.
-  Background processes and errors are left alone, and do not count among the 5.
-- ``omit_large``: an output of more than 1,000 characters gives way to its size. A text counts as it is, anything else
-  as its JSON.
-- ``trim`` removes rounds until the plan fits, and not one more. Each run of removed messages becomes one placeholder; a
-  run that weighs no more than its placeholder stays. A placeholder of an earlier trim is taken into the run beside it.
-  When what is kept exceeds the capacity alone, all else is removed, and ``Compacted.fits`` is false.
-- Untouchable messages (``preserved``) are left alone by all three. Shortened results keep all fields, and gain the name of
-  the stage in their metadata.
-
-The original differs in two faults that were measured: it removes half of what it has to, and calls without their
-results.
-
-The stage ``shorten``: a message that fills a good part of the window keeps its head and its tail.
-
-Rules (ours; docs/spec/kairo.md#3.7):
-
-- Shortened is what weighs more than a quarter of the capacity: texts of users and answers, and results that the model
-  has seen. So a single huge message can be compacted too, without a model.
-- Nothing untouchable is. The first user message, the task, only where the plan cannot fit without: where all that must
-  stay is more than the capacity.
-- ``cut_results`` is for results alone, and cuts also those that the model has not seen: nothing else helps against one
-  that fills the window. It is no part of a pipeline; somebody must ask for it.
-- Texts are cut, and JSON that a tool gave becomes a cut text; of each a head and a tail stay, and a line between that
-  says how many characters were left out. A result's line names its call, by which the whole can be read. Calls,
-  reasoning and media stay, as do summaries, and texts of less than twice ``MIN_RESULT`` characters.
+- ``simplify`` keeps the 5 newest results of terminal tools; older ones keep only the command and its outcome.
+  Background processes and errors are unchanged, and do not count among the 5.
+- ``omit_large`` replaces an output of more than 1,000 characters by its size.
+- ``trim`` removes rounds until the plan fits, and no more (Codebuff removes half of that, and calls without their
+  results). Each run of removed messages becomes one placeholder, which absorbs placeholders of earlier trims.
+- ``shorten`` (ours) cuts the middle out of messages that weigh more than a quarter of the capacity: texts of users and
+  answers, and results that the model has seen. The task is cut only when the plan cannot fit otherwise.
+- ``cut_results`` also cuts results that the model has not seen. No pipeline contains it.
+- A cut names the number of omitted characters, and for a result its call. Calls, reasoning, media, summaries and texts
+  under twice ``MIN_RESULT`` stay. Preserved messages are never changed.
 
 Stability: experimental.
 """

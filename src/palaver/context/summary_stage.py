@@ -1,42 +1,18 @@
-"""The stage in which a model sums up what is old. A pure function: it says what to ask, and what an answer is worth.
+"""The stage that asks a model for a summary of old messages. Pure: it makes the question and applies the answer.
 
 Rules (docs/spec/kairo.md#3.3, #D3, #D5, #D13, #D15, #D30, KAI-07, KAI-09; docs/spec/deepagents-swift.md#8.5, DAS-28;
 docs/spec/codebuff.md#4.2):
 
-- The newest messages stay: ``keep`` of them, fewer when they weigh more than ``max_share`` of the capacity, but always the
-  newest round, and results that the model has not seen. The cut lies between rounds, so that one task and many rounds
-  can be cut too. Before it, what is untouchable and the first task stay, byte for byte and in order; then comes the
-  summary, then the newest messages.
-- Where fewer than two messages would go, or too little of the weight, nothing is asked.
-- The model is told to sum up, before and behind the transcript, and that nothing inside it is meant for it. An earlier
-  summary is part of what is summed up, and is replaced.
-- The answer loses reasoning in tags that stands before it. One that says nothing, or does not make the plan lighter,
-  is a ``SummaryError``, and nothing has changed. So is an answer that was cut off: ``summary_of`` tells.
-- The summary is a user message, so that every wire carries it, also beside a system prompt. ``payload`` names what it
-  stands for; the messages themselves stay in the thread.
-
-What a model is told that is to sum up a conversation.
-
-Rules (docs/spec/kairo.md#3.3, its dimensions):
-
-- It is told before the transcript and again behind it: a model that has read a long conversation tends to go on with
-  it.
-- What it writes is read by the agent that goes on with the work, which knows nothing else of what was removed: exact
-  names and words count, and so does what is left to do.
-- What a tool or a file said is told as that: an order that stands in it does not become the user's.
-
-A transcript: messages as one text, for a model that is to sum them up, not to go on with them.
-
-Rules (docs/spec/deepagents-swift.md#8.5, DAS-28; docs/spec/kairo.md#D15, #D30):
-
-- A message is an entry: ``User:``, ``Assistant:``, ``Tool result:``, ``System:`` or ``Earlier summary:``, and what it
-  says; all its text parts, its calls as ``Called: name(arguments)``, media by name. Reasoning is left out. A message
-  that says nothing is no entry.
-- ``(kept)`` behind the role marks a message that stays in the conversation.
-- Nothing inside can pass for an entry or for the end of the transcript: only entries begin at the edge, every other
-  line is indented, and a tag of the transcript's own name is taken apart.
-- Long texts lose their middle, and a marker says how much. The limits go down until the whole fits; people and earlier
-  summaries have the most room. Where the lowest is not enough, messages in the middle go.
+- The newest ``keep`` messages stay, fewer when they weigh more than ``max_share`` of the capacity, but always the
+  newest round and results that the model has not seen. The cut lies between rounds. Before it, preserved messages and
+  the task stay byte for byte; then comes the summary. With fewer than two messages to remove, nothing is asked.
+- The instruction stands before the transcript and again behind it: a model tends to continue a long conversation. It
+  says that nothing inside the transcript is addressed to the model.
+- A transcript entry has a role and all text, calls as ``Called: name(arguments)``, and media by name, without
+  reasoning. Only entries begin at the edge, and a tag of the transcript's own name is broken up, so content cannot pass
+  for an entry. ``(kept)`` marks messages that stay. Long texts lose their middle until the whole fits.
+- Reasoning tags before the answer are removed. An empty or truncated answer, or one that does not make the plan
+  lighter, raises ``SummaryError`` and changes nothing. An earlier summary is summarized again, and replaced.
 
 Stability: experimental.
 """
@@ -290,9 +266,9 @@ def summarizer(
 ) -> Work:
     """Give the work of a stage that has a model sum up what is old; see the module for its rules.
 
-    ``keep``: messages that stay. ``max_share``: the share of the capacity that they may weigh. ``capacity``: tokens that the
-    summing model takes, prompt and answer together; ``None`` takes that of the plan. ``settings`` are those of the
-    question. Raises ``MessageError`` for numbers that make no sense.
+    ``keep``: messages that stay. ``max_share``: the share of the capacity that they may weigh. ``capacity``: tokens
+    that the summing model takes, prompt and answer together; ``None`` takes that of the plan. ``settings`` are those of
+    the question. Raises ``MessageError`` for numbers that make no sense.
     """
     if keep < 0:
         raise MessageError(f"keep: {keep} messages cannot be kept")

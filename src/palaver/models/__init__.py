@@ -52,8 +52,8 @@ __all__ = [
     "TimedOutError",
     "Timeouts",
     "TransportError",
-    "running_servers",
     "available",
     "complete",
     "model",
+    "running_servers",
 ]

@@ -1,15 +1,15 @@
-"""An answer that arrives over HTTP: sent, asked for again where that may help, read, and told as events.
+"""An answer over HTTP: sent, retried, read, and given as events.
 
 Rules:
 
-- Entering sends, and returns when the first event with content is there; until then nothing was given out, so whatever
-  failed may be tried again (``Retry``). After that nothing is.
-- What breaks an answer of which something was given out is a ``StreamError`` with all that came; its cause says what
-  happened (``TransportError``, ``TimedOutError``). What came of a finished answer is whole, however it ends.
-- A stream is read to its end mark, or to its end. Damage in a frame, and errors of the provider's, are judged by the
-  wire's decoder; an error inside a 200 becomes the class that it would have had as a status.
-- No error holds what showed who asks: keys are masked in its texts and its body, wherever they came back from.
-- An object of JSON where a stream was asked for is a whole answer, or an error; a page of HTML is neither.
+- Entering sends, and returns at the first event with content. Until then any failure may be retried (``Retry``);
+  afterwards none is.
+- An answer that breaks off later raises ``StreamError`` with the content received so far; its cause is the
+  ``TransportError`` or ``TimedOutError``. A finished answer is complete, however its connection ends.
+- A stream is read to its end mark, or to its end. The wire's decoder judges damaged frames and provider errors; an
+  error inside a 200 gets the class of the matching status.
+- Secrets are masked in every error, in its text and its body.
+- A JSON object in place of a stream is a whole answer, or an error. A page of HTML is neither.
 
 Stability: experimental.
 """

@@ -1,12 +1,11 @@
-"""What is known of models: sizes, what they see and do, prices. A table in a file, with the pages it was read from.
+"""The catalogue of models: sizes, capabilities and prices, in a table with its sources.
 
 Rules:
 
-- A row is found by provider and the beginning of the id; the longest beginning wins. What a row leaves out is not
-  known, and stays unknown: nothing is guessed.
-- The table ages. Each row says when it was checked, and where; ``PALAVER_MODELS`` names a file of the same form whose
-  rows stand before those that are built in, and ``Catalogue.plus`` adds rows in code.
-- A catalogue is a value. Nothing here asks the network.
+- Provider and the longest matching beginning of the id find a row. Fields that a row omits are unknown, not guessed.
+- Each row has its source and the date of the check. ``PALAVER_MODELS`` names a file of the same form whose rows come
+  first; ``Catalogue.plus`` adds rows in code.
+- A catalogue is a value and does no I/O beyond its files.
 
 Source: docs/spec/kairo.md#7 (prefix table, longest wins); the pages named in ``catalogue.toml``.
 

@@ -1,19 +1,15 @@
-"""What one conversation encoded last, so that its next prompt costs what is new in it.
+"""The prompt that a conversation encoded last, so that the next one encodes only what is new.
 
-Rules:
+Rules (docs/spec/performance.md, "One turn's request body"):
 
-- A prompt goes on from the last one when its head (system messages, tools, settings, fields of the wire) is the same,
-  and its messages begin with those that were encoded: told at once when both are windows on one growing list, else by
-  comparing identities. Any other prompt is encoded anew.
-- The model's settings stand behind the prompt's, field by field; the endpoint's fields behind the prompt's. Then the
-  prompt is fitted to what the model can do.
-- Cache marks are put on when a prompt is encoded: on the head, and on copies of the messages at the places that the
-  prompt's plan gives. As long as the marks of what was written stay where they are, the prompt goes on; one that is put
-  elsewhere begins anew. A wire that has no marks asks the plan for no place.
-- The encoder counts system messages; places in the receipt do not: they count from the first of ``Prompt.messages``.
-  What a system message lost is told of the request.
-
-Source: docs/spec/performance.md, "One turn's request body".
+- A prompt extends the last one when its head (system messages, tools, settings, fields of the wire) is equal and its
+  messages begin with those already encoded: a constant-time check for prefixes of one growing list, else by identity.
+  Any other prompt is encoded anew.
+- Settings of the prompt win over the model's, field by field; fields of the prompt win over the endpoint's. Then
+  ``fit`` adapts the prompt to the model.
+- Cache marks go on the head, and on copies of the messages at the places of the plan. A prompt whose earlier marks
+  moved is encoded anew. Wires without marks never ask the plan for places.
+- Places in the receipt count from the first of ``Prompt.messages``. Losses of system messages belong to the request.
 
 Stability: experimental.
 """

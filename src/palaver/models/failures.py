@@ -1,16 +1,14 @@
-"""Which error it was: from what a provider answered to the one right class.
+"""Classification of provider errors into the error classes of Palaver.
 
 Rules:
 
-- The provider's own word for the error decides first (``insufficient_quota`` beside 429 is no rate limit), then the
-  status. What it says in prose is read last, on whole words, and only where both say no more than "bad request", or
-  nothing (D23). A provider is never asked for by name: words that mean one thing stand in one table.
-- More than the model can read is ``ContextOverflowError``, whoever says it and however: a code, 413, or prose. An
-  answer that the end of the window cut off is an answer, and ``cut_by_window`` tells it.
-- No credit is no rate limit: it does not pass by waiting. It is a plain ``ProviderError`` with its code, like a bad
-  request, and is not tried again.
-- ``body`` keeps what came, up to ``BODY`` bytes; the error's text is short. A secret that went out with the request
-  is taken out of both.
+- The provider's error code decides first (``insufficient_quota`` beside 429 is no rate limit), then the status. Prose
+  is searched last, on whole words, when code and status say no more than "bad request" (D23). Codes of all providers
+  share one table; no code tests a provider's name.
+- A prompt beyond the window is ``ContextOverflowError``, by code, by 413 or by prose. ``cut_by_window`` detects an
+  answer that the end of the window cut off.
+- An account without credit is a plain ``ProviderError`` with its code, and is not retried.
+- ``body`` holds up to ``BODY`` bytes; the text of the error is short. Secrets are removed from both.
 
 Source: https://platform.openai.com/docs/guides/error-codes, https://docs.anthropic.com/en/api/errors,
 https://ai.google.dev/gemini-api/docs/troubleshooting,

@@ -1,15 +1,13 @@
-"""Several models, asked one after the other until one answers.
+"""A chain of models: the next one is asked when one fails.
 
 Rules:
 
-- The next model is asked when one fails before anything of its answer was given out, and never after. Entering ``ask``
-  waits for the first event with content, so that a model which fails before it is gone past there.
-- Which failures are worth another model is a table by class of error (``HOPS``). What we asked wrongly is asked
-  wrongly of every model, and is raised.
-- A model that failed as it will fail again is left out for ``rest`` seconds, or as long as its provider says, so that
-  not every turn pays for it. It is asked all the same when nobody else is left.
-- A conversation may change its model from turn to turn: each model has a session of its own, and the losses of a reply
-  are those of the model that gave it. Each hop is a ``Notice`` that names the model left behind.
+- The next model is asked only before the first event with content.
+- ``HOPS`` maps classes of error to what follows. An invalid request is invalid for every model, and is raised.
+- A model that failed persistently is skipped for ``rest`` seconds, or for as long as its provider asks, unless no other
+  model is left.
+- A conversation may change models between turns: each model has its own session, and the losses of a reply are those
+  of its model. Each hop is a ``Notice`` that names the model left behind.
 
 Stability: experimental.
 """

@@ -1,16 +1,14 @@
-"""A prompt, brought to what a model can see and do.
+"""Adapt a prompt to the capabilities of a model.
 
-Rules:
+Rules (docs/spec/kairo.md#4.1; docs/spec/message-fields.md#R08; DAS-09):
 
-- What a model cannot do is left out or said in another way, each with one ``Loss``; with ``missing="refuse"`` all of it
-  is one ``CapabilityError``. What is not known of a model is sent.
-- A prompt that asks for nothing it cannot do comes back as it is. The messages are read only where the model has no
-  tools, or where a medium is to be refused: fitting costs nothing else.
-- Messages keep their places, one for one, so that losses name the right one. Media are left out by the wire, which is
-  told what the model takes (R08); here they are only found, where they are refused.
-- A schema that a model cannot be held to is written into the instructions, behind those that are there.
-
-Source: docs/spec/kairo.md#4.1; docs/spec/message-fields.md#R08; DAS-09.
+- What the model cannot do is dropped or converted, each with one ``Loss``; ``missing="refuse"`` raises one
+  ``CapabilityError`` for all of it. Unknown capabilities are assumed.
+- A prompt that needs no change is returned as the same object. Messages are read only for a model without tools, or to
+  refuse media.
+- Messages keep their places, so that losses name the right one. The wire drops media that the model does not take; here
+  they are only found when they are to be refused.
+- A schema that the model cannot enforce is appended to the instructions.
 
 Stability: experimental.
 """

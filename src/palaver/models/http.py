@@ -1,28 +1,16 @@
-"""The one place that speaks HTTP. httpx is imported when the first request goes out.
+"""HTTP: connection pools, the requests to a provider, their retries and refusals. httpx is imported on first use.
 
 Rules:
 
-- Models share one pool of connections per event loop, which is closed when the loop ends. It hangs on a suspended
-  async generator: asyncio's ``shutdown_asyncgens`` (``asyncio.run`` calls it) and trio close those that are left. Who
-  wants a pool of their own opens an ``Http`` with ``async with``, and gives it to the model.
-- HTTP/2 where the server offers it. A body goes out in the chunks in which it was cached, with its length.
-- Leaving an answer before its end, or being cancelled, closes its connection at once; of a connection that is shared
-  with other answers (HTTP/2) only its stream is reset.
-- What httpx raises leaves here as ``TransportError`` or ``TimedOutError``. Their text names the host, and never the
-  path or the query, in which a key may stand, nor what came that was no HTTP. Nothing of a body is written anywhere
-  (D33), and what libraries below us log about headers stays out of a log that asks for everything.
-- A body is compressed once, by ``_ENCODINGS``, or not at all: they bound how much comes out of a piece. Others are not
-  asked for, and not unpacked.
-
-What all requests to a provider have in common: how they are made, asked again, and refused.
-
-Rules:
-
-- Headers are those of the endpoint, and what shows who asks, which is asked anew for each attempt. What of them is
-  secret is told as soon as it is known, so that no error shows it.
-- ``with_retries`` is the only loop that asks again: as often and as patiently as the model's ``Retry`` says.
-- A refusal becomes the one right error (``failures``); its body is waited for a few seconds, since its status says
-  enough.
+- Models share one pool per event loop, which closes with the loop. ``async with Http()`` opens a pool of your own.
+- HTTP/2 where the server offers it. A body is sent in the chunks in which it was cached, with its length.
+- Leaving an answer early, or cancellation, closes its connection at once; over HTTP/2 only the stream is reset.
+- httpx errors become ``TransportError`` or ``TimedOutError``. Their text names the host, never the path, the query or
+  bytes that were received, since these may hold a key. Nothing of a body is logged (D33).
+- Compressed bodies are accepted in ``_ENCODINGS``, once: this bounds the expansion.
+- Credentials are read for each attempt, and their values join ``secrets`` before an error can show them.
+- ``with_retries`` is the only loop that retries, by the model's ``Retry``. ``raise_error`` turns a refusal into its
+  error class (``failures``) and waits a few seconds for the body.
 
 Stability: experimental.
 """

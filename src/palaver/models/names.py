@@ -2,12 +2,10 @@
 
 Rules:
 
-- A name is a provider, a slash, and the provider's own id, which may hold slashes. Without a name, ``PALAVER_MODEL`` is
-  the name.
-- What is given stands before what the environment says, and that before the row of the provider. A provider that is
-  not in the table is any server at ``url``; it speaks plain Chat Completions unless ``wire`` says otherwise, and is
-  shown the key that is given, never one of the environment.
-- Making a model sends nothing, and needs no key: that is looked up when the first request goes out.
+- A name is ``provider/id``; the id may hold slashes. Without a name, ``PALAVER_MODEL`` is used.
+- Arguments win over the environment, which wins over the provider's row. An unknown provider is any server at ``url``:
+  it speaks plain Chat Completions unless ``wire`` says otherwise, and gets only a key that is passed.
+- Making a model sends nothing and needs no key; the key is read for the first request.
 
 Stability: experimental.
 """

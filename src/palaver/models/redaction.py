@@ -1,13 +1,13 @@
-"""What is secret of a request, and how it is masked.
+"""Secrets of a request, and how they are masked.
 
 Rules:
 
-- Secret are the values of headers whose name says so (a key, a token, a cookie), of all headers that credentials show,
-  and of parameters in the query that may hold a key.
-- A secret is masked wherever its value occurs: as it is, percent-encoded, in base64 at any place, in hex, escaped for
-  JSON; by as many bytes as it had. A value of less than eight characters is no secret: masking it would hit words.
-- An error is masked in place, with all that led to it: texts and bytes that it holds, also the beginning of a secret
-  at which a text was cut.
+- Secret are the values of headers with a telling name (key, token, cookie), all headers of credentials, and query
+  parameters that may hold a key.
+- A secret is masked in all spellings: plain, percent-encoded, base64 at any offset, hex, JSON-escaped, with as many
+  bytes as it had. Values under eight characters are not masked, since they would match words.
+- ``without_secrets`` masks an error in place with its causes: texts and bytes, and the beginning of a secret where a
+  text was cut.
 
 Stability: experimental.
 """

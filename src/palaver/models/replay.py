@@ -1,15 +1,14 @@
-"""Record what a provider answers, and play it again: a server on one's own machine, or a model.
+"""Record provider exchanges, and replay them from a local server or as a model.
 
 Rules:
 
-- ``Recorder(file)`` hears what goes through the models that ``recorder.model(...)`` gives, over the connections that
-  they have anyway, and writes the file when it is left. Each request that was answered is kept once, retries too.
-- ``serve(recording)`` answers each request with the bytes recorded for it, chunk by chunk, over HTTP/1.1. A request is
-  found by method, path and body, the body compared as JSON; each exchange answers once, equal ones in their order. A
-  request that was not recorded is answered with 404 and what differs first.
-- ``replay(recording)`` is the recorded model: it asks such a server over loopback, through all that a model goes
-  through. The server starts when the model is asked first.
-- All three are context managers, ``with`` and ``async with``.
+- ``Recorder(file)`` records the exchanges of the models that ``recorder.model(...)`` returns, over their own
+  connections, and writes the file on exit. Each answered request is recorded once, retries included.
+- ``serve(recording)`` answers each request with the recorded bytes, chunk by chunk, over HTTP/1.1. Method, path and
+  body (compared as JSON) identify a request; each exchange answers once, equal ones in order. An unknown request gets
+  404 and the first difference.
+- ``replay(recording)`` is the recorded model; it asks such a server, which starts with the first request.
+- All three are sync and async context managers.
 
 Stability: experimental.
 """

@@ -1,20 +1,18 @@
-"""Whether a model is asked again, and after how long: a policy as data, and what providers say about it, read.
+"""Retry policy as data, and the waits that providers ask for in headers.
 
 Rules:
 
-- One budget for one call of a model: ``attempts`` counts all requests, the first too. Nothing else retries (D24).
-- An error says itself whether asking again may help (``retryable``): 408, 409, 429, every 5xx, a timeout, a connection
-  that broke, a stream that failed before it gave anything. Nothing is asked again once a part of the answer was given
-  out.
-- A provider that says when to come back is obeyed to the second, up to ``longest``. Else the wait grows by ``factor``
-  from ``first`` to ``cap``, and ``jitter`` moves it up or down by as much as that share of it.
-- What a provider says is looked for in this order: ``retry-after-ms``; ``retry-after`` as seconds or as a date; the
-  reset of a limit of which nothing remains, the latest of them; ``x-ratelimit-reset-after``.
+- ``attempts`` is one budget for one call of a model, the first request included. Nothing else retries (D24).
+- An error says whether a retry may help (``retryable``): 408, 409, 429, every 5xx, a timeout, a broken connection, a
+  stream that failed before its first content. Nothing is retried after that.
+- A wait that the provider names is kept, up to ``longest``. Otherwise it grows by ``factor`` from ``first`` to ``cap``,
+  and ``jitter`` varies it by that share.
+- ``retry_after`` reads, in this order: ``retry-after-ms``; ``retry-after`` in seconds or as a date; the latest reset of
+  an exhausted limit; ``x-ratelimit-reset-after``.
+- ``Clock`` supplies time and chance; tests pass their own.
 
 Source: KAI-22; RFC 9110 10.2.3; https://platform.openai.com/docs/guides/rate-limits,
 https://docs.anthropic.com/en/api/rate-limits, https://console.groq.com/docs/rate-limits.
-
-Time and chance, as a model needs them; a test gives its own.
 
 Stability: experimental.
 """

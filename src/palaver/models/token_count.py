@@ -1,14 +1,13 @@
-"""How many tokens a prompt would be, asked of its provider: exact, and before anything is answered.
+"""Exact token counts of a prompt, from its provider.
 
 Rules:
 
-- What is counted is the body that would be sent, as the wire writes it: system messages, tools and media count too, and
-  so does what the prompt lost on the way, by not being there.
-- How an endpoint counts is a row of data (``Endpoint.counting``). Of the body it is sent the fields that its page
-  names; those that only steer the answer (``max_tokens``, ``stream``) are refused there.
-- A model whose endpoint has no such row cannot count, and says so: nothing is guessed in its place. An estimate costs
-  nothing (``palaver.tokens.estimate``), a tokeniser no request (``palaver.tokens.tokenizers``).
-- It is a request like any other: credentials, retries, time limits and errors are those of the model.
+- The count covers the body that would be sent, as the wire writes it, after all losses.
+- ``Endpoint.counting`` describes how an endpoint counts. Only the fields that its documentation names are sent; fields
+  that steer the answer (``max_tokens``, ``stream``) are refused there.
+- A model without such a row raises ``CapabilityError``. An estimate (``palaver.tokens.estimate``) and a tokenizer
+  (``palaver.tokens.tokenizers``) need no request.
+- Credentials, retries, timeouts and errors are those of the model.
 
 Stability: experimental.
 """

@@ -1,20 +1,17 @@
-"""A thread as one file, and back; and a thread from one store to another.
+"""Export and import of a thread as one file, and copies from store to store.
 
 Rules:
 
-- The file is text that people can read (``threadfile`` describes it). A file whose name ends in ``.zst`` is compressed
-  with Zstandard; a reader looks at the first bytes, not at the name.
-- Inline media of 1,024 characters or more that stand in more than one message are written once, as blobs; they come
-  back byte for byte. Blobs that messages refer to come along, as far as the store has them.
-- Writing reads the store twice, a few entries at a time. Reading checks the file to its end, and then reads it again;
-  what cannot seek, or is compressed, goes to a temporary file first. What is held in memory grows with the longest
-  line, and by an id or two for each entry.
-- Nothing is added before the whole file was checked, and then all of it, or nothing. What is there already is passed
-  over: an import can be repeated, an older copy adds nothing, a newer one adds what is new.
-- In a thread that is there already, title, tags and metadata stay. A branch moves forward along its own line only;
-  where it stands elsewhere it stays, and is listed as ``diverged``: the entries of the file are among the leaves.
-- Keys of the header that a newer version wrote are kept in the metadata of the new thread, under ``thread_file``, and
-  are written back into the header of the next file.
+- The file is readable text (``thread_file`` describes it). A name that ends in ``.zst`` is compressed with Zstandard; a
+  reader looks at the first bytes, not at the name.
+- Inline media of 1,024 characters or more that several messages share are written once, as blobs, and restored byte for
+  byte. Blobs that messages refer to are included when the store has them.
+- An export reads the store twice, a few entries at a time. An import checks the whole file, and then reads it again; a
+  compressed or unseekable file goes to a temporary file first. Memory grows with the longest line and the ids.
+- An import adds everything or nothing, and skips known entries, so it can be repeated.
+- An import into an existing thread keeps title, tags and metadata. A branch only fast-forwards; one that stands
+  elsewhere stays, and is listed as ``diverged``.
+- Header keys of newer versions are stored in the thread's metadata under ``thread_file``, and exported again.
 
 Stability: experimental.
 """

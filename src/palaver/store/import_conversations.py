@@ -1,17 +1,14 @@
-"""Take conversations in, each once, however often they are given.
+"""Import of conversations as message lists, each once.
 
 Rules:
 
-- A conversation is known by what it says: a chain of hashes, one for each message, each over the message as it was
-  given and the hash before it. What was taken in before adds nothing, wherever it came from.
-- A conversation that begins with the whole of one that was taken in is its continuation: only what is new joins.
-- A conversation from a source that was taken in before, and that differs somewhere in the middle, becomes a branch of
-  that thread at the place where they part: an edited file is an edit.
-- Anything else is a new thread. Its metadata keep what was taken in (``imported``: hashes and sources), so that all of
-  this holds in the next process too.
-- The thread is named by what it says, so that of two processes that take the same conversation in at once, one begins
-  it, and the other finds it. That is all one learns of the other: a continuation that it took in meanwhile is not seen.
-- An import that was cut off goes on where it stopped: the thread knows its source before the first message joins.
+- A hash chain over the messages identifies a conversation. One that is known already adds nothing.
+- A conversation that begins with a known one continues it: only new messages are added.
+- A conversation from a known source that differs in the middle becomes a branch where it differs.
+- Anything else is a new thread. Its metadata (``imported``: hashes and sources) record it for the next process.
+- The thread id derives from the content, so two processes that import one conversation meet in one thread. Neither sees
+  a continuation that the other imports meanwhile.
+- An interrupted import resumes: the thread has its source before the first message.
 - Nothing is guessed, and nothing is removed.
 
 Stability: experimental.

@@ -1,19 +1,17 @@
-"""Take the files of transcript formats into a store, as they are read, each once.
+"""Import of transcript files into a store, each once.
 
 Rules:
 
-- What a reader of ``palaver.transcripts`` gives joins as it comes, a slice at a time, with the ids of the file. So a
-  file of any size goes in with little memory, what was taken in before an interruption stays, and reading a file
-  again adds what is new.
-- A file whose size and time have not changed since it was read whole is not read again; neither is one whose bytes have
-  not. Which files a thread came from stands in its metadata, under ``files``.
-- An entry that is there with another message, because somebody edited the file, or because its end was not yet written,
-  joins beside the old one under an id of its own, and what follows it follows the new one.
-- A branch moves to where the file says as long as it stands where a file left it and the file still has what stands
-  there: on the way to its new end, on another of its own branches, or, where the end was not yet written whole, as the
-  first bytes of what is there now. Otherwise it stays, and the file's end gets a branch of its own, ``import-2`` and so
-  on; the next import from that file moves it on. So no import takes an entry off all branches but a half-written end.
-- A byte order mark, line breaks of another kind, and lines in another order make no other record.
+- Entries are added in slices as the reader yields them, with the ids of the file. So files of any size need little
+  memory, an interrupted import keeps what it added, and a second one adds what is new.
+- A file with unchanged size and time, or unchanged bytes, is not read again. The metadata of a thread list its files
+  under ``files``.
+- An entry that is known with another message (an edited file, or an unfinished end) is added beside the old one under
+  its own id, and its successors follow the new one.
+- A branch moves to the head in the file while it stands where a file left it and the file still has that entry: on the
+  way to the new end, on another of its branches, or as the first bytes of what is there now. Otherwise the branch
+  stays, and the end of the file gets a branch ``import-2`` and so on, which later imports move.
+- Byte order marks, kinds of line breaks and the order of lines make no difference.
 
 Stability: experimental.
 """

@@ -1,11 +1,11 @@
-"""A store in memory: for tests, for short-lived work, and the state of every store that is a journal.
+"""A store in memory: for tests, for short-lived work, and as the state of every store that is a journal.
 
 Rules:
 
-- Each method that writes checks, makes one ``Change``, and hands it to ``_commit``, all under one lock. Here that
-  applies it; a journal writes it down first.
-- Messages are held as they are, once for each entry. ``get_blob`` finds what ``put_blob`` was given.
-- What it holds is gone with the process: "kept" is true for as long as it lives.
+- Each method that writes checks its arguments, makes one ``Change`` and passes it to ``_commit``, under one lock.
+  ``MemoryStore`` applies the change; a journal writes it first.
+- Each message is held once for each entry. ``get_blob`` finds what ``put_blob`` stored.
+- The content is gone with the process.
 
 Stability: experimental.
 """

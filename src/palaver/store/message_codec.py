@@ -1,17 +1,15 @@
-"""A message as bytes to keep, and back.
+"""Messages as stored bytes: canonical JSON, media as blobs, and the seals of entries.
 
 Rules:
 
-- What is kept is the message as it was given, in the canonical form (version 1), without the id and the time that
-  the thread stamped on it: those stand beside it. So a message that is given twice has the same bytes, and is kept
-  once; its address is the SHA-256 of those bytes.
-- Inline media of ``MIN_MEDIA`` characters or more leave the message. Where base64 as the standard writes it gives
-  the same text again, the decoded bytes are the blob, and their address is that of ``Blob``; any other text is kept
-  as text. Loading puts them back: the message is equal, its base64 text the same.
-- A message is kept as its JSON text, which SQL can read (docs/adr/0033-messages-are-stored-as-text.md). Of blobs, bytes
-  of ``MIN_COMPRESSED`` or more are compressed with Zstandard where that saves a tenth.
-- Every entry has a seal: the SHA-256 of the seal before it, its id, its stamps and the address of its message. The seal
-  of a leaf vouches for its whole path; a change of any of it is found by deriving the seals again.
+- A message is stored in the canonical form (version 1), without the id and the time that the thread stamped on it;
+  these are columns. Equal messages have equal bytes and are stored once; the SHA-256 of the bytes is the address.
+- Inline media of ``MIN_MEDIA`` characters or more become blobs: the decoded bytes where standard base64 gives the same
+  text again, else the text. Loading restores them exactly.
+- Messages are stored as JSON text, which SQL can read (docs/adr/0033-messages-are-stored-as-text.md). Blobs of
+  ``MIN_COMPRESSED`` bytes or more are compressed with Zstandard where this saves a tenth.
+- Each entry has a seal: the SHA-256 of the seal before it, its id, its stamps and the address of its message. The seal
+  of a leaf covers its whole path.
 
 Stability: experimental.
 """

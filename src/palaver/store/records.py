@@ -1,29 +1,14 @@
-"""Entries as rows: what every store that keeps rows does alike, before and behind its SQL.
+"""Rows and changes: what every store writes, whatever it writes them to.
 
 Rules:
 
-- Everything that costs time (writing JSON, hashing, compressing) is done by ``prepare``, in the caller's own thread,
-  before any lock is taken. What depends on the head (parent, place, seal) is a few bytes, and is added under the lock.
-- Places count from 0 in each thread, in the order of joining, without gaps. The parent of a row is a place.
-- A row is read back by ``decode_entry``, which checks what it can: the address of the message, and that it is one.
-
-What stands in a thread for a message that is stored and cannot be decoded, or is not as it was written.
-
-Rules:
-
-- The entry keeps its place, so all other messages of the thread are read, and its path is whole. Its message is a
-  record: it is never sent to a model, and no view of the conversation shows it.
-- ``payload`` says why (``reason``), and has the stored bytes, as ``text`` where they are UTF-8, else as ``base64``.
-- ``verify`` reports the entry as ``unreadable``, and a body that is not as it was written as ``altered`` or
-  ``missing``.
-
-What happens to a store, as values: every change of it is one of these.
-
-Rules:
-
-- A change is complete: applied to a store in the state it was made for, it gives the next state, with no clock and no
-  chance in it. So a journal of changes is the store (``jsonl``), and memory is their sum (``memory``).
-- What a change may do is checked before it is made. Applying one cannot fail.
+- ``prepare`` does everything that costs time (JSON, hashes, compression) in the caller's thread, before any lock is
+  taken. Parent, place and seal depend on the head; the store adds them under its lock.
+- Places count from 0 in each thread, in the order of appends, without gaps. The parent of a row is a place.
+- ``decode_entry`` checks the address of a message. An entry whose message cannot be read keeps its place: a record
+  (``unreadable``) holds the reason and the stored bytes, and no view shows it or sends it to a model.
+- A ``Change`` is complete: applied to the state it was made for it gives the next state, without clock or chance. Its
+  checks run before it is made, so applying it cannot fail. ``jsonl`` writes changes; ``memory`` holds their sum.
 
 Stability: experimental.
 """

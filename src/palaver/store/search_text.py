@@ -1,26 +1,20 @@
-"""What a search finds, the same in every store.
+"""Text search, identical in every store: what is searched, how words are split, and the query language.
 
 Rules:
 
-- What is searched of a message is what somebody said in it: text, reasoning, refusals, names and arguments of tool
-  calls, the raw text of malformed calls, JSON results, file names, the reasons of markers. Of JSON that is strings and
-  numbers, not keys. No media, no proofs, no provider's own blocks; a run of ``MIN_DATA`` base64 characters is data
-  wherever it stands. The first ``MAX_TEXT`` characters count.
-- A word is a run of letters and digits; everything else parts words (``snake_case`` is two, ``3.14`` too). Case,
-  variants and compatibility forms fall away (``Été`` is ``ete``, ``ﬁ`` is ``fi``), and so do invisible characters. The
-  voicing marks of kana and the vowel signs of Indic scripts are no variants and stay.
-- Scripts that are written without spaces (Han, kana, Thai, Lao, Khmer, Myanmar) give one word a character, so that a
-  part of what is written is found as a phrase.
-- A normal text is its words with one space between them. Every store searches normal text, never another tokenisation
-  of its own: it holds ``a-z``, ``0-9`` and characters beyond ASCII, which the tokenizer ``ascii`` of FTS5 parts at the
-  spaces and nowhere else, and which ``array_to_tsvector`` takes as they are.
-- Limits hold for every store alike. A word counts by its first ``MAX_WORD`` characters, and a normal text by its
-  first ``MAX_BYTES`` bytes: a PostgreSQL lexeme has less than 2 KB, and a ``tsvector`` less than 1 MB. PostgreSQL
-  forgets positions beyond 16,383, and beyond the 256th of a word; so its index answers which words occur, and
-  ``matches`` (or ``needles`` with ``strpos``) whether they stand side by side. A query of tens of thousands of words
-  overflows its stack, so a query has at most ``MAX_QUERY`` characters.
+- Searched are text, reasoning, refusals, names and arguments of tool calls, raw malformed calls, JSON results, file
+  names and reasons of markers; of JSON the strings and numbers, not the keys. Media, proofs, provider blocks and runs
+  of ``MIN_DATA`` base64 characters are not. The first ``MAX_TEXT`` characters count.
+- A word is a run of letters and digits (``snake_case`` is two words). Case, variants, compatibility forms and invisible
+  characters are removed (``Été`` is ``ete``); voicing marks of kana and Indic vowel signs stay.
+- Scripts without spaces (Han, kana, Thai, Lao, Khmer, Myanmar) give one word for each character.
+- Normalized text is words with one space between them, in ``a-z``, ``0-9`` and non-ASCII characters. Stores index only
+  this: the FTS5 tokenizer ``ascii`` splits it at spaces, and ``array_to_tsvector`` takes it unchanged.
+- A word counts by its first ``MAX_WORD`` characters, a text by its first ``MAX_BYTES`` bytes: PostgreSQL limits a
+  lexeme to 2 KB and a ``tsvector`` to 1 MB. PostgreSQL drops positions beyond 16,383, so its index finds the words, and
+  ``matches`` checks phrases. ``MAX_QUERY`` keeps its query parser from overflowing the stack.
 
-Unicode grows: two versions of Python may differ in characters that the older one does not know.
+Two versions of Python may differ in characters that the older one does not know.
 
 Stability: experimental.
 """

@@ -1,14 +1,15 @@
 """Stores from async code: ``await to_thread(store.append, "trip", [user("hi")])``.
 
+``to_thread`` takes a function and its arguments, as ``asyncio.to_thread`` does, and works on asyncio and trio.
+
 Rules:
 
-- The call runs in a worker thread, on asyncio or trio, whichever runs the caller; its value and its exceptions come
-  back as they are.
-- What was begun is finished. A cancelled caller waits for the end of the call, and then learns of the cancellation;
-  a call that still waits for a thread is never begun. asyncio's own ``Task.cancel`` (so ``asyncio.timeout`` too) goes
-  past that: the caller does not wait, and the call ends behind it. Either way an append that was begun is kept.
-- An event loop runs at most ``MAX_THREADS`` such calls at once. They are counted apart from anyio's other threads, so
-  that a slow disk holds up nobody else; and they are many, so that a store can group appends into one commit.
+- Values and exceptions arrive unchanged.
+- A call that has begun finishes. A caller in a cancelled scope waits for it and is cancelled afterwards; a call that
+  has no thread yet does not begin. ``asyncio.Task.cancel`` (and ``asyncio.timeout``) does not wait: the call finishes
+  behind the caller.
+- An event loop runs at most ``MAX_THREADS`` of these calls at once. They do not count against anyio's default limiter,
+  so a slow disk does not block other work; there are many, so that a store can group appends into one commit.
 
 Stability: experimental.
 """

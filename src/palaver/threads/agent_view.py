@@ -1,23 +1,18 @@
-"""What the model of one agent sees of a thread that many agents share.
+"""What one agent's model sees of a thread that several agents share.
 
 Rules (docs/spec/agent-swarm-kit.md#2.5, with the deviations a to f):
 
-- First the prompt, then the instructions in the order given (global, static, dynamic, flags), then the system messages
-  committed for this agent, then the dialogue. System messages are not counted by the window.
-- The dialogue is what all agents said, in order, developer messages among it. Tool calls and their results are seen by
-  the agent that they belong to, and by no other: a message with a call is that agent's alone, its text too.
-- Left out are markers and what they hide, messages with a tag that keeps them from models, messages that say nothing
-  (no parts, or none but empty text, which for the result of a tool is an answer), and what ``where`` refuses. When
-  ``where`` raises, the message stays.
-- The last ``keep`` messages of the dialogue are the window: 0 gives none, ``None`` all. The message that the turn began
-  with stays where the window does not reach back to it, in front of the window and not counted by it: however many
-  tools a turn calls, the model sees what it was asked. The turn begins with the last user message whose mode is not
-  ``"tool"``, or with the one at ``since``, for a turn that a program began.
-- Inside the window a call without a result is left out, and so is a result without a call; a message keeps its other
-  calls and its text. So a window that would part a call from its result holds neither. Calls that the provider
-  answers itself stay. Neither order nor number of results is judged: that is repair's work, and the wires'.
-- A view after an append costs what was appended and the window. Memory: a reference to each message of the dialogue
-  since the last marker that hid everything.
+- The view is the prompt, the instructions in order (global, static, dynamic, flags), the system messages committed for
+  this agent, and the dialogue. The window does not count system messages.
+- The dialogue is the text of all agents in order, developer messages included. A message with a tool call, and each
+  tool result, is visible to its own agent only.
+- Markers and what they hide, messages tagged as unsent, empty messages (a tool result with empty text is not one) and
+  those that ``where`` rejects are left out. When ``where`` raises, the message stays.
+- The window is the last ``keep`` messages of the dialogue; ``None`` keeps all. The message that opened the turn always
+  stays, before the window and not counted: the last user message whose mode is not ``"tool"``, or the one at ``since``.
+- A call without a result in the window is left out, and so is a result without a call; a message keeps its other parts.
+  Calls that the provider runs stay. Order and number of results are left to ``repair`` and the wires.
+- A view after an append costs what was appended and the window.
 
 Stability: experimental.
 """

@@ -1,13 +1,11 @@
-"""Messages that stand in a thread twice, because a compaction kept them.
+"""Messages that a compaction repeated in a thread.
 
 Rules:
 
-- Readers of session files put behind a compaction what the model sees from there on: the summary, and copies of what
-  the compaction kept, with the ``source`` ``"compaction"``. A compaction of ours lets a message stand on another branch
-  once more, with its id.
-- A copy says what an earlier message of its thread says: the same role, the same parts, the answer to the same call.
-  A summary says something new, and is none.
-- Models need the copies; whoever reads or searches a thread wants each message once.
+- Readers of session files append, behind a compaction, the summary and copies of the messages that it kept, with
+  ``source="compaction"``. Our own compaction lets a message stand on another branch again, with its id.
+- A copy has the role, the parts and the answered call of an earlier message of its thread. A summary is no copy.
+- Models need the copies; ``without_copies`` gives readers and searches each message once.
 
 Stability: experimental.
 """

@@ -1,16 +1,14 @@
-"""What a model sees of a thread that one agent has with its user.
+"""What a model sees of a thread of one agent with its user.
 
 Rules:
 
-- All messages in order, whoever said them, without markers and what they hide, and without those whose tag keeps them
-  from models. A marker with scope ``agent`` hides nothing here: this view is no agent's (``AgentView`` is).
-- Nothing is repaired: ``threads.repair`` is for that, and the wires do it when they write.
-- ``keep`` is a window on the last messages that are neither system nor developer messages; those always stay, each in
-  its place, and so does the message that the last turn of the user began with. A result whose call does not stand
-  before it in the window is left out, so that no pair is parted.
-- Without ``keep``, a view after an append costs what was appended, and copies nothing. A hidden turn costs one
-  copy of the references before it, where an earlier view is still looking at what it hides. With ``keep``, the
-  view costs the window and the system messages besides.
+- All messages in order, without markers, what they hide, and messages tagged as unsent. A marker with scope ``agent``
+  hides nothing here (``AgentView`` applies it).
+- Nothing is repaired: ``threads.repair`` and the wires do that.
+- ``keep`` is a window on the last messages other than system and developer messages, which always stay, as does the
+  message that opened the user's last turn. A result without its call in the window is left out.
+- Without ``keep``, a view after an append costs what was appended, and copies nothing; a hidden turn costs one copy of
+  the references where an earlier view still holds them. With ``keep``, a view costs the window and system messages.
 
 Stability: experimental.
 """

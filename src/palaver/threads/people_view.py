@@ -2,11 +2,11 @@
 
 Rules:
 
-- Everything that was said, in order, and nothing twice: tool calls and their results stay, markers are shown as they
-  are, and so is what they hide from models.
-- Left out is what no person said or was shown: system and developer messages (C7), user messages that a turn made (mode
-  ``"tool"``) or that the runtime made (they have a ``source``, F25), summaries by compaction, and discarded answers.
-- What the user was shown in place of an answer stays: placeholders, and texts that the runtime emitted (K13).
+- The whole conversation in order, each message once: tool calls and results stay, and so do markers and what they hide
+  from models.
+- System and developer messages (C7), user messages with mode ``"tool"`` or a ``source`` (F25), compaction summaries and
+  discarded answers are left out.
+- Texts shown in place of an answer stay: placeholders, and texts that the runtime emitted (K13).
 - A view after an append costs what was appended.
 
 Stability: experimental.

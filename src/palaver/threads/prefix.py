@@ -1,10 +1,9 @@
-"""The first items of a list that only grows, as a sequence of its own.
+"""An immutable prefix of a list that only grows.
 
 Rules:
 
-- Taking one copies nothing, and it never changes under its holder: the owner of the list may append to it, and do
-  nothing else.
-- Whether one goes on where another ended is known at once, when both look at the same list.
+- Taking a prefix copies nothing, and the prefix never changes. The owner of the list may only append to it.
+- ``continues`` tells in constant time whether one prefix extends another of the same list.
 
 Stability: experimental.
 """

@@ -2,17 +2,15 @@
 
 Rules:
 
-- An entry is a message and its place: an id (UUID version 7) and the id of the entry before it. Entries are never
-  changed or removed; a thread only grows (R01).
-- A message is stamped when it joins: ``id`` with the id of its entry, ``sent_at`` with the time, on every role, once;
-  what is set already is kept (MSG-06, C9, C10).
-- A branch is a name for a leaf, its head: ``None`` while it is empty. Appending to a branch moves its head to the new
-  entry. ``fork`` names another place in the tree and copies nothing; ``rewind`` moves a head back. What lies behind
-  an old head stays in the tree, and stays among the ``leaves`` (pains 6, 18).
-- ``path(branch)`` is the conversation that ends in a head: a sequence of entries, oldest first. It is a window on a
-  list that only grows: taking one costs nothing, and it never changes under its holder. The first path of a branch
-  walks up the tree once; every later one costs what was appended since.
-- No I/O. A thread is not safe for use from several OS threads at once; a store is.
+- An entry is a message with an id (UUID version 7) and the id of its parent. Entries are never changed or removed
+  (R01).
+- An append stamps each message once: ``id`` with the id of its entry, ``sent_at`` with the time. Values that are set
+  stay (MSG-06, C9, C10).
+- A branch names a leaf, its head; ``None`` while it is empty. An append moves the head. ``fork`` names another place
+  and copies nothing; ``rewind`` moves a head back, and the old leaf stays among the ``leaves`` (pains 6, 18).
+- ``path(branch)`` is the conversation up to a head, oldest first: an immutable prefix of a growing list. The first path
+  of a branch walks up the tree; later ones cost what was appended since.
+- No I/O. A thread is not safe for use from several OS threads; a store is.
 
 Stability: experimental.
 """

@@ -1,18 +1,16 @@
-"""What all views of a thread share: how they follow a path, and what hides a message.
+"""The base of all views of a thread: how a view follows a path, and what hides a message.
 
 Rules:
 
-- A view is a function of a path: what it gives depends on the path and on how it was made, and on nothing else. Entries
-  are never changed, so it remembers how far it has read: on a path that goes on from there it reads what is new, on any
-  other it starts anew.
-- A marker deletes nothing. It hides what stands before it, by its scope (K8): ``thread`` (the default of a flush) hides
-  all of it, ``agent`` hides it from the marker's own agent alone, ``turn`` (the default of a rescue) hides the failed
-  turn. A turn begins with the last user message whose mode is not ``"tool"``; where there is none, with the thread.
-- What is tagged ``DISCARDED``, ``PLACEHOLDER`` or ``RECORD`` is never sent to a model (K13).
-- What has a lifetime (``expiry``) is there for the step or the prompt in which it was said: an answer behind it ends
-  the step, and the next user message of a person behind such an answer ends the prompt. A summary stands for answers.
-- What is visible is held by reference, back to the last marker that hid everything: a turn that is hidden later
-  opens a window to messages before it.
+- A view depends only on its path and its arguments. It remembers how far it read: on a path that goes on from there it
+  reads the new entries, on any other it starts again.
+- A marker deletes nothing. It hides what stands before it, by scope (K8): ``thread`` (default of a flush) hides all of
+  it, ``agent`` the same for the marker's own agent alone, ``turn`` (default of a rescue) the failed turn. A turn begins
+  with the last user message whose mode is not ``"tool"``, else with the thread.
+- Messages tagged ``DISCARDED``, ``PLACEHOLDER`` or ``RECORD`` are never sent to a model (K13).
+- A lifetime (``expiry``) ends with the step or prompt: an answer ends the step, and the next user message behind an
+  answer ends the prompt. A summary counts as an answer.
+- Visible messages are held by reference, back to the last marker that hid everything.
 
 Stability: experimental.
 """

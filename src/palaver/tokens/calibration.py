@@ -1,20 +1,16 @@
-"""What a model's provider counts, told from an estimate: learned from what it reports.
+"""Calibration of token estimates, learned from what a provider reports.
 
-Rules (issue 6):
+Rules:
 
-- ``reported = slope * estimate + fixed``: the slope is the model's tokeniser, ``fixed`` what the provider puts around
-  every prompt (its template, the instructions that make it call tools). Both are learned as one linear regression with
-  a prior, so that one report is enough to begin with: of a short prompt it tells the fixed part, of a long one the
-  slope, and further ones tell them apart.
-- Reports are as noisy as they are large. Older ones fade, so that it follows a change.
-- What cannot be a count is left out: nothing, or more than 100 tokens for each that was estimated. One that lies far
-  from what is expected makes all earlier ones count less: it moves what rests on one report, and hardly what rests on
-  many.
-- ``replay`` is the share of the reported reasoning that comes back in the next prompt of the same turn: providers keep
-  it or drop it, and say so nowhere. It is learned from the first prompt after an answer that reasoned.
-- ``ratio`` is what the last report said beyond all that: how far that prompt was from what is expected. It holds until
-  the next report, for a prompt that does not go on from that one (``carry_over``).
-- A value: learning gives another one. It is that of one model, and of prompts that all have tools, or none.
+- ``reported = slope * estimate + fixed``: ``slope`` reflects the model's tokenizer, ``fixed`` what the provider adds to
+  each prompt. Both come from one linear regression with a prior, so a single report already helps: a short prompt
+  informs ``fixed``, a long one ``slope``.
+- Noise grows with the size of a prompt. Older reports fade.
+- Impossible reports are ignored: zero, or more than 100 tokens for each estimated one. A surprising report reduces the
+  weight of all earlier ones.
+- ``replay`` is the share of reported reasoning that the provider keeps in the next prompt of a turn.
+- ``ratio`` is the remaining error of the last report. It holds until the next one (``carry_over``).
+- A value: learning returns another one. It belongs to one model, and to prompts that all have tools or none.
 
 Stability: experimental.
 """

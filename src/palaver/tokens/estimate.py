@@ -1,19 +1,16 @@
-"""How many tokens a message is, roughly: from the length of its text, without a tokeniser.
+"""Token estimates from the length of text, without a tokenizer.
 
 Rules (docs/spec/kairo.md#1.6, KAI-03; golden ``token_estimate``):
 
-- Text and reasoning: ``max(1, n * 2 // 7)``; a tool result ``max(1, n * 2 // 9)``; a tool call ``max(1, n // 5)``
-  of its arguments. ``n`` counts UTF-8 bytes, which are characters where a text is ASCII: a token of any other script
-  covers fewer characters.
-- A message is the sum of its parts; one without parts is 0.
-- Media count too (``tokens.media``), and so do system messages and the definitions of tools (D29).
-- The proof of reasoning that a provider wants back stands for the reasoning itself, of which the text is a digest: it
-  is a token for every 8 characters, where that is more than the text. A part of another kind may carry such a proof
-  in its ``provider`` fields; short fields are no proof. Citations are 0: providers send them, and do not count them.
-- ``overhead`` is what a message is besides its parts: the marks around it, and the names and ids of its calls. It is no
-  part of the estimate, and is added where a whole prompt is weighed (``context.Ledger``).
-- Pure. An estimate belongs to the message: it is made once and kept beside it; what a model makes of it is a matter of
-  calibration.
+- Text and reasoning: ``max(1, n * 2 // 7)``; a tool result ``max(1, n * 2 // 9)``; a tool call ``max(1, n // 5)`` of
+  its arguments. ``n`` is UTF-8 bytes, since a token of a non-ASCII script covers fewer characters.
+- A message is the sum of its parts; without parts it is 0. Media (``tokens.media``), system messages and tool
+  definitions count (D29).
+- A reasoning proof that the provider wants back stands for the whole reasoning: one token for every 8 characters, where
+  that exceeds the text. Other parts may carry such a proof in ``provider``; short fields are none. Citations are 0.
+- ``overhead`` is what surrounds the parts: role marks, names and ids of calls. It is added when a whole prompt is
+  measured (``context.Ledger``).
+- An estimate is computed once for each message, and kept beside it.
 
 Stability: experimental.
 """

@@ -1,20 +1,20 @@
-"""How many tokens an image, a document, a recording or a film is.
+"""Token estimates of images, documents, audio and video.
 
 Rules:
 
-- An image is weighed by its size in pixels, read off the first bytes of PNG, GIF, JPEG, WebP; of base64 text no more
-  is decoded than they take. A document is weighed by its pages, else by its bytes; a text file as text; recordings and
-  films by their bytes. What is not in the message (a URL, a file id, a blob) is a constant of its kind.
-- Rates are data (``MediaRates``), of which a model may have its own. Providers count images in three ways, and one
-  formula says them all: ``base + piece * pieces``, where an image is cut into squares of ``side`` pixels.
+- An image counts by its size in pixels, read from the first bytes of a PNG, GIF, JPEG or WebP; no more base64 than that
+  is decoded. A document counts by its pages, else by its bytes; a text file as text; audio and video by their bytes.
+  Media that are not inline (a URL, a file id, a blob) have a constant of their kind.
+- Rates are data (``MediaRates``), and a model may have its own. One formula covers the three ways of providers:
+  ``base + piece * pieces``, where an image is cut into squares of ``side`` pixels.
 
-  - by area, a token for about 750 pixels: squares of 28 pixels, a token each; the long edge is brought down to 1,568
-    first, and no image is more than 1,600;
-  - by patches of 32 pixels, with a factor a model;
-  - by tiles: of 512 pixels, 170 tokens each and 85 for the image, where the short edge is brought down to 768 first;
-    or of 768 pixels, 258 each. Where every image costs the same, ``piece`` is 0.
+  - by area, one token for about 750 pixels: squares of 28 pixels, after the long edge is reduced to 1,568; at most
+    1,600 tokens;
+  - by patches of 32 pixels, with a factor for each model;
+  - by tiles: of 512 pixels, 170 tokens each and 85 for the image, after the short edge is reduced to 768; or of 768
+    pixels, 258 each. ``piece`` is 0 where every image costs the same.
 
-- Whatever the bytes say, nothing is raised: sizes that are no sizes are not known, and count as such.
+- Nothing is raised for odd bytes: an impossible size counts as unknown.
 
 Stability: experimental.
 """
@@ -36,10 +36,10 @@ class MediaRates(Struct, frozen=True, kw_only=True):
     """What media cost on a model, in tokens. The defaults lie between those of the large providers.
 
     ``side``: the edge of a square piece, in pixels; ``piece``: tokens a piece; ``base``: tokens an image besides;
-    ``max_long_edge`` and ``max_short_edge``: the edges, in pixels, to which a larger image is brought down first; ``max_tokens``: tokens
-    of an image at most; ``image``: tokens of one whose size is not known. ``page``: tokens a page of a document;
-    ``page_bytes``: bytes of a page, where pages cannot be counted; ``document``: tokens of one that is elsewhere.
-    ``audio_bytes``, ``video_bytes``: bytes a token; ``audio``, ``video``: tokens of what is elsewhere.
+    ``max_long_edge`` and ``max_short_edge``: the edges, in pixels, to which a larger image is reduced first;
+    ``max_tokens``: the most tokens of an image; ``image``: tokens of one whose size is not known. ``page``: tokens a
+    page of a document; ``page_bytes``: bytes of a page, where pages cannot be counted; ``document``: tokens of one that
+    is elsewhere. ``audio_bytes``, ``video_bytes``: bytes a token; ``audio``, ``video``: tokens of what is elsewhere.
     """
 
     side: int = 28

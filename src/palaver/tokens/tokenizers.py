@@ -1,16 +1,15 @@
-"""Counters that read text as a model does: tiktoken's encodings, and tokenisers of Hugging Face.
+"""Exact counters: tiktoken's encodings, and tokenizers of Hugging Face.
 
 Rules:
 
-- The libraries are the extra ``tokenizers``; each is imported when a counter of its kind is made, and a missing one is
-  one clear error. Making a counter may take a second, and tiktoken fetches an encoding that it does not have yet:
-  behind no network, give it an ``Encoding`` of your own, or fill its cache (``TIKTOKEN_CACHE_DIR``).
-- All text is text: ``<|endoftext|>`` in a message is what somebody wrote, and is no token of its own.
-- A text is read in pieces of at most 32,768 characters. tiktoken breaks off with a panic on 300,000 spaces or so, and
-  before 0.13 took time with the square of a run without a break. Pieces end before a space between two words, where
-  the patterns of OpenAI's encodings split anyway, so that the count is the same; a run without such a place is cut
-  where it is, which may cost a token or two.
-- Lone surrogates count as the replacement character: no tokeniser takes them.
+- The libraries are the extra ``tokenizers``. Each is imported when a counter of its kind is made; a missing one is one
+  clear error. Making a counter may take a second, and tiktoken downloads a new encoding: without network, pass an
+  ``Encoding`` or fill its cache (``TIKTOKEN_CACHE_DIR``).
+- ``<|endoftext|>`` in a message is ordinary text.
+- Texts are encoded in pieces of at most 32,768 characters: tiktoken panics on about 300,000 spaces, and before 0.13
+  took quadratic time on a run without a break. A piece ends before a space between two words, where OpenAI's patterns
+  split anyway; a run without one is cut, which may cost a token or two.
+- Lone surrogates count as the replacement character.
 
 Source: https://github.com/openai/tiktoken (issues 15, 195), https://huggingface.co/docs/tokenizers.
 
@@ -86,12 +85,12 @@ class HuggingFace(TextCounter):
         super().__init__(f"tokenizers {name}", tokens, rates=rates)
 
 
-def pieces(text: str, most: int = MAX_PIECE) -> Iterator[str]:
-    """The text in pieces of at most ``max_tokens`` characters, cut before a space between two words where there is one."""
+def pieces(text: str, max_length: int = MAX_PIECE) -> Iterator[str]:
+    """The text in pieces of at most ``max_length`` characters, cut before a space between words where possible."""
     text = _without_surrogates(text)
     start = 0
-    while len(text) - start > most:
-        end = start + most
+    while len(text) - start > max_length:
+        end = start + max_length
         places = _BREAK.finditer(text, max(start + 1, end - _SEARCHED), end + 2)
         cut = max((place.start() for place in places), default=end)
         yield text[start:cut]

@@ -14,7 +14,7 @@ from palaver.core.errors import UnknownNameError
 from palaver.models.providers import anthropic, aws, azure, cohere, compatible, google, ollama, openai, vertex
 from palaver.models.providers.row import AddressVariable, Provider, endpoint_for, key_in
 
-__all__ = ["PROVIDERS", "AddressVariable", "Provider", "find", "key_in", "names", "endpoint_for"]
+__all__ = ["PROVIDERS", "AddressVariable", "Provider", "endpoint_for", "find", "key_in", "names"]
 
 PROVIDERS: Final[dict[str, Provider]] = {
     row.name: row

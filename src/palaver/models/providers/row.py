@@ -1,13 +1,13 @@
-"""What a provider is: one row of data.
+"""A provider as one row of data.
 
 Rules:
 
-- A row says where a provider is, which wires it speaks there, and from which environment variables a key and another
-  address are taken, in that order. The first endpoint is the default.
-- ``{base}`` in the address of an endpoint stands for the address of the provider, which may hold further words in
-  braces: ``address_variables`` says where those come from. ``{model}`` is left for whoever sends.
-- A wire is spoken at the same path nearly everywhere: ``endpoint_for`` knows it. Where tokens are counted is said by the
-  row of each provider, since servers that speak a wire do not all count.
+- A row has the provider's address, its endpoints (the first is the default), and the environment variables for the key
+  and for another address, in order.
+- ``{base}`` in an endpoint stands for the provider's address, which may hold further words in braces:
+  ``address_variables`` defines them. ``{model}`` is filled in by the sender.
+- ``endpoint_for`` knows the usual path of each wire. Whether tokens can be counted is part of each row, since not all
+  servers of a wire count.
 
 Stability: experimental.
 """

@@ -1,21 +1,18 @@
-"""A folder of journals: what happens to a store, written down by any number of processes.
+"""A folder of journals, written by any number of processes.
 
 Rules:
 
-- Everybody writes to files of their own (``log_file``), one line (``lines``) for what one call changed. A line of kind
-  ``change`` has ``seq``, its number among all lines of the folder, which is their order, and ``changes`` (``journal``).
-- Whoever reads or writes holds the lock of the folder, ``palaver.lock``. So whoever writes knows all that was written.
-  That file holds the newest ``seq`` too, for those who have read everything; while somebody writes it holds -1, and
-  whoever finds that looks at the files.
-- Nobody writes while the lock is held by another: an end of a file that is no line was left by a writer that died
-  or failed, and is cut off, and told.
-- With ``sync="fsync"``, what was read is synced before the first line behind it is written: a writer may die between
-  its line and the sync, and a line must not be on the disk before the one that it follows.
-- ``rewrite`` puts the whole state into one new file, as lines of kind ``state`` with one ``seq``: they take the place
-  of every line with a smaller one. It is finished, synced and named before the others are removed; one that holds
-  damage is kept aside, as ``….damaged``.
-- A folder that this process may not write is open for reading: nothing in it is changed, and who writes is refused.
-  Where there is no lock file in it, none is held.
+- Each writer has its own files (``log_file``), with one line (``lines``) for each call. A line of kind ``change`` has
+  ``seq``, its order in the folder, and ``changes`` (``journal``).
+- Readers and writers hold the lock of the folder, ``palaver.lock``. It holds the newest ``seq``, and -1 while somebody
+  writes; a reader that finds -1 looks at the files.
+- Under the lock nobody else writes: an end of a file that is no line was left by a writer that died, and is cut off
+  and reported.
+- With ``sync="fsync"``, lines of others are synced before the first line behind them: no line may reach the disk before
+  the one that it follows.
+- ``rewrite`` writes the whole state into one new file, as lines of kind ``state`` that supersede every smaller ``seq``.
+  The file is finished, synced and renamed before the old ones are removed; damaged ones stay, as ``….damaged``.
+- A folder without write permission is read-only: nothing changes, and writing is refused.
 
 Stability: experimental.
 """

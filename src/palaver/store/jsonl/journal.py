@@ -1,17 +1,15 @@
-"""Changes of a store as JSON, and back; and what becomes of a change when one before it was lost.
+"""Changes of a store as JSON, and which of them still apply after damage.
 
 Rules:
 
-- A change is an object: ``change`` names its class, the other fields are those of the class; what holds its default is
-  left out. Bytes are base64, digests are hex, an entry is an object of ``id``, ``parent`` and ``message`` in the
-  canonical form.
-- A change, or a field, that this version does not know is a ``DecodeError``: nothing can be told without it.
-- A field of a known change that is not readable is damage, and is left out. An entry whose message is not readable
-  keeps its place, with a record in place of the message (``store.unreadable``).
-- A change can only be applied in the state that it was made for. Where damage took something before it, ``applicable``
-  gives what of it can still be applied, and tells the rest. For an entry that is lost and that others follow, a record
-  stands in its place (``store.unreadable``) with the damaged bytes, so that a path leads on to what stands before it:
-  behind the parent that the damaged bytes name, else behind the last entry of its branch that is there.
+- A change is an object: ``change`` names its class, and the fields of the class follow, without defaults. Bytes are
+  base64, digests hex, and an entry has ``id``, ``parent`` and ``message`` in the canonical form.
+- An unknown change or field raises ``DecodeError``: the state cannot be derived without it.
+- A field that cannot be read is damage, and is left out. An entry whose message cannot be read keeps its place as a
+  record (``records.unreadable``).
+- A change applies only to the state that it was made for. After damage, ``applicable`` returns what still applies and
+  reports the rest. A lost entry that others follow becomes a record with the damaged bytes, behind the parent that
+  these bytes name, else behind the last entry of its branch.
 
 Stability: experimental.
 """

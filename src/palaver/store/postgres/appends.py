@@ -1,24 +1,16 @@
-"""Appends: those of many callers are one call of the database's function ``append``, each with its own outcome.
+"""Grouped appends: writer threads send the appends of many callers as one call of the function ``append``.
 
 Rules:
 
-- ``again`` says that an earlier try may have been done already: it is found by the ids of its entries.
-- Appends to one branch keep their order; threads are locked in the order of their names, by whoever sends a group.
-
-Threads that send appends, those of many callers together.
-
-Rules:
-
-- Callers hand in an append and wait. What waits is sent as one group, in one transaction: while one group is sent, the
-  next one gathers. So round trips and commits are shared by those who wait at once.
-- ``WRITERS`` threads, so that one makes its group ready while the server works on that of another. All appends to one
-  thread of the store go through the same writer, so the writers do not wait for each other.
-- Each append has its own outcome (``appending.Outcome``). When a group fails as a whole, and not because the server
-  stayed away, nobody knows whose fault it was: each of its callers is told ``BUSY``, as where another client holds the
-  thread, and tries alone, on a connection of its own.
-- Threads of their own, not those of callers: an interrupt (Ctrl-C) in a caller cannot leave another's work half done.
-  An idle one holds neither store nor connections: a store that nobody closed goes when nobody knows it any more, and
-  its threads with it.
+- Callers queue an ``AppendRequest`` and wait. Waiting requests are sent in one transaction; while one group is on its
+  way, the next one gathers. So callers that wait at the same time share round trips and commits.
+- ``WRITERS`` threads send, so that one prepares its group while the server works on another. All appends to one thread
+  of the store use the same writer, and appends to one branch keep their order.
+- Each request has its own ``Outcome``. When a group fails as a whole, and the server is up, each caller gets ``BUSY``
+  and tries alone on its own connection; so it does where another client holds the thread.
+- ``again`` says that an earlier try may have committed; the entries are then found by their ids.
+- Writer threads are not those of callers, so an interrupt in a caller cannot break another's append. An idle writer
+  holds neither the store nor a connection, and ends when the store is collected.
 
 Stability: experimental.
 """

@@ -1,10 +1,10 @@
-"""Messages as the parameters that the functions of the database take.
+"""Messages as parameters of the database functions.
 
 Rules:
 
-- One parameter for each column, so that any number of rows is one call, and one text of a statement. Bytes stand in it
-  one behind the other, and their lengths in an array: the driver takes far longer over a list.
-- A body or blob stands in the parameters once. What does not fit into one call (``MAX_BYTES``, in bytes) goes in several.
+- One parameter for each column, so any number of rows is one call with one statement text. Bytes are concatenated, with
+  their lengths in an array: the driver is much slower with lists.
+- Each body or blob appears once. What exceeds ``MAX_BYTES`` is split into several calls.
 
 Stability: experimental.
 """

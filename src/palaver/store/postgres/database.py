@@ -1,17 +1,15 @@
-"""Connections to a PostgreSQL database: a pool of them, what happens when one is lost, and what its errors mean.
+"""Connections to PostgreSQL: the pool, retries after a lost connection, and the meaning of server errors.
+
+Only this module imports psycopg.
 
 Rules:
 
-- Connections commit on their own: a statement is a transaction, unless ``Link.transaction`` says otherwise.
-- Work is a function of a link, and of whether it was tried before. When the connection is lost in the middle (the
-  server was restarted, a backend killed, the network cut), or when the server chose it to break a deadlock, it is tried
-  again from its beginning, until ``timeout`` seconds have passed since the first loss. So work must find what an
-  earlier try did, where doing it twice would show.
-- Every error of the driver becomes one ``StoreError``, by its SQLSTATE (PostgreSQL's documentation, appendix A):
-  ``UnavailableError`` for what the machine cannot do now, ``DamageError`` for corrupted data. The text is the server's
-  own first line, without its detail, which may quote rows.
-
-The PostgreSQL driver, or word of what to install. Nothing else in Palaver imports it.
+- Connections autocommit: a statement is a transaction, outside ``Link.transaction``.
+- Work is a function of a ``Link`` and of whether it was tried before. After a lost connection or a deadlock it runs
+  again from its start, for up to ``timeout`` seconds since the first loss. So work must detect what an earlier try did.
+- A driver error becomes one ``StoreError`` by its SQLSTATE (PostgreSQL documentation, appendix A):
+  ``UnavailableError`` for what the machine cannot do now, ``DamageError`` for corrupted data. Its text is the server's
+  first line, without the detail, which may quote rows.
 
 Stability: experimental.
 """

@@ -1,10 +1,10 @@
-"""What reads threads: each function is one or two statements on one connection, and changes nothing.
+"""Reads of threads: each function is one or two statements on one connection, and changes nothing.
 
 Rules:
 
-- Entries and heads are immutable places, so what was looked up in one statement still holds in the next.
-- A body comes with each row. Media come when a message that left them is put together, once for each call.
-- What a statement should have found and has not (a place, a body, a blob) is ``DamageError`` with table and row.
+- Places of entries never change, so the result of one statement still holds in the next.
+- Bodies come with their rows. Blobs are read when a message needs them, once for each call.
+- A place, body or blob that must exist and does not is a ``DamageError`` with table and row.
 
 Stability: experimental.
 """

@@ -39,8 +39,8 @@ _TIMEOUT: Final = 30.0
 class PostgresStore(Store):
     """Keeps threads in a schema of a PostgreSQL database, which is begun where it is not there.
 
-    ``conninfo`` is a libpq connection string or URI. At most ``max_size`` connections are open, and ``min_size`` stay open.
-    ``timeout`` is for how many seconds a lost server is waited for.
+    ``conninfo`` is a libpq connection string or URI. Between ``min_size`` and ``max_size``
+    connections are open. ``timeout`` is how long, in seconds, a lost server is waited for.
     """
 
     def __init__(

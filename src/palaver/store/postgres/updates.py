@@ -1,11 +1,11 @@
-"""What changes a thread: each function is one transaction on one connection, safe to try again.
+"""Changes of a thread: each function is one transaction on one connection, and safe to retry.
 
 Rules:
 
-- ``again`` says that an earlier try may have been done already: it is found by the ids of its entries, or by its token,
-  and then told as if it were this one.
-- Who changes a thread locks its row first. So places are given in the order of commits, and ``read(start=n)`` misses
-  nothing that is committed later.
+- ``again`` says that an earlier try may have committed. It is found by the ids of its entries or by its token, and
+  counts as this try.
+- A change locks the thread's row first. So places are assigned in the order of commits, and ``read(start=n)`` misses
+  nothing that commits later.
 
 Stability: experimental.
 """

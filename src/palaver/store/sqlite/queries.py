@@ -1,10 +1,10 @@
-"""What is asked of the tables.
+"""Reads of the tables.
 
 Rules:
 
-- Functions over a connection; who calls them holds one snapshot for all that must agree.
-- What is read is checked as it is read: a message by its address, an entry by its seal, other rows by their mark. So a
-  changed byte is a ``DamageError`` that names table and row, and never another answer.
+- Functions take a connection; the caller holds one snapshot for all reads that must agree.
+- Each row is checked as it is read: a message by its address, an entry by its seal, other rows by their mark. A changed
+  byte is a ``DamageError`` with table and row.
 
 Stability: experimental.
 """

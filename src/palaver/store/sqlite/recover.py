@@ -1,17 +1,16 @@
-"""Saving what is sound in a damaged file, into another store.
+"""Recovery of sound data from a damaged SQLite file into another store.
 
 Rules:
 
-- The file is read page by page, without SQLite (``pages``), and not changed. A file that is cut, or that SQLite refuses
-  to open, is read all the same.
-- An entry is saved when its row and its body are found, its body agrees with its address and its seal with the entry
-  before it. Where the row before it is lost, the seal cannot be checked; the body is.
-- Nothing is guessed. An entry whose parent is lost begins a conversation of its own (``parent`` ``None``), on a branch
-  ``recovered-1``, …; the last entry before a gap gets one too. A branch whose head is lost ends at the last entry
-  before it that was saved. All of it is reported, and so is all that was there and could not be saved.
-- A sound message whose entry is lost is saved in the thread ``recovered-messages``, without its id and time. Where a
-  thread was deleted since the last ``gc`` and nothing else is lost, such messages are what was deleted, and stay so.
-- Keys of appends are not carried over. A thread whose own row is lost is called ``recovered-thread-N``.
+- The file is read page by page, without SQLite (``pages``), and not changed, even when SQLite refuses to open it.
+- An entry is saved when its row and its body are found, the body has its address, and the seal follows from the entry
+  before it. Where that row is lost, only the body is checked.
+- Nothing is guessed. An entry with a lost parent begins a conversation (``parent`` ``None``) on a branch
+  ``recovered-1``, …, and so does the last entry before a gap. A branch with a lost head ends at the last saved entry.
+  ``Recovered.lost`` reports all of it.
+- A sound message without an entry goes into the thread ``recovered-messages``, without id and time. When a thread was
+  deleted since the last ``gc`` and nothing else is lost, such messages are what was deleted, and are not saved.
+- Keys of appends are dropped. A thread with a lost row is called ``recovered-thread-N``.
 
 Stability: experimental.
 """

@@ -1,19 +1,15 @@
-"""The tables, how they came to be, and how a file is opened.
+"""The schema of an SQLite store: tables, migrations, connections, and how values are written in columns.
 
 Rules:
 
-- A migration and its record are one transaction. ``user_version`` is the number of the newest; a file with a greater
-  one is refused, and so is a file that has tables and not our ``application_id``. Neither is changed.
-- ``entries`` is keyed by thread and place, so that a thread is read as it lies. What takes room stands in ``bodies``
-  and ``blobs``, once for each address. ``sealed`` chains are those of ``pack``; rows that no seal and no hash vouches
-  for have a ``mark`` over their values.
-- ``moves`` records each move of a head that was no append, and is only added to.
-- No two tables have rows of the same shape: so that ``recover`` can tell what a row was from the row alone.
-- ``messages`` and ``conversations`` are views for whoever reads the file with SQL; nothing here asks them. They have
-  text where the tables have bytes, and nothing where a body is no JSON.
-- ``words`` is an index without content: text and labels of bodies up to the one that ``states.indexed`` names.
-
-How values stand in columns: ids as bytes, and a check for rows that no hash vouches for.
+- A migration and its record are one transaction. ``user_version`` is the newest migration. A file with a greater one,
+  or with tables and another ``application_id``, is refused and not changed.
+- ``entries`` is keyed by thread and place, in reading order. ``bodies`` and ``blobs`` hold each content once. Seals are
+  those of ``message_codec``; a row that no seal or hash covers has a ``mark``, a checksum of its values.
+- ``moves`` records each move of a head that is no append; it only grows.
+- No two tables have rows of the same shape, so ``recover`` can identify a row by its columns.
+- ``messages`` and ``conversations`` are views for readers of the file; they are ``NULL`` where a body is not JSON.
+- ``words`` is a contentless FTS5 index, up to the body that ``states.indexed`` names.
 
 Stability: experimental.
 """

@@ -2,12 +2,12 @@
 
 Rules:
 
-- One thread writes, for all callers of this object (``writer``); several processes may write to one file, each waits
-  for the other's commit. Readers have connections of their own, see the last commit, and wait for nobody.
-- A commit is on the disk when ``append`` returns (``sync="full"``). With ``sync="normal"`` it survives the death of
-  the process, but the last ones may be lost with the machine's; the file stays whole.
-- JSON, hashes, compression and words are made in the caller's thread.
-- The file must be on a local disk (SQLite's log needs shared memory), and be opened anew after ``fork``.
+- One thread writes for all callers of a store (``writer_thread``). Several processes may write to one file, and wait
+  for each other's commits. Readers have their own connections, see the last commit, and never wait.
+- With ``sync="full"`` a commit is on the disk when ``append`` returns. With ``sync="normal"`` it survives the death of
+  the process; a crash of the machine may lose the last commits, and the file stays whole.
+- JSON, hashes, compression and words are computed in the caller's thread.
+- The file must be on a local disk (SQLite's log needs shared memory), and be opened again after ``fork``.
 
 Stability: experimental.
 """

@@ -1,10 +1,10 @@
-"""What is done to the tables: each function is work for the writer, within its transaction.
+"""Changes of the tables: each function is work for the writer, within its transaction.
 
 Rules:
 
-- Heads are read here, in the transaction that moves them: another process may have moved them since.
-- First everything is checked, then written: so that an error leaves nothing to undo.
-- An append writes an entry, its body where that is new, the thread's length and the branch's head, and nothing else.
+- Heads are read in the transaction that moves them: another process may have moved them since.
+- Checks come before writes, so an error leaves nothing to undo.
+- An append writes the entries, new bodies, the thread's length and the branch's head, and nothing else.
 
 Stability: experimental.
 """

@@ -1,12 +1,12 @@
-"""Removing from the disk what nothing refers to any more.
+"""Garbage collection: removal of unreferenced bodies and blobs from the disk.
 
 Rules:
 
-- What goes is looked for without holding anybody up, and looked at again in the transaction that removes it: an append
-  may have taken it up since.
-- Bytes that are removed are overwritten (``secure_delete``). The index drops removed words when it is merged
-  (``optimize``); ``VACUUM`` and a checkpoint that empties the log then leave none of them behind. That this is due is
-  kept in the file (``states.unclean``), so that it is made up for when it was cut off.
+- Candidates are found without blocking writers, and checked again in the transaction that removes them: an append may
+  have used them since.
+- Removed bytes are overwritten (``secure_delete``). ``optimize`` drops removed words from the index; ``VACUUM`` and a
+  checkpoint that empties the log remove the last copies. ``states.unclean`` records that this is due, so an
+  interrupted run is completed later.
 
 Stability: experimental.
 """

@@ -1,12 +1,12 @@
-"""Reading everything in a file, and deriving every hash again.
+"""Verification of an SQLite file: everything is read, and every hash derived again.
 
 Rules:
 
-- Nothing is changed, and no damage is raised: each is told by table and row. A file that SQLite cannot open is damage
-  of the file; a table that it cannot read to the end is damage of the table, and the others are looked at all the same.
-- SQLite checks its own structure and its indices (``integrity_check``), and the index of words its own. Here each body
-  and blob is compared with its address, each entry with its seal, each other row with its mark, and all that is
-  referred to is looked for. What a body needs of blobs is derived from the message again.
+- Nothing is changed, and damage is reported by table and row, not raised. A table that SQLite cannot read to its end is
+  damage of that table; the others are checked all the same.
+- SQLite checks its structure, its indexes (``integrity_check``) and the index of words. This module compares each body
+  and blob with its address, each entry with its seal and each other row with its mark, looks up every reference, and
+  derives from each message which blobs it needs.
 
 Stability: experimental.
 """

@@ -2,15 +2,13 @@
 
 Rules:
 
-- The format is that of https://www.sqlite.org/fileformat2.html#walformat. SQLite takes a log up to the last commit in
-  front of the first frame whose checksum does not agree, says nothing, and overwrites the rest. So a log is read here
-  before SQLite may do that.
-- Frames of one generation of the log have its salts. Each checksum builds on the one before, so frames behind a damaged
-  one can still be checked. A sound frame that ends a commit behind one that is not sound proves damage: a writer writes
-  a commit behind what is whole. Without one, the end of the log is what a killed writer did not finish.
-- A last commit whose own frame is not sound may be either. It is reported as torn.
-- Other processes may write while the log is read: SQLite begins it anew from the front, under new salts, and what is
-  read then is part old and part new. So damage counts only when the same frames show it again while nobody can write.
+- Format: https://www.sqlite.org/fileformat2.html#walformat. SQLite silently drops everything from the first frame with
+  a wrong checksum on, and overwrites it. So the log is read here first.
+- Frames of one generation share its salts, and each checksum builds on the one before. A sound commit frame behind an
+  unsound frame proves damage; without one, the end of the log is the unfinished work of a killed writer.
+- A last commit whose own frame is unsound may be either, and is reported as torn.
+- Other processes may restart the log while it is read. So damage counts only when the same frames show it again while
+  nobody can write.
 
 Stability: experimental.
 """
