@@ -20,7 +20,7 @@ import provider
 from measure import Case, Contender, Job, Row, Skipped, Spread, run
 
 from palaver.context.ledger import Ledger
-from palaver.threads.prefix import Beginning
+from palaver.threads.prefix import ListPrefix
 from palaver.threads.thread import Entry, Thread
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _contenders(size: int) -> list[Contender]:
 def _palaver(size: int) -> Job:
     entries = _entries(size)
     messages = [entry.message for entry in entries]
-    steps = [(Beginning(entries, end), Beginning(messages, end)) for end in range(size, size + APPENDS + 1)]
+    steps = [(ListPrefix(entries, end), ListPrefix(messages, end)) for end in range(size, size + APPENDS + 1)]
     ledger = Ledger()
 
     def measured(step: Any) -> object:

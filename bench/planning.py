@@ -2,9 +2,10 @@
 
 Rules:
 
-- Planning is what ``Compactor`` does between the size of the prompt and the thread: ``plan_of`` and ``compacting``,
-  with the estimates that its ledger has. Whatever a model is asked is answered at once. The note says which stages
-  changed something, and what is left of the tokens. A row of its own adds what makes changes of the plan.
+- Planning is what ``Compactor`` does between the size of the prompt and the thread: ``plan_of`` and
+  ``compaction_flow``, with the estimates that its ledger has. Whatever a model is asked is answered at once. The note
+  says which stages changed something, and what is left of the tokens. A row of its own adds what makes changes of the
+  plan.
 - The conversation is one of ``conversations.py`` (``short``), in a window that it overflows by a twentieth. Peers bring
   it to 60 % of that: by trimming, or by a summary that is answered at once.
 - What is idle is a run of ``turns`` calls, whose results have 0.5 to 8 KB, with a window that is never full, against
@@ -22,10 +23,10 @@ import runners
 from measure import Case, Contender, Job, Row, Spread, run
 from rounds import answered, loop
 
-from palaver.context.compaction import DEFAULT, SUMMARISE, compacting, without_model
+from palaver.context.compaction import DEFAULT, SUMMARY_ONLY, compaction_flow, without_model
 from palaver.context.ledger import Ledger
 from palaver.context.plan import plan_of
-from palaver.context.rewrite import rewritten
+from palaver.context.rewrite import plan_rewrite
 from palaver.core.errors import SummaryError
 from palaver.threads.thread import Thread
 
@@ -75,7 +76,7 @@ def _plan(size: int) -> Plan:
 
 def answering(plan: Plan, stages: Sequence[Stage], goal: int | None = None) -> Compacted:
     """Compact, with a model that answers at once."""
-    compaction = compacting(plan, stages, goal=goal)
+    compaction = compaction_flow(plan, stages, goal=goal)
     try:
         next(compaction)
         while True:
@@ -86,13 +87,13 @@ def answering(plan: Plan, stages: Sequence[Stage], goal: int | None = None) -> C
 
 
 def _alone(plan: Plan) -> Compacted:
-    return without_model(compacting(plan, DEFAULT), SummaryError("nobody is asked"))
+    return without_model(compaction_flow(plan, DEFAULT), SummaryError("nobody is asked"))
 
 
 _OURS: tuple[tuple[str, Callable[[Plan], Any]], ...] = (
     ("palaver DEFAULT, until it fits", lambda plan: answering(plan, DEFAULT)),
     ("palaver DEFAULT, without a model", _alone),
-    ("palaver SUMMARISE alone", lambda plan: answering(plan, (SUMMARISE,))),
+    ("palaver SUMMARISE alone", lambda plan: answering(plan, (SUMMARY_ONLY,))),
     ("palaver DEFAULT, every stage forced", lambda plan: answering(plan, DEFAULT, goal=1)),
 )
 
@@ -131,7 +132,7 @@ def _rewriting(size: int) -> Job:
     entries, messages = _entries(size), _messages(size)
 
     def work(_state: object) -> object:
-        return rewritten(entries, messages, answering(_plan(size), DEFAULT).plan)
+        return plan_rewrite(entries, messages, answering(_plan(size), DEFAULT).plan)
 
     return Job(work)
 

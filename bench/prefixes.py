@@ -20,10 +20,10 @@ from palaver import wires
 from palaver.core.messages import AssistantMessage, DeveloperMessage, Message, SystemMessage
 from palaver.core.request import Settings
 from palaver.models.capabilities import Capabilities
-from palaver.models.encoded_prompt import Written
+from palaver.models.encoded_prompt import PromptEncoder
 from palaver.models.endpoint import Endpoint
 from palaver.models.language_model import Prompt
-from palaver.threads.prefix import Beginning
+from palaver.threads.prefix import ListPrefix
 from palaver.tokens import estimate
 from palaver.wires._engine.cache_marks import CachePlan
 
@@ -67,9 +67,9 @@ def bodies(name: str, messages: Sequence[Message], plan: CachePlan | None = None
     endpoint = Endpoint(provider_name="none", wire=name, url="")
     model = MODELS.get(name, "a-model")
     wire = wires.get(name)
-    written = Written(wire, endpoint, id=model, settings=Settings(max_tokens=1000), capabilities=Capabilities())
+    written = PromptEncoder(wire, endpoint, id=model, settings=Settings(max_tokens=1000), capabilities=Capabilities())
     for end in ends(said):
-        prompt = Prompt(messages=Beginning(said, end), system=system, cache=plan, **fields)
+        prompt = Prompt(messages=ListPrefix(said, end), system=system, cache=plan, **fields)
         yield b"".join(written.encode(prompt, stream=True).chunks).removesuffix(b"]}")
 
 

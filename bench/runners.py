@@ -31,7 +31,7 @@ from palaver.core.parts import ToolCall
 from palaver.core.request import Settings
 from palaver.core.usage import Usage
 from palaver.models.capabilities import Capabilities
-from palaver.models.encoded_prompt import Written
+from palaver.models.encoded_prompt import PromptEncoder
 from palaver.models.endpoint import Endpoint
 from palaver.models.language_model import LanguageModel, Prompt, Session
 from palaver.models.scripted import ScriptedModel
@@ -171,10 +171,10 @@ class Wired(LanguageModel):
 class _Wired(Session):
     under: Session
     wire: str
-    written: Written = field(init=False)
+    written: PromptEncoder = field(init=False)
 
     def __post_init__(self) -> None:
-        self.written = Written(
+        self.written = PromptEncoder(
             wires.get(self.wire),
             Endpoint(provider_name="none", wire=self.wire, url="http://127.0.0.1"),
             id="gpt-5",

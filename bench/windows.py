@@ -6,8 +6,8 @@ Rules:
   own client, palaver's ``Model`` or OpenAI's. The run begins with five messages: the task, a fact that is marked
   verbatim in palaver and stands there as any other message in the peers, and a word to begin.
 - Nobody cuts a result when it comes: palaver's limit of 6,000 characters is lifted.
-- The window has 64,000 tokens, of which ``palaver.context.plan`` leaves ``ROOM`` for a prompt. Whoever takes a size
-  in tokens is given the same: a trigger of 85 % of it to summarise from (palaver's ``SUMMARISE`` has that), all of it
+- The window has 64,000 tokens, of which ``palaver.context.plan`` leaves ``ROOM`` for a prompt. Whoever takes a size in
+  tokens is given the same: a trigger of 85 % of it to summarise from (palaver's ``SUMMARY_ONLY`` has that), all of it
   to trim to. Whoever counts messages gets as many as fit on the average. All else is the default, or as guides show.
 - The cached share is that of bytes that stand at the beginning of a request as they stood in the one before, among all
   that were sent, to summarise too. Compared is what a model reads, tools first, so that the order of keys in a body
@@ -35,7 +35,7 @@ import palaver
 from palaver.agent.agent import Agent
 from palaver.agent.compaction import Compactor
 from palaver.agent.limits import Limits
-from palaver.context.compaction import DEFAULT, SUMMARISE
+from palaver.context.compaction import DEFAULT, SUMMARY_ONLY
 from palaver.context.plan import capacity
 from palaver.models.capabilities import Capabilities
 from palaver.models.endpoint import Endpoint
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 WINDOW = 64_000
 OUTPUT = 8_192
 ROOM = capacity(WINDOW, OUTPUT)
-TRIGGER = int(SUMMARISE.share * ROOM)
+TRIGGER = int(SUMMARY_ONLY.share * ROOM)
 NEWEST = 20
 """Messages that stay behind a summary: the default of ``SummarizationMiddleware``."""
 FITTING = 60
@@ -204,7 +204,7 @@ def _summarised(model: Any) -> Any:
 
 WAYS = (
     Way("palaver, Compacting()", _palaver(DEFAULT)),
-    Way("palaver, Compacting((SUMMARISE,))", _palaver((SUMMARISE,))),
+    Way("palaver, Compacting((SUMMARISE,))", _palaver((SUMMARY_ONLY,))),
     Way("palaver, Compacting(), in a window twice as large", _palaver(DEFAULT, 2 * WINDOW)),
     Way("palaver, nothing is done, in a window without end", _palaver(None)),
     Way("langchain SummarizationMiddleware", _langchain(_summarization(4_000))),

@@ -54,8 +54,8 @@ from palaver.context import DEFAULT, contents
 from palaver.models import LanguageModel
 from palaver.models.replay import replay
 from palaver.store import Query, Store, open_store
-from palaver.store.import_conversations import Intake
-from palaver.store.import_files import Filed, Filing
+from palaver.store.import_conversations import ConversationImporter
+from palaver.store.import_files import FileImporter, ImportedConversation
 from palaver.stream.replay_events import replay_events
 from palaver.swarm import Event
 from palaver.threads import for_model, usage_once
@@ -177,7 +177,7 @@ def keep(out: Console, store: Store, found: dict[str, source.Source], place: str
         command(out, "import demo/conversations --into", Path(place).name)
         for name, each in found.items():
             title = name.partition(".")[0]
-            taken = Intake(store).take(each.value.messages, source=name, title=title)
+            taken = ConversationImporter(store).add(each.value.messages, source=name, title=title)
             threads[name] = taken.thread
             told = Line(f"  {title}: {taken.known + taken.new} messages, ").append(f"{taken.new} new", "green")
             out.print(told.append(f", thread {stores.short(taken.thread)}"), no_wrap=True, overflow="ellipsis")
@@ -322,7 +322,11 @@ def session(out: Console, store: Store) -> None:
         out.print(Line(f"  {size}, {lost}"))
     command(out, "import demo/sessions; palaver export e8d31 --as claude_code")
     reader = file_format.reader()
-    taken = [each for each in Filing(store).take([*reader.feed(data), *reader.finish()]) if isinstance(each, Filed)]
+    taken = [
+        each
+        for each in FileImporter(store).add([*reader.feed(data), *reader.finish()])
+        if isinstance(each, ImportedConversation)
+    ]
     kept = store.load(taken[0].thread)
     back = file_format.write(Transcript(kept, metadata=store.info(kept.id).metadata)).body
     out.print(Line("  the same file, byte for byte" if back == data else "  failed: another file", "green"))

@@ -137,16 +137,16 @@ def _try_words(way: int, data: bytes) -> None:
     asked, _, rest = data.partition(b"\n")
     if way % 2:
         try:
-            text = search_text.searchable(canonical.decode(rest))
+            text = search_text.searchable_text(canonical.decode(rest))
         except p.PalaverError:
             return
     else:
         text = rest.decode("utf-8", "surrogatepass" if way & 2 and _is_wide(rest) else "replace")
-    assert len(text) <= search_text.MOST_TEXT
-    normal = search_text.normal(text)
+    assert len(text) <= search_text.MAX_TEXT
+    normal = search_text.normalize(text)
     assert normal.split() == search_text.words(text)
-    assert len(normal.encode()) <= search_text.MOST_BYTES
-    assert all(len(word) <= search_text.LONGEST_WORD for word in normal.split(" "))
+    assert len(normal.encode()) <= search_text.MAX_BYTES
+    assert all(len(word) <= search_text.MAX_WORD for word in normal.split(" "))
     for query in (asked.decode(errors="replace"), text[way % 5 :][:20], text[len(text) // 2 :][: way % 32]):
         try:
             terms = search_text.parse(query)
@@ -164,10 +164,10 @@ def _try_words(way: int, data: bytes) -> None:
             assert search_text.tsquery(terms)
     for piece in text.split()[:20]:  # what was written is found by what was written
         quoted = f'"{piece.replace(chr(34), " ")}"'
-        if len(piece) < search_text.LONGEST_WORD and search_text.normal(quoted):
+        if len(piece) < search_text.MAX_WORD and search_text.normalize(quoted):
             assert (
                 search_text.matches(search_text.parse(quoted), normal)
-                or len(normal.encode()) > search_text.MOST_BYTES // 2
+                or len(normal.encode()) > search_text.MAX_BYTES // 2
             ), piece
 
 
@@ -190,9 +190,9 @@ def _try_pack(way: int, data: bytes) -> None:
     if way & 8:
         for digest in (sha256(data).digest(), b""):
             with suppress(p.DamageError):
-                message_codec.restored(digest, way & 1, data, "here")
-        packed = message_codec.kept(data)
-        assert message_codec.restored(packed.digest, packed.encoding, packed.data) == data
+                message_codec.decompress(digest, way & 1, data, "here")
+        packed = message_codec.compress(data)
+        assert message_codec.decompress(packed.digest, packed.encoding, packed.data) == data
         return
     try:
         message = message_codec.unpack(
@@ -204,9 +204,9 @@ def _try_pack(way: int, data: bytes) -> None:
     bare, stamps = message_codec.unstamped(place)
     packed = message_codec.pack(bare)
     blobs = {each.digest: each for each in packed.media}
-    text = message_codec.restored(*packed.body[:3])
+    text = message_codec.decompress(*packed.body[:3])
     back = message_codec.unpack(
-        text, entry, stamps | packed.marks, message.sent_at, lambda digest: message_codec.restored(*blobs[digest][:3])
+        text, entry, stamps | packed.marks, message.sent_at, lambda digest: message_codec.decompress(*blobs[digest][:3])
     )
     assert back == message
 
@@ -336,7 +336,7 @@ def write_seeds(folder: Path) -> None:
     for number, message in enumerate(messages):
         packed = message_codec.pack(message)
         blob = packed.media[0].data if packed.media else b""
-        body = message_codec.restored(*packed.body[:3])
+        body = message_codec.decompress(*packed.body[:3])
         inputs.append(("pack", 7 if number % 2 else 3, b"\n".join([b"e1", blob.replace(b"\n", b""), body])))
     inputs += [("pack", 9, archive.zstd.compress(b"word " * 300)), ("pack", 8, b"plain")]
     inputs += [("threads", way, canonical.encode_many(messages[way:] + messages[:way])) for way in range(8)]

@@ -13,7 +13,7 @@ from msgspec import Raw
 import palaver as p
 from palaver import agent, models, store, threads, wires
 from palaver.core.errors import PalaverError
-from palaver.models.providers.row import speaking
+from palaver.models.providers.row import endpoint_for
 from palaver.store.memory import MemoryStore
 
 MODEL = models.ScriptedModel(["hi"])
@@ -82,7 +82,7 @@ DOORS: list[tuple[Any, dict[str, Any]]] = [
     (models.Fallback, {"models": [MODEL]}),
     (models.FunctionModel, {"function": look}),
     (models.Http, {}),
-    (models.Model, {"name": "a", "id": "a", "endpoint": speaking("a", "openai_chat", "http://a.invalid")}),
+    (models.Model, {"name": "a", "id": "a", "endpoint": endpoint_for("a", "openai_chat", "http://a.invalid")}),
     (models.Prices, {"input": 1.0, "output": 1.0}),
     (models.Retry, {}),
     (models.ScriptedModel, {"script": []}),

@@ -11,12 +11,12 @@ from pathlib import Path
 import palaver as p
 from palaver import wires
 from palaver.models import names
-from palaver.models.encoded_prompt import Written
+from palaver.models.encoded_prompt import PromptEncoder
 from palaver.models.http_model import Model
 from palaver.models.language_model import Prompt
-from palaver.models.recording import Exchange, Recording, kept
+from palaver.models.recording import Exchange, Recording, recorded_headers
 from palaver.models.redaction import bare_path
-from palaver.models.replay import asked_of
+from palaver.models.replay import recorded_model
 from palaver.stream.replay_events import replay_events
 
 ROOT = Path(__file__).parents[1]
@@ -78,10 +78,10 @@ TURNS = (
 
 def recorded(wire: str) -> Recording:
     """The conversation, as one wire carries it."""
-    found = names.find(MODELS[wire], url="http://recorded")
+    found = names.resolve(MODELS[wire], url="http://recorded")
     model = Model(name=found.name, id=found.id, endpoint=found.endpoint)
     spoken = wires.get(model.endpoint.wire)
-    written = Written(
+    written = PromptEncoder(
         spoken,
         model.endpoint,
         id=model.id,
@@ -101,7 +101,7 @@ def recorded(wire: str) -> Recording:
             Exchange(
                 method="POST",
                 path=bare_path(url.replace("{model}", model.id.replace(":", "%3A"))),
-                request_headers={"content-type": "application/json", **kept(model.endpoint.headers)},
+                request_headers={"content-type": "application/json", **recorded_headers(model.endpoint.headers)},
                 body=body,
                 headers={"content-type": CONTENT_TYPES.get(wire, "text/event-stream")},
                 chunks=tuple(chunk for chunk in chunks if chunk),
@@ -113,7 +113,7 @@ def recorded(wire: str) -> Recording:
         said = decoder.finish().message
         results = (p.tool(RESULTS[call.name], tool_call_id=call.id, tool_name=call.name) for call in said.tool_calls)
         messages += [said, *results]
-    return Recording(exchanges=tuple(exchanges), model=asked_of(model))
+    return Recording(exchanges=tuple(exchanges), model=recorded_model(model))
 
 
 def main() -> None:

@@ -14,8 +14,8 @@ from palaver.agent.compaction import Compactor
 from palaver.agent.events import ContextCompacted, SubagentEvent, Warned
 from palaver.context.compaction import pipeline
 from palaver.context.plan import Stage
-from palaver.context.rewrite import is_record, undone
-from palaver.context.summary_stage import HEAD, summarising
+from palaver.context.rewrite import is_record, plan_undo
+from palaver.context.summary_stage import HEAD, summarizer
 from palaver.core.errors import ConflictError, ContextOverflowError, StreamError, SummaryError
 from palaver.core.request import Response
 from palaver.models.capabilities import Capabilities
@@ -28,7 +28,7 @@ from tests.agent.scripts import assert_valid
 TOO_LONG = ContextOverflowError("openai_chat", "the prompt is too long")
 WORDS = "some words of a result that says very little, over and over again. "
 LIMITS = Limits(iterations=500)
-SUMMARISES = (Stage("auto", summarising(keep=2), 0.5),)
+SUMMARISES = (Stage("auto", summarizer(keep=2), 0.5),)
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -149,7 +149,7 @@ async def test_a_stored_thread_goes_on_in_another_process(tmp_path, kind):
         await later.run("And now?", thread=again)
         assert later.model.asked[0].messages[:-1] == [*for_model(run.path)]
         path = again.path()
-        back = undone(path)
+        back = plan_undo(path)
         assert back is not None
         again.rebase(back.messages, onto=back.leaf, keep="undone")
         assert len(again.path()) > len(path)

@@ -15,12 +15,12 @@ from palaver.agent.compaction import Compactor
 from palaver.agent.events import ContextCompacted
 from palaver.context.plan import Stage
 from palaver.context.rewrite import is_record
-from palaver.context.summary_stage import HEAD, summarising
+from palaver.context.summary_stage import HEAD, summarizer
 from palaver.core import canonical
 from palaver.models.capabilities import Capabilities
 from palaver.models.scripted import ScriptedModel
-from palaver.store.in_thread import in_thread
 from palaver.store.sqlite import SQLiteStore
+from palaver.store.to_thread import to_thread
 from palaver.threads import Thread
 from tests.agent.tracing import Points, TracedModel
 from tests.agent.wholeness import broken_pairs, refused_path
@@ -48,7 +48,7 @@ async def cancelled_at(stop, thread):
     """Run with a compaction, cancelled at its ``stop``-th await; give how many there were."""
     points = Points(stop)
     model = TracedModel(ScriptedModel([], then=answers, capabilities=Capabilities(window=6_000, max_output=1)), points)
-    agent = Agent(model, tools=[look], middleware=[Compactor((Stage("auto", summarising(keep=2), 0.5),))])
+    agent = Agent(model, tools=[look], middleware=[Compactor((Stage("auto", summarizer(keep=2), 0.5),))])
     with anyio.CancelScope() as scope:
         points.then = scope.cancel
         await agent.run("And now?", thread=thread)
@@ -71,12 +71,12 @@ def test_a_compaction_that_is_cancelled_at_any_await_is_done_or_not_done(tmp_pat
     async def traced(function: Any, *args: Any) -> Any:
         points = state["points"]
         points.touch("store: begins")
-        found = await in_thread(function, *args)
+        found = await to_thread(function, *args)
         points.touch("store: done")
         return found
 
     monkeypatch.setattr(Points, "__init__", known)
-    monkeypatch.setattr(journal_module, "in_thread", traced)
+    monkeypatch.setattr(journal_module, "to_thread", traced)
     done = {True: 0, False: 0}
     with SQLiteStore(tmp_path / "palaver.db") as store:
         stop = 0

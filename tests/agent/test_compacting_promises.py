@@ -19,9 +19,9 @@ from palaver.agent.compaction import Compactor
 from palaver.agent.events import ContextCompacted
 from palaver.agent.journal import ReplayView
 from palaver.context import plan_of
-from palaver.context.compaction import CODEBUFF, DEFAULT, SUMMARISE
-from palaver.context.labels import kept
-from palaver.context.rewrite import undone
+from palaver.context.compaction import CODEBUFF, DEFAULT, SUMMARY_ONLY
+from palaver.context.labels import preserved
+from palaver.context.rewrite import plan_undo
 from palaver.context.summary_stage import HEAD
 from palaver.core import canonical
 from palaver.core.errors import ContextOverflowError
@@ -35,7 +35,7 @@ from tests.agent.wholeness import refused_request
 from tests.context.conversations import conversations
 from tests.threads.logs import logs
 
-STAGES = {"default": DEFAULT, "summarise": (SUMMARISE,), "codebuff": CODEBUFF}
+STAGES = {"default": DEFAULT, "summarise": (SUMMARY_ONLY,), "codebuff": CODEBUFF}
 each_pipeline = pytest.mark.parametrize("stages", STAGES.values(), ids=STAGES)
 SUMMARY = "## State\nThey went on."
 FAILURES = {
@@ -139,7 +139,7 @@ def test_the_next_request_of_the_loop_keeps_the_promises(stages: Any, log: Any, 
             continue
         original = ReplayView()(played.original(turn))
         assert [m for m in after if m.verbatim] == [m for m in original if m.verbatim]  # I1
-        alone = kept(plan_of(original, capacity=1))
+        alone = preserved(plan_of(original, capacity=1))
         ids = [m.id for m in after]
         assert alone.task is None or original[alone.task].id in ids  # I8
         untouchable = [m for m, held in zip(original, alone.untouchable, strict=True) if held]
@@ -190,7 +190,7 @@ def test_what_it_was_stays_as_a_branch_and_comes_back(stages: Any, log: Any, sha
     assert [entry.id for entry in first][: len(played.before)] == [entry.id for entry in played.before]
     assert played.store.open("t").messages == path.messages
     number = 0
-    while (back := undone(played.thread.path())) is not None:
+    while (back := plan_undo(played.thread.path())) is not None:
         number += 1
         played.thread.rebase(back.messages, onto=back.leaf, keep=f"undone-{number}")
     assert number == sum(1 for event in played.events if event.changes)
@@ -206,7 +206,7 @@ def test_what_it_was_stays_as_a_branch_and_comes_back(stages: Any, log: Any, sha
 @given(log=conversations(), share=st.sampled_from([0.05, 0.3, 0.6]))
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_a_summary_that_fails_leaves_every_byte_as_it_was(how: Any, log: Any, share: Any) -> None:
-    played = Played(log, (SUMMARISE,), share, summary=FAILURES[how])
+    played = Played(log, (SUMMARY_ONLY,), share, summary=FAILURES[how])
     tree = played.thread.tree
     assert list(tree.branches) == ["main"]
     assert bytes_of(played.thread.path())[: len(played.before)] == bytes_of(played.before)

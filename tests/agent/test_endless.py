@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 import palaver as p
-from palaver.context.compaction import CODEBUFF, DEFAULT, SUMMARISE
+from palaver.context.compaction import CODEBUFF, DEFAULT, SUMMARY_ONLY
 from palaver.context.rewrite import is_record
 from palaver.store.sqlite import SQLiteStore
 from palaver.threads import Thread, for_model
@@ -65,7 +65,7 @@ def answered(run):
     [
         pytest.param(10_000, 100, DEFAULT, id="10000"),
         pytest.param(200, 1, DEFAULT, id="default"),
-        pytest.param(400, 1, (SUMMARISE,), id="summarise"),
+        pytest.param(400, 1, (SUMMARY_ONLY,), id="summarise"),
         pytest.param(300, 8, CODEBUFF, id="codebuff"),
     ],
 )
@@ -75,7 +75,7 @@ async def test_a_run_without_an_end_stays_in_its_window_and_remembers(turns, eve
     run = await asked(provider, run)
     answered(run)
     must_hold(provider, thread, run)
-    assert provider.summaries > 0 or stages != (SUMMARISE,)
+    assert provider.summaries > 0 or stages != (SUMMARY_ONLY,)
 
 
 @pytest.mark.anyio

@@ -26,8 +26,8 @@ from palaver.agent.middleware import Middleware
 from palaver.agent.tool import ToolContext
 from palaver.core.errors import MessageError
 from palaver.models.scripted import ScriptedModel
-from palaver.store.in_thread import in_thread
 from palaver.store.sqlite import SQLiteStore
+from palaver.store.to_thread import to_thread
 from palaver.threads.thread import Thread
 from tests.agent.tracing import Points, Scene, agent as made, tools
 from tests.agent.wholeness import broken_pairs, refused_path
@@ -246,11 +246,11 @@ def test_a_stored_run_can_be_cancelled_at_every_await(backend, way, tmp_path, mo
             return function(*args)
 
         points.touch("store: begins")
-        entries = await in_thread(slowly)
+        entries = await to_thread(slowly)
         points.touch("store: done")
         return entries
 
-    monkeypatch.setattr(journal_module, "in_thread", traced)
+    monkeypatch.setattr(journal_module, "to_thread", traced)
     original = Points.__init__
 
     def known(self: Any, *args: Any, **kwargs: Any) -> None:

@@ -7,7 +7,7 @@ import pytest
 from palaver import MessageError, assistant, tool_call
 from palaver.agent import Agent, Compactor, compact, undo
 from palaver.agent.subagents import subagents
-from palaver.context import SUMMARISE
+from palaver.context import SUMMARY_ONLY
 from palaver.models.scripted import ScriptedModel
 from palaver.store.jsonl import JsonlLog, read_log, threads_of
 from palaver.store.memory import MemoryStore
@@ -22,7 +22,7 @@ def test_a_log_has_what_compaction_made_and_what_it_left_behind(make, tmp_path):
     tree = thread if isinstance(thread, Thread) else thread.tree
     agent = Agent(
         ScriptedModel([], then="a" * 900),
-        middleware=[Compactor((SUMMARISE,), window=3000)],
+        middleware=[Compactor((SUMMARY_ONLY,), window=3000)],
         log=JsonlLog(tmp_path),
     )
     for _ in range(8):

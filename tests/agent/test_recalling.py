@@ -11,7 +11,7 @@ from palaver.agent import Agent, function_tool
 from palaver.agent.compaction import Compactor
 from palaver.agent.results import found_in
 from palaver.context.plan import Stage
-from palaver.context.summary_stage import summarising
+from palaver.context.summary_stage import summarizer
 from palaver.models.capabilities import Capabilities
 from palaver.models.scripted import ScriptedModel
 from palaver.store.sqlite import SQLiteStore
@@ -19,7 +19,7 @@ from palaver.threads import Thread
 from palaver.threads.view import DISCARDED, RECORD
 
 WINDOW = Capabilities(window=12_000, max_output=1_000)
-SUMMARISES = (Stage("auto", summarising(keep=2), 0.5),)
+SUMMARISES = (Stage("auto", summarizer(keep=2), 0.5),)
 FILLER = "and so on and so forth, as every page has it. " * 60
 
 

@@ -24,7 +24,7 @@ from palaver.models.fallback import Fallback
 from palaver.models.language_model import Prompt
 from palaver.models.scripted import ScriptedModel
 from palaver.threads import Thread
-from palaver.tokens.tokenisers import Tiktoken
+from palaver.tokens.tokenizers import Tiktoken
 from tests.agent.scripts import assert_valid  # pyright: ignore[reportUnknownVariableType]
 
 ENCODING = tiktoken.Encoding(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 import palaver as p
-from palaver.context import Compacted, Plan, Stage, Summarise, compacting, plan_of
+from palaver.context import Compacted, Plan, Stage, SummaryRequest, compaction_flow, plan_of
 
 SUMMARY = "## Task and intent\nMend the parser."
 TAG = "last one stays"
@@ -31,10 +31,12 @@ def one_task(rounds: int = 12, *, size: int = 400) -> list[p.Message]:
     return messages
 
 
-def driven(plan: Plan, stage: Stage | Sequence[Stage], *answers: str | Exception) -> tuple[Compacted, list[Summarise]]:
+def driven(
+    plan: Plan, stage: Stage | Sequence[Stage], *answers: str | Exception
+) -> tuple[Compacted, list[SummaryRequest]]:
     """Drive a compaction. Answers are given in turn; the last one again and again."""
-    questions: list[Summarise] = []
-    compaction = compacting(plan, [stage] if isinstance(stage, Stage) else stage)
+    questions: list[SummaryRequest] = []
+    compaction = compaction_flow(plan, [stage] if isinstance(stage, Stage) else stage)
     try:
         questions.append(next(compaction))
         while True:
@@ -45,7 +47,7 @@ def driven(plan: Plan, stage: Stage | Sequence[Stage], *answers: str | Exception
         return stop.value, questions
 
 
-def shown(question: Summarise) -> str:
+def shown(question: SummaryRequest) -> str:
     """What the model is to read."""
     return question.request.messages[1].text
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import palaver as p
 from palaver.context import Plan, plan_of
-from palaver.context.labels import kept
+from palaver.context.labels import preserved
 from palaver.threads.repair import repair
 from palaver.tokens.estimate import estimate
 
@@ -86,7 +86,7 @@ def plans(capacity: st.SearchStrategy[int]) -> st.SearchStrategy[Plan]:
 
 def assert_promises(before: Plan, after: Plan) -> None:
     """I1, I2, I6, I8 and I10, and the sums of a plan."""
-    held = kept(before)
+    held = preserved(before)
     untouchable = [item.message for place, item in enumerate(before.items) if held.untouchable[place]]
     assert subsequence(untouchable, after.messages)
     if held.task is not None:

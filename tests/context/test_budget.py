@@ -2,7 +2,7 @@
 
 import pytest
 
-from palaver.context import capacity, effective
+from palaver.context import capacity, prompt_budget
 from palaver.core.request import Settings
 from palaver.models.catalogue import catalogue
 
@@ -23,12 +23,12 @@ GOLDEN = [
 @pytest.mark.row("KAI-03")
 @pytest.mark.parametrize(("window", "output", "expected"), GOLDEN)
 def test_the_golden_budget(window, output, expected):
-    assert effective(window, output) == expected
+    assert prompt_budget(window, output) == expected
     assert capacity(window, None, Settings(max_tokens=output)) == expected
 
 
 def test_of_an_unknown_model_the_usual_is_taken():
-    assert capacity(None, None) == effective(128_000, 8_192)
+    assert capacity(None, None) == prompt_budget(128_000, 8_192)
 
 
 def test_something_is_left_in_a_small_window():
@@ -43,7 +43,7 @@ def test_reasoning_is_reserved_with_the_output():
 
 @pytest.mark.parametrize("settings", [Settings(max_tokens=1_000_000), Settings(max_tokens=10, reasoning_tokens=90_000)])
 def test_no_more_is_reserved_than_the_model_can_write(settings):
-    assert capacity(200_000, 64_000, settings) == effective(200_000, 64_000)
+    assert capacity(200_000, 64_000, settings) == prompt_budget(200_000, 64_000)
 
 
 def test_every_model_that_is_known_keeps_most_of_its_window():
@@ -54,4 +54,4 @@ def test_every_model_that_is_known_keeps_most_of_its_window():
             room = capacity(card.window, card.max_output, settings)
             assert card.window // 4 <= room < card.window
             if card.max_output is not None:
-                assert room >= effective(card.window, card.max_output), card.prefix
+                assert room >= prompt_budget(card.window, card.max_output), card.prefix

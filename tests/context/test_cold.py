@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import palaver as p
-from palaver.context import Stage, compacting, due, plan_of, without_model
+from palaver.context import Stage, compaction_flow, due, plan_of, without_model
 from palaver.context.compaction import CODEBUFF
 from palaver.context.digest_stage import PRUNE
 from palaver.context.marks import TTL, cold_stages, idle, is_cold
@@ -86,7 +86,7 @@ def test_trim_removes_nothing_before_it_has_to_also_when_cold():
     messages = [p.assistant(words(100), sent_at=1) for _ in range(8)]
     plan = plan_of(messages, capacity=1_000, now=10 * _MINUTE)
     assert due(plan, cold_stages(CODEBUFF))
-    assert without_model(compacting(plan, cold_stages(CODEBUFF)), PalaverError("none")).plan is plan
+    assert without_model(compaction_flow(plan, cold_stages(CODEBUFF)), PalaverError("none")).plan is plan
 
 
 @pytest.mark.parametrize("share", [0, -0.5, 1.01, float("nan"), float("inf")])

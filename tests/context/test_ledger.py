@@ -12,7 +12,7 @@ from palaver.context.plan import SOURCE
 from palaver.core.errors import MessageError
 from palaver.testing import strategies
 from palaver.threads import RECORD, Thread
-from palaver.threads.prefix import Beginning
+from palaver.threads.prefix import ListPrefix
 from palaver.tokens import Calibration, counter, estimate, overhead
 
 
@@ -57,7 +57,7 @@ def test_any_appends_give_what_a_fresh_ledger_gives(batches, windows):
     held, ledger = [], Ledger()
     for batch in batches:
         held.extend(batch)
-        messages = Beginning(held) if windows else list(held)
+        messages = ListPrefix(held) if windows else list(held)
         fresh = Ledger()
         assert ledger.measure(messages, fixed=7) == fresh.measure(list(held), fixed=7)
         assert list(ledger.estimates) == list(fresh.estimates) == [estimate(each) for each in held]
@@ -81,7 +81,7 @@ def test_after_one_append_one_message_is_estimated(estimated, windows):
     held, ledger = [p.user(f"message {n}") for n in range(1000)], Ledger()
     for _ in range(20):
         held.append(p.user("one more"))
-        ledger.measure(Beginning(held) if windows else list(held), fixed=0)
+        ledger.measure(ListPrefix(held) if windows else list(held), fixed=0)
     assert len(estimated) == 1020
 
 
@@ -175,9 +175,9 @@ def test_whether_reasoning_comes_back_is_learned():
     call, result = p.ToolCall("c", "f", "{}"), p.tool("ok", tool_call_id="c")
     said = p.assistant(p.Reasoning("", encrypted="s" * 900), tool_calls=[call], usage=usage(1000, 20, reasoning=500))
     ledger, messages = Ledger(), [p.user("Hi."), said, result]
-    ledger.heard(ledger.measure(messages, fixed=0, anchor=1), answer(prompt=1035))
+    ledger.learn(ledger.measure(messages, fixed=0, anchor=1), answer(prompt=1035))
     assert ledger.measure(messages, fixed=0, anchor=1).tokens < 1100
-    ledger.heard(ledger.measure(messages, fixed=0, anchor=1), answer(prompt=1535))
+    ledger.learn(ledger.measure(messages, fixed=0, anchor=1), answer(prompt=1535))
     assert 1200 < ledger.measure(messages, fixed=0, anchor=1).tokens < 1400
 
 
@@ -288,7 +288,7 @@ def test_names_of_one_model(asked, answered, same):
 def test_after_one_answer_a_whole_prompt_is_told_within_a_tenth():
     messages = [p.user("x" * 20_000), p.assistant("y" * 200), p.user("z" * 3000)]
     ledger = Ledger()
-    ledger.heard(ledger.measure(messages[:1], fixed=500), answer(prompt=9000))
+    ledger.learn(ledger.measure(messages[:1], fixed=500), answer(prompt=9000))
     assert ledger.measure(messages[:1], fixed=500).tokens == pytest.approx(9000, rel=0.02)
     assert ledger.measure(messages, fixed=500).tokens == pytest.approx(9000 + 1300, rel=0.1)
 
@@ -296,7 +296,7 @@ def test_after_one_answer_a_whole_prompt_is_told_within_a_tenth():
 @pytest.mark.parametrize("said", [p.assistant("no usage"), answer(model="another"), answer(prompt=0)])
 def test_nothing_is_learned_from_what_cannot_be_trusted(said):
     ledger = Ledger("a-model")
-    ledger.heard(ledger.measure([p.user("Hi.")], fixed=0), said)
+    ledger.learn(ledger.measure([p.user("Hi.")], fixed=0), said)
     assert ledger.calibration == Calibration()
 
 

@@ -12,10 +12,10 @@ import palaver as p
 from palaver import wires
 from palaver.agent import notes
 from palaver.context import marks
-from palaver.context.marks import Bridges, CachePlan, StableMarks, stable_marks, turn_marks
+from palaver.context.marks import BridgeMarks, CachePlan, StableMarks, stable_marks, turn_marks
 from palaver.core.errors import MessageError
 from palaver.testing import strategies
-from palaver.threads.prefix import Beginning
+from palaver.threads.prefix import ListPrefix
 from palaver.tokens import estimate
 from tests.context.growing import EVERY, TOOLS, conversation, growing
 from tests.wires.histories import histories
@@ -73,7 +73,7 @@ def test_the_last_of_each_kind_counts():
 
 @pytest.mark.row("CBF-15")
 def test_an_empty_list_has_none_and_is_no_error():
-    assert turn_marks([]) == stable_marks([]) == Bridges()([]) == ()
+    assert turn_marks([]) == stable_marks([]) == BridgeMarks()([]) == ()
     for name in EVERY:
         wire = wires.get(name)
         plan = CachePlan(places=turn_marks, key="k")
@@ -191,12 +191,12 @@ def _of(sizes):
 @given(SIZES, st.integers(1, 400), st.integers(1, 3))
 def test_a_growing_list_has_the_places_of_a_new_one(sizes, step, keep):
     messages = _of(sizes)
-    kept, bridges = StableMarks(step=step, keep=keep), Bridges()
-    window, bridged = StableMarks(step=step, keep=keep), Bridges()
+    kept, bridges = StableMarks(step=step, keep=keep), BridgeMarks()
+    window, bridged = StableMarks(step=step, keep=keep), BridgeMarks()
     for end in range(len(messages) + 1):
         expected = stable_marks(messages[:end], step=step, keep=keep)
-        assert kept(messages[:end]) == window(Beginning(messages, end)) == expected
-        assert bridges(tuple(messages[:end])) == bridged(Beginning(messages, end)) == Bridges()(messages[:end])
+        assert kept(messages[:end]) == window(ListPrefix(messages, end)) == expected
+        assert bridges(tuple(messages[:end])) == bridged(ListPrefix(messages, end)) == BridgeMarks()(messages[:end])
 
 
 @given(SIZES, st.integers(1, 400))
@@ -229,7 +229,7 @@ def test_a_mark_stands_where_the_request_ended():
 def test_a_bridge_is_put_where_the_one_before_ended():
     near, far = [p.user(*"abcde")], [p.user(*"abcdefghijklmnopq")]
     messages = [*far, p.assistant("y"), *near, p.assistant("y"), *far, p.assistant("y"), *near]
-    assert [Bridges()(messages[:end]) for end in (1, 3, 5, 6, 7)] == [(), (), (2,), (2,), (2,)]
+    assert [BridgeMarks()(messages[:end]) for end in (1, 3, 5, 6, 7)] == [(), (), (2,), (2,), (2,)]
 
 
 def test_other_messages_begin_anew():

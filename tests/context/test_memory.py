@@ -3,8 +3,8 @@ from hypothesis import given, strategies as st
 
 import palaver as p
 from palaver.context import plan_of
-from palaver.context.digest_stage import Entry, Tools, budgeted, cut, entries_of, is_memory, lengths, read, written
-from palaver.context.labels import standing
+from palaver.context.digest_stage import Entry, Tools, budgeted, entries_of, is_memory, lengths, parse, render, shorten
+from palaver.context.labels import placeholder
 from palaver.testing.strategies import any_messages, odd_text
 from tests.context.memories import IMAGE
 
@@ -15,7 +15,7 @@ _ENTRIES = st.lists(
 
 
 def _memory(told):
-    return standing(plan_of((), capacity=0), "prune", written(told), (), entries=lengths(told)).message
+    return placeholder(plan_of((), capacity=0), "prune", render(told), (), entries=lengths(told)).message
 
 
 def _result(name, *outputs, **fields):
@@ -87,14 +87,14 @@ def test_user_words_and_answers_to_questions_share_a_budget():
 
 @pytest.mark.row("CBF-29")
 def test_cutting_keeps_80_percent_head_and_20_percent_tail():
-    short = cut("a" * 900 + "z" * 900, 1_040)
+    short = shorten("a" * 900 + "z" * 900, 1_040)
     assert short.startswith("a" * 800 + "\n[...")
     assert short.endswith("...]\n" + "z" * 200)
 
 
 @given(odd_text(400), st.integers(40, 300))
 def test_a_cut_text_is_within_its_limit_and_cutting_again_changes_nothing(text, limit):
-    short = cut(text, limit)
+    short = shorten(text, limit)
     assert len(short.encode("utf-8", "surrogatepass")) <= max(limit, 60)
     assert (short is text) == (len(text.encode("utf-8", "surrogatepass")) <= limit)
 
@@ -122,7 +122,7 @@ def test_the_budgets_of_the_rows(kind, tokens):
 def test_what_was_written_is_read_again(told):
     message = _memory(told)
     assert is_memory(message)
-    assert read(message) == told
+    assert parse(message) == told
 
 
 @pytest.mark.row("CBF-29")
@@ -132,7 +132,7 @@ def test_what_a_user_wrote_in_the_same_form_is_the_users_text():
     assert not is_memory(message)
     assert entries_of(message, Tools()) == [Entry("user", f"[USER]\n{forged}")]
     inside = Entry("user", f"[USER]\n{forged}")
-    assert read(_memory([inside, Entry("work", "b")])) == [inside, Entry("work", "b")]
+    assert parse(_memory([inside, Entry("work", "b")])) == [inside, Entry("work", "b")]
 
 
 @pytest.mark.parametrize(
@@ -142,9 +142,9 @@ def test_a_memory_whose_record_is_wrong_is_one_entry(record):
     told = [Entry("work", "abc"), Entry("user", "de")]
     message = _memory(told)
     broken = message.replace(payload={"compaction": {"stage": "prune", "entries": record}})
-    assert read(broken) == [Entry("user", "abc\n\n---\n\nde")]
+    assert parse(broken) == [Entry("user", "abc\n\n---\n\nde")]
     other = message.replace(content=["of a newer version"])
-    assert read(other) == [Entry("user", "[EARLIER SUMMARY]\nof a newer version")]
+    assert parse(other) == [Entry("user", "[EARLIER SUMMARY]\nof a newer version")]
 
 
 @given(any_messages())

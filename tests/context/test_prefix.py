@@ -23,7 +23,7 @@ from hypothesis import given, settings, strategies as st
 
 import palaver as p
 from palaver import wires
-from palaver.context.marks import Bridges, CachePlan, StableMarks, turn_marks
+from palaver.context.marks import BridgeMarks, CachePlan, StableMarks, turn_marks
 from palaver.core.messages import SystemMessage
 from palaver.store import open_store
 from palaver.testing.rules import check_request
@@ -37,7 +37,7 @@ SPARSE = 10**9
 
 
 def _plan(step: int = SPARSE, key: str | None = "thread-1") -> CachePlan:
-    return CachePlan(places=StableMarks(step=step), bridges=Bridges(), key=key)
+    return CachePlan(places=StableMarks(step=step), bridges=BridgeMarks(), key=key)
 
 
 def _request(wire: str, messages: list[p.Message], plan: CachePlan | None) -> bytes:

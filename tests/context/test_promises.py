@@ -10,10 +10,10 @@ from hypothesis import given, strategies as st
 
 import palaver as p
 from palaver import wires
-from palaver.context import Compacted, Ledger, Plan, Stage, compacting, without_model
+from palaver.context import Compacted, Ledger, Plan, Stage, compaction_flow, without_model
 from palaver.context.compaction import pipeline
-from palaver.context.labels import kept
-from palaver.context.rewrite import marked
+from palaver.context.labels import preserved
+from palaver.context.rewrite import with_stage
 from palaver.core.errors import StoreError
 from palaver.core.pairs import Placed, whole
 from palaver.testing import rules
@@ -27,7 +27,7 @@ _TARGETS = [*wires.names(), *(f"openai_chat:{name}" for name in wires.variants("
 
 def _run(plan: Plan, stages: Sequence[Stage], goal: int | None = 0) -> Compacted:
     """The stages, all of them unless there is another goal."""
-    return without_model(compacting(plan, stages, goal=goal), StoreError("no model"))
+    return without_model(compaction_flow(plan, stages, goal=goal), StoreError("no model"))
 
 
 def _forced(plan: Plan, name: str) -> Plan:
@@ -41,7 +41,7 @@ def _forced(plan: Plan, name: str) -> Plan:
 @each_stage
 @given(plan=plans())
 def test_what_is_untouchable_is_there_in_order(name: str, plan: Plan) -> None:
-    alone = kept(plan)
+    alone = preserved(plan)
     after = _forced(plan, name)
     found = iter(after.messages)
     for message, held in zip(plan.messages, alone.untouchable, strict=True):
@@ -112,7 +112,7 @@ def test_a_second_time_changes_nothing(name: str, plan: Plan) -> None:
 @each_stage
 @given(plan=plans())
 def test_the_task_survives(name: str, plan: Plan) -> None:
-    task = kept(plan).task
+    task = preserved(plan).task
     if task is not None:
         assert plan.messages[task].id in [message.id for message in _forced(plan, name).messages]
 
@@ -122,7 +122,7 @@ def test_the_task_survives(name: str, plan: Plan) -> None:
 @each_stage
 @given(plan=plans())
 def test_reasoning_of_the_open_turn_is_as_it_was(name: str, plan: Plan) -> None:
-    begin = kept(plan).open_turn
+    begin = preserved(plan).open_turn
     thoughts = {
         message.id: [part for part in message.content if isinstance(part, p.Reasoning)]
         for message in plan.messages[begin:]
@@ -148,7 +148,7 @@ def test_order_and_origin_are_kept(name: str, plan: Plan) -> None:
             stage = item.message.metadata["compaction"]
             assert stage in STAGES
             assert item.message == old.replace(
-                content=item.message.content, metadata_json=marked(old.metadata_json, stage)
+                content=item.message.content, metadata_json=with_stage(old.metadata_json, stage)
             )
 
 

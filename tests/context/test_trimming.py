@@ -7,9 +7,9 @@ import pytest
 from hypothesis import Phase, assume, find, given, settings, strategies as st
 
 import palaver as p
-from palaver.context import Compacted, Plan, compacting, plan_of, without_model
+from palaver.context import Compacted, Plan, compaction_flow, plan_of, without_model
 from palaver.context.compaction import CODEBUFF
-from palaver.context.labels import kept, rounds
+from palaver.context.labels import preserved, rounds
 from palaver.context.shorten_stage import LARGE_OMITTED, OMITTED, omit_large, simplify, trim
 from palaver.core.errors import PalaverError
 from palaver.testing.rules import WIRES, check_request
@@ -156,7 +156,7 @@ def test_large_inline_media_is_omitted_too_and_what_is_untouchable_is_not() -> N
 
 def _original(plan: Plan) -> list[p.Message]:
     """The rule as it was: half of the excess over what is kept, message by message (docs/spec/codebuff.md#9.2, #11)."""
-    held = kept(plan)
+    held = preserved(plan)
     stays = [not held.removable(place) for place in range(len(plan.items))]
     if plan.tokens < plan.capacity:
         return list(plan.messages)
@@ -247,7 +247,7 @@ def test_a_run_that_is_lighter_than_its_placeholder_stays() -> None:
 
 
 def _fitting_if_possible(before: Plan, after: Plan) -> None:
-    held = kept(before)
+    held = preserved(before)
     runs: list[int] = [0]
     for start, end in rounds(before.items):
         if all(held.removable(place) for place in range(start, end)):
@@ -301,7 +301,7 @@ def test_the_original_breaks_both_promises() -> None:
 
 
 def _compacted(plan: Plan, goal: int | None = None) -> Compacted:
-    return without_model(compacting(plan, CODEBUFF, goal=goal), PalaverError("no model"))
+    return without_model(compaction_flow(plan, CODEBUFF, goal=goal), PalaverError("no model"))
 
 
 @pytest.mark.row("CBF-28")

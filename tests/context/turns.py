@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from palaver import wires
-from palaver.context.ledger import Ledger, prompt_of, reports
+from palaver.context.ledger import Ledger, has_usage_report, prompt_of
 from palaver.core.errors import PalaverError
 from palaver.core.messages import AssistantMessage, Message
 from palaver.core.parts import Image, Inline, Media, Opaque, ServerToolResult
@@ -40,8 +40,14 @@ RATES: Final = (
     ("gemini-3", MediaRates(base=1090, piece=0, image=1090, page=540, document=540)),
     ("gemini", MediaRates(base=258, piece=0, image=258, page=258, document=258)),
     ("claude|nova", MediaRates(page=2100, document=2100)),
-    ("gpt-5|gpt-4.1|codex", MediaRates(side=32, piece=1.2, longest=None, most=1843, page=600, document=600)),
-    ("gpt-4o", MediaRates(side=512, piece=170, base=85, longest=2048, shortest=768, page=600, document=600)),
+    (
+        "gpt-5|gpt-4.1|codex",
+        MediaRates(side=32, piece=1.2, max_long_edge=None, max_tokens=1843, page=600, document=600),
+    ),
+    (
+        "gpt-4o",
+        MediaRates(side=512, piece=170, base=85, max_long_edge=2048, max_short_edge=768, page=600, document=600),
+    ),
 )
 
 
@@ -68,7 +74,7 @@ class Exchange(NamedTuple):
         return (
             any(isinstance(tool, ProviderTool) for tool in self.request.tools)
             or any(isinstance(part, ServerToolResult | Opaque) for part in held)
-            or not reports(self.answer)
+            or not has_usage_report(self.answer)
         )
 
 
@@ -160,7 +166,7 @@ def conversation(exchanges: list[Exchange], start: Calibration) -> Iterator[tupl
             place = len(before[0].request.messages)
             usage = before[0].answer.usage
             messages = (*messages[:place], messages[place].replace(usage=usage), *messages[place + 1 :])
-            anchor = place if reports(before[0].answer) else None
+            anchor = place if has_usage_report(before[0].answer) else None
         measure = ledger.measure(messages, fixed=each.fixed, anchor=anchor)
         guess = None
         if before is not None:
@@ -170,7 +176,7 @@ def conversation(exchanges: list[Exchange], start: Calibration) -> Iterator[tupl
             whole = ledger.measure(messages, fixed=each.fixed)
             yield guess._replace(how="whole", tokens=whole.tokens), ledger.calibration
         if not each.served:
-            ledger.heard(measure, each.answer)
+            ledger.learn(measure, each.answer)
         earlier.append((each, ledger))
         yield guess, ledger.calibration
 

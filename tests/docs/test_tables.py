@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tools.format_table import lines as format_lines
 
-from palaver.models.fallback import GOES_ON
+from palaver.models.fallback import HOPS
 from palaver.models.providers import PROVIDERS
 from palaver.stream.assembler import STATES, Assembler
 
@@ -55,9 +55,9 @@ def test_the_table_of_providers_is_that_of_their_rows():
 
 def test_the_table_of_failures_of_a_chain_is_that_of_the_code():
     page = (ROOT / "docs/reference/models.md").read_text("utf-8")
-    table = page.partition("<!-- GOES_ON -->\n")[2].partition("<!-- end -->")[0]
+    table = page.partition("<!-- HOPS -->\n")[2].partition("<!-- end -->")[0]
     said = dict(re.findall(r"^\| `(\w+)` \| `(\w+)` \|", table, re.MULTILINE))
-    assert said == {kind.__name__: hop for kind, hop in GOES_ON.items()}
+    assert said == {kind.__name__: hop for kind, hop in HOPS.items()}
 
 
 def test_every_place_where_tokens_are_counted_is_listed():

@@ -2,7 +2,7 @@
 
 from palaver import wires
 from palaver.models.endpoint import Endpoint
-from palaver.models.providers.row import speaking, usual
+from palaver.models.providers.row import endpoint_for, standard_wires
 from palaver.stream.replay_events import replay_events
 
 TYPES = {"bedrock_converse": "application/vnd.amazon.eventstream", "ollama_chat": "application/x-ndjson"}
@@ -11,8 +11,8 @@ TYPES = {"bedrock_converse": "application/vnd.amazon.eventstream", "ollama_chat"
 
 def endpoint(wire, base):
     """Where a wire is spoken; Bedrock's has its own way of naming the model."""
-    if wire in usual():
-        row = speaking("loop", wire)
+    if wire in standard_wires():
+        row = endpoint_for("loop", wire)
         return Endpoint(
             provider_name="loop",
             wire=wire,

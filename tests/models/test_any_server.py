@@ -111,7 +111,7 @@ async def test_a_stream_without_an_end_ends_at_the_limit(anyio_backend, packed, 
 
 @pytest.mark.anyio
 async def test_a_status_counts_when_its_body_does_not_come(anyio_backend, monkeypatch):
-    monkeypatch.setattr("palaver.models.http._PATIENCE", 0.05)
+    monkeypatch.setattr("palaver.models.http._ERROR_BODY_SECONDS", 0.05)
 
     def step(connection):
         connection.head(429, {"content-length": "100", "retry-after": "7"})

@@ -9,7 +9,7 @@ from palaver.core.errors import DecodeError
 from palaver.core.usage import Usage
 from palaver.models import catalogue, providers
 from palaver.models.capabilities import Capabilities
-from palaver.models.catalogue import Card, Catalogue
+from palaver.models.catalogue import Catalogue, ModelCard
 from palaver.models.cost import cost
 from palaver.tokens.media import image_tokens
 
@@ -22,7 +22,7 @@ def bare(monkeypatch):
 
 
 def card(prefix, **fields):
-    return Card(providers=("p",), prefix=prefix, source="https://p", checked=dt.date(2026, 1, 1), **fields)
+    return ModelCard(providers=("p",), prefix=prefix, source="https://p", checked=dt.date(2026, 1, 1), **fields)
 
 
 @pytest.mark.parametrize("row", BUILT_IN.cards, ids=lambda row: f"{row.providers[0]}/{row.prefix}")

@@ -13,7 +13,7 @@ from palaver.core.errors import (
     ProviderError,
     RateLimitError,
 )
-from palaver.models.failures import BODY, cut_by_window, failure, inner_failure, judge, prose
+from palaver.models.failures import BODY, classify, cut_by_window, failure, inner_failure, prose
 
 GOLDEN = [
     ("prompt is too long: 210000 tokens", "overflow", None),
@@ -350,7 +350,16 @@ def test_an_error_inside_a_200_is_judged_alike(code, message, seen):
 
 @given(st.none() | st.integers(100, 599), st.lists(st.text(max_size=20), max_size=4), st.text(max_size=200))
 def test_everything_has_a_kind(status, words, text):
-    assert judge(status, words, text) in {"overflow", "output", "rate", "overload", "auth", "quota", "again", "unknown"}
+    assert classify(status, words, text) in {
+        "overflow",
+        "output",
+        "rate",
+        "overload",
+        "auth",
+        "quota",
+        "again",
+        "unknown",
+    }
 
 
 def test_words_in_another_encoding_are_read_as_well_as_can_be():

@@ -19,7 +19,7 @@ from palaver.core.errors import (
 )
 from palaver.core.events import TextDelta
 from palaver.models.capabilities import Capabilities
-from palaver.models.fallback import GOES_ON, Fallback
+from palaver.models.fallback import HOPS, Fallback
 from palaver.models.language_model import Notice, Prompt, complete
 from palaver.models.scripted import Broken, ScriptedModel
 
@@ -104,7 +104,7 @@ async def test_what_was_asked_wrongly_is_raised_and_nobody_else_is_asked(error):
 
 
 def test_every_class_of_error_has_a_hop():
-    assert set(GOES_ON.values()) == {"rest", "next", "bigger", "stop"}
+    assert set(HOPS.values()) == {"rest", "next", "bigger", "stop"}
 
 
 @pytest.mark.anyio

@@ -9,7 +9,7 @@ import palaver as p
 from palaver import wires
 from palaver.core.errors import CapabilityError
 from palaver.models.capabilities import Capabilities
-from palaver.models.encoded_prompt import Written
+from palaver.models.encoded_prompt import PromptEncoder
 from palaver.models.fallback import Fallback
 from palaver.models.http_model import Model
 from palaver.models.language_model import Prompt
@@ -180,7 +180,9 @@ def test_without_vision_images_of_all_roles_are_left_out_and_with_it_the_body_is
     def encoded(media):
         place = endpoint(wire, "http://x")
         capabilities = Capabilities(media=frozenset(media))
-        made = Written(wires.get(wire), place, id="m", settings=p.Settings(), capabilities=capabilities, missing="drop")
+        made = PromptEncoder(
+            wires.get(wire), place, id="m", settings=p.Settings(), capabilities=capabilities, missing="drop"
+        )
         return made.encode(prompt, stream=False)
 
     seen, blind, again = encoded({"image"}), encoded(()), encoded({"image"})

@@ -10,10 +10,10 @@ import pytest
 
 from palaver import user
 from palaver.models import model
-from palaver.models.http_model import written
+from palaver.models.http_model import prompt_encoder
 from palaver.models.language_model import Prompt
 from palaver.models.recording import Recording
-from palaver.models.replay import asked_of
+from palaver.models.replay import recorded_model
 
 pytestmark = pytest.mark.finding("F-05")
 
@@ -22,7 +22,7 @@ PROMPT = Prompt(messages=(user("hi", metadata={"user_id": "u-77", "trace": "t"})
 
 def sent(name: str, allow: frozenset[str] = frozenset({"user_id"})) -> tuple[dict[str, Any], list[str]]:
     made = model(name, key="k", metadata=allow)
-    encoded = written(made).encode(PROMPT, stream=False)
+    encoded = prompt_encoder(made).encode(PROMPT, stream=False)
     return json.loads(encoded.body), [x.why for x in encoded.losses if x.what == "metadata"]
 
 
@@ -45,7 +45,9 @@ def test_an_address_that_takes_no_labels_gets_none():
 
 
 def test_a_recording_keeps_the_keys(tmp_path: Path) -> None:
-    Recording(model=asked_of(model("anthropic/claude-x", key="k", metadata={"user_id"}))).write(tmp_path / "r.json")
+    Recording(model=recorded_model(model("anthropic/claude-x", key="k", metadata={"user_id"}))).write(
+        tmp_path / "r.json"
+    )
     again = Recording.read(tmp_path / "r.json").model
     assert again is not None
     assert again.metadata == ("user_id",)

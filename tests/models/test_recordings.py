@@ -67,7 +67,7 @@ async def test_a_conversation_with_tools_is_played_by_every_wire(wire, tmp_path)
                 said,
                 *(p.tool(recordings.RESULTS[call.name], tool_call_id=call.id) for call in said.tool_calls),
             ]
-        assert again.serving.unplayed == ()
+        assert again.server.unplayed == ()
     assert messages[-1].text == FINAL
     assert [call.name for each in messages for call in getattr(each, "tool_calls", ())] == ["tide_table", "free_berths"]
     heard, source = Recording.read(recorder.file), Recording.read(file(wire))

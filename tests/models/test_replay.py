@@ -40,7 +40,7 @@ def anyio_backend(request):
 
 
 def model(url: str, name: str = "openai-chat/gpt-x", **more: Any) -> Model:
-    found = names.find(name, key=KEY, url=url)
+    found = names.resolve(name, key=KEY, url=url)
     made = Model(name=found.name, id=found.id, endpoint=found.endpoint, credentials=found.credentials)
     return structs.replace(made, retry=Retry(attempts=1), **more)
 
@@ -65,7 +65,7 @@ async def test_what_was_recorded_is_played(tmp_path):
             before = [await asked(heard), await asked(heard, "And?")]
     async with replay(file) as again:
         after = [await asked(again), await asked(again, "And?")]
-        assert again.serving.unplayed == ()
+        assert again.server.unplayed == ()
     assert again.name == "openai-chat/gpt-x"
     assert [reply.response for reply in after] == [reply.response for reply in before]
     assert [reply.response.message.text for reply in after] == ["One.", "Two."]
@@ -86,12 +86,12 @@ def test_a_model_is_played_without_an_event_loop_around(tmp_path):
 @pytest.mark.anyio
 async def test_a_model_starts_its_server_when_it_is_asked_first():
     again = replay(Recording(exchanges=(_exchange("Hi?", "One."),)), model("http://recorded"))
-    assert not again.serving.running
+    assert not again.server.running
     assert (await asked(again)).response.message.text == "One."
-    assert again.serving.running
+    assert again.server.running
     again.close()
     again.close()
-    assert not again.serving.running
+    assert not again.server.running
 
 
 @pytest.mark.anyio
@@ -375,7 +375,7 @@ def test_a_server_stops_while_clients_hold_on():
 @pytest.mark.anyio
 async def test_a_missing_key_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    found = names.find("openai-chat/gpt-x", url="http://127.0.0.1:9")
+    found = names.resolve("openai-chat/gpt-x", url="http://127.0.0.1:9")
     bare = Model(name=found.name, id=found.id, endpoint=found.endpoint, credentials=found.credentials)
     async with Recorder(tmp_path / "none.json") as recorder:
         with pytest.raises(AuthenticationError):

@@ -110,7 +110,7 @@ async def test_recorded_conversations_go_through_a_model_as_they_were(wire):
             for exchange, (model, prompt, stream) in zip(exchanges, asked, strict=True):
                 player = structs.replace(model, http=again._model.http)
                 assert await _answered(player, prompt, stream=stream) == _read(wire, exchange, stream=stream)
-            assert again.serving.unplayed == ()
+            assert again.server.unplayed == ()
     # The others were edited by the provider's rules: an id that is too long, an odd tool, an empty list of content,
     # neighbours of one role, a setting that the model does not take.
     assert sum(same) >= 0.88 * len(same)

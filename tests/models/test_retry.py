@@ -18,7 +18,7 @@ from palaver.core.errors import (
     TransportError,
 )
 from palaver.models import Retry
-from palaver.models.retry import parsed_wait, told_wait
+from palaver.models.retry import parse_wait, retry_after
 
 NOW = 1_760_000_000.0
 LIMITED = RateLimitError("w", "slow down")
@@ -28,7 +28,7 @@ LIMITED = RateLimitError("w", "slow down")
 @pytest.mark.parametrize(("header", "seconds"), [("5", 5), ("12", 12), ("400", 300)])
 def test_seconds_are_seconds(header, seconds):
     """Golden `retry_after_header`."""
-    told = told_wait({"retry-after": header}, NOW)
+    told = retry_after({"retry-after": header}, NOW)
     assert Retry().wait(1, RateLimitError("w", "", retry_after=told), 0.0) == seconds
 
 
@@ -72,27 +72,27 @@ def test_seconds_are_seconds(header, seconds):
     ],
 )
 def test_what_providers_say(headers, seconds):
-    assert told_wait(headers, NOW) == seconds
+    assert retry_after(headers, NOW) == seconds
 
 
 @given(st.datetimes(datetime(1990, 1, 1), datetime(2090, 1, 1)))  # noqa: DTZ001 (made aware below)
 def test_every_date_is_read_in_each_spelling(moment):
     moment = moment.replace(microsecond=0, tzinfo=UTC)
     expected = max(0.0, moment.timestamp() - NOW)
-    assert parsed_wait(format_datetime(moment, usegmt=True), NOW) == expected
-    assert parsed_wait(moment.isoformat(), NOW) == expected
+    assert parse_wait(format_datetime(moment, usegmt=True), NOW) == expected
+    assert parse_wait(moment.isoformat(), NOW) == expected
 
 
 @given(st.text(max_size=40))
 def test_no_header_breaks_it(text):
-    told = told_wait({"retry-after": text, "retry-after-ms": text, "x-ratelimit-reset-after": text}, NOW)
+    told = retry_after({"retry-after": text, "retry-after-ms": text, "x-ratelimit-reset-after": text}, NOW)
     assert told is None or told >= 0
 
 
 @pytest.mark.parametrize("text", ["1" * 600_000, "9" * 400 + "s", "1.5" * 200_000, "NaN", "-5", "1e309", " " * 600_000])
 def test_what_is_no_wait_is_told_at_once(text):
     # so long that quadratic time would run for many minutes
-    assert told_wait({"retry-after": text, "retry-after-ms": text, "x-ratelimit-reset-after": text}, NOW) is None
+    assert retry_after({"retry-after": text, "retry-after-ms": text, "x-ratelimit-reset-after": text}, NOW) is None
 
 
 @given(

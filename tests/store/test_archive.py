@@ -465,7 +465,7 @@ def test_blobs_that_gc_removes_during_the_import_are_put_again(tmp_path):
 
 @pytest.mark.finding("F-104")
 def test_a_packed_file_that_holds_far_more_than_its_size_is_refused(trip, monkeypatch):
-    monkeypatch.setattr(archive, "_LEAST_UNPACKED", 1 << 20)
+    monkeypatch.setattr(archive, "_MIN_UNPACKED", 1 << 20)
     data = zstd.compress(exported(trip, "trip") + b" " * (4 << 20))
     with pytest.raises(DecodeError, match="zstd -d"):
         imported(data)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.finding("F-01")
         ("{}/x.db", {"sync": "flush"}, "sync: expected one of 'full', 'normal', got str 'flush'"),
         ("{}/x.db", {"timeout": "1"}, "timeout: expected a number, got str '1'"),
         ("jsonl:{}/lines", {"max_bytes": 1.5}, "max_bytes: expected a whole number, got float 1.5"),
-        ("postgresql://nowhere", {"most": "4"}, "most: expected a whole number, got str '4'"),
+        ("postgresql://nowhere", {"max_size": "4"}, "max_size: expected a whole number, got str '4'"),
     ],
 )
 def test_an_option_of_another_kind_or_type_is_refused_by_its_name(tmp_path, location, given, said):

@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from palaver.core.errors import ClosedError, SwarmError
-from palaver.store.in_thread import in_thread
 from palaver.store.memory import MemoryStore
+from palaver.store.to_thread import to_thread
 from palaver.swarm import Call, Swarm, navigation, tool
 from palaver.swarm.agent_session import AgentSession
 from palaver.swarm.extras.entry import complete, connect
@@ -43,7 +43,7 @@ async def workers_forget():
     together = threading.Barrier(threading.active_count())
     async with anyio.create_task_group() as group:
         for _ in range(together.parties):
-            group.start_soon(in_thread, together.wait)
+            group.start_soon(to_thread, together.wait)
 
 
 @tool

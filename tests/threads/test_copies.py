@@ -4,7 +4,7 @@ import pytest
 
 import palaver as p
 from palaver.threads import Thread
-from palaver.threads.copies import said, unrepeated
+from palaver.threads.copies import fingerprint, without_copies
 
 pytestmark = pytest.mark.finding("F-77")
 CALL = p.ToolCall("c", "read", "{}")
@@ -13,7 +13,7 @@ CALL = p.ToolCall("c", "read", "{}")
 def texts(*messages):
     thread = Thread()
     thread.append(*messages)
-    return [entry.message.text or entry.message.role for entry in unrepeated(thread.path())]
+    return [entry.message.text or entry.message.role for entry in without_copies(thread.path())]
 
 
 def test_copies_are_left_out_and_summaries_stay():
@@ -37,4 +37,4 @@ def test_a_copy_without_its_original_stays():
     [p.user("a"), p.tool("a", tool_call_id="2"), p.tool("a", "", tool_call_id="1"), p.tool(tool_call_id="1")],
 )
 def test_role_parts_and_call_tell_messages_apart(other):
-    assert said(p.tool("a", tool_call_id="1")) != said(other)
+    assert fingerprint(p.tool("a", tool_call_id="1")) != fingerprint(other)

@@ -2,22 +2,22 @@
 
 import pytest
 
-from palaver.threads.prefix import Beginning
+from palaver.threads.prefix import ListPrefix
 
 
 def test_the_beginning_of_a_list_is_a_sequence_that_stays():
     items = [1, 2, 3, 4]
-    whole, part = Beginning(items), Beginning(items, 2)
+    whole, part = ListPrefix(items), ListPrefix(items, 2)
     items.append(5)
     assert list(whole) == [1, 2, 3, 4]
     assert list(part) == [1, 2]
     assert (whole[-1], whole[1:], whole[::-2], part[-2:9]) == (4, [2, 3, 4], [4, 2], [1, 2])
-    assert part == Beginning([1, 2])
-    assert part != Beginning([1, 3])
+    assert part == ListPrefix([1, 2])
+    assert part != ListPrefix([1, 3])
     assert part != whole
     assert part != [1, 2]
     with pytest.raises(IndexError):
         part[2]
     with pytest.raises(IndexError):
         part[-3]
-    assert repr(part) == "Beginning(2 items)"
+    assert repr(part) == "ListPrefix(2 items)"

@@ -17,7 +17,7 @@ def taught(pairs, start=Calibration()):  # noqa: B008 (frozen)
 @given(st.integers(1, 200_000), st.floats(0.6, 1.6), st.integers(0, 900))
 def test_one_report_is_enough_for_a_prompt_of_that_size(estimate, slope, fixed):
     reported = round(slope * estimate) + fixed
-    found = taught([(estimate, reported)]).applied(estimate)
+    found = taught([(estimate, reported)]).apply(estimate)
     assert abs(found - reported) <= 0.1 * reported + 8
 
 
@@ -32,7 +32,7 @@ def test_it_goes_on_being_right_as_a_conversation_grows(estimates, slope, fixed)
         calibration = calibration.learned(estimate, round(slope * estimate + fixed))
     last = max(estimates)
     reported = slope * last + fixed
-    assert abs(calibration.applied(last) - reported) <= 0.1 * reported + 8
+    assert abs(calibration.apply(last) - reported) <= 0.1 * reported + 8
 
 
 def test_short_and_long_prompts_tell_the_fixed_part_from_the_slope():
@@ -42,8 +42,8 @@ def test_short_and_long_prompts_tell_the_fixed_part_from_the_slope():
 
 
 def test_it_begins_near_the_estimate():
-    assert Calibration().applied(1000) == pytest.approx(900, abs=50)
-    assert Calibration().applied(0) >= 1
+    assert Calibration().apply(1000) == pytest.approx(900, abs=50)
+    assert Calibration().apply(0) >= 1
 
 
 @pytest.mark.parametrize("reported", [0, -5, 10**9])
@@ -55,35 +55,35 @@ def test_what_is_no_count_is_left_out(reported):
 def test_one_wild_report_hardly_moves_what_many_told():
     known = taught([(size, size) for size in range(1000, 21_000, 1000)])
     moved = known.learned(21_000, 90_000)
-    assert moved.applied(22_000) < 36_000
-    assert taught([(size, size) for size in range(22_000, 26_000, 1000)], moved).applied(26_000) < 30_000
+    assert moved.apply(22_000) < 36_000
+    assert taught([(size, size) for size in range(22_000, 26_000, 1000)], moved).apply(26_000) < 30_000
 
 
 def test_it_follows_a_change():
     known = taught([(size, size) for size in range(1000, 11_000, 1000)])
     changed = taught([(size, 2 * size) for size in range(11_000, 21_000, 1000)], known)
-    assert changed.applied(21_000) == pytest.approx(42_000, rel=0.1)
+    assert changed.apply(21_000) == pytest.approx(42_000, rel=0.1)
 
 
 def test_a_report_of_a_prompt_with_much_media_tells_less():
     known = taught([(1000, 1000), (2000, 2000)])
-    assert abs(known.learned(2000, 4000, unsure=4000).applied(2000) - 2000) < 100
-    assert known.learned(2000, 4000).applied(2000) > 2200
+    assert abs(known.learned(2000, 4000, unsure=4000).apply(2000) - 2000) < 100
+    assert known.learned(2000, 4000).apply(2000) > 2200
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**40), st.integers(-5, 2**45)), max_size=12), st.integers(0, 2**40))
 def test_whatever_is_reported_the_answer_is_a_count(pairs, estimate):
     found = taught(pairs)
-    assert found.applied(estimate) >= 1
+    assert found.apply(estimate) >= 1
     assert 0.2 <= found.scale <= 5
 
 
 def test_the_share_of_reasoning_that_comes_back_is_learned():
     assert Calibration().replay == 1.0
-    assert Calibration().replayed(-0.2).replay == 0.0
-    assert Calibration().replayed(float("nan")) == Calibration()
-    assert Calibration().replayed(0.0).replayed(1.0).replay == 0.5
-    assert taught([(100, 90)]).replayed(0.0).applied(100) == taught([(100, 90)]).applied(100)
+    assert Calibration().with_replay(-0.2).replay == 0.0
+    assert Calibration().with_replay(float("nan")) == Calibration()
+    assert Calibration().with_replay(0.0).with_replay(1.0).replay == 0.5
+    assert taught([(100, 90)]).with_replay(0.0).apply(100) == taught([(100, 90)]).apply(100)
 
 
 def test_a_negative_estimate_is_refused():
@@ -93,22 +93,22 @@ def test_a_negative_estimate_is_refused():
 
 @pytest.mark.finding("F-10")
 def test_what_was_learned_is_read_back_and_nonsense_is_not():
-    known = Calibration().learned(1000, 800).learned(4000, 3300).replayed(0.5)
+    known = Calibration().learned(1000, 800).learned(4000, 3300).with_replay(0.5)
     fields = msgspec.to_builtins(known)
-    assert Calibration.restored(fields) == known
+    assert Calibration.from_record(fields) == known
     for name, wrong in [("ee", -1.0), ("n", "1"), ("r", None), ("e", 10**400), ("replay", 2.0), ("er", float("nan"))]:
-        assert Calibration.restored({**fields, name: wrong}) is None
-    assert Calibration.restored({**fields, "e": 1e6}) is None
-    assert Calibration.restored({}) is None
+        assert Calibration.from_record({**fields, name: wrong}) is None
+    assert Calibration.from_record({**fields, "e": 1e6}) is None
+    assert Calibration.from_record({}) is None
 
 
 @pytest.mark.finding("F-10")
 def test_what_a_report_said_beyond_expectation_holds_until_the_next():
     known = Calibration().learned(1_000, 900).learned(5_000, 4_400)
-    carried = known.carried(4_000, 4_800)
-    assert carried.applied(4_000) == 4_800
-    assert carried.applied(2_000) < 4_800
+    carried = known.carry_over(4_000, 4_800)
+    assert carried.apply(4_000) == 4_800
+    assert carried.apply(2_000) < 4_800
     assert carried.scale == pytest.approx(known.scale * carried.ratio)
-    assert Calibration.restored(msgspec.to_builtins(carried)) == carried
+    assert Calibration.from_record(msgspec.to_builtins(carried)) == carried
     assert carried.learned(6_000, 5_000).ratio == 1.0
-    assert known.carried(0, 0) == known
+    assert known.carry_over(0, 0) == known

@@ -9,7 +9,7 @@ from palaver.core.parts import AnyPart
 from palaver.core.request import OutputFormat
 from palaver.testing import strategies
 from palaver.tokens import estimate, estimate_media, estimate_reasoning, estimate_text, estimate_tools, overhead
-from palaver.tokens.estimate import proven
+from palaver.tokens.estimate import has_proof
 
 _PNG = p.Image(p.Inline("iVBORw0KGgo="), "image/png")
 
@@ -76,8 +76,8 @@ def test_a_proof_stands_for_the_reasoning_that_the_text_digests():
     marked = call.replace(provider={"anthropic_messages": {"cache_control": {"type": "ephemeral"}}})
     assert estimate(p.assistant(tool_calls=[signed])) > 100
     assert estimate(p.assistant(tool_calls=[marked])) == estimate(p.assistant(tool_calls=[call])) == 1
-    assert proven(p.assistant(tool_calls=[signed]))
-    assert not proven(p.assistant(p.Reasoning("thought"), tool_calls=[marked]))
+    assert has_proof(p.assistant(tool_calls=[signed]))
+    assert not has_proof(p.assistant(p.Reasoning("thought"), tool_calls=[marked]))
 
 
 def test_overhead_counts_calls_and_is_no_part_of_the_estimate():

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 import palaver as p
 from palaver.core.errors import MessageError
 from palaver.tokens import MediaRates, image_tokens
-from palaver.tokens.media import media, pixels
+from palaver.tokens.media import media_tokens, pixels
 
 
 def png(width, height):
@@ -58,7 +58,7 @@ FORMATS = {
 def test_the_size_is_read_off_the_first_bytes(name, size):
     image = p.Image.from_bytes(FORMATS[name](*size))
     assert pixels(image.source) == size
-    assert media(image) == max(1, image_tokens(*size))
+    assert media_tokens(image) == max(1, image_tokens(*size))
 
 
 def test_a_size_behind_a_large_profile_is_found():
@@ -76,7 +76,7 @@ def test_only_the_beginning_is_decoded():
     "data", ["", "!", "iVBORw0KGgo=", base64.b64encode(png(0, 4)).decode(), base64.b64encode(b"\xff\xd8").decode()]
 )
 def test_what_tells_no_size_costs_what_an_unknown_image_costs(data):
-    assert media(p.Image(p.Inline(data))) == MediaRates().image
+    assert media_tokens(p.Image(p.Inline(data))) == MediaRates().image
 
 
 _STARTS = st.sampled_from(
@@ -88,41 +88,41 @@ _STARTS = st.sampled_from(
 def test_hostile_bytes_never_raise(data, text):
     for kind in (p.Image, p.Audio, p.Video, p.File):
         for made in (kind.from_bytes(data), kind.from_bytes(data, "application/pdf"), kind(p.Inline(text))):
-            assert media(made) >= 1
+            assert media_tokens(made) >= 1
 
 
 def test_areas_patches_and_tiles():
-    tiles = MediaRates(side=512, piece=170, base=85, longest=2048, shortest=768)
+    tiles = MediaRates(side=512, piece=170, base=85, max_long_edge=2048, max_short_edge=768)
     assert image_tokens(540, 360, tiles) == 85 + 2 * 170
     assert image_tokens(2048, 4096, tiles) == 85 + 6 * 170
-    patches = MediaRates(side=32, piece=1.2, longest=None, most=1843)
+    patches = MediaRates(side=32, piece=1.2, max_long_edge=None, max_tokens=1843)
     assert image_tokens(400, 301, patches) == 156
     assert image_tokens(9000, 9000, patches) == 1843
     assert image_tokens(9000, 10, MediaRates(base=258, piece=0)) == 258
     assert 430 < image_tokens(597, 566) < 480
-    assert image_tokens(10_000, 10_000) == MediaRates().most
+    assert image_tokens(10_000, 10_000) == MediaRates().max_tokens
 
 
 def test_documents_by_pages_then_by_bytes():
     rates = MediaRates(page=100, page_bytes=1000, document=7)
     pages = b"%PDF-1.7 " + b"<< /Type /Pages /Count 3 >>" + b"<< /Type /Page >> <</Type/Page/Parent 1 0 R>>" * 3
-    assert media(p.File.from_bytes(pages, "application/pdf"), rates) == 600
-    assert media(p.File.from_bytes(b"%PDF" + b"x" * 4000, "application/pdf"), rates) == 400
-    assert media(p.File.from_bytes(b"%PDF", "application/pdf"), rates) == 100
-    assert media(p.File.from_url("https://example.org/a.pdf"), rates) == 7
-    assert media(p.File.from_bytes(b"x" * 70, "text/plain"), rates) == 20
+    assert media_tokens(p.File.from_bytes(pages, "application/pdf"), rates) == 600
+    assert media_tokens(p.File.from_bytes(b"%PDF" + b"x" * 4000, "application/pdf"), rates) == 400
+    assert media_tokens(p.File.from_bytes(b"%PDF", "application/pdf"), rates) == 100
+    assert media_tokens(p.File.from_url("https://example.org/a.pdf"), rates) == 7
+    assert media_tokens(p.File.from_bytes(b"x" * 70, "text/plain"), rates) == 20
 
 
 def test_a_file_that_is_an_image_is_weighed_as_one():
-    assert media(p.File.from_bytes(png(400, 301), "image/png")) == image_tokens(400, 301)
+    assert media_tokens(p.File.from_bytes(png(400, 301), "image/png")) == image_tokens(400, 301)
 
 
 def test_recordings_and_films_by_bytes_or_by_a_constant():
     rates = MediaRates(audio_bytes=10, video_bytes=20, audio=5, video=6)
-    assert media(p.Audio.from_bytes(b"x" * 100), rates) == 10
-    assert media(p.Video.from_bytes(b"x" * 100), rates) == 5
-    assert media(p.Audio(p.FileId("f", "google_generate")), rates) == 5
-    assert media(p.Video(p.Blob("sha256:" + "0" * 64)), rates) == 6
+    assert media_tokens(p.Audio.from_bytes(b"x" * 100), rates) == 10
+    assert media_tokens(p.Video.from_bytes(b"x" * 100), rates) == 5
+    assert media_tokens(p.Audio(p.FileId("f", "google_generate")), rates) == 5
+    assert media_tokens(p.Video(p.Blob("sha256:" + "0" * 64)), rates) == 6
 
 
 @pytest.mark.parametrize(

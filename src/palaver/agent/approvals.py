@@ -40,7 +40,7 @@ Rules:
   crash can part the two.
 - ``waiting`` finds the records of requests by their tag, which stores have an index of, newest first, and reads the end
   of the threads that they stand in: it costs the requests that were ever made since ``since``, not the conversations.
-- It reads, and so it blocks: from async code, ``await in_thread(waiting, store)``.
+- It reads, and so it blocks: from async code, ``await to_thread(waiting, store)``.
 
 Stability: experimental.
 """

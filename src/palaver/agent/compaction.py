@@ -67,10 +67,18 @@ from palaver.agent.token_budget import TokenBudget, fit
 from palaver.agent.tool import AgentTool, Output
 from palaver.context import shorten_stage
 from palaver.context.breaker import Breaker
-from palaver.context.compaction import DEFAULT, Compacted, Compaction as Steps, Failure, compacting, due, without_model
+from palaver.context.compaction import (
+    DEFAULT,
+    Compacted,
+    Compaction as Steps,
+    Failure,
+    compaction_flow,
+    due,
+    without_model,
+)
 from palaver.context.ledger import Ledger, Measure
-from palaver.context.plan import Change, Item, Plan, Stage, Summarise, capacity
-from palaver.context.rewrite import record, rewritten, undone
+from palaver.context.plan import Change, Item, Plan, Stage, SummaryRequest, capacity
+from palaver.context.rewrite import plan_rewrite, plan_undo, record
 from palaver.context.shorten_stage import oversized
 from palaver.context.summary_stage import summary_of
 from palaver.core.errors import ContextOverflowError, MessageError, StreamError, SummaryError, TimedOutError
@@ -83,8 +91,8 @@ from palaver.models.capabilities import Capabilities
 from palaver.models.catalogue import rates_of
 from palaver.models.failures import cut_by_window
 from palaver.models.language_model import LanguageModel, Prompt, Reply, complete
-from palaver.store.in_thread import in_thread
 from palaver.store.stored_thread import StoredThread
+from palaver.store.to_thread import to_thread
 from palaver.threads.ids import now_ms
 from palaver.threads.thread import MAIN, Entry
 from palaver.tokens.counter import Counter
@@ -136,7 +144,7 @@ class Summariser:
             found: Compacted = stop.value
         except BaseException:
             if asked:
-                self.breaker = self.breaker.undecided()
+                self.breaker = self.breaker.cancelled()
             raise
         if asked:
             failed = any(each.stage in asked for each in found.failures)
@@ -149,9 +157,9 @@ class Summariser:
             raise SummaryError("there is no model to ask for a summary")
         if not self.breaker.allows(anyio.current_time()):
             raise SummaryError("summaries failed several times in a row; the next is tried later")
-        self.breaker = self.breaker.tried()
+        self.breaker = self.breaker.start()
 
-    async def _ask(self, model: LanguageModel | None, question: Summarise, spent: Spent) -> str:
+    async def _ask(self, model: LanguageModel | None, question: SummaryRequest, spent: Spent) -> str:
         assert model is not None  # noqa: S101 (``_begin`` saw to it)
         reply = None
         try:
@@ -243,7 +251,7 @@ class Compactor(Middleware):
         known.answered(reply.response.message)
         if cut_by_window(reply.response.message):
             known.overflowed(measured)
-        known.ledger.heard(measured, reply.response.message)
+        known.ledger.learn(measured, reply.response.message)
         return reply
 
     async def wrap_tool_call(self, request: ToolRequest, context: RunContext, call: CallTool) -> Output:
@@ -303,12 +311,12 @@ class Compactor(Middleware):
         """The prompt behind a compaction; the same one where nothing changed."""
         model = context.language_model
         found = await self.summariser.drive(
-            compacting(plan, self._stages, goal=goal), model, spent=partial(_spend, context)
+            compaction_flow(plan, self._stages, goal=goal), model, spent=partial(_spend, context)
         )
         made, path = found.plan, context.path()
         if made.changes:
-            made = made.ending_at(known.ledger.measure(made.messages, fixed=known.fixed).tokens)
-        change = rewritten(path, prompt.messages, made, learned=known.ledger.learned)
+            made = made.with_measured(known.ledger.measure(made.messages, fixed=known.fixed).tokens)
+        change = plan_rewrite(path, prompt.messages, made, learned=known.ledger.learned)
         if change is not None and context.rewrite is not None:
             prompt = prompt.replace(messages=await context.rewrite(*change))
         measured = known.measure(prompt, context)
@@ -414,17 +422,17 @@ async def compact(
     ledger.carry(measured)
     whole = ledger.plan(messages, measured, capacity=_capacity(model, window), now=now_ms(), keep_last=keep_last)
     goal = max(whole.tokens // 2, 1) if to is None else to
-    asking = compacting(whole, (*([_CUT] if cut_results else []), *stages), goal=goal)
+    asking = compaction_flow(whole, (*([_CUT] if cut_results else []), *stages), goal=goal)
     heard = _Heard()
     if summaries:
         found = await (summariser or Summariser()).drive(asking, model, spent=heard)
     else:
         found = _unasked(without_model(asking, _NOBODY))
-    change = rewritten(head, messages, found.plan)
+    change = plan_rewrite(head, messages, found.plan)
     plan, after, kept = found.plan, measured, None
     if change is not None:
         after = ledger.measure((*plan.messages, *every[len(messages) :]), fixed=fixed)
-        plan = plan.ending_at(after.tokens)
+        plan = plan.with_measured(after.tokens)
     if change is not None and not trial:
         stays = [entry.message for entry in path[cut:]]
         messages = (*change.messages[:-1], *stays, record(path, plan, learned=ledger.learned))
@@ -452,7 +460,7 @@ async def undo(thread: AnyThread, *, branch: str = MAIN, log: LogSink | None = N
     check_log(log)
     on = thread.branch if isinstance(thread, StoredThread) else branch
     path = thread.path() if isinstance(thread, StoredThread) else thread.path(on)
-    found = undone(path)
+    found = plan_undo(path)
     if found is None:
         return None
     return await _rebased(thread, on, found.leaf, found.messages, log)
@@ -500,7 +508,7 @@ async def _rebased(
     """Let a branch go on behind another entry, also in the log; give the branch that has what it was."""
     if isinstance(thread, StoredThread):
         keep = before_name(thread.tree, branch)
-        entries = await in_thread(thread.rebase, messages, onto=onto, keep=keep)
+        entries = await to_thread(thread.rebase, messages, onto=onto, keep=keep)
     else:
         keep = before_name(thread, branch)
         entries = thread.rebase(messages, onto=onto, keep=keep, branch=branch)

@@ -410,7 +410,7 @@ class ToolBreaker(Middleware):
     def __init__(self, failures: int = FAILURES, seconds: float = SECONDS, *, polling: Sequence[str] = ()) -> None:
         """Set the number of failures in a row, and how long a tool is left alone."""
         check_arguments("ToolBreaker", ToolBreaker.__init__, locals())
-        self._closed, self._polling = Breaker(most=failures, seconds=seconds), frozenset(polling)
+        self._closed, self._polling = Breaker(max_failures=failures, seconds=seconds), frozenset(polling)
 
     async def rule(self, call: ToolCall, tool: AgentTool, context: RunContext) -> Rule | None:  # noqa: ARG002 (a hook)
         """Deny a call of a tool that is left alone."""

@@ -45,11 +45,11 @@ from anyio import CancelScope
 from palaver.context.rewrite import depth_of
 from palaver.core.messages import AssistantMessage, Message, ToolMessage
 from palaver.core.pairs import REPAIR
-from palaver.store.in_thread import in_thread
 from palaver.store.jsonl import LogContext
 from palaver.store.stored_thread import StoredThread
+from palaver.store.to_thread import to_thread
 from palaver.threads.model_view import ModelView
-from palaver.threads.prefix import Beginning
+from palaver.threads.prefix import ListPrefix
 from palaver.threads.repair import repair
 from palaver.threads.thread import MAIN, Entry, Path, Thread
 
@@ -103,7 +103,7 @@ class Journal:
         """Let messages join. ``token`` is a number that grows with each append. Raises ``StoreError``."""
         try:
             if self._blocks:
-                return await in_thread(self._append, messages, token)
+                return await to_thread(self._append, messages, token)
             return self._append(messages, token)
         finally:
             await self._logging_done()
@@ -112,7 +112,7 @@ class Journal:
         with self._lock:
             if token <= self._done:
                 return self._last
-            self._tree.expected(self.branch, self._head)
+            self._tree.checked_head(self.branch, self._head)
             if isinstance(self.thread, StoredThread):
                 entries = self.thread.append(*messages)
             else:
@@ -131,14 +131,14 @@ class Journal:
         """
         try:
             if self._blocks:
-                return await in_thread(self._rebase, kept, messages)
+                return await to_thread(self._rebase, kept, messages)
             return self._rebase(kept, messages)
         finally:
             await self._logging_done()
 
     def _rebase(self, kept: int, messages: Sequence[Message]) -> Path:
         with self._lock:
-            self._tree.expected(self.branch, self._head)
+            self._tree.checked_head(self.branch, self._head)
             path = self.path
             mine = {entry.message.id for entry in path[max(self.start, kept) :]}
             keep = before_name(self._tree, self.branch)
@@ -158,7 +158,7 @@ class Journal:
     async def rebased(self, entries: Sequence[Entry], keep: str) -> None:
         """Log entries that replaced the end of the branch; ``keep`` names the branch that has what stood there."""
         if self._log is not None:
-            await in_thread(self._write, self._log, entries, keep)
+            await to_thread(self._write, self._log, entries, keep)
             await self._logging_done()
 
     def _write(self, log: LogSink, entries: Sequence[Entry], keep: str | None = None) -> None:
@@ -223,14 +223,14 @@ class ReplayView:
     def __init__(self) -> None:
         """See everything that is visible."""
         self._view = ModelView()
-        self._visible: Beginning[Message] | None = None
+        self._visible: ListPrefix[Message] | None = None
         self._own: list[Message] | None = None
         self._awaits = False  # whether the list ends in texts that stand for results
 
     def __call__(self, path: Sequence[Entry]) -> Sequence[Message]:
         """The messages at the end of a path; immutable."""
         visible = self._view(path)
-        assert isinstance(visible, Beginning)  # noqa: S101 (it is, without ``keep``)
+        assert isinstance(visible, ListPrefix)  # noqa: S101 (it is, without ``keep``)
         before, self._visible = self._visible, visible
         new = visible[len(before) :] if before is not None and visible.continues(before) else None
         # A repair gives calls that are still open a text in the place of their results, until the results come.
@@ -241,7 +241,7 @@ class ReplayView:
         elif self._own is not None and new:
             self._own += new
             self._awaits = self._awaits and not any(isinstance(each, AssistantMessage) for each in new)
-        return visible if self._own is None else Beginning(self._own)
+        return visible if self._own is None else ListPrefix(self._own)
 
 
 def _broke_off(message: Message) -> bool:

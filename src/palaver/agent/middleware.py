@@ -69,7 +69,7 @@ from palaver.agent.policy import Policy, Rule, as_rule, rule_of
 from palaver.agent.protocol import Jump
 from palaver.agent.run import Run
 from palaver.agent.tool import AgentTool, Output, Toolbox, ToolContext
-from palaver.context.marks import STEP, Bridges, CachePlan, StableMarks, turn_marks
+from palaver.context.marks import STEP, BridgeMarks, CachePlan, StableMarks, turn_marks
 from palaver.core.errors import PalaverError
 from palaver.core.messages import AssistantMessage, Message
 from palaver.core.parts import ToolCall
@@ -467,6 +467,6 @@ class PromptCache(Middleware):
 
     def _plan(self, thread: str) -> CachePlan:
         if self._marks == "stable":
-            return CachePlan(places=StableMarks(step=self._step), bridges=Bridges(), key=thread)
+            return CachePlan(places=StableMarks(step=self._step), bridges=BridgeMarks(), key=thread)
         places = no_places if self._marks is None else turn_marks
         return CachePlan(places=places, head=False, automatic=False, key=thread)

@@ -50,7 +50,7 @@ from palaver.core.errors import MessageError, ToolError, excerpt
 from palaver.core.parts import Text, ToolCall
 from palaver.core.tools import Tool
 from palaver.core.type_checks import check_arguments
-from palaver.store.in_thread import in_thread
+from palaver.store.to_thread import to_thread
 
 if TYPE_CHECKING:
     from palaver.agent.agent import Agent
@@ -172,7 +172,7 @@ class Subagents(Middleware):
         log = parent.log if agent.log is None else agent.log
         child = agent.replace(middleware=(Gate(parent.judge), *agent.chain.all), log=log)
         watch = None if parent.watch is None else _Forwarded(parent.watch, context)
-        thread = None if parent.store is None else await in_thread(_kept, parent.store, context, task.agent)
+        thread = None if parent.store is None else await to_thread(_kept, parent.store, context, task.agent)
         driver = child.driver(task.description, watch, thread=thread, deps=context.deps, decide=parent.decide)
         try:
             run = await driver.drive()

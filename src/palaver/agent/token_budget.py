@@ -33,13 +33,13 @@ from msgspec import Struct
 from palaver.agent import tool_output
 from palaver.agent.middleware import RunContext
 from palaver.agent.tool_output import Limited, compress, text_of
-from palaver.context.ledger import Ledger, Measure, prompt_of, reports
+from palaver.context.ledger import Ledger, Measure, has_usage_report, prompt_of
 from palaver.context.plan import capacity
 from palaver.core.messages import AssistantMessage
 from palaver.core.parts import Text, ToolPart
 from palaver.models.capabilities import Capabilities
 from palaver.models.catalogue import rates_of
-from palaver.models.encoded_prompt import merged
+from palaver.models.encoded_prompt import merge_settings
 from palaver.models.fallback import Fallback
 from palaver.models.http_model import Model
 from palaver.models.language_model import LanguageModel, Prompt
@@ -247,7 +247,7 @@ class TokenBudget:
 
     def _of(self, model: LanguageModel | None, prompt: Prompt) -> int:
         can = Capabilities() if model is None else model.capabilities
-        settings = merged(model.settings, prompt.settings) if isinstance(model, Model) else prompt.settings
+        settings = merge_settings(model.settings, prompt.settings) if isinstance(model, Model) else prompt.settings
         return capacity(self._window or can.window, can.max_output, settings)
 
     # -- what results may take -------------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ class TokenBudget:
         """Tokens of the conversation, where calls are run whose answer came in an earlier run."""
         path = context.path()
         last = next((e.message for e in reversed(path) if isinstance(e.message, AssistantMessage)), None)
-        if last is not None and last.usage is not None and reports(last):
+        if last is not None and last.usage is not None and has_usage_report(last):
             return prompt_of(last.usage) + (last.usage.output or 0)
         return round(sum(map(estimate, context.messages())) * self.ledger.calibration.scale)
 

@@ -219,7 +219,7 @@ def _give_up(what: str, lines: Iterator[str]) -> None:
 def _what_there_is() -> Iterator[str]:
     """What to set."""
     ready = names.available()
-    here = anyio.run(names.answering)
+    here = anyio.run(names.running_servers)
     for name in (*ready, *here):
         why = "answers on this machine" if name in here else "has its key set"
         yield f"{name} {why}: --model {name}/…, or set {names.DEFAULT}={name}/…"

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-    from palaver.context.contents import Contents, Heavy, Kind
+    from palaver.context.contents import Contents, Kind, LargeMessage
     from palaver.core.messages import Message
     from palaver.threads.thread import Entry
 
@@ -222,7 +222,7 @@ def _largest(found: Contents) -> Table:
     return table
 
 
-def _who(heavy: Heavy) -> str:
+def _who(heavy: LargeMessage) -> str:
     message = heavy.message
     if isinstance(message, ToolMessage):
         return f"tool {message.tool_name}" if message.tool_name else "tool"

@@ -28,7 +28,7 @@ from palaver.core.request import Response, Settings
 from palaver.core.usage import Usage
 from palaver.models.http import Http
 from palaver.models.http_model import Model
-from palaver.models.providers.row import speaking
+from palaver.models.providers.row import endpoint_for
 from palaver.stream.replay_events import replay_events
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def demo_model(*, pause: float = 0.02) -> Model:
     return Model(
         name=f"{NAME}/script",
         id="script",
-        endpoint=speaking(NAME, _WIRE, "http://demo.invalid/v1/messages"),
+        endpoint=endpoint_for(NAME, _WIRE, "http://demo.invalid/v1/messages"),
         settings=Settings(max_tokens=1024),
         http=Http(httpx.AsyncClient(transport=httpx.MockTransport(answered))),
     )

@@ -46,12 +46,12 @@ from palaver.core.errors import PalaverError, UnavailableError
 from palaver.core.messages import Message
 from palaver.core.request import Request
 from palaver.store.archive import Imported, copy_thread, import_thread
-from palaver.store.import_conversations import Intake
-from palaver.store.import_files import Filed, FileState, Filing, title_of
+from palaver.store.import_conversations import ConversationImporter
+from palaver.store.import_files import FileImporter, FileState, ImportedConversation, title_of
 from palaver.store.jsonl.log_reader import read_log, threads_of
 from palaver.store.location import open_store
 from palaver.store.memory import MemoryStore
-from palaver.store.message_codec import blobs_named_by
+from palaver.store.message_codec import blob_hashes
 from palaver.store.store import Progress, Store
 from palaver.threads.thread import MAIN
 from palaver.transcripts.conversation import with_messages
@@ -228,8 +228,8 @@ class _Taking:
     def __init__(self, store: Store, spoken: str | None, meter: _Meter) -> None:
         self._store = store
         self._spoken = spoken
-        self._intake: Intake | None = None
-        self._filing: Filing | None = None
+        self._intake: ConversationImporter | None = None
+        self._filing: FileImporter | None = None
         self.meter = meter
         self._indexed = 0
 
@@ -279,7 +279,7 @@ class _Taking:
             else:
                 messages.append(message)
         if self._filing is None:
-            self._filing = Filing(self._store)
+            self._filing = FileImporter(self._store)
         folder = str(Path(names[0]).absolute().parent)
         yield from self._filed(self._filing, file_format, io.BytesIO(as_list(messages)), folder, None)
 
@@ -288,7 +288,7 @@ class _Taking:
         if name == files.STANDARD or self._spoken is not None or not Path(name).is_file():
             return None
         if self._filing is None:
-            self._filing = Filing(self._store)
+            self._filing = FileImporter(self._store)
         path = Path(name).absolute()
         same = self._filing.unchanged(_state(path), lambda: _digest(path))
         return None if same is None else _limited([_Line(each.thread, each.messages, 0) for each in same])
@@ -296,7 +296,7 @@ class _Taking:
     def _format(self, name: str, file_format: TranscriptFormat) -> Iterator[_Line]:
         """Take in the conversations of a format's file, as they are read."""
         if self._filing is None:
-            self._filing = Filing(self._store)
+            self._filing = FileImporter(self._store)
         if name == files.STANDARD:
             yield from self._filed(self._filing, file_format, sys.stdin.buffer, "", None)
             return
@@ -305,7 +305,7 @@ class _Taking:
             yield from self._filed(self._filing, file_format, file, str(path), _state(path))
 
     def _filed(
-        self, filing: Filing, file_format: TranscriptFormat, file: BinaryIO, name: str, state: FileState | None
+        self, filing: FileImporter, file_format: TranscriptFormat, file: BinaryIO, name: str, state: FileState | None
     ) -> Iterator[_Line]:
         digest = sha256()
 
@@ -315,9 +315,9 @@ class _Taking:
 
         lines: list[_Line] = []
         unknown: tuple[UnknownFields, ...] = ()
-        taken = filing.take(with_messages(steps_of(file_format, file, name, told=told)), state, digest.hexdigest)
+        taken = filing.add(with_messages(steps_of(file_format, file, name, told=told)), state, digest.hexdigest)
         for each in taken:
-            if isinstance(each, Filed):
+            if isinstance(each, ImportedConversation):
                 branches = (each.branch, *each.more_branches) if each.branch else ()
                 lines.append(_Line(each.thread, each.messages, each.new, branches))
             else:
@@ -341,7 +341,7 @@ class _Taking:
         notes = tuple(str(each) for each in (*reader.damage, *rebuilt.damage))
         for thread in rebuilt.threads.values():
             held = MemoryStore()
-            held.add(thread.id, thread.entries, branches=thread.branches, absent=blobs_named_by(thread.entries))
+            held.add(thread.id, thread.entries, branches=thread.branches, absent=blob_hashes(thread.entries))
             yield _told(copy_thread(held, self._store, thread.id), notes)
             notes = ()
         if notes:
@@ -360,9 +360,9 @@ class _Taking:
 
     def _conversation(self, messages: Sequence[Message], source: Source, name: str, notes: tuple[str, ...]) -> _Line:
         if self._intake is None:
-            self._intake = Intake(self._store)
+            self._intake = ConversationImporter(self._store)
         request = _without_messages(source)
-        taken = self._intake.take(
+        taken = self._intake.add(
             messages,
             source=None if name == files.STANDARD else str(Path(name).absolute()),
             title=title_of(messages),

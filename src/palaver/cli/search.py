@@ -18,7 +18,7 @@ from palaver.cli.terminal import console, count, echo, moment, safe, when
 from palaver.core.messages import Role
 from palaver.store import search_text
 from palaver.store.store import Hit, Query
-from palaver.threads.copies import COMPACTION, said
+from palaver.threads.copies import COMPACTION, fingerprint
 
 if TYPE_CHECKING:
     from palaver.store.store import Store
@@ -77,7 +77,7 @@ def _once(store: Store, query: Query) -> list[Hit]:
         for hit in hits:
             message = hit.entry.message
             copied = message.source == COMPACTION
-            what = (hit.thread, said(message))
+            what = (hit.thread, fingerprint(message))
             again = (copied and what in texts) or texts.get(what) is True
             texts[what] = copied and not again
             if again:
@@ -134,7 +134,9 @@ def _marked(excerpt: str, asked: str) -> Text:
 
 def _parts(found: re.Match[str]) -> list[tuple[int, int, str]]:
     """A word with its place; of a script without spaces, each character is one."""
-    normal = search_text.normal(found[0])
+    normal = search_text.normalize(found[0])
     if " " not in normal:
         return [(found.start(), found.end(), normal)]
-    return [(found.start() + at, found.start() + at + 1, search_text.normal(char)) for at, char in enumerate(found[0])]
+    return [
+        (found.start() + at, found.start() + at + 1, search_text.normalize(char)) for at, char in enumerate(found[0])
+    ]

@@ -64,7 +64,7 @@ from palaver.serve.http import Front, live_history, stored_history
 from palaver.serve.http.access import is_loopback
 from palaver.serve.http.connections import BACKLOG, Connections, most_connections
 from palaver.serve.workers import LocalDesk
-from palaver.store.location import VARIABLE, default_location, open_store, parted
+from palaver.store.location import VARIABLE, default_location, open_store, split_location
 from palaver.swarm.names import checked_client
 
 if TYPE_CHECKING:
@@ -379,7 +379,7 @@ def check(bus: str, location: str | None) -> None:
     if not bus.startswith(_NATS):
         raise click.UsageError(f"--bus {stores.shown(bus)}: {_NATS}… is expected")
     where = location or default_location()
-    if parted(where)[0] not in _POSTGRES:
+    if split_location(where)[0] not in _POSTGRES:
         raise click.UsageError(f"workers share --store postgresql://…, and {stores.shown(where)} is none")
     check_extra("nats", "nats")
     check_extra("postgres", "psycopg")

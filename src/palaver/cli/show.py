@@ -41,7 +41,7 @@ from palaver.core.events import Delta, Failed, Start, Update
 from palaver.core.parts import Blob, Media
 from palaver.core.request import Request
 from palaver.threads.accounting import usage_once
-from palaver.threads.copies import unrepeated
+from palaver.threads.copies import without_copies
 from palaver.threads.thread import MAIN
 from palaver.transcripts.writer import chosen_history
 
@@ -190,7 +190,7 @@ def _thread(out: Console, what: str, location: str | None, view: render.View, *,
             for line in (heading, *render.drawn(loaded)):
                 out.print(line, overflow="fold")
             return
-        messages = [entry.message for entry in unrepeated(store.path(found.info.id, found.of, last=last))]
+        messages = [entry.message for entry in without_copies(store.path(found.info.id, found.of, last=last))]
     heading = _heading(found.info, safe(stores.short(found.of)), count(len(messages), "message"))
     out.print(heading, overflow="fold")
     for drawn in render.spoken(messages, view):
@@ -217,7 +217,7 @@ def _spoken(out: Console, file: str, found: Spoken, view: render.View) -> None:
     """Show the conversations of a format's file, the main branch of each."""
     for transcript in found.transcripts[:_SHOWN]:
         thread = transcript.thread
-        messages = [entry.message for entry in unrepeated(chosen_history(thread.path(), "all"))]
+        messages = [entry.message for entry in without_copies(chosen_history(thread.path(), "all"))]
         others = [name for name in thread.branches if name != MAIN]
         tokens = usage_once(entry.message for entry in thread.entries).total
         title = " ".join(safe(transcript.title or "").split())

@@ -24,7 +24,7 @@ from palaver.cli import files
 from palaver.cli.terminal import bad_input, safe_json
 from palaver.core import jsontext
 from palaver.core.errors import NotFoundError, excerpt
-from palaver.store.location import default_location, open_store, parted
+from palaver.store.location import default_location, open_store, split_location
 from palaver.threads.ids import is_uuid
 from palaver.threads.thread import MAIN
 
@@ -79,7 +79,7 @@ def shown(location: str | None) -> str:
 
 def is_there(location: str | None) -> bool:
     """Whether there is a store, as far as the disk says."""
-    kind, rest = parted(location or default_location())
+    kind, rest = split_location(location or default_location())
     return kind not in {"sqlite", "jsonl"} or os.path.exists(rest)  # noqa: PTH110 (pathlib takes longer to load than this module)
 
 

@@ -13,7 +13,7 @@ from msgspec import structs
 from palaver.cli import progress, stores
 from palaver.cli.terminal import bad_input, count, echo, safe, size
 from palaver.core.errors import DamageError
-from palaver.store.location import default_location, open_store, parted
+from palaver.store.location import default_location, open_store, split_location
 from palaver.store.sqlite.recover import recover
 from palaver.store.sqlite.verify import verify
 from palaver.store.store import Damage, Verified
@@ -48,7 +48,7 @@ def command(location: str | None, target: str | None, *, as_json: bool) -> int:
 
 
 def _verified(location: str | None) -> Verified:
-    kind, path = parted(location or default_location())
+    kind, path = split_location(location or default_location())
     if kind == _RECOVERABLE and stores.is_there(location):  # without opening it for writing: that changes the file
         with progress.bar("verifying") as told:
             return verify(path, progress=told)
@@ -60,12 +60,12 @@ def _verified(location: str | None) -> Verified:
 
 
 def _recover(location: str | None, target: str, *, as_json: bool) -> int:
-    kind, path = parted(location or default_location())
+    kind, path = split_location(location or default_location())
     if kind != _RECOVERABLE:
         bad_input(stores.shown(location), "only an SQLite file can be recovered")
     if not stores.is_there(location):
         bad_input(stores.shown(location), "there is no such file")
-    if parted(target) == (kind, path):
+    if split_location(target) == (kind, path):
         raise click.UsageError("--recover needs another store than the damaged one")
     with open_store(target) as into, progress.bar("recovering") as told:
         saved = recover(path, into, progress=told)

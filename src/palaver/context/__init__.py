@@ -4,15 +4,24 @@ Stability: experimental.
 """
 
 from palaver.context.breaker import Breaker
-from palaver.context.compaction import DEFAULT, SUMMARISE, Compacted, Failure, compacting, due, pipeline, without_model
+from palaver.context.compaction import (
+    DEFAULT,
+    SUMMARY_ONLY,
+    Compacted,
+    Failure,
+    compaction_flow,
+    due,
+    pipeline,
+    without_model,
+)
 from palaver.context.contents import Contents, contents
 from palaver.context.ledger import Ledger, Measure
-from palaver.context.plan import Change, Item, Plan, Stage, Summarise, capacity, effective, plan_of
-from palaver.context.summary_stage import summarising, summary_of
+from palaver.context.plan import Change, Item, Plan, Stage, SummaryRequest, capacity, plan_of, prompt_budget
+from palaver.context.summary_stage import summarizer, summary_of
 
 __all__ = [
     "DEFAULT",
-    "SUMMARISE",
+    "SUMMARY_ONLY",
     "Breaker",
     "Change",
     "Compacted",
@@ -23,15 +32,15 @@ __all__ = [
     "Measure",
     "Plan",
     "Stage",
-    "Summarise",
+    "SummaryRequest",
     "capacity",
-    "compacting",
+    "compaction_flow",
     "contents",
     "due",
-    "effective",
     "pipeline",
     "plan_of",
-    "summarising",
+    "prompt_budget",
+    "summarizer",
     "summary_of",
     "without_model",
 ]

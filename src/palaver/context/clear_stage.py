@@ -1,18 +1,15 @@
-"""Stages that empty results and reasoning: what was read stays in the thread, and a label stays in the prompt.
+"""Stages that replace results and reasoning by labels. The thread keeps the originals.
 
 Rules (docs/spec/kairo.md#3.3, KAI-10, D4, D30; golden ``compaction``):
 
-- A cleared result is a tool message still, with its call's id, its name, its error flag and all other fields: its
-  content, media too, is one label. So pairs stay whole, and the id is the handle by which the whole can be read.
-- ``supersede`` (ours) clears what is out of date: results of a call that was made again later, with the same
-  arguments, and answered without an error.
-- ``time_micro`` clears results older than 30 minutes but the last five, when the user's last message is an hour old,
-  and cuts long texts. ``snip`` clears all results but the last five; ``micro`` every one that the model has seen.
-- Reasoning becomes a label without proof and without fields of a provider. An answer loses all its proofs or none:
-  providers refuse a part of them. An answer with calls that the provider ran, or with blocks that nobody knows, keeps
-  its reasoning: on some wires those mean nothing without it.
-- What is no heavier than its label stays, as does what is a label already. One pass a stage; no JSON is read but the
-  arguments of calls, in ``supersede``.
+- A cleared result stays a tool message with all its fields; its content becomes one label, so pairs stay whole and the
+  call id is the handle for the original.
+- ``supersede`` (ours) clears results of a call that was repeated later with the same arguments, without an error.
+- ``time_micro`` clears results older than 30 minutes except the last five, and cuts long texts, when the user's last
+  message is an hour old. ``snip`` clears all results but the last five; ``micro`` every one that the model has seen.
+- An answer loses all its reasoning proofs or none: providers refuse a part of them. An answer with calls that the
+  provider ran, or with unknown blocks, keeps its reasoning, which these depend on.
+- Content no heavier than its label stays. Each stage is one pass; only ``supersede`` parses JSON (arguments).
 
 Stability: experimental.
 """
@@ -26,9 +23,9 @@ import msgspec
 from msgspec import UNSET
 
 from palaver.context import labels
-from palaver.context.labels import Kept, kept
+from palaver.context.labels import Preserved, preserved
 from palaver.context.plan import Item, Plan
-from palaver.context.rewrite import changed_with
+from palaver.context.rewrite import with_content
 from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from palaver.core.parts import (
     AnyPart,
@@ -49,7 +46,7 @@ IDLE: Final = 60 * 60 * 1000
 """Milliseconds since the user's last message from which on ``time_micro`` runs."""
 OLD: Final = 30 * 60 * 1000
 """Milliseconds after which it clears a message."""
-LONGEST: Final = 500
+MAX_TEXT: Final = 500
 """Characters of a text that it leaves."""
 
 Labeller: TypeAlias = Callable[[ToolMessage], str]
@@ -61,24 +58,24 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 def supersede(plan: Plan) -> Plan:
     """Clear results of which a later call has the newer."""
-    alone = kept(plan)
+    alone = preserved(plan)
     places = [place for place in _superseded(plan.items) if not alone.untouchable[place]]
     items = list(plan.items)
-    return plan.changed("supersede", items, _cleared(items, places, "supersede", labels.result))
+    return plan.changed("supersede", items, _cleared(items, places, "supersede", labels.result_label))
 
 
 def time_micro(plan: Plan) -> Plan:
     """Clear what is old, when the user was away."""
-    spoken = next((item.message.sent_at for item in reversed(plan.items) if _is_spoken(item.message)), None)
+    spoken = next((item.message.sent_at for item in reversed(plan.items) if _is_dialogue(item.message)), None)
     if spoken is None or plan.now - spoken < IDLE:
         return plan
-    alone, before = kept(plan), plan.now - OLD
+    alone, before = preserved(plan), plan.now - OLD
     items = list(plan.items)
     old = [
         place for place, item in enumerate(items) if item.message.sent_at is not None and item.message.sent_at < before
     ]
     results = set(_results(plan, alone, LAST_RESULTS))
-    changed = _cleared(items, [place for place in old if place in results], "time_micro", labels.result)
+    changed = _cleared(items, [place for place in old if place in results], "time_micro", labels.result_label)
     for place in old:
         if alone.removable(place):
             cut = _cut(items[place])
@@ -90,26 +87,26 @@ def time_micro(plan: Plan) -> Plan:
 
 def snip(plan: Plan) -> Plan:
     """Clear all results but the last five, and reasoning outside the last three messages."""
-    alone = kept(plan)
+    alone = preserved(plan)
     items = list(plan.items)
-    changed = _cleared(items, _results(plan, alone, LAST_RESULTS), "snip", labels.snipped)
-    changed += _quieted(items, alone, max(len(items) - LAST_MESSAGES, 0), "snip")
+    changed = _cleared(items, _results(plan, alone, LAST_RESULTS), "snip", labels.snipped_label)
+    changed += _shorten_old(items, alone, max(len(items) - LAST_MESSAGES, 0), "snip")
     return plan.changed("snip", items, changed)
 
 
 def micro(plan: Plan) -> Plan:
     """Clear every result that the model has seen, and all reasoning."""
-    alone = kept(plan)
+    alone = preserved(plan)
     items = list(plan.items)
-    changed = _cleared(items, _results(plan, alone, 0), "micro", labels.result)
-    changed += _quieted(items, alone, len(items), "micro")
+    changed = _cleared(items, _results(plan, alone, 0), "micro", labels.result_label)
+    changed += _shorten_old(items, alone, len(items), "micro")
     return plan.changed("micro", items, changed)
 
 
 # -- which ones --------------------------------------------------------------------------------------------------------
 
 
-def _results(plan: Plan, alone: Kept, last: int) -> list[int]:
+def _results(plan: Plan, alone: Preserved, last: int) -> list[int]:
     """Places of results that may be cleared, but for the last ones."""
     places = [place for place, item in enumerate(plan.items) if type(item.message) is ToolMessage]
     if last:
@@ -153,7 +150,7 @@ def _canonical(arguments: str) -> bytes:
         return arguments.strip().encode("utf-8", "surrogatepass") or b"{}"
 
 
-def _is_spoken(message: Message) -> bool:
+def _is_dialogue(message: Message) -> bool:
     """Whether a person said it."""
     return type(message) is UserMessage and message.mode != "tool" and not message.is_summary
 
@@ -172,12 +169,12 @@ def _cleared(items: list[Item], places: Iterable[int], stage: str, label_of: Lab
         label = label_of(message)
         tokens = labels.result_tokens(label)
         if tokens < item.tokens:
-            items[place] = Item(changed_with(message, (Text(label),), stage), tokens, item.origin)
+            items[place] = Item(with_content(message, (Text(label),), stage), tokens, item.origin)
             changed += 1
     return changed
 
 
-def _quieted(items: list[Item], alone: Kept, end: int, stage: str) -> int:
+def _shorten_old(items: list[Item], alone: Preserved, end: int, stage: str) -> int:
     """Put labels in the place of reasoning before ``end``, but for the open turn; how many answers lost theirs."""
     changed = 0
     untouchable = alone.untouchable
@@ -189,9 +186,9 @@ def _quieted(items: list[Item], alone: Kept, end: int, stage: str) -> int:
         content = message.content
         if Reasoning not in map(type, content):
             continue
-        quiet = _quiet(content)
+        quiet = _shorten_content(content)
         if quiet is not None:
-            message = changed_with(message, quiet[0], stage)
+            message = with_content(message, quiet[0], stage)
             items[place] = Item(message, max(item.tokens - quiet[1], 0), item.origin)
             changed += 1
     return changed
@@ -200,7 +197,7 @@ def _quieted(items: list[Item], alone: Kept, end: int, stage: str) -> int:
 _BOUND: Final = frozenset({Opaque, ServerToolResult})
 
 
-def _quiet(content: tuple[AssistantPart, ...]) -> tuple[tuple[AssistantPart, ...], int] | None:
+def _shorten_content(content: tuple[AssistantPart, ...]) -> tuple[tuple[AssistantPart, ...], int] | None:
     """Content with labels for reasoning, and the tokens won; ``None`` where none is to be had.
 
     A proof counts when it is asked whether a label is shorter; estimates of tokens know the text only.
@@ -210,7 +207,7 @@ def _quiet(content: tuple[AssistantPart, ...]) -> tuple[tuple[AssistantPart, ...
     for part in content:
         if type(part) is Reasoning:
             text, proof = part.text, len(part.signature or part.encrypted or "")
-            label = labels.reasoning(text)
+            label = labels.reasoning_label(text)
             if len(label) < len(text) + proof and (proof or label is not text):
                 shorter += 1
             elif text:
@@ -229,7 +226,7 @@ def _quiet(content: tuple[AssistantPart, ...]) -> tuple[tuple[AssistantPart, ...
 def _cut(item: Item) -> Item | None:
     """A message whose long texts are cut; ``None`` where none is long."""
     message = item.message
-    most = LONGEST + len(labels.CUT)
+    most = MAX_TEXT + len(labels.CUT)
     for part in message.content:
         if type(part) is Text and len(part.text) > most:
             break
@@ -240,10 +237,10 @@ def _cut(item: Item) -> Item | None:
     changed: Message
     if type(message) is UserMessage:
         content, won = _trimmed(message.content)
-        changed = changed_with(message, content, "time_micro") if won else message
+        changed = with_content(message, content, "time_micro") if won else message
     elif type(message) is AssistantMessage:
         said, won = _trimmed(message.content)
-        changed = changed_with(message, said, "time_micro") if won else message
+        changed = with_content(message, said, "time_micro") if won else message
     else:
         return None
     return Item(changed, max(item.tokens - won, 0), item.origin) if won > 0 else None
@@ -254,8 +251,8 @@ def _trimmed(content: tuple[_P, ...]) -> tuple[tuple[_P | Text, ...], int]:
     won = 0
     made: list[_P | Text] = []
     for part in content:
-        if isinstance(part, Text) and len(part.text) > LONGEST + len(labels.CUT):
-            short = part.text[:LONGEST] + labels.CUT
+        if isinstance(part, Text) and len(part.text) > MAX_TEXT + len(labels.CUT):
+            short = part.text[:MAX_TEXT] + labels.CUT
             won += estimate_text(part.text) - estimate_text(short)
             made.append(Text(short, provider_json=part.provider_json))
         else:

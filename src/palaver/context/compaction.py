@@ -1,31 +1,17 @@
-"""Compaction: a plan goes through stages until it fits. A generator, so that one text serves every kind of caller.
-
-Rules:
-
-- ``compacting`` yields what a model is to be asked, and is sent the text of the answer; it returns a ``Compacted``. It
-  is thrown a ``PalaverError`` where no answer came. Nothing here waits, and nothing is written.
-- Before each stage the plan is weighed; a stage whose trigger is not reached does not run (I5). With a ``goal`` every
-  stage runs until the plan weighs no more than that, whatever the triggers say: when somebody asked for it, or when the
-  provider said that the prompt is too long. Stages see the goal as the capacity, so that those that stop at the
-  capacity go on.
-- A stage that wins less than a fiftieth of the capacity has not changed the plan, as long as that fits and there is no
-  ``goal``: every change of what was sent before costs the provider's cache of it.
-- A stage that fails, however it does, leaves the plan as it was, and is told in ``failures``; the next one has its
-  turn (I7). One that would make the plan heavier has not changed it (I6).
-- Compaction of what was compacted changes nothing below the triggers (I9).
-
-The stages of compaction in their order: from what costs nothing to what costs most.
+"""Compaction: a plan goes through a pipeline of stages until it fits.
 
 Rules (docs/spec/kairo.md#3.3, KAI-04; golden ``stage_triggers``):
 
-- ``pipeline`` has the shares and buffers of the golden, ``DEFAULT`` the shares alone: output and reserve are taken off
-  the capacity already, and a buffer of 40,000 tokens begins at half of a small window, and again every few turns.
-- ``supersede`` (ours) goes first, since what is out of date is missed by nobody; ``shorten`` (ours) before ``micro``,
-  which empties results that may be of use.
-- The stage that asks a model stands before ``partial``, which is the last resort, and is due where that is: in a small
-  window, too, nothing is left out before a model was asked to sum it up.
-- While the provider's cache of the prompt is cold, those that clear and shorten results run from half of the capacity
-  on: what they take out can be read back, and the prompt is paid for in full anyway.
+- ``compaction_flow`` is a generator, so it serves sync and async callers. It yields each ``SummaryRequest``, receives
+  the text of the answer (or a thrown ``PalaverError``), and returns a ``Compacted``. It does no I/O.
+- A stage runs when its trigger is reached (I5). With a ``goal``, every stage runs until the plan weighs no more than
+  the goal; stages see the goal as the capacity.
+- A stage that saves less than a fiftieth of the capacity is discarded while the plan fits and no ``goal`` is set:
+  every change of the prompt's beginning costs the provider's cache.
+- A stage that fails, or makes the plan heavier (I6), leaves it unchanged; ``failures`` lists the errors (I7).
+- Compacting a compacted plan changes nothing below the triggers (I9).
+- ``pipeline`` has the shares and buffers of the golden. ``DEFAULT`` has the shares alone, and clears results from half
+  of the capacity on while the provider's cache is cold.
 
 Stability: experimental.
 """
@@ -40,9 +26,9 @@ from msgspec import Struct, structs
 from palaver.context.clear_stage import micro, snip, supersede, time_micro
 from palaver.context.fold_stage import collapse, partial
 from palaver.context.marks import cold_stages
-from palaver.context.plan import Plan, Stage, Summarise, Work
+from palaver.context.plan import Plan, Stage, SummaryRequest, Work
 from palaver.context.shorten_stage import omit_large, shorten, simplify, trim
-from palaver.context.summary_stage import summarising
+from palaver.context.summary_stage import summarizer
 from palaver.core.errors import ContextOverflowError, PalaverError
 
 # --- compaction -------------------------------------------------------------------------------------------------------
@@ -72,7 +58,7 @@ class Compacted(Struct, frozen=True):
         return self.plan.tokens <= self.plan.capacity
 
 
-Compaction = Generator[Summarise, str, Compacted]
+Compaction = Generator[SummaryRequest, str, Compacted]
 
 
 def due(plan: Plan, stages: Sequence[Stage]) -> bool:
@@ -80,7 +66,7 @@ def due(plan: Plan, stages: Sequence[Stage]) -> bool:
     return any(stage.due(plan) for stage in stages)
 
 
-def compacting(plan: Plan, stages: Sequence[Stage], *, goal: int | None = None) -> Compaction:
+def compaction_flow(plan: Plan, stages: Sequence[Stage], *, goal: int | None = None) -> Compaction:
     """Send a plan through the stages; see the module for how this generator is driven."""
     failures: list[Failure] = []
     given = begun = plan
@@ -91,22 +77,22 @@ def compacting(plan: Plan, stages: Sequence[Stage], *, goal: int | None = None) 
             continue
         try:
             found = stage.run(plan)
-            if isinstance(found, Summarise):
-                found = yield from _asked(found)
+            if isinstance(found, SummaryRequest):
+                found = yield from _answer_of(found)
         except Exception as error:  # noqa: BLE001 (whatever a stage raises, nothing is lost)
             failures.append(Failure(stage.name, error))
         else:
-            plan = found if plan.tokens - found.tokens >= _least(plan, goal) else plan
+            plan = found if plan.tokens - found.tokens >= _min_gain(plan, goal) else plan
     compacted = given if plan is begun else structs.replace(plan, capacity=given.capacity)
     return Compacted(compacted, tuple(failures))
 
 
-def _least(plan: Plan, goal: int | None) -> int:
+def _min_gain(plan: Plan, goal: int | None) -> int:
     """The tokens that a stage must win."""
     return 1 if goal is not None or plan.tokens > plan.capacity else max(plan.capacity // _GAIN, 1)
 
 
-def _asked(question: Summarise) -> Generator[Summarise, str, Plan]:
+def _answer_of(question: SummaryRequest) -> Generator[SummaryRequest, str, Plan]:
     """Have a question answered; one that is too long for its model is asked again about less."""
     for _ in range(_SHORTER):
         try:
@@ -163,10 +149,11 @@ def _by_share(stages: Sequence[Stage]) -> tuple[Stage, ...]:
     return tuple([structs.replace(stage, buffer=None) for stage in stages])
 
 
-DEFAULT: Final = (*cold_stages(_by_share(CLEARING)), *_by_share(pipeline(summarising())[len(CLEARING) :]))
+# Shares alone: a buffer of 40,000 tokens would begin at half of a small window, and again every few turns.
+DEFAULT: Final = (*cold_stages(_by_share(CLEARING)), *_by_share(pipeline(summarizer())[len(CLEARING) :]))
 """What an agent uses, where it is not told otherwise: all stages, from their shares on (ADR 22)."""
 
-SUMMARISE: Final = Stage("summarise", summarising("summarise"), 0.85)
+SUMMARY_ONLY: Final = Stage("summarise", summarizer("summarise"), 0.85)
 """A summary as the only stage (docs/spec/deepagents-swift.md#8.5): the newest 6 messages, and a quarter at most,
 stay."""
 CODEBUFF: Final = (

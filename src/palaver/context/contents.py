@@ -1,16 +1,14 @@
 """What fills a model's window, by kind.
 
-Rules:
+Rules (docs/spec/kairo.md#3.1):
 
-- Every part of a prompt is of one kind: system prompt, tool definitions, what the user said, what the assistant said,
-  reasoning, tool calls, tool results, media, summaries. What stands in a summary is of that kind whatever it is.
-- The parts are estimated, and brought to the provider's tokens with one scale, so that the kinds add up to the whole:
-  what a provider puts around messages is shared out among them.
-- Where an answer reported its prompt, the whole is that report and the estimate of what came since (``Ledger``). An
-  exact count, where there is one, stands before both.
-- System prompt and tools that are not given are not seen: what they weigh is then in the scale of everything else.
-
-Source: issue 6 (what fills the window, by kind); docs/spec/kairo.md#3.1 for the budget.
+- Each part of a prompt has one kind: system prompt, tool definitions, user text, assistant text, reasoning, tool calls,
+  tool results, media, summaries. Everything inside a summary is a summary.
+- Parts are estimated and scaled to the provider's tokens together, so the kinds add up to the whole. What a provider
+  adds around messages is distributed among them.
+- The whole is an exact count where one is given, else the last usage report plus the estimate of what came since
+  (``Ledger``).
+- A system prompt or tools that are not given are part of the scale of everything else.
 
 Stability: experimental.
 """
@@ -25,7 +23,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, cast
 from msgspec import Struct
 
 from palaver.context.ledger import Ledger, ends_turn, prompt_of
-from palaver.context.plan import ROOM, WINDOW, Item, Plan, Stage, capacity
+from palaver.context.plan import RESERVE, WINDOW, Item, Plan, Stage, capacity
 from palaver.core.errors import MessageError
 from palaver.core.messages import (
     AssistantMessage,
@@ -86,7 +84,7 @@ class ToolShare(Struct, frozen=True):
     count: int
 
 
-class Heavy(Struct, frozen=True):
+class LargeMessage(Struct, frozen=True):
     """A message that is large. ``place`` counts from 0 in what the model is sent."""
 
     place: int
@@ -128,7 +126,7 @@ class Contents(Struct, frozen=True, kw_only=True):
     margin: int
     kinds: tuple[Share, ...]
     results: tuple[ToolShare, ...]
-    largest: tuple[Heavy, ...]
+    largest: tuple[LargeMessage, ...]
     messages: int
     report: Report | None
     stages: tuple[Step, ...]
@@ -193,7 +191,7 @@ def contents(
     scale = tokens / max(measured.estimate, 1)
     room = capacity(window, max_output, settings)
     known = WINDOW if window is None else window
-    reserved = max(known - room - min(ROOM, known // 4), 0)
+    reserved = max(known - room - min(RESERVE, known // 4), 0)
     items = [Item(message, weight) for message, weight in zip(messages, ledger.estimates, strict=True)]
     plan = Plan(
         items=tuple(items), sum=ledger.sum, capacity=room, fixed=fixed, around=ledger.around, scale=scale, now=now
@@ -215,7 +213,7 @@ def contents(
         results=tuple(
             [ToolShare(name, round(size * sent), tally.results_of[name]) for name, size in tally.tools.most_common()]
         ),
-        largest=tuple([Heavy(place, round(size * sent), messages[place]) for place, size in heavy if size]),
+        largest=tuple([LargeMessage(place, round(size * sent), messages[place]) for place, size in heavy if size]),
         messages=len(messages),
         report=_report(messages, anchor, fixed),
         stages=tuple([Step(each.name, each.trigger(room), each.due(plan)) for each in stages]),

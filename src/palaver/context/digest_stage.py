@@ -1,36 +1,20 @@
-"""A summary without a model: what can be told in few words becomes one message, and the turn goes on behind it.
+"""A summary without a model: messages become short entries in one message of memory.
 
 Rules (docs/spec/codebuff.md#9.4; CBF-29):
 
-- Everything becomes memory (``memory``) but for: untouchable messages (``kept``), the first task of the user (I8), the
-  last message with the tag ``INSTRUCTIONS_PROMPT``, and what the model has not answered yet: the live prompt of the
-  user and what is behind it or, in the middle of a turn, results that it has not seen with the answer that called for
-  them (I10). Rounds go whole (I2). What stays keeps its order; the memory stands where the first message stood that it
-  replaces.
-- In the middle of a turn the live prompt is memory too (when it is not the first task), and a message that asks the
-  model to continue stands behind the memory: last where all is memory, else before the results that the model has not
-  seen. So both rules hold: nothing else is said to the model before it goes on, and an open turn is as it was. A turn
-  that the model has ended with an answer is not continued.
-- Images of the last user message that has any stay: with that message, or beside the memory that it went into.
-- An earlier memory is read again and its entries take part in the budgets. Where there is nothing new to tell, nothing
-  is changed (I9).
-- The budgets are 50,000 tokens for what the user said and 20,000 for the rest; in a small window they share half of
-  the room that is left, in the same proportion. No entry is longer than its budget.
-
-The memory of a conversation as text: what a summary without a model says, and how it is read again.
-
-Rules (docs/spec/codebuff.md#9.4):
-
-- Messages become entries. A user's is ``[USER]`` and the text; an answer's is ``[ASSISTANT]``, the text as a progress
-  note, and one line for each call. Of results, errors, exit codes, edits, the user's answers to questions, and reports
-  of sub-agents are told; which tools those are, says ``Tools``. All other results are not.
-- A text that is too long keeps 80 % of its limit from its beginning, and 20 % from its end. Limits are in tokens of 3
-  characters, or bytes where characters take more of them.
-- Entries have a budget, one for what the user said, one for the rest; the newest come first, and where one does not
-  fit, no older one of its kind stays. The newest of all stays always.
-- A text is read again by the lengths that its record tells, never by marks in the text: what a user wrote in the form
-  of a summary, of an entry, or of what stands between entries is the user's text. Where lengths and text do not agree,
-  the text is one entry.
+- Everything becomes memory except preserved messages, the task (I8), the last message tagged ``INSTRUCTIONS_PROMPT``,
+  and what the model has not answered: the live prompt and all behind it or, within a turn, unseen results with their
+  answer (I10). Rounds go whole (I2). The memory stands at the first message that it replaces.
+- Within a turn the live prompt becomes memory too, unless it is the task, and a request to continue follows the memory.
+- Images of the last user message that has any stay.
+- Entries are ``[USER]`` and the text, ``[ASSISTANT]`` with a line for each call, and of results the errors, exit codes,
+  edits, answers to questions and reports of sub-agents (``Tools`` names these tools).
+- A text over its limit keeps 80 % from its beginning and 20 % from its end. Limits are tokens of 3 characters, or of 3
+  bytes where that is more.
+- Budgets are 50,000 tokens for the user and 20,000 for the rest, scaled down in a small window. The newest entries come
+  first; the newest of all always stays.
+- An earlier memory is parsed by the lengths in its record, never by marks in its text, which a user may have written;
+  its entries share the budgets. Without a new entry nothing changes (I9).
 
 Stability: experimental.
 """
@@ -42,7 +26,17 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from palaver.context.labels import TERMINAL, failed, kept, objects, record_of, rounds, said, standing, values
+from palaver.context.labels import (
+    TERMINAL,
+    is_failed,
+    objects,
+    placeholder,
+    preserved,
+    record_of,
+    result_text,
+    rounds,
+    values,
+)
 from palaver.context.marks import is_cold
 from palaver.context.plan import SOURCE, Item, Plan, Stage
 from palaver.core import jsontext
@@ -69,7 +63,7 @@ _ERROR: Final = 100
 _EDIT: Final = 2_000
 _CALL: Final = 200
 _LINE: Final = 40
-_UNTOLD: Final = frozenset(("INSTRUCTIONS_PROMPT", "STEP_PROMPT", "SUBAGENT_SPAWN"))
+_OMITTED: Final = frozenset(("INSTRUCTIONS_PROMPT", "STEP_PROMPT", "SUBAGENT_SPAWN"))
 """Tags of messages that are said anew when they are needed."""
 _EMPTY: Final = frozenset(("trim", CONTINUED))
 """Stages whose messages tell nothing of what they stand for."""
@@ -116,20 +110,20 @@ def entries_of(message: Message, tools: Tools) -> list[Entry]:
 
 def _of_user(message: UserMessage) -> list[Entry]:
     if is_memory(message):
-        return read(message)
+        return parse(message)
     record = record_of(message)
-    if (record is not None and record.get("stage") in _EMPTY) or not _UNTOLD.isdisjoint(message.tags):
+    if (record is not None and record.get("stage") in _EMPTY) or not _OMITTED.isdisjoint(message.tags):
         return []
     attached = " [image(s) were attached]" if message.images else ""
     if not message.text.strip() and not attached:
         return []
     mark = "[EARLIER SUMMARY]" if message.is_summary else "[USER]"
-    return [Entry("user", f"{mark}{attached}\n{cut(message.text, _USER)}")]
+    return [Entry("user", f"{mark}{attached}\n{shorten(message.text, _USER)}")]
 
 
 def _of_answer(message: AssistantMessage) -> list[Entry]:
     text = "".join([part.text for part in message.content if isinstance(part, Text | Refusal)])
-    lines = [f"Progress note:\n{cut(text, _ANSWER)}"] if text.strip() else []
+    lines = [f"Progress note:\n{shorten(text, _ANSWER)}"] if text.strip() else []
     for part in message.content:
         if isinstance(part, ToolCall):
             lines.append(_line(f"Called {part.name}: {part.described}"))
@@ -139,7 +133,7 @@ def _of_answer(message: AssistantMessage) -> list[Entry]:
 
 
 def _line(text: str) -> str:
-    return cut(" ".join(text[: 4 * _CALL].split()), _CALL).replace("\n", " ")
+    return shorten(" ".join(text[: 4 * _CALL].split()), _CALL).replace("\n", " ")
 
 
 # -- results -----------------------------------------------------------------------------------------------------------
@@ -147,9 +141,9 @@ def _line(text: str) -> str:
 
 def _of_result(message: ToolMessage, tools: Tools) -> list[Entry]:
     name = message.tool_name or ""
-    if failed(message):
-        return [Entry("work", f"[TOOL ERROR] {name}: {cut(said(message), _ERROR)}")]
-    for names, kind, tell in _TELLERS:
+    if is_failed(message):
+        return [Entry("work", f"[TOOL ERROR] {name}: {shorten(result_text(message), _ERROR)}")]
+    for names, kind, tell in _RESULT_ENTRIES:
         if name in names(tools):
             told = tell(message, tools)
             return [Entry(kind, told)] if told is not None else []
@@ -157,7 +151,7 @@ def _of_result(message: ToolMessage, tools: Tools) -> list[Entry]:
 
 
 def _answers(message: ToolMessage, _tools: Tools) -> str | None:
-    return f"[USER]\nAnswers to questions:\n{cut(said(message), _USER)}"
+    return f"[USER]\nAnswers to questions:\n{shorten(result_text(message), _USER)}"
 
 
 def _exit(message: ToolMessage, _tools: Tools) -> str | None:
@@ -166,7 +160,7 @@ def _exit(message: ToolMessage, _tools: Tools) -> str | None:
 
 
 def _edit(message: ToolMessage, _tools: Tools) -> str | None:
-    return f"[EDIT RESULT] {message.tool_name}\n{cut(said(message), _EDIT)}"
+    return f"[EDIT RESULT] {message.tool_name}\n{shorten(result_text(message), _EDIT)}"
 
 
 def _report(message: ToolMessage, tools: Tools) -> str | None:
@@ -174,8 +168,8 @@ def _report(message: ToolMessage, tools: Tools) -> str | None:
     told = [each for each in reports if _agent(each) not in tools.silent]
     if message.tool_name in tools.silent or (reports and not told):
         return None
-    text = said(message) if len(told) == len(reports) else jsontext.encode(told).decode()
-    return f"[AGENT RESULT] {message.tool_name}\n{cut(text, _ANSWER)}"
+    text = result_text(message) if len(told) == len(reports) else jsontext.encode(told).decode()
+    return f"[AGENT RESULT] {message.tool_name}\n{shorten(text, _ANSWER)}"
 
 
 def _listed(value: Any) -> Sequence[Any]:
@@ -187,7 +181,7 @@ def _agent(report: Any) -> str:
     return name if isinstance(name, str) else ""
 
 
-_TELLERS: Final[
+_RESULT_ENTRIES: Final[
     tuple[tuple[Callable[[Tools], frozenset[str]], Kind, Callable[[ToolMessage, Tools], str | None]], ...]
 ] = (
     (lambda tools: tools.questions, "user", _answers),
@@ -200,7 +194,7 @@ _TELLERS: Final[
 # -- what fits ---------------------------------------------------------------------------------------------------------
 
 
-def cut(text: str, limit: int) -> str:
+def shorten(text: str, limit: int) -> str:
     """A text of ``limit`` bytes at most, a line that says how much is left out among them."""
     size = _size(text)
     if size <= limit:
@@ -235,7 +229,7 @@ def _size(text: str) -> int:
 # -- the text ----------------------------------------------------------------------------------------------------------
 
 
-def written(memory: Iterable[Entry]) -> str:
+def render(memory: Iterable[Entry]) -> str:
     """The text of a memory."""
     return f"{_HEAD}{_BETWEEN.join([entry.text for entry in memory])}{_TAIL}"
 
@@ -250,11 +244,11 @@ def is_memory(message: Message) -> bool:
     return (record_of(message) or {}).get("stage") == STAGE
 
 
-def read(message: Message) -> list[Entry]:
+def parse(message: Message) -> list[Entry]:
     """The entries of a memory."""
     text = message.text
     if not (text.startswith(_HEAD) and text.endswith(_TAIL)):
-        return [Entry("user", f"[EARLIER SUMMARY]\n{cut(text, _USER)}")]
+        return [Entry("user", f"[EARLIER SUMMARY]\n{shorten(text, _USER)}")]
     inner = text[len(_HEAD) : len(text) - len(_TAIL)]
     found: list[Entry] = []
     start = 0
@@ -287,7 +281,7 @@ CONTINUE: Final = (
 )
 
 _UNFINISHED: Final = frozenset(("length", "pause", "error"))
-_LEAST: Final = 100
+_MIN_BUDGET: Final = 100
 _BUDGETS: Final[dict[Kind, int]] = {"user": USER_TOKENS, "work": WORK_TOKENS}
 
 
@@ -311,7 +305,7 @@ def prune(plan: Plan, *, tools: Tools = Tools()) -> Plan:  # noqa: B008 (frozen)
         return plan
     images = _images(plan, stays)
     record = lengths(entries)
-    summary = standing(plan, STAGE, written(entries), folded, *images, entries=record)
+    summary = placeholder(plan, STAGE, render(entries), folded, *images, entries=record)
     items: list[Item] = []
     for place, item in enumerate(plan.items):
         if place == stays.find(0):
@@ -326,7 +320,7 @@ def prune(plan: Plan, *, tools: Tools = Tools()) -> Plan:  # noqa: B008 (frozen)
 
 
 def _continue(plan: Plan) -> Item:
-    return standing(plan, CONTINUED, CONTINUE, ())
+    return placeholder(plan, CONTINUED, CONTINUE, ())
 
 
 # -- what stays --------------------------------------------------------------------------------------------------------
@@ -357,7 +351,7 @@ def _is_prompt(item: Item) -> bool:
 def _stays(plan: Plan, turn: _Turn) -> bytearray:
     """1 where a message stays as it is."""
     items = plan.items
-    held = kept(plan)
+    held = preserved(plan)
     tagged = [place for place, item in enumerate(items) if INSTRUCTIONS in item.message.tags]
     stays = bytearray(len(items))
     for start, end in rounds(items):
@@ -393,7 +387,7 @@ def _budgets(plan: Plan, stays: bytearray) -> dict[Kind, int]:
 
 def _fitting(told: Sequence[Entry], budgets: dict[Kind, int]) -> list[Entry]:
     """The entries that fit; none is longer than its budget."""
-    short = [Entry(each.kind, cut(each.text, max(budgets[each.kind] * 3, _LEAST))) for each in told]
+    short = [Entry(each.kind, shorten(each.text, max(budgets[each.kind] * 3, _MIN_BUDGET))) for each in told]
     return budgeted(short, budgets)
 
 

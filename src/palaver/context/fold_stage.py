@@ -28,7 +28,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from palaver.context import labels
-from palaver.context.labels import Kept, kept, rounds
+from palaver.context.labels import Preserved, preserved, rounds
 from palaver.context.plan import SOURCE, Item, Plan
 from palaver.core import jsontext
 from palaver.core.errors import MessageError
@@ -36,7 +36,7 @@ from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMe
 from palaver.core.parts import MalformedToolCall, Reasoning, Refusal, ServerToolResult, Text, ToolCall
 from palaver.tokens.estimate import estimate_text
 
-SHORTEST: Final = 3
+MIN_RUN: Final = 3
 """Messages that a run has at least."""
 LAST: Final = labels.LAST
 """Messages that ``partial`` keeps besides."""
@@ -118,7 +118,7 @@ def _made_by(message: Message, *stages: str) -> bool:
 
 def collapse(plan: Plan) -> Plan:
     """Fold runs of tool rounds, but for the newest one."""
-    items, alone = plan.items, kept(plan)
+    items, alone = plan.items, preserved(plan)
     made: list[Item] = []
     run: list[Item] = []
     folded = 0
@@ -151,7 +151,7 @@ def _calls(message: Message) -> bool:
     return ToolCall in kinds or MalformedToolCall in kinds
 
 
-def _foldable(items: Sequence[Item], alone: Kept, begin: int, end: int) -> bool:
+def _foldable(items: Sequence[Item], alone: Preserved, begin: int, end: int) -> bool:
     message = items[begin].message
     if type(message) is not AssistantMessage or 1 in alone.untouchable[begin:end]:
         return False
@@ -160,7 +160,7 @@ def _foldable(items: Sequence[Item], alone: Kept, begin: int, end: int) -> bool:
 
 def _folded(run: list[Item], made: list[Item], *, noted: bool = False) -> int:
     """Put one message in the place of a run, where that is lighter; how many messages were folded."""
-    if len(run) >= SHORTEST:
+    if len(run) >= MIN_RUN:
         folded = [_collapsed(run), _NOTE] if noted else [_collapsed(run)]
         if sum([each.tokens for each in folded]) < sum([each.tokens for each in run]):
             made += folded
@@ -187,7 +187,10 @@ def _collapsed(run: list[Item]) -> Item:
             said += texts[:-1] if _made_by(message, "collapse") else texts  # its label is counted into ours
     first = run[0].message
     message = AssistantMessage(
-        content=(*[part for part in said if part.text.strip()], Text(labels.collapsed(count.calls, count.failed))),
+        content=(
+            *[part for part in said if part.text.strip()],
+            Text(labels.collapsed_label(count.calls, count.failed)),
+        ),
         agent=first.agent,
         source=SOURCE,
         payload_json=count.payload,
@@ -201,7 +204,7 @@ def _collapsed(run: list[Item]) -> Item:
 def partial(plan: Plan) -> Plan:
     """Put one note in the place of all that may be removed, but for the last messages."""
     spans = rounds(plan.items)
-    held = _held(plan)
+    held = _kept_places(plan)
     best = plan
     for summaries in (True, False):
         least = _with_summaries(plan, held) if summaries else held
@@ -209,9 +212,9 @@ def partial(plan: Plan) -> Plan:
         weight = sum([item.tokens for item, stays in zip(plan.items, least, strict=True) if stays])
         for last in range(LAST, -1, -1):
             stays, more = _last(plan, spans, least, last)
-            if last and plan.weighing(weight + more, stays.count(1)) > plan.capacity:
+            if last and plan.tokens_for(weight + more, stays.count(1)) > plan.capacity:
                 continue  # without counting what would be removed: it does not fit
-            found = _noted(plan, stays, _label(last))
+            found = _with_note(plan, stays, _label(last))
             if found.sum < best.sum:
                 best = found
             if best.tokens <= plan.capacity:
@@ -220,7 +223,7 @@ def partial(plan: Plan) -> Plan:
 
 
 def _label(last: int) -> Callable[[Count], str]:
-    return lambda count: labels.partial(count.messages, count.tokens, max(last, 1))
+    return lambda count: labels.partial_label(count.messages, count.tokens, max(last, 1))
 
 
 def partial_up_to(marker: str) -> Callable[[Plan], Plan]:
@@ -232,19 +235,19 @@ def partial_up_to(marker: str) -> Callable[[Plan], Plan]:
         place = next((place for place, item in enumerate(plan.items) if item.message.id == marker), None)
         if place is None:
             return partial(plan)
-        stays = _held(plan)
+        stays = _kept_places(plan)
         for begin, end in rounds(plan.items):
             if end > place:
                 stays[begin:end] = b"\1" * (end - begin)
         _whole(stays, rounds(plan.items))
-        return _noted(plan, stays, lambda count: labels.partial_up_to(count.messages, count.tokens, marker))
+        return _with_note(plan, stays, lambda count: labels.partial_up_to_label(count.messages, count.tokens, marker))
 
     return run
 
 
-def _held(plan: Plan) -> bytearray:
+def _kept_places(plan: Plan) -> bytearray:
     """1 where a message stays in any case."""
-    alone = kept(plan)
+    alone = preserved(plan)
     held = alone.untouchable
     for place in (alone.task, alone.prompt):
         if place is not None:
@@ -282,7 +285,7 @@ def _whole(stays: bytearray, spans: Iterable[tuple[int, int]]) -> None:
             stays[begin:end] = b"\1" * (end - begin)
 
 
-def _noted(plan: Plan, stays: bytearray, label_of: Callable[[Count], str]) -> Plan:
+def _with_note(plan: Plan, stays: bytearray, label_of: Callable[[Count], str]) -> Plan:
     """The plan with a note in the place of what does not stay; the same where nothing is won."""
     count = Count("partial")
     removed = fresh = weight = 0
@@ -296,7 +299,7 @@ def _noted(plan: Plan, stays: bytearray, label_of: Callable[[Count], str]) -> Pl
     if not removed:
         return plan
     # what the plan weighs less without them: their own estimates may add up to more than the whole
-    less = plan.tokens - plan.weighing(plan.sum - weight, len(plan.items) - fresh)
+    less = plan.tokens - plan.tokens_for(plan.sum - weight, len(plan.items) - fresh)
     count.tokens += max(less, 0) - weight
     label = label_of(count)
     note = UserMessage(content=(Text(label),), mode="tool", source=SOURCE, payload_json=count.payload)

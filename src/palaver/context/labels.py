@@ -1,43 +1,17 @@
-"""What stands in the place of something that compaction took out: short texts, and how they are recognised.
+"""What compaction must preserve, and the texts that stand for what it takes out.
 
-Rules (docs/spec/kairo.md#3.3; golden ``compaction``, ``labels``):
+Rules (docs/spec/kairo.md#3.3, #3.7; goldens ``compaction``, ``labels``):
 
-- A label of a result names the call. The id is the handle by which the whole of it can be read in the thread.
-- Sizes are those of what was taken out: bytes of UTF-8 text, of JSON text, and of inline media.
-- A result that a label stands for is told by its metadata and its text together, so that what a tool said is never
-  taken for a label.
-
-What compaction leaves alone, and what it keeps together.
-
-Rules (docs/spec/kairo.md#3.7):
-
-- ``untouchable`` messages come out of every stage as they went in, in the same order: those marked ``verbatim`` (I1),
-  system and developer messages, the last message of each tag in ``Plan.keep_last``, and results that the model has not
-  seen, with the answer that asked for them (I10).
-- The first message of the user, which is the task, is never removed (I8), and neither is the last one, which is what
-  is worked at (docs/spec/codebuff.md#9.4); where one alone is too long it may be shortened.
-- In the open turn, behind the last user message, as long as the model has not given an answer without calls, the
-  reasoning of what stays is left as it is (I10): providers refuse a tool turn whose proofs were changed.
-- A ``round`` is an answer with the results of its calls; it is removed whole or not at all (I2). Every other message is
-  a round of its own.
-
-Messages that stand for others, which compaction took out.
-
-Rules:
-
-- Such a message is a user message, so that every wire carries it (I4), with ``source="compaction"``. What a user writes
-  never has that source, whatever its text says.
-- ``payload["compaction"]`` says which ``stage`` made it, how many ``messages`` and ``tokens`` it stands for, and the
-  ids of the messages that it ``replaces``. One that itself stood for others counts as those, in messages and tokens;
-  its own id is in ``replaces``.
-
-What the result of a tool says, read as JSON where it is JSON.
-
-Rules:
-
-- Outputs are read one by one: a JSON part by its value, a text by the value that it spells, when it spells an object or
-  a list. Any other text is no JSON, and a tool may well have written it.
-- A result is an error when it is marked as one, or when an object in it has an ``errorMessage``.
+- ``preserved`` finds what no stage touches: messages marked ``verbatim`` (I1), system and developer messages, the last
+  message of each tag in ``Plan.keep_last``, and results that the model has not seen, with their answer (I10). The task
+  (first user message, I8) and the last prompt stay, but may be shortened. Reasoning of the open turn is unchanged.
+- A ``round`` is an answer with the results of its calls; it is removed whole or not at all (I2).
+- A label names the call, whose id is the handle to read the whole result in the thread. Sizes are UTF-8 bytes of text
+  or JSON, and bytes of inline media. Metadata and text together identify a label.
+- A ``placeholder`` is a user message (I4) with ``source="compaction"``. ``payload["compaction"]`` has its ``stage``,
+  the ``messages`` and ``tokens`` it stands for, and the ids that it ``replaces``.
+- ``values`` reads results as JSON: a JSON part, or a text that spells an object or a list. A result with an
+  ``errorMessage`` is an error.
 
 Stability: experimental.
 """
@@ -73,7 +47,7 @@ LAST: Final = 5
 
 _HEADS: Final = ("[Result: ", "[Tool result snipped - ")
 _SHOWN: Final = 20
-_LONGEST: Final = 64
+_MAX_REASONING: Final = 64
 """Characters of a label of reasoning at most."""
 _SECOND: Final = 1000
 _DAY: Final = 24 * 60 * 60
@@ -90,7 +64,7 @@ def result_tokens(label: str) -> int:
     return size(label) * 2 // 9 or 1
 
 
-def result(message: ToolMessage) -> str:
+def result_label(message: ToolMessage) -> str:
     """``[Result: c0 - success - 400 bytes]``."""
     content = message.content
     first = content[0] if len(content) == 1 else None
@@ -98,7 +72,7 @@ def result(message: ToolMessage) -> str:
     return f"[Result: {message.tool_call_id} - {'error' if message.is_error else 'success'} - {held} bytes]"
 
 
-def snipped(message: ToolMessage) -> str:
+def snipped_label(message: ToolMessage) -> str:
     """``[Tool result snipped - c0 at 2026-01-01T00:00:00Z]``; without the time where it is not known."""
     if message.sent_at is None:
         return f"[Tool result snipped - {message.tool_call_id}]"
@@ -114,33 +88,33 @@ def is_label(message: ToolMessage) -> bool:
     return type(only) is Text and only.text.startswith(_HEADS) and b'"compaction"' in bytes(metadata)
 
 
-def reasoning(text: str) -> str:
+def reasoning_label(text: str) -> str:
     """``[Thinking: 10 words about I should look at the...]``. That of a label is the label itself."""
-    if len(text) <= _LONGEST and text.startswith("[Thinking: ") and text.endswith("...]"):
+    if len(text) <= _MAX_REASONING and text.startswith("[Thinking: ") and text.endswith("...]"):
         return text
     return f"[Thinking: {len(text.split())} words about {text[:_SHOWN]}...]"
 
 
-def collapsed(calls: Mapping[str, int], failed: int) -> str:
+def collapsed_label(calls: Mapping[str, int], is_failed: int) -> str:
     """``[Collapsed: 6 tool calls (read x4, write x2) - 5 successful, 1 errors]``."""
     total = sum(calls.values())
     names = ", ".join([f"{name} x{count}" for name, count in calls.items()])
-    outcome = f"{total - failed} successful, {failed} errors" if failed else "all successful"
+    outcome = f"{total - is_failed} successful, {is_failed} errors" if is_failed else "all successful"
     return f"[Collapsed: {total} tool calls ({names}) - {outcome}]"
 
 
-def partial(messages: int, tokens: int, last: int) -> str:
+def partial_label(messages: int, tokens: int, last: int) -> str:
     """What stands for the middle of a conversation, of which nothing else is kept."""
-    kept = f"Keeping system messages, verbatim messages, and last {last} messages."
-    return f"[Partial compaction: {messages} messages ({tokens} tokens) compressed. {kept}]"
+    rest = f"Keeping system messages, verbatim messages, and last {last} messages."
+    return f"[Partial compaction: {messages} messages ({tokens} tokens) compressed. {rest}]"
 
 
-def partial_up_to(messages: int, tokens: int, marker: str) -> str:
+def partial_up_to_label(messages: int, tokens: int, marker: str) -> str:
     """What stands for the conversation before a message."""
     return f"[Partial compaction (UP_TO): {messages} messages ({tokens} tokens) compressed up to marker '{marker}'.]"
 
 
-def left_out(characters: int, call: str | None = None) -> str:
+def omitted(characters: int, call: str | None = None) -> str:
     """The line that stands between head and tail of what was shortened."""
     whose = f" of the result of {call}" if call else ""
     return f"\n[... {characters} characters{whose} left out ...]\n"
@@ -178,7 +152,7 @@ def _bytes(part: ToolPart) -> int:
 # --- kept -------------------------------------------------------------------------------------------------------------
 
 
-class Kept(NamedTuple):
+class Preserved(NamedTuple):
     """Places in the items of a plan. ``task``: the first user message; ``prompt``: the last."""
 
     untouchable: bytearray
@@ -193,7 +167,7 @@ class Kept(NamedTuple):
         return not self.untouchable[place] and place not in (self.task, self.prompt)
 
 
-def kept(plan: Plan) -> Kept:
+def preserved(plan: Plan) -> Preserved:
     """What of a plan is to be left alone. Costs one pass."""
     items, tags = plan.items, plan.keep_last
     size = len(items)
@@ -234,7 +208,7 @@ def kept(plan: Plan) -> Kept:
                 left -= found
                 if not left:
                     break
-    return Kept(untouchable, task, open_turn, user if user >= 0 else None)
+    return Preserved(untouchable, task, open_turn, user if user >= 0 else None)
 
 
 def rounds(items: Sequence[Item]) -> list[tuple[int, int]]:
@@ -246,7 +220,7 @@ def rounds(items: Sequence[Item]) -> list[tuple[int, int]]:
 # --- standing ---------------------------------------------------------------------------------------------------------
 
 
-def standing(
+def placeholder(
     plan: Plan, stage: str, text: str, items: Sequence[Item], *images: Image, entries: Sequence[Any] | None = None
 ) -> Item:
     """A message that stands for items of a plan; ``entries`` are what it remembers of them, for its record."""
@@ -305,12 +279,12 @@ def objects(message: ToolMessage) -> list[dict[str, Any]]:
     return [value for value in values(message) if isinstance(value, dict)]
 
 
-def failed(message: ToolMessage) -> bool:
+def is_failed(message: ToolMessage) -> bool:
     """Whether it is an error."""
     return message.is_error or any("errorMessage" in each for each in objects(message))
 
 
-def said(message: ToolMessage) -> str:
+def result_text(message: ToolMessage) -> str:
     """All that it says, as text; media and unknown blocks say nothing."""
     return "\n".join([_text(part) for part in message.content if isinstance(part, Text | Json)])
 

@@ -1,21 +1,18 @@
-"""The tokens of a conversation: an estimate kept beside each message, and what the provider reports.
+"""The token ledger of a conversation: an estimate for each message, anchored to what the provider reported.
 
-Rules (issue 6; KAI-03, D29, F37):
+Rules (KAI-03, D29, F37):
 
-- A ledger follows a sequence of messages that grows: each is estimated once. One that does not go on from there is
-  kept as far as the same messages stand at its beginning.
-- What the next prompt is, is told from the last answer whose report may be trusted, the anchor: what it reports of
-  prompt and answer, and the estimate of what came after, in the provider's tokens. Without an anchor, from the estimate
-  of everything and what was learned so far (``Calibration``).
-- What counts a message is the estimate, or a ``Counter`` that is given: it counts each message once as well.
-- Media are weighed in the provider's tokens (``MediaRates``): what is learned is about text, and media make a report
-  tell less.
-- Reasoning is part of the next prompt while its turn is open, where the answer carries what its provider wants back; a
-  user message ends the turn, and providers drop it then. How much of it they take is learned.
-- An answer is no anchor when what it reports is not the prompt that is sent now: a marker or a compaction stands behind
-  it, another model gave it, or the provider ran tools while it answered and counted every pass.
-- What expired since the anchor was asked for is taken off its report.
-- After one append, everything here costs what is new; in a thread with lifetimes, what is visible.
+- A ledger follows a growing sequence of messages and estimates each once. A sequence that diverges keeps the estimates
+  of the common beginning.
+- The next prompt is measured from the anchor, the last answer with a trusted usage report, plus the estimate of what
+  came after it. Without an anchor, the estimate of everything is corrected by ``Calibration``.
+- Messages are counted by the estimate or by a ``Counter``. Media have rates of their own (``MediaRates``), and a report
+  with media teaches less, since calibration is about text.
+- Reasoning counts while its turn is open and the answer carries the proof that its provider wants back; a user message
+  ends the turn. The share that the provider keeps is learned.
+- An answer is no anchor behind a marker or compaction, from another model, or when the provider ran tools.
+- Expired messages are subtracted from the anchor's report.
+- After an append, every call costs what is new; with lifetimes, what is visible.
 
 Stability: experimental.
 """
@@ -30,8 +27,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import Struct, structs
 
-from palaver.context.plan import SOURCE, Item, Plan, Weights, plan_of
-from palaver.context.rewrite import learned_before
+from palaver.context.plan import SOURCE, CountedItems, Item, Plan, plan_of
+from palaver.context.rewrite import calibration_before
 from palaver.core.errors import MessageError
 from palaver.core.messages import AssistantMessage, FlushMarker, Message, RescueMarker, UserMessage
 from palaver.core.parts import Opaque, ServerToolResult, ToolCall
@@ -40,12 +37,12 @@ from palaver.core.tools import AnyTool
 from palaver.core.usage import Usage
 from palaver.threads.expiry import has_lifetime
 from palaver.threads.model_view import ModelView
-from palaver.threads.prefix import Beginning
+from palaver.threads.prefix import ListPrefix
 from palaver.threads.thread import Entry
 from palaver.threads.view import RECORD, is_sent
 from palaver.tokens.calibration import Calibration
-from palaver.tokens.counter import Counter, Estimated
-from palaver.tokens.estimate import estimate_media, estimate_reasoning, estimate_tools, overhead, proven
+from palaver.tokens.counter import Counter, EstimateCounter
+from palaver.tokens.estimate import estimate_media, estimate_reasoning, estimate_tools, has_proof, overhead
 from palaver.tokens.media import MediaRates
 
 
@@ -54,7 +51,7 @@ class Measure(Struct, frozen=True, kw_only=True):
 
     ``tokens``: by the provider's count; ``estimate``: of messages, system prompt and tools.
 
-    The rest is for ``Ledger.heard``. ``weight``: the estimate with what stands around each message, and without
+    The rest is for ``Ledger.learn``. ``weight``: the estimate with what stands around each message, and without
     reasoning that is not sent; ``media``: how much of it is media; ``reasoning``: tokens of reasoning that may be part
     of the prompt; ``without``: the tokens if it is not.
     """
@@ -106,7 +103,7 @@ class _Counted(NamedTuple):
     media: int
 
 
-class _Weigher:
+class _PlanCounter:
     """Weighs the items of a plan as the ledger would measure them: reasoning of turns that are over is not sent."""
 
     def __init__(self, count: Callable[[Message], _Counted], calibration: Calibration) -> None:
@@ -114,7 +111,7 @@ class _Weigher:
         self._count, self._calibration = count, calibration
         self._known: dict[int, tuple[Message, _Counted, int]] = {}
 
-    def __call__(self, items: Sequence[Item]) -> Weights:
+    def __call__(self, items: Sequence[Item]) -> CountedItems:
         """The items with what each adds to a prompt."""
         replay, scale = self._calibration.replay, self._calibration.scale
         begins = max([place for place, item in enumerate(items) if ends_turn(item.message)], default=-1)
@@ -127,7 +124,7 @@ class _Weigher:
             tokens = max(said + reasoning + round(counted.media / scale), 0)
             weighed.append(item if tokens == item.tokens else Item(item.message, tokens, item.origin))
             around += beside
-        return Weights(tuple(weighed), around / max(len(items), 1))
+        return CountedItems(tuple(weighed), around / max(len(items), 1))
 
     def _facts(self, message: Message) -> tuple[Message, _Counted, int]:
         """What is counted of a message, once; the message is held, so that its ``id()`` stays its own."""
@@ -168,23 +165,23 @@ class Ledger:
         self.agent = agent
         self.calibration = Calibration() if calibration is None else calibration
         self._rates = rates
-        self._counter: Counter = Estimated(rates=rates) if counter is None else counter
+        self._counter: Counter = EstimateCounter(rates=rates) if counter is None else counter
         self._messages: Sequence[Message] = ()
         self._estimates: list[int] = []
         self._sums: list[int] = [0]
         self._marks: list[_Mark] = [_START]
         self._anchor: AssistantMessage | None = None
-        self._looked = 0
+        self._followed = 0
         self._leaf: str | None = None
-        self._brief = False
-        self._gone: Sequence[Message] = ()
+        self._has_lifetimes = False
+        self._expired_messages: Sequence[Message] = ()
 
     # -- estimates -----------------------------------------------------------------------------------------------------
 
     @property
     def estimates(self) -> Sequence[int]:
         """The estimates of the messages, in their order. Copies nothing, and never changes."""
-        return Beginning(self._estimates)
+        return ListPrefix(self._estimates)
 
     @property
     def around(self) -> float:
@@ -204,23 +201,23 @@ class Ledger:
     def follow(self, messages: Sequence[Message]) -> None:
         """Estimate what is new."""
         held = self._messages
-        given = messages if isinstance(messages, Beginning) else tuple(messages)
-        if not (isinstance(given, Beginning) and given.continues(held)):
-            same = _same(held, given)
+        given = messages if isinstance(messages, ListPrefix) else tuple(messages)
+        if not (isinstance(given, ListPrefix) and given.continues(held)):
+            same = _common_length(held, given)
             if same < len(self._estimates):
                 self._estimates = self._estimates[:same]
                 del self._sums[same + 1 :], self._marks[same + 1 :]
         for message in given[len(self._estimates) :]:
-            self._take(message)
+            self._add(message)
         self._messages = given
 
-    def _take(self, message: Message) -> None:
+    def _add(self, message: Message) -> None:
         place = len(self._estimates)
         counted = self._counted(message)
         last = self._marks[-1]
         user, thoughts, reasoning, closed = last.user, last.thoughts, last.reasoning + counted.reasoning, last.closed
         if isinstance(message, AssistantMessage):
-            thoughts += _thoughts(message)
+            thoughts += _reasoning_tokens(message)
         elif ends_turn(message):
             user, thoughts, closed = place, 0, reasoning
         weight = last.weight + counted.tokens + overhead(message)
@@ -249,7 +246,7 @@ class Ledger:
         mark = self._marks[-1]
         weight = mark.sent(self.calibration.replay) + fixed
         if anchor is None:
-            tokens = self.calibration.applied(weight - mark.media) + mark.media
+            tokens = self.calibration.apply(weight - mark.media) + mark.media
             return Measure(tokens=tokens, estimate=whole, weight=weight, media=mark.media)
         known, reasoning = self._known(anchor)
         behind = self._marks[anchor + 1]
@@ -274,7 +271,7 @@ class Ledger:
         if not isinstance(answer, AssistantMessage) or usage is None:
             raise MessageError(f"anchor: message {anchor} is no answer that reports its usage")
         prompt, output = prompt_of(usage), usage.output or 0
-        thought = _thoughts(answer)
+        thought = _reasoning_tokens(answer)
         if self._marks[-1].user <= anchor:
             return prompt + output, 0 if usage.reasoning is None else thought
         before, behind = self._marks[anchor], self._marks[anchor + 1]
@@ -290,36 +287,38 @@ class Ledger:
         The messages are what is made of the path for the model, and begin as they did when that answer was asked for:
         with a window that moves, there is no anchor. Reads what is new in the path.
         """
-        start = self._looked
+        start = self._followed
         if start > len(path) or (start and path[start - 1].id != self._leaf):
-            start, self._anchor, self._brief = 0, None, False
+            start, self._anchor, self._has_lifetimes = 0, None, False
         new = path[start:]
-        self._brief = self._brief or any(has_lifetime(entry.message) for entry in new)
+        self._has_lifetimes = self._has_lifetimes or any(has_lifetime(entry.message) for entry in new)
         for entry in reversed(new):
             message = entry.message
-            if hides(message):
+            if hides_earlier(message):
                 self._anchor = None
                 break
-            if isinstance(message, AssistantMessage) and self._trusts(message):
+            if isinstance(message, AssistantMessage) and self._is_trusted(message):
                 self._anchor = message
                 break
-        self._looked, self._leaf = len(path), path[-1].id if len(path) else None
-        found = None if self._anchor is None else _place(self._anchor, messages)
+        self._followed, self._leaf = len(path), path[-1].id if len(path) else None
+        found = None if self._anchor is None else _answer_position(self._anchor, messages)
         if found is None:
             self._anchor = None  # and is not looked for again
-        self._gone = _Gone(path, messages)(self._anchor) if self._brief and self._anchor is not None else ()
+        self._expired_messages = (
+            _ExpiredMessages(path, messages)(self._anchor) if self._has_lifetimes and self._anchor is not None else ()
+        )
         return found
 
     def _expired(self, anchor: int) -> _Expired:
-        return self._weight(self._gone) if self._messages[anchor] is self._anchor else _Expired()
+        return self._weight(self._expired_messages) if self._messages[anchor] is self._anchor else _Expired()
 
     def _weight(self, gone: Sequence[Message]) -> _Expired:
         counted = [(self._counted(message), overhead(message)) for message in gone]
         media = sum([each.media for each, _ in counted])
         return _Expired(sum([each.tokens + beside for each, beside in counted]) - media, media)
 
-    def _trusts(self, answer: AssistantMessage) -> bool:
-        if not is_sent(answer) or not reports(answer):
+    def _is_trusted(self, answer: AssistantMessage) -> bool:
+        if not is_sent(answer) or not has_usage_report(answer):
             return False
         if self.agent is not None and answer.agent is not None and answer.agent != self.agent:
             return False
@@ -342,7 +341,7 @@ class Ledger:
         """
         scale = self.calibration.scale
         bare = plan_of(messages, capacity=capacity, tokens=[0] * len(messages), scale=scale, now=now)
-        weigh = _Weigher(self._counted, self.calibration)
+        weigh = _PlanCounter(self._counted, self.calibration)
         found = weigh(bare.items)
         total = sum([item.tokens for item in found.items])
         return structs.replace(
@@ -352,24 +351,24 @@ class Ledger:
             sum=total,
             fixed=round(measured.tokens / scale - total - found.around * len(found.items)),
             keep_last=frozenset(keep_last),
-            weigh=weigh,
+            counter=weigh,
         )
 
     # -- learning ------------------------------------------------------------------------------------------------------
 
-    def heard(self, measure: Measure, answer: AssistantMessage) -> None:
+    def learn(self, measure: Measure, answer: AssistantMessage) -> None:
         """Learn from the answer to a prompt that was measured; nothing from one whose report is not to be trusted."""
-        if not reports(answer) or answer.usage is None or not same_model(self.model, answer.model):
+        if not has_usage_report(answer) or answer.usage is None or not same_model(self.model, answer.model):
             return
         reported = prompt_of(answer.usage)
-        if measure.reasoning > _TELLING * reported:
-            self.calibration = self.calibration.replayed((reported - measure.without) / measure.reasoning)
+        if measure.reasoning > _MIN_REASONING_SHARE * reported:
+            self.calibration = self.calibration.with_replay((reported - measure.without) / measure.reasoning)
         media = measure.media
         self.calibration = self.calibration.learned(measure.weight - media, reported - media, unsure=media)
 
     def carry(self, measure: Measure) -> None:
         """Let what was measured of this prompt hold for the next, also where it does not go on from this one."""
-        self.calibration = self.calibration.carried(measure.weight - measure.media, measure.tokens - measure.media)
+        self.calibration = self.calibration.carry_over(measure.weight - measure.media, measure.tokens - measure.media)
 
     def recall(self, path: Sequence[Entry], messages: Sequence[Message], *, fixed: int) -> None:
         """Learn from the answers that a thread holds already: those behind the last marker and the last compaction.
@@ -381,17 +380,17 @@ class Ledger:
         told: set[int] = set()
         for place in range(len(path) - 1, -1, -1):
             message = path[place].message
-            if hides(message):
-                self._relearn(message)
+            if hides_earlier(message):
+                self._restore_calibration(message)
                 break
             told.add(id(message))
-        gone = _Gone(path, messages)
+        gone = _ExpiredMessages(path, messages)
         for place, message in enumerate(messages):
-            if isinstance(message, AssistantMessage) and id(message) in told and self._trusts(message):
+            if isinstance(message, AssistantMessage) and id(message) in told and self._is_trusted(message):
                 mark, more = self._marks[place], self._weight(gone(message))
                 media = mark.media + more.media
                 weight = mark.sent(self.calibration.replay) + fixed + more.weight + more.media
-                self.heard(Measure(tokens=0, estimate=0, weight=weight, media=media), message)
+                self.learn(Measure(tokens=0, estimate=0, weight=weight, media=media), message)
 
     @property
     def learned(self) -> Mapping[str, Any] | None:
@@ -399,15 +398,15 @@ class Ledger:
         known = self.calibration
         return {"model": self.model, **msgspec.to_builtins(known)} if known != Calibration() else None
 
-    def _relearn(self, message: Message) -> None:
+    def _restore_calibration(self, message: Message) -> None:
         """Begin with what the record of a compaction says was learned of the same model."""
-        said = learned_before(message)
+        said = calibration_before(message)
         if said is None or self.calibration.reports or not same_model(self.model, said.get("model")):
             return
-        self.calibration = Calibration.restored(said) or self.calibration
+        self.calibration = Calibration.from_record(said) or self.calibration
 
 
-_TELLING: Final = 0.1
+_MIN_REASONING_SHARE: Final = 0.1
 """The share of a prompt that reasoning must be, for what is reported to tell whether it came back."""
 
 
@@ -416,7 +415,7 @@ def prompt_of(usage: Usage) -> int:
     return (usage.input or 0) + (usage.cache_read or 0) + (usage.cache_write or 0)
 
 
-def reports(answer: AssistantMessage) -> bool:
+def has_usage_report(answer: AssistantMessage) -> bool:
     """Whether an answer reports its prompt, and that prompt only.
 
     It does not where passes are counted apart, where a tool ran at the provider, which counts every pass, or where a
@@ -431,30 +430,30 @@ def reports(answer: AssistantMessage) -> bool:
     return True
 
 
-def hides(message: Message) -> bool:
+def hides_earlier(message: Message) -> bool:
     """Whether what stands before a message is not sent any more as it was: a marker, or the record of a compaction."""
     if isinstance(message, RescueMarker | FlushMarker):
         return True
     return RECORD in message.tags and message.source == SOURCE
 
 
-def _thoughts(answer: AssistantMessage) -> int:
+def _reasoning_tokens(answer: AssistantMessage) -> int:
     """Tokens of the reasoning of an answer, where it carries what its provider wants back."""
-    if not proven(answer):
+    if not has_proof(answer):
         return 0
     if answer.usage is not None and answer.usage.reasoning is not None:
         return answer.usage.reasoning
     return estimate_reasoning(answer)
 
 
-def _same(held: Sequence[Message], given: Sequence[Message]) -> int:
+def _common_length(held: Sequence[Message], given: Sequence[Message]) -> int:
     """How many messages at the beginning are the same objects."""
     if all(map(is_, held, given)):
         return min(len(held), len(given))
     return next(place for place, same in enumerate(map(is_, held, given)) if not same)
 
 
-class _Gone:
+class _ExpiredMessages:
     """Finds the messages with a lifetime that an answer was asked with, and that are not sent any more."""
 
     def __init__(self, path: Sequence[Entry], messages: Sequence[Message]) -> None:
@@ -474,7 +473,7 @@ class _Gone:
         return [each for each in self._view(self._path[:place]) if has_lifetime(each) and id(each) not in self._sent]
 
 
-def _place(answer: AssistantMessage, messages: Sequence[Message]) -> int | None:
+def _answer_position(answer: AssistantMessage, messages: Sequence[Message]) -> int | None:
     for place in range(len(messages) - 1, -1, -1):
         message = messages[place]
         if message is answer or (message.id is not None and message.id == answer.id):
@@ -491,11 +490,11 @@ def same_model(asked: str | None, answered: str | None) -> bool:
     """Whether two names are of one model, as far as they tell: prefixes and dates at the end do not count."""
     if not asked or not answered:
         return True
-    one, other = _bare(asked), _bare(answered)
+    one, other = _base_name(asked), _base_name(answered)
     return one == other or one.endswith(f".{other}") or other.endswith(f".{one}")
 
 
-def _bare(name: str) -> str:
+def _base_name(name: str) -> str:
     name = name.lower().rpartition("/")[2]
     while (shorter := _DATED.sub("", name)) != name:
         name = shorter

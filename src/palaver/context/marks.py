@@ -1,30 +1,17 @@
-"""Cache marks: behind which messages a provider is asked to keep what it read. Plans only; a wire says them.
+"""Cache marks: the messages behind which a provider is asked to cache the prompt. Plans only; a wire writes them.
 
-Rules (docs/spec/codebuff.md#2.4, CBF-15; docs/spec/pains.md#10; docs/adr/0021-cache-marks.md):
+Rules (docs/spec/codebuff.md#2.4, #9.4, CBF-15; docs/spec/pains.md#10; docs/adr/0021-cache-marks.md):
 
-- Places are indexes of messages, in ascending order, as ``wires.marking.CachePlan`` takes them. An empty list has
-  none.
-- ``turn_marks`` are Codebuff's four: behind the message before the last answer, the last prompt of the user and the
-  last step prompt, and behind the last message. They move with every turn.
-- ``StableMarks`` stay where they were put. A new one is put at the end of a request, when ``step`` tokens came since
-  the last; then the oldest but ``keep`` is given up. The one before the last stays, so that the provider finds there
-  what it kept for the request before.
-- ``Bridges`` are for a provider that moves a mark to the end of each request by itself, and finds what it kept before
-  only when that is near: a request that adds many blocks gets a mark where the one before it ended.
-- Where a request ended is told by the messages alone: it ends where an answer follows. So the places are the same in
-  another process, and a turn that is added moves none.
-
-Whether a provider still has the prompt in its cache, and what that means for compaction.
-
-Rules (docs/spec/codebuff.md#9.4; ours):
-
-- A prompt is in the cache since it was last sent: the last answer tells when. What came after it, be it the results of
-  its calls or the next prompt of the user, warmed nothing. ``idle`` is the time from that answer to ``Plan.now``, or to
-  the last message where the plan has no time. Without an answer whose time is known there is nothing to be cold.
-- A cache is cold when it was idle for more than its time to live, which is 5 minutes.
-- When it is cold the prompt is paid for in full, compacted or not, so compacting now costs no cached prefix, and saves
-  from now on: ``cold_stages`` then lets stages run from a share of the capacity on. What they do stays the same: one
-  that stops when the plan fits, such as ``trim``, removes nothing before it has to.
+- Places are indexes of messages in ascending order, as ``CachePlan`` takes them.
+- ``turn_marks`` are Codebuff's four places: behind the message before the last answer, behind the last user prompt and
+  the last step prompt, and at the end. They move with every turn.
+- ``StableMarks`` stay in place. A new one is added at the end of a request after ``step`` tokens, and the oldest beyond
+  ``keep`` is dropped, so the provider finds the cache entry of the request before.
+- ``BridgeMarks`` are for a provider that marks the end of each request by itself and finds an earlier entry only within
+  a few blocks: a request that adds many blocks gets a mark where the one before it ended.
+- A request ends where an answer follows, so the places depend on the messages alone.
+- The cache is warm since the last answer, and cold after 5 minutes. ``cold_stages`` lets stages run early then, since
+  no cached prefix is lost.
 
 Stability: experimental.
 """
@@ -42,14 +29,14 @@ from msgspec import structs
 from palaver.context.plan import Plan, Stage
 from palaver.core.errors import MessageError
 from palaver.core.messages import AssistantMessage, Message, ToolMessage
-from palaver.threads.prefix import Beginning
+from palaver.threads.prefix import ListPrefix
 from palaver.tokens.estimate import estimate
 from palaver.wires._engine.cache_marks import CachePlan
 
 # --- marks ------------------------------------------------------------------------------------------------------------
 
 
-__all__ = ["KEEP", "NEAR", "STEP", "Bridges", "CachePlan", "StableMarks", "stable_marks", "turn_marks"]
+__all__ = ["KEEP", "NEAR", "STEP", "BridgeMarks", "CachePlan", "StableMarks", "stable_marks", "turn_marks"]
 
 STEP: Final = 1024
 """The least that providers keep, and that one of them wants between two marks, in tokens.
@@ -86,38 +73,38 @@ def stable_marks(messages: Sequence[Message], *, step: int = STEP, keep: int = K
     return StableMarks(step=step, keep=keep)(messages)
 
 
-class _Growing:
+class _IncrementalMarks:
     """Places of one growing list of messages: a call costs what is new in it."""
 
     __slots__ = ("_last", "_places", "_seen")
 
     def __init__(self) -> None:
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._seen: Sequence[Message] = ()
         self._places: tuple[int, ...] = ()
         self._last: Message | None = None
 
     def __call__(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """The places for these messages."""
-        if not self._goes_on(messages):
-            self._forget()
+        if not self._extends(messages):
+            self._reset()
         for place in range(len(self._seen), len(messages)):
             message = messages[place]
             if isinstance(message, AssistantMessage) and place and not isinstance(self._last, AssistantMessage):
-                self._places = self._ended(place - 1)
-                self._began(place - 1)
+                self._places = self._request_ended(place - 1)
+                self._request_started(place - 1)
             self._add(message)
             self._last = message
         self._seen = messages
         if messages and not isinstance(self._last, AssistantMessage):
-            return self._ended(len(messages) - 1)
+            return self._request_ended(len(messages) - 1)
         return self._places
 
-    def _goes_on(self, messages: Sequence[Message]) -> bool:
+    def _extends(self, messages: Sequence[Message]) -> bool:
         seen = self._seen
-        if isinstance(messages, Beginning) and messages.continues(seen):
+        if isinstance(messages, ListPrefix) and messages.continues(seen):
             return True
         return len(messages) >= len(seen) and all(map(is_, seen, messages))
 
@@ -126,16 +113,16 @@ class _Growing:
         """Count a message."""
 
     @abstractmethod
-    def _ended(self, place: int) -> tuple[int, ...]:
+    def _request_ended(self, place: int) -> tuple[int, ...]:
         """The places, when a request ends with the message at ``place``."""
 
     @abstractmethod
-    def _began(self, place: int) -> None:
+    def _request_started(self, place: int) -> None:
         """Count from here: a request ended with the message at ``place``, and its places are put."""
 
 
 @final
-class StableMarks(_Growing):
+class StableMarks(_IncrementalMarks):
     """``stable_marks`` of one growing list of messages: a call costs what is new in it."""
 
     __slots__ = ("_keep", "_since", "_step")
@@ -147,39 +134,39 @@ class StableMarks(_Growing):
         self._step, self._keep = step, keep
         super().__init__()
 
-    def _forget(self) -> None:
-        super()._forget()
+    def _reset(self) -> None:
+        super()._reset()
         self._since = 0
 
     def _add(self, message: Message) -> None:
         self._since += estimate(message)
 
-    def _ended(self, place: int) -> tuple[int, ...]:
+    def _request_ended(self, place: int) -> tuple[int, ...]:
         return (*self._places, place)[-self._keep :] if self._since >= self._step else self._places
 
-    def _began(self, place: int) -> None:
+    def _request_started(self, place: int) -> None:
         if self._places[-1:] == (place,):
             self._since = 0
 
 
 @final
-class Bridges(_Growing):
+class BridgeMarks(_IncrementalMarks):
     """The last place where a request ended behind which more came than the provider looks back."""
 
     __slots__ = ("_blocks", "_end")
 
-    def _forget(self) -> None:
-        super()._forget()
+    def _reset(self) -> None:
+        super()._reset()
         self._blocks = 0
         self._end: int | None = None
 
     def _add(self, message: Message) -> None:
         self._blocks += 1 if isinstance(message, ToolMessage) else len(message.content)
 
-    def _ended(self, place: int) -> tuple[int, ...]:  # noqa: ARG002 (it is the end before that is marked)
+    def _request_ended(self, place: int) -> tuple[int, ...]:  # noqa: ARG002 (it is the end before that is marked)
         return (self._end,) if self._end is not None and self._blocks >= NEAR else self._places
 
-    def _began(self, place: int) -> None:
+    def _request_started(self, place: int) -> None:
         self._end, self._blocks = place, 0
 
 

@@ -1,38 +1,16 @@
-"""The plan of a compaction: the messages for a model, what each weighs, and what was done to them so far.
+"""A compaction plan: the messages for a model, their weights, the budget, and the stages that change them.
 
-Rules (law 9; docs/spec/kairo.md#3.7):
+Rules (law 9; docs/spec/kairo.md#3.1, #3.3, #3.7, KAI-03, KAI-04; goldens ``effective_budget``, ``stage_triggers``):
 
-- A plan is a value. A stage is a function from a plan to a plan; one that finds nothing to do gives the plan back as
-  the same object. What a stage gives weighs less than what it was given, or is that (I6).
-- A plan is made of whole histories: every call has its results right behind it (``of`` repairs what is not so).
-- ``Item.tokens`` are estimates; ``scale`` brings the sum to what the model's provider would count. Sizes that people
-  and triggers see (``Plan.tokens``, ``capacity``) are in the provider's tokens.
-- What a stage books for a message that it made or changed is counted again where the plan has a ``weigh``
-  (``Ledger.plan``), so that a plan wins what the ledger measures next, and nothing else.
-- ``Item.origin`` is the place of a message in the history that the plan was made of, also where a stage shortened it;
-  ``None`` for a message that a stage made in the place of others. So it is known what stands for what, and the thread
-  can be written anew from there (``context.rewriting``).
-
-How much of a model's window a prompt may take.
-
-Rules (docs/spec/kairo.md#3.1, KAI-03; golden ``effective_budget``):
-
-- ``effective = window - max_output - 13,000``: what the model may write is reserved, and room for what an estimate
-  cannot know. In a window under 52,000 that room is a quarter of it, so that something is left (ours).
-- Of a model of which nothing is known, a window of 128,000 and an output of 8,192 are taken.
-- Reasoning is reserved with the output: where the caller gave it a budget of its own, besides ``max_tokens``.
-- Nobody writes more than the model can: of a larger ``max_tokens`` or budget, what the model gives is reserved, which
-  is what it is asked for in the end.
-
-The stages of compaction, in a table: when each runs, and what it does.
-
-Rules (docs/spec/kairo.md#3.3, KAI-04; golden ``stage_triggers``):
-
-- A stage runs when the plan weighs as much as its trigger, or more: ``min(share * capacity, capacity - buffer)``, where
-  ``capacity - buffer`` counts as half of the capacity when it is less than that. Both sides are in the same unit.
-- A stage with ``early`` runs also below its trigger, when that says so of the plan.
-- Stages run in the order of the table, from cheap to dear; the plan is weighed again before each (I5, D2).
-- ``Stage.run`` gives a plan, or a ``Summarise``: a question for a model, with what its answer makes of the plan.
+- A ``Plan`` is a value. A stage maps a plan to a lighter plan (I6), or returns the same object when it changes nothing.
+- Every call in a plan has its results right behind it; ``plan_of`` repairs a history that breaks this.
+- ``Item.tokens`` are estimates. ``Plan.tokens`` and ``capacity`` are in the provider's tokens; ``scale`` converts.
+- ``Item.origin`` is the place of a message in the history, and ``None`` for a message that a stage made; ``rewrite``
+  uses it to write the thread anew.
+- The budget of a prompt is ``window - max_output - 13,000``. In a window under 52,000 the reserve is a quarter (ours).
+- A stage runs when the plan weighs at least ``min(share * capacity, capacity - buffer)``, where ``capacity - buffer``
+  is at least half of the capacity, or when ``early`` says so. Stages run from cheap to dear; the plan is weighed before
+  each (I5, D2).
 
 Stability: experimental.
 """
@@ -74,14 +52,14 @@ class Change(Struct, frozen=True):
     after: int
 
 
-class Weights(Struct, frozen=True):
+class CountedItems(Struct, frozen=True):
     """Items with what each of them adds to a prompt, and what stands around a message, on the average."""
 
     items: tuple[Item, ...]
     around: float
 
 
-Weigh: TypeAlias = Callable[[Sequence[Item]], Weights]
+ItemCounter: TypeAlias = Callable[[Sequence[Item]], CountedItems]
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -90,7 +68,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     ``capacity``: what messages, system prompt and tools may take together, in tokens. ``fixed``: the estimate of
     system prompt and tools, ``around`` that of what stands around a message, on the average. ``now``: Unix
     milliseconds, for stages that look at age. ``keep_last`` are tags: of each, the last message that has it is kept as
-    it is. ``sum`` is that of the items. ``weigh`` counts the items that a stage gives; ``None`` takes its word.
+    it is. ``sum`` is that of the items. ``counter`` counts the items that a stage gives; ``None`` takes its word.
     """
 
     items: tuple[Item, ...]
@@ -102,19 +80,19 @@ class Plan(Struct, frozen=True, kw_only=True):
     now: int = 0
     keep_last: frozenset[str] = frozenset()
     changes: tuple[Change, ...] = ()
-    weigh: Weigh | None = None
+    counter: ItemCounter | None = None
 
     @property
     def tokens(self) -> int:
         """What all of it is, in the provider's tokens."""
-        return self.weighing(self.sum, len(self.items))
+        return self.tokens_for(self.sum, len(self.items))
 
     @property
     def messages(self) -> tuple[Message, ...]:
         """The messages, oldest first."""
         return tuple([item.message for item in self.items])
 
-    def weighing(self, sum: int, messages: int) -> int:
+    def tokens_for(self, sum: int, messages: int) -> int:
         """What all of it were if so many messages, of that estimate together, were left."""
         return round((sum + self.fixed + self.around * messages) * self.scale)
 
@@ -124,16 +102,16 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     def changed(self, stage: str, items: Sequence[Item], messages: int) -> Plan:
         """The plan with other items, as a stage made them of ``messages`` messages; the same where nothing is won."""
-        weights = Weights(tuple(items), self.around) if self.weigh is None else self.weigh(items)
+        weights = CountedItems(tuple(items), self.around) if self.counter is None else self.counter(items)
         found = structs.replace(
             self, items=weights.items, around=weights.around, sum=sum([item.tokens for item in weights.items])
         )
-        if found.sum >= self.sum or (self.weigh is not None and found.tokens >= self.tokens):
+        if found.sum >= self.sum or (self.counter is not None and found.tokens >= self.tokens):
             return self
         change = Change(stage, messages, self.tokens, found.tokens)
         return structs.replace(found, changes=(*self.changes, change))
 
-    def ending_at(self, tokens: int) -> Plan:
+    def with_measured(self, tokens: int) -> Plan:
         """The plan whose last change ends at the tokens that were measured of it.
 
         Weights of single messages are rounded, so their sum may differ by a few tokens from what the ledger measures.
@@ -182,14 +160,14 @@ def plan_of(
 
 WINDOW: Final = 128_000
 MAX_OUTPUT: Final = 8_192
-ROOM: Final = 13_000
-_MOST_RESERVED: Final = 32_000
+RESERVE: Final = 13_000
+_MAX_RESERVED: Final = 32_000
 """Tokens that are reserved for an answer at most, where the caller did not say how long it may be."""
 
 
-def effective(window: int, max_output: int) -> int:
+def prompt_budget(window: int, max_output: int) -> int:
     """Tokens that a prompt may take; below 1 when the output leaves nothing."""
-    return window - max_output - min(ROOM, window // 4)
+    return window - max_output - min(RESERVE, window // 4)
 
 
 def capacity(window: int | None, max_output: int | None, settings: Settings = Settings()) -> int:  # noqa: B008 (frozen)
@@ -198,18 +176,18 @@ def capacity(window: int | None, max_output: int | None, settings: Settings = Se
     asked = settings.max_tokens
     if asked is None:
         most = MAX_OUTPUT if max_output is None else max_output
-        asked = min(most, _MOST_RESERVED, max(known // 4, 1)) + (settings.reasoning_tokens or 0)
+        asked = min(most, _MAX_RESERVED, max(known // 4, 1)) + (settings.reasoning_tokens or 0)
     elif settings.reasoning_tokens is not None and settings.reasoning_tokens >= asked:
         asked += settings.reasoning_tokens
     if max_output is not None:
         asked = min(asked, max_output)
-    return max(effective(known, asked), known // 4)
+    return max(prompt_budget(known, asked), known // 4)
 
 
 # --- stages -----------------------------------------------------------------------------------------------------------
 
 
-class Summarise(Struct, frozen=True):
+class SummaryRequest(Struct, frozen=True):
     """A model is to be asked, for the stage of that name. ``applied`` makes the next plan of the text that it answers.
 
     ``applied`` raises ``SummaryError`` for a text that is empty, or that wins nothing. ``shorter`` is the same question
@@ -218,11 +196,11 @@ class Summarise(Struct, frozen=True):
 
     request: Request
     applied: Callable[[str], Plan]
-    shorter: Callable[[], Summarise | None]
+    shorter: Callable[[], SummaryRequest | None]
     stage: str = "auto"
 
 
-Work: TypeAlias = Callable[[Plan], "Plan | Summarise"]
+Work: TypeAlias = Callable[[Plan], "Plan | SummaryRequest"]
 
 
 class Stage(Struct, frozen=True):

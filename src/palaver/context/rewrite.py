@@ -1,26 +1,14 @@
-"""From a plan back to the thread: what stays of a conversation's path, and what stands in the place of the rest.
+"""Write a compacted plan back into its thread, and undo it.
 
-Rules:
+Rules (law 9; docs/spec/pains.md#4; docs/spec/kairo.md#D36):
 
-- The entries before the first change stay as they are, and are shared with the conversation as it was. Behind it come
-  the messages of the plan, and at the end a record of what was done (``record``). Nothing is removed: the path as it
-  was is kept as a branch, and ``undone`` gives the conversation as it would be without the compaction.
-- Behind the last change, entries whose tag keeps them from models (records of the runtime, texts that only people see)
-  stay in their places. What else is hidden behind the first change, markers included, is not written again: a marker
-  whose turn is gone would hide another.
-- A message that moved keeps its id and its time; it is the same message at another place.
-- The record says which stages did what, and names the leaf of the path as it was. The first compaction of a path is
-  undone last.
-
-Source: law 9; docs/spec/pains.md#4; docs/spec/kairo.md#D36.
-
-How a message is changed by compaction: its content is another, all else is kept, and its metadata say which stage.
-
-Rules:
-
-- A changed message is of the same class, with every field it had. ``metadata["compaction"]`` names the stage; what was
-  in the metadata besides stays as it was written.
-- Built with ``structs.replace``: that is the cheapest way, and there are thousands of them.
+- Entries before the first change are shared. Behind them come the messages of the plan, then a record of the
+  compaction. Nothing is removed: a branch keeps the path as it was, and ``plan_undo`` restores it.
+- Behind the last change, entries with a tag that keeps them from models stay in place. Other hidden entries behind the
+  first change, markers included, are dropped: a marker without its turn would hide another turn.
+- A message that moves keeps its id and its time.
+- The record names the stages and the leaf of the earlier path. The latest compaction is undone first.
+- A changed message keeps its class and all other fields; ``metadata["compaction"]`` names the stage.
 
 Stability: experimental.
 """
@@ -48,23 +36,23 @@ COMPACTION: Final = "compaction"
 """The key of what compaction says of itself: in the metadata of what it shortened, in the payload of what it made."""
 
 
-class Rewritten(NamedTuple):
+class Rewrite(NamedTuple):
     """How a path goes on: behind ``kept`` of its entries come ``messages``."""
 
     kept: int
     messages: tuple[Message, ...]
 
 
-class Undone(NamedTuple):
+class Undo(NamedTuple):
     """How a compaction is undone: behind the entry ``leaf`` come ``messages``, which were said since."""
 
     leaf: str | None
     messages: tuple[Message, ...]
 
 
-def rewritten(
+def plan_rewrite(
     path: Sequence[Entry], messages: Sequence[Message], plan: Plan, *, learned: Mapping[str, Any] | None = None
-) -> Rewritten | None:
+) -> Rewrite | None:
     """What of a path stays, and what follows; ``None`` when no stage changed anything.
 
     ``messages`` are what a view gave of the path, and what the plan was made of. ``learned`` is what the record says of
@@ -86,7 +74,7 @@ def rewritten(
         for entry in path[kept if begins is None else begins :]
         if id(entry.message) in stays or not is_sent(entry.message)
     ]
-    return Rewritten(kept, (*after[head : len(after) - tail], *behind, record(path, plan, learned=learned)))
+    return Rewrite(kept, (*after[head : len(after) - tail], *behind, record(path, plan, learned=learned)))
 
 
 def _same(one: Sequence[Message], other: Sequence[Message], stands: Sequence[int | None]) -> int:
@@ -138,13 +126,13 @@ def record(path: Sequence[Entry], plan: Plan, *, learned: Mapping[str, Any] | No
 
 def depth_of(message: Message) -> int | None:
     """How many entries were ever before the end of a conversation that was compacted, if this is the record of that."""
-    known = _said(message).get("depth")
+    known = _record_payload(message).get("depth")
     return known if isinstance(known, int) else None
 
 
-def learned_before(message: Message) -> Mapping[str, Any] | None:
+def calibration_before(message: Message) -> Mapping[str, Any] | None:
     """What was learned of the model before a conversation was compacted, if this is the record of that."""
-    learned = _said(message).get("learned")
+    learned = _record_payload(message).get("learned")
     return learned if isinstance(learned, jsontext.FrozenDict) else None
 
 
@@ -153,18 +141,18 @@ def is_record(message: Message) -> bool:
     return message.source == SOURCE and RECORD in message.tags
 
 
-def undone(path: Sequence[Entry]) -> Undone | None:
+def plan_undo(path: Sequence[Entry]) -> Undo | None:
     """How the last compaction of a path is undone; ``None`` when there is none."""
     for place in range(len(path) - 1, -1, -1):
         message = path[place].message
         if is_record(message):
-            leaf = _said(message).get("leaf")
+            leaf = _record_payload(message).get("leaf")
             after = tuple([entry.message for entry in path[place + 1 :]])
-            return Undone(leaf if isinstance(leaf, str) else None, after)
+            return Undo(leaf if isinstance(leaf, str) else None, after)
     return None
 
 
-def _said(message: Message) -> Mapping[str, Any]:
+def _record_payload(message: Message) -> Mapping[str, Any]:
     """What a record says; nothing where it is none."""
     if not is_record(message) or message.payload_json is UNSET:
         return {}
@@ -177,7 +165,7 @@ def _said(message: Message) -> Mapping[str, Any]:
 _M = TypeVar("_M", UserMessage, AssistantMessage, ToolMessage)
 
 
-def marked(metadata: Raw | UnsetType, stage: str) -> Raw:
+def with_stage(metadata: Raw | UnsetType, stage: str) -> Raw:
     """Metadata that name a stage. What is no object cannot, and stays."""
     if metadata is UNSET:
         return _fresh(stage)
@@ -208,6 +196,6 @@ def _fresh(stage: str) -> Raw:
     return Raw(b"{" + _pair(stage) + b"}")
 
 
-def changed_with(message: _M, content: tuple[AnyPart, ...], stage: str) -> _M:
+def with_content(message: _M, content: tuple[AnyPart, ...], stage: str) -> _M:
     """A message with other content, marked."""
-    return structs.replace(message, content=content, metadata_json=marked(message.metadata_json, stage))
+    return structs.replace(message, content=content, metadata_json=with_stage(message.metadata_json, stage))

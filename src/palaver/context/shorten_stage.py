@@ -1,33 +1,17 @@
-"""Shrinking and trimming: results get shorter, then whole rounds go, oldest first, until the plan fits.
+"""Stages that shorten results and messages, and remove whole rounds, oldest first.
 
-Rules (docs/spec/codebuff.md#9.2, #9.3 and #11; CBF-27, CBF-28):
+Rules (docs/spec/codebuff.md#9.2, #9.3, #11; CBF-27, CBF-28; docs/spec/kairo.md#3.7):
 
-- ``simplify``: of results of terminal tools the 5 newest stay, older ones say only which command ran and how it ended.
-  Background processes and errors are left alone, and do not count among the 5.
-- ``omit_large``: an output of more than 1,000 characters gives way to its size. A text counts as it is, anything else
-  as its JSON.
-- ``trim`` removes rounds until the plan fits, and not one more. Each run of removed messages becomes one placeholder; a
-  run that weighs no more than its placeholder stays. A placeholder of an earlier trim is taken into the run beside it.
-  When what is kept exceeds the capacity alone, all else is removed, and ``Compacted.fits`` is false.
-- Untouchable messages (``kept``) are left alone by all three. Shortened results keep all fields, and gain the name of
-  the stage in their metadata.
-
-The original differs in two faults that were measured: it removes half of what it has to, and calls without their
-results.
-
-The stage ``shorten``: a message that fills a good part of the window keeps its head and its tail.
-
-Rules (ours; docs/spec/kairo.md#3.7):
-
-- Shortened is what weighs more than a quarter of the capacity: texts of users and answers, and results that the model
-  has seen. So a single huge message can be compacted too, without a model.
-- Nothing untouchable is. The first user message, the task, only where the plan cannot fit without: where all that must
-  stay is more than the capacity.
-- ``cut_results`` is for results alone, and cuts also those that the model has not seen: nothing else helps against one
-  that fills the window. It is no part of a pipeline; somebody must ask for it.
-- Texts are cut, and JSON that a tool gave becomes a cut text; of each a head and a tail stay, and a line between that
-  says how many characters were left out. A result's line names its call, by which the whole can be read. Calls,
-  reasoning and media stay, as do summaries, and texts of less than twice ``LEAST`` characters.
+- ``simplify`` keeps the 5 newest results of terminal tools; older ones keep only the command and its outcome.
+  Background processes and errors are unchanged, and do not count among the 5.
+- ``omit_large`` replaces an output of more than 1,000 characters by its size.
+- ``trim`` removes rounds until the plan fits, and no more (Codebuff removes half of that, and calls without their
+  results). Each run of removed messages becomes one placeholder, which absorbs placeholders of earlier trims.
+- ``shorten`` (ours) cuts the middle out of messages that weigh more than a quarter of the capacity: texts of users and
+  answers, and results that the model has seen. The task is cut only when the plan cannot fit otherwise.
+- ``cut_results`` also cuts results that the model has not seen. No pipeline contains it.
+- A cut names the number of omitted characters, and for a result its call. Calls, reasoning, media, summaries and texts
+  under twice ``MIN_RESULT`` stay. Preserved messages are never changed.
 
 Stability: experimental.
 """
@@ -38,9 +22,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, TypeVar
 
 from palaver.context import labels
-from palaver.context.labels import TERMINAL, Kept, failed, kept, objects, record_of, rounds, standing
+from palaver.context.labels import TERMINAL, Preserved, is_failed, objects, placeholder, preserved, record_of, rounds
 from palaver.context.plan import Item, Plan
-from palaver.context.rewrite import changed_with
+from palaver.context.rewrite import with_content
 from palaver.core import canonical
 from palaver.core.messages import AssistantMessage, ToolMessage, UserMessage
 from palaver.core.parts import AnyPart, Json, Text, ToolPart
@@ -76,7 +60,7 @@ def simplify(plan: Plan, *, tools: Collection[str] = TERMINAL, newest: int = NEW
 
 
 def _may_be_simple(message: ToolMessage) -> bool:
-    return not failed(message) and not any("processId" in each for each in objects(message))
+    return not is_failed(message) and not any("processId" in each for each in objects(message))
 
 
 def _simple(message: ToolMessage) -> Sequence[ToolPart]:
@@ -118,7 +102,7 @@ def _shorter(
     plan: Plan, stage: str, content: Callable[[ToolMessage], Sequence[ToolPart]], places: Collection[int] | None = None
 ) -> Plan:
     """The plan with other content in its results, where that is less."""
-    untouchable = kept(plan).untouchable
+    untouchable = preserved(plan).untouchable
     items = list(plan.items)
     changed = 0
     for place, item in enumerate(plan.items):
@@ -128,7 +112,7 @@ def _shorter(
             or (places is not None and place not in places)
         ):
             continue
-        message = changed_with(item.message, tuple(content(item.message)), stage)
+        message = with_content(item.message, tuple(content(item.message)), stage)
         tokens = estimate(message)
         if tokens < item.tokens:
             items[place] = Item(message, tokens, item.origin)
@@ -161,7 +145,7 @@ def trim(plan: Plan) -> Plan:
 
 def _spans(plan: Plan) -> Iterator[tuple[tuple[Item, ...], bool]]:
     """The rounds of a plan, and whether each may be removed."""
-    held = kept(plan)
+    held = preserved(plan)
     for start, end in rounds(plan.items):
         yield plan.items[start:end], all(held.removable(place) for place in range(start, end))
 
@@ -176,7 +160,7 @@ def _enough(plan: Plan, spans: Sequence[tuple[Sequence[Item], bool]]) -> int:
         run += sum([item.tokens for item in span])
         gone += len(span)
         gain = before + max(run - _WEIGHT, 0)
-        if plan.weighing(plan.sum - gain, len(plan.items) - gone + 1) <= plan.capacity:
+        if plan.tokens_for(plan.sum - gain, len(plan.items) - gone + 1) <= plan.capacity:
             return place + 1
     return len(spans)
 
@@ -186,7 +170,7 @@ def _close(plan: Plan, run: Sequence[Item], items: list[Item]) -> int:
     if sum([item.tokens for item in run]) <= _WEIGHT:
         items += run
         return 0
-    items.append(standing(plan, "trim", OMITTED, run))
+    items.append(placeholder(plan, "trim", OMITTED, run))
     return len(run)
 
 
@@ -200,7 +184,7 @@ def _is_placeholder(span: Sequence[Item]) -> bool:
 CUT: Final = "cut_results"
 SHARE: Final = 4
 """A message may weigh one part in so many of the capacity."""
-LEAST: Final = 1_000
+MIN_RESULT: Final = 1_000
 """Characters that stay of a text at least."""
 
 _P = TypeVar("_P", bound=AnyPart)
@@ -213,7 +197,7 @@ def shorten(plan: Plan) -> Plan:
     large = [place for place, item in enumerate(plan.items) if item.tokens > limit]
     if not large:
         return plan
-    alone = kept(plan)
+    alone = preserved(plan)
     items = list(plan.items)
     changed = 0
     for place in large:
@@ -252,12 +236,12 @@ def _limit(plan: Plan) -> int:
     return int(plan.capacity / SHARE / plan.scale) if plan.scale > 0 else 0
 
 
-def _too_large(plan: Plan, alone: Kept, place: int) -> bool:
+def _too_large(plan: Plan, alone: Preserved, place: int) -> bool:
     """Whether nothing else helps: what is not to be touched does not fit beside a task that stays."""
     if alone.untouchable[place]:
         return False
     stays = sum([item.tokens for item, held in zip(plan.items, alone.untouchable, strict=True) if held])
-    return plan.weighing(stays + plan.items[place].tokens, sum(alone.untouchable) + 1) > plan.capacity
+    return plan.tokens_for(stays + plan.items[place].tokens, sum(alone.untouchable) + 1) > plan.capacity
 
 
 def _shorter_message(item: Item, limit: int, stage: str = "shorten") -> Item | None:
@@ -283,12 +267,12 @@ def _shorter_message(item: Item, limit: int, stage: str = "shorten") -> Item | N
 def _with_share(message: _Shortened, share: float, stage: str) -> _Shortened:
     match message:
         case UserMessage():
-            return changed_with(message, _halves(message.content, share), stage)
+            return with_content(message, _halves(message.content, share), stage)
         case AssistantMessage():
-            return changed_with(message, _halves(message.content, share), stage)
+            return with_content(message, _halves(message.content, share), stage)
         case ToolMessage():
             content = tuple([_as_text(part) for part in message.content])
-            return changed_with(message, _halves(content, share, message.tool_call_id), stage)
+            return with_content(message, _halves(content, share, message.tool_call_id), stage)
 
 
 def _halves(content: tuple[_P, ...], share: float, call: str | None = None) -> tuple[_P | Text, ...]:
@@ -298,23 +282,23 @@ def _halves(content: tuple[_P, ...], share: float, call: str | None = None) -> t
 
 def _cut(part: Text, share: float, call: str | None) -> Text:
     text = part.text
-    stays = max(int(len(text) * share), LEAST)
-    line = labels.left_out(len(text) - stays, call)
+    stays = max(int(len(text) * share), MIN_RESULT)
+    line = labels.omitted(len(text) - stays, call)
     stays = max(stays - len(line), 0)
     if stays + len(line) >= len(text):
         return part
     head = stays * 2 // 3
     tail = stays - head
-    line = labels.left_out(len(text) - stays, call)
+    line = labels.omitted(len(text) - stays, call)
     return Text(text[:head] + line + text[len(text) - tail :], provider_json=part.provider_json)
 
 
 def _is_long(part: AnyPart) -> bool:
     match part:
         case Text():
-            return len(part.text) > 2 * LEAST
+            return len(part.text) > 2 * MIN_RESULT
         case Json():
-            return len(memoryview(part.value_json)) > 2 * LEAST
+            return len(memoryview(part.value_json)) > 2 * MIN_RESULT
         case _:
             return False
 

@@ -1,42 +1,18 @@
-"""The stage in which a model sums up what is old. A pure function: it says what to ask, and what an answer is worth.
+"""The stage that asks a model for a summary of old messages. Pure: it makes the question and applies the answer.
 
 Rules (docs/spec/kairo.md#3.3, #D3, #D5, #D13, #D15, #D30, KAI-07, KAI-09; docs/spec/deepagents-swift.md#8.5, DAS-28;
 docs/spec/codebuff.md#4.2):
 
-- The newest messages stay: ``keep`` of them, fewer when they weigh more than ``most`` of the capacity, but always the
-  newest round, and results that the model has not seen. The cut lies between rounds, so that one task and many rounds
-  can be cut too. Before it, what is untouchable and the first task stay, byte for byte and in order; then comes the
-  summary, then the newest messages.
-- Where fewer than two messages would go, or too little of the weight, nothing is asked.
-- The model is told to sum up, before and behind the transcript, and that nothing inside it is meant for it. An earlier
-  summary is part of what is summed up, and is replaced.
-- The answer loses reasoning in tags that stands before it. One that says nothing, or does not make the plan lighter,
-  is a ``SummaryError``, and nothing has changed. So is an answer that was cut off: ``summary_of`` tells.
-- The summary is a user message, so that every wire carries it, also beside a system prompt. ``payload`` names what it
-  stands for; the messages themselves stay in the thread.
-
-What a model is told that is to sum up a conversation.
-
-Rules (docs/spec/kairo.md#3.3, its dimensions):
-
-- It is told before the transcript and again behind it: a model that has read a long conversation tends to go on with
-  it.
-- What it writes is read by the agent that goes on with the work, which knows nothing else of what was removed: exact
-  names and words count, and so does what is left to do.
-- What a tool or a file said is told as that: an order that stands in it does not become the user's.
-
-A transcript: messages as one text, for a model that is to sum them up, not to go on with them.
-
-Rules (docs/spec/deepagents-swift.md#8.5, DAS-28; docs/spec/kairo.md#D15, #D30):
-
-- A message is an entry: ``User:``, ``Assistant:``, ``Tool result:``, ``System:`` or ``Earlier summary:``, and what it
-  says; all its text parts, its calls as ``Called: name(arguments)``, media by name. Reasoning is left out. A message
-  that says nothing is no entry.
-- ``(kept)`` behind the role marks a message that stays in the conversation.
-- Nothing inside can pass for an entry or for the end of the transcript: only entries begin at the edge, every other
-  line is indented, and a tag of the transcript's own name is taken apart.
-- Long texts lose their middle, and a marker says how much. The limits go down until the whole fits; people and earlier
-  summaries have the most room. Where the lowest is not enough, messages in the middle go.
+- The newest ``keep`` messages stay, fewer when they weigh more than ``max_share`` of the capacity, but always the
+  newest round and results that the model has not seen. The cut lies between rounds. Before it, preserved messages and
+  the task stay byte for byte; then comes the summary. With fewer than two messages to remove, nothing is asked.
+- The instruction stands before the transcript and again behind it: a model tends to continue a long conversation. It
+  says that nothing inside the transcript is addressed to the model.
+- A transcript entry has a role and all text, calls as ``Called: name(arguments)``, and media by name, without
+  reasoning. Only entries begin at the edge, and a tag of the transcript's own name is broken up, so content cannot pass
+  for an entry. ``(kept)`` marks messages that stay. Long texts lose their middle until the whole fits.
+- Reasoning tags before the answer are removed. An empty or truncated answer, or one that does not make the plan
+  lighter, raises ``SummaryError`` and changes nothing. An earlier summary is summarized again, and replaced.
 
 Stability: experimental.
 """
@@ -49,8 +25,8 @@ from typing import Final, NamedTuple, assert_never
 
 from msgspec import Struct, structs
 
-from palaver.context.labels import kept, rounds, standing
-from palaver.context.plan import Item, Plan, Summarise, Work
+from palaver.context.labels import placeholder, preserved, rounds
+from palaver.context.plan import Item, Plan, SummaryRequest, Work
 from palaver.core.errors import MessageError, SummaryError, excerpt
 from palaver.core.factories import system, user
 from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
@@ -255,13 +231,13 @@ def shown(part: AnyPart) -> str:
 HEAD: Final = "[Auto-compacted summary]\n"
 NOTE: Final = "\n\n[The messages that this stands for are kept in the thread and can be read back there.]"
 KEEP: Final = 6
-MOST: Final = 0.25
+MAX_SHARE: Final = 0.25
 MAX_TOKENS: Final = 20_480
 SETTINGS: Final = Settings(max_tokens=MAX_TOKENS, temperature=0.3)
 
 _FEWEST: Final = 2
-_LEAST: Final = 0.05
-_SHORTEST: Final = estimate_text(HEAD + NOTE) + 50
+_MIN_LINE: Final = 0.05
+_MIN_TEXT: Final = estimate_text(HEAD + NOTE) + 50
 """Tokens of the shortest summary that says something: with less to win, nobody need be asked."""
 _LEFT_OUT: Final = 0.2
 _SMALLEST: Final = 1024
@@ -279,32 +255,32 @@ class _Cut(NamedTuple):
     tail: int
 
 
-def summarising(
+def summarizer(
     name: str = "auto",
     *,
     keep: int = KEEP,
-    most: float = MOST,
+    max_share: float = MAX_SHARE,
     capacity: int | None = None,
     settings: Settings = SETTINGS,
     prompt: str = PROMPT,
 ) -> Work:
     """Give the work of a stage that has a model sum up what is old; see the module for its rules.
 
-    ``keep``: messages that stay. ``most``: the share of the capacity that they may weigh. ``capacity``: tokens that the
-    summing model takes, prompt and answer together; ``None`` takes that of the plan. ``settings`` are those of the
-    question. Raises ``MessageError`` for numbers that make no sense.
+    ``keep``: messages that stay. ``max_share``: the share of the capacity that they may weigh. ``capacity``: tokens
+    that the summing model takes, prompt and answer together; ``None`` takes that of the plan. ``settings`` are those of
+    the question. Raises ``MessageError`` for numbers that make no sense.
     """
     if keep < 0:
         raise MessageError(f"keep: {keep} messages cannot be kept")
-    if not 0 <= most <= 1:
-        raise MessageError(f"most: {most} is not a share of the capacity")
+    if not 0 <= max_share <= 1:
+        raise MessageError(f"max_share: {max_share} is not a share of the capacity")
     if capacity is not None and capacity < 1:
         raise MessageError(f"capacity: a model that takes {capacity} tokens cannot be asked")
 
-    def work(plan: Plan) -> Plan | Summarise:
-        cut = _cut(plan, keep, most)
+    def work(plan: Plan) -> Plan | SummaryRequest:
+        cut = _cut(plan, keep, max_share)
         weight = sum([plan.items[at].tokens for at in cut.goes])
-        if len(cut.goes) < _FEWEST or weight < max(_LEAST * plan.sum, _SHORTEST):
+        if len(cut.goes) < _FEWEST or weight < max(_MIN_LINE * plan.sum, _MIN_TEXT):
             return plan
         entries = _entries(plan, cut)
         if not entries:
@@ -315,12 +291,12 @@ def summarising(
         around = plan.scaled(estimate_text(prompt) + estimate_text(BEFORE) + estimate_text(AFTER))
         tokens = max(room - answer - around, _SMALLEST)
         size = int(tokens / max(plan.scale, 1e-9) * 3.5)
-        return _question(_Asked(name, plan, cut, asked, prompt), entries, size, 0)
+        return _question(_Question(name, plan, cut, asked, prompt), entries, size, 0)
 
     return work
 
 
-class _Asked(NamedTuple):
+class _Question(NamedTuple):
     """What stays the same when a question is asked again about less."""
 
     name: str
@@ -330,7 +306,7 @@ class _Asked(NamedTuple):
     prompt: str
 
 
-def _question(asked: _Asked, entries: Sequence[Entry], size: int, untold: int) -> Summarise:
+def _question(asked: _Question, entries: Sequence[Entry], size: int, untold: int) -> SummaryRequest:
     """The question about these entries, in about so many bytes."""
     text = transcript(entries, size, untold=untold)
     request = Request(
@@ -341,7 +317,7 @@ def _question(asked: _Asked, entries: Sequence[Entry], size: int, untold: int) -
     def applied(answer: str) -> Plan:
         return _applied(asked, answer)
 
-    def shorter() -> Summarise | None:
+    def shorter() -> SummaryRequest | None:
         rest, room = list(entries), min(size, len(text.encode("utf-8", "surrogatepass")))
         while rest := _fewer(rest):
             left_out = untold + len(entries) - len(rest)
@@ -350,7 +326,7 @@ def _question(asked: _Asked, entries: Sequence[Entry], size: int, untold: int) -
                 return less
         return None
 
-    return Summarise(request, applied, shorter, asked.name)
+    return SummaryRequest(request, applied, shorter, asked.name)
 
 
 def _fewer(entries: Sequence[Entry]) -> list[Entry]:
@@ -360,15 +336,15 @@ def _fewer(entries: Sequence[Entry]) -> list[Entry]:
     return [each for at, each in enumerate(entries) if at not in left_out]
 
 
-def _cut(plan: Plan, keep: int, most: float) -> _Cut:
+def _cut(plan: Plan, keep: int, max_share: float) -> _Cut:
     """Where to cut: between rounds, behind everything that is old."""
-    items, known = plan.items, kept(plan)
+    items, known = plan.items, preserved(plan)
     whole = rounds(items)
-    least = _unseen(whole, items)
+    least = _unseen_since(whole, items)
     tail, weight = len(items), 0
     for start, end in reversed(whole):
         weight += sum([item.tokens for item in items[start:end]])
-        fits = len(items) - start <= keep and plan.scaled(weight) <= most * plan.capacity
+        fits = len(items) - start <= keep and plan.scaled(weight) <= max_share * plan.capacity
         if not (fits or end == len(items) or start >= least):
             break
         tail = start
@@ -381,7 +357,7 @@ def _cut(plan: Plan, keep: int, most: float) -> _Cut:
     return _Cut(stays, goes, tail)
 
 
-def _unseen(whole: Sequence[tuple[int, int]], items: Sequence[Item]) -> int:
+def _unseen_since(whole: Sequence[tuple[int, int]], items: Sequence[Item]) -> int:
     """Where results begin that the model has not seen, with the answer that asked for them; else the end."""
     for start, end in reversed(whole):
         if isinstance(items[start].message, AssistantMessage):
@@ -407,14 +383,14 @@ def _unwrapped(each: Entry) -> Entry:
     return structs.replace(each, text=each.text.removeprefix(HEAD).removesuffix(NOTE))
 
 
-def _applied(asked: _Asked, answer: str) -> Plan:
+def _applied(asked: _Question, answer: str) -> Plan:
     """The plan with a summary in the place of what went. Raises ``SummaryError``."""
     text = _answered(answer)
     plan, cut = asked.plan, asked.cut
     gone = [plan.items[at] for at in cut.goes]
     items = [
         *[plan.items[at] for at in cut.stays],
-        standing(plan, asked.name, f"{HEAD}{text}{NOTE}", gone),
+        placeholder(plan, asked.name, f"{HEAD}{text}{NOTE}", gone),
         *plan.items[cut.tail :],
     ]
     found = plan.changed(asked.name, items, len(gone))

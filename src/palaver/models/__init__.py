@@ -22,7 +22,7 @@ from palaver.models.function_model import FunctionModel
 from palaver.models.http import Http, Timeouts
 from palaver.models.http_model import Model
 from palaver.models.language_model import Answer, LanguageModel, Notice, Prompt, Reply, Session, complete
-from palaver.models.names import answering, available, model
+from palaver.models.names import available, model, running_servers
 from palaver.models.retry import Retry
 from palaver.models.scripted import Broken, ScriptedModel
 
@@ -52,8 +52,8 @@ __all__ = [
     "TimedOutError",
     "Timeouts",
     "TransportError",
-    "answering",
     "available",
     "complete",
     "model",
+    "running_servers",
 ]

@@ -1,15 +1,15 @@
-"""An answer that arrives over HTTP: sent, asked for again where that may help, read, and told as events.
+"""An answer over HTTP: sent, retried, read, and given as events.
 
 Rules:
 
-- Entering sends, and returns when the first event with content is there; until then nothing was given out, so whatever
-  failed may be tried again (``Retry``). After that nothing is.
-- What breaks an answer of which something was given out is a ``StreamError`` with all that came; its cause says what
-  happened (``TransportError``, ``TimedOutError``). What came of a finished answer is whole, however it ends.
-- A stream is read to its end mark, or to its end. Damage in a frame, and errors of the provider's, are judged by the
-  wire's decoder; an error inside a 200 becomes the class that it would have had as a status.
-- No error holds what showed who asks: keys are masked in its texts and its body, wherever they came back from.
-- An object of JSON where a stream was asked for is a whole answer, or an error; a page of HTML is neither.
+- Entering sends, and returns at the first event with content. Until then any failure may be retried (``Retry``);
+  afterwards none is.
+- An answer that breaks off later raises ``StreamError`` with the content received so far; its cause is the
+  ``TransportError`` or ``TimedOutError``. A finished answer is complete, however its connection ends.
+- A stream is read to its end mark, or to its end. The wire's decoder judges damaged frames and provider errors; an
+  error inside a 200 gets the class of the matching status.
+- Secrets are masked in every error, in its text and its body.
+- A JSON object in place of a stream is a whole answer, or an error. A page of HTML is neither.
 
 Stability: experimental.
 """
@@ -37,7 +37,7 @@ from palaver.core.parts import Reasoning, Refusal, Text
 from palaver.core.request import Encoded, Response
 from palaver.models import http
 from palaver.models.failures import inner_failure, request_id
-from palaver.models.http import persisting, refused, request
+from palaver.models.http import build_call, raise_error, with_retries
 from palaver.models.language_model import Answer, OnNotice, Prompt, Reply
 from palaver.models.redaction import without_secrets
 from palaver.stream.frames import LIMIT
@@ -46,14 +46,14 @@ from palaver.stream.replay_events import replay_events
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from palaver.models.encoded_prompt import Written
+    from palaver.models.encoded_prompt import PromptEncoder
     from palaver.models.endpoint import Unwrap
     from palaver.models.http_model import Model
     from palaver.wires._engine.stream_decoder import StreamDecoder
 
 _PINGS: Final = frozenset({"ping", "keepalive", "keep-alive", "heartbeat"})
 """Events of providers that say no more than that somebody is there."""
-_QUIET: Final = (Start, Update, UsageUpdate, ProviderEvent, PartEnd, Failed)
+_WITHOUT_CONTENT: Final = (Start, Update, UsageUpdate, ProviderEvent, PartEnd, Failed)
 """Events without content: they are held back until there is some, and what fails before may be tried again."""
 _GRACE: Final = 0.05
 """Seconds that the body of an answer may go on behind its end mark; then its connection is not worth keeping."""
@@ -66,11 +66,11 @@ class HttpAnswer(Answer):
     """One call of a model. An async context manager; iterate over it, or ``finish`` it."""
 
     def __init__(
-        self, model: Model, written: Written, prompt: Prompt, *, stream: bool, on_notice: OnNotice | None
+        self, model: Model, written: PromptEncoder, prompt: Prompt, *, stream: bool, on_notice: OnNotice | None
     ) -> None:
         """Hold what is needed; nothing happens before it is entered."""
         self._model = model
-        self._written = written
+        self._encoder = written
         self._prompt = prompt
         self._stream = stream and model.capabilities.streaming and wires.get(model.endpoint.wire).streams
         self._on_notice = on_notice
@@ -79,11 +79,11 @@ class HttpAnswer(Answer):
         self._began = self._first = self._ended = 0.0
         self._encoded = Encoded(())
         self._secrets: list[str] = []
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         """Begin an attempt."""
-        self._arriving: http.Arriving | None = None
+        self._response: http.HttpResponse | None = None
         self._reading: StreamDecoder | None = None
         self._unwrap: Unwrap | None = None
         self._whole: Response | None = None
@@ -106,8 +106,8 @@ class HttpAnswer(Answer):
     async def __aenter__(self) -> HttpAnswer:
         """Send, as often as the policy allows, until something came."""
         self._began = self._model.clock.now()
-        self._encoded = self._written.encode(self._prompt, stream=self._stream)
-        await persisting(self._model, self._tried, self._on_notice)
+        self._encoded = self._encoder.encode(self._prompt, stream=self._stream)
+        await with_retries(self._model, self._try_once, self._on_notice)
         return self
 
     async def __aexit__(
@@ -116,7 +116,7 @@ class HttpAnswer(Answer):
         """Let the connection go."""
         await self._close()
 
-    async def _tried(self) -> None:
+    async def _try_once(self) -> None:
         """Send once. What fails leaves nothing open, and holds no secret."""
         self._attempts += 1
         try:
@@ -131,12 +131,12 @@ class HttpAnswer(Answer):
 
     async def _attempt(self) -> None:
         """Send once, and read until there is content. Raises ``PalaverError``."""
-        self._forget()
+        self._reset()
         model, endpoint = self._model, self._model.endpoint
         patience = model.timeouts.first_token if self._stream else model.timeouts.whole
         address = endpoint.stream_url if self._stream and endpoint.stream_url is not None else endpoint.url
         self._secrets = []
-        call = await request(
+        call = await build_call(
             model,
             address.replace("{model}", quote(model.id, safe="")),
             self._encoded.chunks,
@@ -144,53 +144,53 @@ class HttpAnswer(Answer):
             headers=_UNCOMPRESSED if self._stream else {},
         )
         with anyio.move_on_after(patience) as scope:
-            self._arriving = await http.send(model.http, call, model.timeouts)
-            self._request_id = request_id(self._arriving.headers)
-            if not 200 <= self._arriving.status < 300:  # noqa: PLR2004 (success)
-                await refused(model, self._wire.name, self._arriving)
+            self._response = await http.send(model.http, call, model.timeouts)
+            self._request_id = request_id(self._response.headers)
+            if not 200 <= self._response.status < 300:  # noqa: PLR2004 (success)
+                await raise_error(model, self._wire.name, self._response)
             if self._stream:
-                await self._begin(self._arriving)
+                await self._begin(self._response)
             else:
-                await self._take_whole(self._arriving)
+                await self._read_whole(self._response)
         if scope.cancelled_caught:
             raise TimedOutError(f"{model.name}: no answer within {patience:g} s", phase="first_token")
 
     # -- reading --
 
-    async def _take_whole(self, arriving: http.Arriving, begun: bytes = b"") -> None:
+    async def _read_whole(self, response: http.HttpResponse, begun: bytes = b"") -> None:
         """Read an answer that is not streamed."""
-        rest, ended = await arriving.read(LIMIT)
+        rest, ended = await response.read(LIMIT)
         if not ended:
             raise DecodeError(f"an answer of more than {LIMIT} bytes", source=self._wire.name)
         body = begun + rest
         try:
             self._whole = self._wire.decode_response(body)
         except ProviderError as error:
-            raise inner_failure(error, arriving.headers) from None
+            raise inner_failure(error, response.headers) from None
         except DecodeError:
             if not self._stream:
                 raise
-            self._say(self._decoder.feed(body))  # lines of JSON look like an object, too
-            self._say(self._decoder.close())
-            self._concluded()
+            self._add_events(self._decoder.feed(body))  # lines of JSON look like an object, too
+            self._add_events(self._decoder.close())
+            self._conclude()
             return
         self._events.extend(replay_events(self._whole))
         self._content = True
         self._first = self._ended = self._model.clock.now()
 
-    async def _begin(self, arriving: http.Arriving) -> None:
+    async def _begin(self, response: http.HttpResponse) -> None:
         """Read a stream up to its first content, or what came in its place."""
-        media_type = arriving.headers.get("content-type", "").partition(";")[0].strip().lower()
+        media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media_type == "text/html":
             raise DecodeError("a page of HTML, and no stream", source=self._wire.name)
         if media_type == "application/json" and self._model.endpoint.unwrap is None:
             begun = b""
-            while not begun.strip() and (data := await arriving.chunk()):
+            while not begun.strip() and (data := await response.chunk()):
                 begun = data  # what only keeps the connection open is forgotten
             if begun.lstrip()[:1] == b"{":
-                await self._take_whole(arriving, begun)
+                await self._read_whole(response, begun)
                 return
-            self._say(self._decoder.feed(begun))
+            self._add_events(self._decoder.feed(begun))
         elif self._model.endpoint.unwrap is not None:
             self._unwrap = self._model.endpoint.unwrap()
         while not self._content and not self._over:
@@ -204,19 +204,19 @@ class HttpAnswer(Answer):
 
     async def _read(self) -> None:
         """Take the next bytes of a stream. What goes wrong is kept in ``_error``."""
-        assert self._arriving is not None  # noqa: S101 (entered)
+        assert self._response is not None  # noqa: S101 (entered)
         try:
-            data = await self._arriving.chunk()
+            data = await self._response.chunk()
             plain = data if self._unwrap is None else self._unwrap.feed(data) if data else self._unwrap.finish()
         except PalaverError as error:
-            self._torn(error)
+            self._break_off(error)
             return
-        self._say(self._decoder.feed(plain))
+        self._add_events(self._decoder.feed(plain))
         if not data or self._decoder.done:
-            self._say(self._decoder.close())
-            self._concluded()
+            self._add_events(self._decoder.close())
+            self._conclude()
 
-    def _say(self, events: list[Event]) -> None:
+    def _add_events(self, events: list[Event]) -> None:
         """Take new events in."""
         if not events:
             return
@@ -226,13 +226,13 @@ class HttpAnswer(Answer):
             self._first = self._model.clock.now()
         self._alive = self._alive or not all(map(_is_ping, events))
 
-    def _concluded(self) -> None:
+    def _conclude(self) -> None:
         """The stream is over: find out whether the answer is whole."""
         try:
             self._whole = self._decoder.finish()
         except StreamError as error:
             told = ProviderError(self._wire.name, error.reason, code=error.code, body=error.body)
-            judged = inner_failure(told, self._arriving.headers if self._arriving else None)
+            judged = inner_failure(told, self._response.headers if self._response else None)
             said = error.kind == "provider"
             error.retryable = judged.retryable or not said
             if said and isinstance(judged, ContextOverflowError):
@@ -244,9 +244,9 @@ class HttpAnswer(Answer):
             self._first = self._first or self._ended
 
     async def _close(self) -> None:
-        arriving, self._arriving = self._arriving, None
-        if arriving is not None:
-            await arriving.aclose(grace=_GRACE if self._whole is not None else 0.0)
+        response, self._response = self._response, None
+        if response is not None:
+            await response.aclose(grace=_GRACE if self._whole is not None else 0.0)
 
     # -- giving --
 
@@ -262,7 +262,7 @@ class HttpAnswer(Answer):
                 raise self._error
             if self._whole is not None:
                 raise StopAsyncIteration
-            if self._arriving is None:
+            if self._response is None:
                 raise MessageError("an answer is read inside its “async with”")
             await self._wait()
         return self._events.popleft()
@@ -276,13 +276,13 @@ class HttpAnswer(Answer):
         self._waited = 0.0 if self._alive else self._waited + anyio.current_time() - began
         if scope.cancelled_caught:
             error = TimedOutError(f"{self._model.name}: nothing came for {idle:g} s", phase="idle")
-            self._torn(error)
+            self._break_off(error)
 
-    def _torn(self, error: PalaverError) -> None:
+    def _break_off(self, error: PalaverError) -> None:
         """Nothing more comes. A finished answer is whole for all that; else what came is kept."""
-        self._say(self._decoder.close())
+        self._add_events(self._decoder.close())
         if self._decoder.assembler.finished and not self._decoder.assembler.failure:
-            self._concluded()
+            self._conclude()
         elif self._content:
             broken = StreamError(self._wire.name, str(error), kind="torn", response=self._decoder.response)
             broken.__cause__ = error
@@ -319,7 +319,7 @@ class HttpAnswer(Answer):
 
 def _has_content(event: Event) -> bool:
     if not isinstance(event, PartStart):
-        return not isinstance(event, _QUIET)
+        return not isinstance(event, _WITHOUT_CONTENT)
     part = event.part
     if isinstance(part, Text | Refusal):
         return bool(part.text)

@@ -1,12 +1,11 @@
-"""What is known of models: sizes, what they see and do, prices. A table in a file, with the pages it was read from.
+"""The catalogue of models: sizes, capabilities and prices, in a table with its sources.
 
 Rules:
 
-- A row is found by provider and the beginning of the id; the longest beginning wins. What a row leaves out is not
-  known, and stays unknown: nothing is guessed.
-- The table ages. Each row says when it was checked, and where; ``PALAVER_MODELS`` names a file of the same form whose
-  rows stand before those that are built in, and ``Catalogue.plus`` adds rows in code.
-- A catalogue is a value. Nothing here asks the network.
+- Provider and the longest matching beginning of the id find a row. Fields that a row omits are unknown, not guessed.
+- Each row has its source and the date of the check. ``PALAVER_MODELS`` names a file of the same form whose rows come
+  first; ``Catalogue.plus`` adds rows in code.
+- A catalogue is a value and does no I/O beyond its files.
 
 Source: docs/spec/kairo.md#7 (prefix table, longest wins); the pages named in ``catalogue.toml``.
 
@@ -36,7 +35,7 @@ FILE: Final = "PALAVER_MODELS"
 """The variable that names a file of rows that stand before those built in."""
 
 
-class Card(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ModelCard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is known of the models whose id begins with ``prefix``. ``None`` is "not known"; sizes are in tokens.
 
     ``rates`` are what images and other media cost in tokens; what a row does not say of them is as usual.
@@ -61,17 +60,17 @@ class Card(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def capabilities(self) -> Capabilities:
         """The same as what fitting asks; what is not known is taken to be there."""
-        return said(self, Capabilities())
+        return merge_capabilities(self, Capabilities())
 
 
 class _File(Struct, frozen=True, forbid_unknown_fields=True):
-    models: tuple[Card, ...] = ()
+    models: tuple[ModelCard, ...] = ()
 
 
 _SAME: Final = ("media", "tools", "parallel_tools", "reasoning", "window", "max_output")
 
 
-def said(card: Card, otherwise: Capabilities) -> Capabilities:
+def merge_capabilities(card: ModelCard, otherwise: Capabilities) -> Capabilities:
     """What a card says, and what it leaves out from ``otherwise``."""
     known = {name: value for name in _SAME if (value := getattr(card, name)) is not None}
     if card.structured is not None:
@@ -83,10 +82,10 @@ def said(card: Card, otherwise: Capabilities) -> Capabilities:
 class Catalogue:
     """Rows, found by provider and beginning of the id. Of two rows for one beginning the first stands."""
 
-    def __init__(self, cards: Iterable[Card] = ()) -> None:
+    def __init__(self, cards: Iterable[ModelCard] = ()) -> None:
         """Hold the rows."""
         self.cards = tuple(cards)
-        self._rows: dict[tuple[str, str], Card] = {}
+        self._rows: dict[tuple[str, str], ModelCard] = {}
         for card in self.cards:
             for provider in card.providers:
                 self._rows.setdefault((provider, card.prefix), card)
@@ -100,11 +99,11 @@ class Catalogue:
             raise DecodeError(str(error), source=source) from error
         return cls(found.models)
 
-    def plus(self, cards: Iterable[Card]) -> Catalogue:
+    def plus(self, cards: Iterable[ModelCard]) -> Catalogue:
         """Give a catalogue in which these rows stand before the others."""
         return Catalogue((*cards, *self.cards))
 
-    def find(self, provider: str, model_id: str) -> Card | None:
+    def find(self, provider: str, model_id: str) -> ModelCard | None:
         """The row of a model; ``None`` where nothing is known. Looks at the length of the id, not at all rows."""
         for end in range(len(model_id), 0, -1):
             card = self._rows.get((provider, model_id[:end]))
@@ -122,7 +121,7 @@ def catalogue() -> Catalogue:
     return _with_file(os.environ.get(FILE, "").strip())
 
 
-def find(provider: str, model_id: str) -> Card | None:
+def find(provider: str, model_id: str) -> ModelCard | None:
     """What is known of a model; ``None`` where nothing is."""
     return catalogue().find(provider, model_id)
 

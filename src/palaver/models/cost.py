@@ -48,17 +48,17 @@ def cost(usage: Usage | None, prices: Prices | None) -> float | None:
     if usage is None or prices is None:
         return None
     counted = [usage, *(each.usage for each in usage.passes if each.model is None)]
-    if len(counted) <= len(usage.passes) or all(_silent(each) for each in counted):
+    if len(counted) <= len(usage.passes) or all(_is_unknown(each) for each in counted):
         return None
-    return sum(_of(each, prices) for each in counted)
+    return sum(_usage_cost(each, prices) for each in counted)
 
 
-def _silent(usage: Usage) -> bool:
+def _is_unknown(usage: Usage) -> bool:
     counters = (usage.input, usage.output, usage.cache_read, usage.cache_write, usage.reasoning)
     return all(counter is None for counter in counters)
 
 
-def _of(usage: Usage, prices: Prices) -> float:
+def _usage_cost(usage: Usage, prices: Prices) -> float:
     read, written, fresh = usage.cache_read or 0, usage.cache_write or 0, usage.input or 0
     if prices.long is not None and prices.over is not None and fresh + read + written > prices.over:
         prices = prices.long

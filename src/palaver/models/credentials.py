@@ -1,11 +1,11 @@
-"""How a request shows who asks: an API key, or nothing.
+"""Credentials: an API key, or none.
 
 Rules:
 
-- A key that was given stands; else it is looked up in the environment each time a request is sent, in the order of the
-  variables, so that a model can be made before its key is there, and a new key is seen.
-- A missing key is one sentence that names the variables to set. A key is never shown: not in a ``repr``, not in an
-  error. A key with a line break, which no header can hold, counts with its white space stripped.
+- A key that is passed wins. Otherwise the environment variables are read, in order, for each request: a model can be
+  made before its key is set, and a new key is picked up.
+- The error for a missing key names the variables to set. Neither ``repr`` nor an error shows a key. White space around
+  a key is removed, since no header can hold a line break.
 
 Stability: experimental.
 """

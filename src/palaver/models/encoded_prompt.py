@@ -1,19 +1,15 @@
-"""What one conversation encoded last, so that its next prompt costs what is new in it.
+"""The prompt that a conversation encoded last, so that the next one encodes only what is new.
 
-Rules:
+Rules (docs/spec/performance.md, "One turn's request body"):
 
-- A prompt goes on from the last one when its head (system messages, tools, settings, fields of the wire) is the same,
-  and its messages begin with those that were encoded: told at once when both are windows on one growing list, else by
-  comparing identities. Any other prompt is encoded anew.
-- The model's settings stand behind the prompt's, field by field; the endpoint's fields behind the prompt's. Then the
-  prompt is fitted to what the model can do.
-- Cache marks are put on when a prompt is encoded: on the head, and on copies of the messages at the places that the
-  prompt's plan gives. As long as the marks of what was written stay where they are, the prompt goes on; one that is put
-  elsewhere begins anew. A wire that has no marks asks the plan for no place.
-- The encoder counts system messages; places in the receipt do not: they count from the first of ``Prompt.messages``.
-  What a system message lost is told of the request.
-
-Source: docs/spec/performance.md, "One turn's request body".
+- A prompt extends the last one when its head (system messages, tools, settings, fields of the wire) is equal and its
+  messages begin with those already encoded: a constant-time check for prefixes of one growing list, else by identity.
+  Any other prompt is encoded anew.
+- Settings of the prompt win over the model's, field by field; fields of the prompt win over the endpoint's. Then
+  ``fit`` adapts the prompt to the model.
+- Cache marks go on the head, and on copies of the messages at the places of the plan. A prompt whose earlier marks
+  moved is encoded anew. Wires without marks never ask the plan for places.
+- Places in the receipt count from the first of ``Prompt.messages``. Losses of system messages belong to the request.
 
 Stability: experimental.
 """
@@ -32,7 +28,7 @@ from palaver.models.capabilities import Capabilities, Missing
 from palaver.models.endpoint import Endpoint
 from palaver.models.fit import fit
 from palaver.models.language_model import Prompt
-from palaver.threads.prefix import Beginning
+from palaver.threads.prefix import ListPrefix
 from palaver.wires._engine import cache_marks
 from palaver.wires._engine.cache_marks import CachePlan, marks_at, no_places
 
@@ -42,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @final
-class Written:
+class PromptEncoder:
     """Encodes the prompts of one conversation with one model. ``id`` is the model's name in the body."""
 
     def __init__(
@@ -73,14 +69,14 @@ class Written:
 
     def encode(self, prompt: Prompt, *, stream: bool) -> Encoded:
         """The body for a prompt, and its receipt. Raises ``CapabilityError``, ``EncodeError``."""
-        settings = merged(self._settings, prompt.settings)
+        settings = merge_settings(self._settings, prompt.settings)
         prompt = prompt if settings is prompt.settings else prompt.replace(settings=settings)
         prompt, unfit = fit(prompt, self._capabilities, self._missing)
         encoder, self._encoder = self._encoder, None  # what raises below leaves nothing half written
-        messages = prompt.messages if isinstance(prompt.messages, Beginning) else tuple(prompt.messages)
+        messages = prompt.messages if isinstance(prompt.messages, ListPrefix) else tuple(prompt.messages)
         marked = self._marks(prompt, messages)
         before = len(self._messages)
-        if encoder is not None and self._goes_on(prompt, messages, marked, stream=stream):
+        if encoder is not None and self._extends_last(prompt, messages, marked, stream=stream):
             new = list(messages[before:])
             for place, message in marked.items():
                 if place >= before:
@@ -89,7 +85,7 @@ class Written:
         else:
             request = self._request(prompt, marked, stream=stream)
             encoder = self._wire.request_encoder(request, takes=self._capabilities.media, metadata=self._metadata)
-        encoded = Encoded(encoder.chunks(), (*unfit, *_shifted(encoder.losses, len(prompt.system))))
+        encoded = Encoded(encoder.chunks(), (*unfit, *_shift_losses(encoder.losses, len(prompt.system))))
         self._last, self._streamed, self._messages, self._encoder = prompt, stream, messages, encoder
         self._places = tuple(marked)
         return encoded
@@ -102,17 +98,21 @@ class Written:
         places = row.places(plan, messages, tools=prompt.tools, system=bool(prompt.system))
         return dict(marks_at(messages, places, row))
 
-    def _goes_on(
+    def _extends_last(
         self, prompt: Prompt, messages: Sequence[Message], marked: Mapping[int, Message], *, stream: bool
     ) -> bool:
         last = self._last
-        if last is None or stream != self._streamed or not (same_head(last, prompt) and self._begins(messages)):
+        if (
+            last is None
+            or stream != self._streamed
+            or not (same_head(last, prompt) and self._extends_messages(messages))
+        ):
             return False
         return tuple(place for place in marked if place < len(self._messages)) == self._places
 
-    def _begins(self, messages: Sequence[Message]) -> bool:
+    def _extends_messages(self, messages: Sequence[Message]) -> bool:
         before = self._messages
-        if isinstance(messages, Beginning) and messages.continues(before):
+        if isinstance(messages, ListPrefix) and messages.continues(before):
             return True
         return len(messages) >= len(before) and all(map(is_, before, messages))
 
@@ -148,16 +148,16 @@ def same_head(last: Prompt, prompt: Prompt) -> bool:
         (last.tools, prompt.tools),
         (last.settings, prompt.settings),
         (last.provider, prompt.provider),
-        (_said_of_head(last.cache), _said_of_head(prompt.cache)),
+        (_head_marks(last.cache), _head_marks(prompt.cache)),
     )
     return all(one is other or one == other for one, other in pairs)
 
 
-def _said_of_head(plan: CachePlan | None) -> tuple[bool, bool, str | None] | None:
+def _head_marks(plan: CachePlan | None) -> tuple[bool, bool, str | None] | None:
     return None if plan is None else (plan.head, plan.automatic, plan.key)
 
 
-def merged(under: Settings, over: Settings) -> Settings:
+def merge_settings(under: Settings, over: Settings) -> Settings:
     """Settings in which a field that ``over`` leaves open is that of ``under``."""
     if under is _OPEN or under == _OPEN:
         return over
@@ -165,7 +165,7 @@ def merged(under: Settings, over: Settings) -> Settings:
     return structs.replace(under, **{name: each for name, each in set_there.items() if each != getattr(_OPEN, name)})
 
 
-def _shifted(losses: tuple[Loss, ...], system: int) -> tuple[Loss, ...]:
+def _shift_losses(losses: tuple[Loss, ...], system: int) -> tuple[Loss, ...]:
     """Count places from the first message behind the system messages."""
     if not system or not losses:
         return losses

@@ -1,11 +1,11 @@
-"""Where a model is asked, as data: an address, a way to show who asks, and what the address adds to its wire.
+"""Endpoints as data: the address of a model, its credentials, and what the address adds to its wire.
 
 Rules:
 
-- An endpoint is a row; no code asks for a provider's name. A vendor that speaks a wire at another address is another
-  row, in the table of ``palaver.models.providers``.
-- Credentials are asked for each request, since tokens expire. They give headers; nothing else of the request changes,
-  but that a signature covers all of it. Their ``repr`` never shows a key.
+- An endpoint is a row; no code tests a provider's name. A vendor at another address is another row in
+  ``palaver.models.providers``.
+- Credentials are asked for headers for each request, since tokens expire. They change nothing else of the request; a
+  signature covers all of it. Their ``repr`` never shows a key.
 
 Stability: experimental.
 """

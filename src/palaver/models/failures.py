@@ -1,16 +1,14 @@
-"""Which error it was: from what a provider answered to the one right class.
+"""Classification of provider errors into the error classes of Palaver.
 
 Rules:
 
-- The provider's own word for the error decides first (``insufficient_quota`` beside 429 is no rate limit), then the
-  status. What it says in prose is read last, on whole words, and only where both say no more than "bad request", or
-  nothing (D23). A provider is never asked for by name: words that mean one thing stand in one table.
-- More than the model can read is ``ContextOverflowError``, whoever says it and however: a code, 413, or prose. An
-  answer that the end of the window cut off is an answer, and ``cut_by_window`` tells it.
-- No credit is no rate limit: it does not pass by waiting. It is a plain ``ProviderError`` with its code, like a bad
-  request, and is not tried again.
-- ``body`` keeps what came, up to ``BODY`` bytes; the error's text is short. A secret that went out with the request
-  is taken out of both.
+- The provider's error code decides first (``insufficient_quota`` beside 429 is no rate limit), then the status. Prose
+  is searched last, on whole words, when code and status say no more than "bad request" (D23). Codes of all providers
+  share one table; no code tests a provider's name.
+- A prompt beyond the window is ``ContextOverflowError``, by code, by 413 or by prose. ``cut_by_window`` detects an
+  answer that the end of the window cut off.
+- An account without credit is a plain ``ProviderError`` with its code, and is not retried.
+- ``body`` holds up to ``BODY`` bytes; the text of the error is short. Secrets are removed from both.
 
 Source: https://platform.openai.com/docs/guides/error-codes, https://docs.anthropic.com/en/api/errors,
 https://ai.google.dev/gemini-api/docs/troubleshooting,
@@ -37,7 +35,7 @@ from palaver.core.errors import (
     excerpt,
 )
 from palaver.core.messages import AssistantMessage
-from palaver.models.retry import parsed_wait, told_wait
+from palaver.models.retry import parse_wait, retry_after
 
 Kind: TypeAlias = Literal["overflow", "output", "rate", "overload", "auth", "quota", "again", "unknown"]
 """``output``: more output was asked for than the model gives. ``again``: a plain error that passes."""
@@ -118,7 +116,7 @@ _WORDS: Final[dict[Kind, tuple[str, ...]]] = {
 }
 """What providers call their errors (``type``, ``code``, ``status``, the header of AWS), in lower case."""
 _BY_WORD: Final[dict[str, Kind]] = {word: kind for kind, words in _WORDS.items() for word in words}
-_FIRST: Final[tuple[Kind, ...]] = ("overflow", "quota", "auth", "rate", "overload")
+_PRECEDENCE: Final[tuple[Kind, ...]] = ("overflow", "quota", "auth", "rate", "overload")
 """Which of several words counts: Groq and OpenAI say ``type: tokens`` and ``code: …`` in one error."""
 
 _PROSE: Final[dict[Kind, tuple[str, ...]]] = {
@@ -170,16 +168,16 @@ _PROSE: Final[dict[Kind, tuple[str, ...]]] = {
     ),
 }
 """What the prose of an error says, in the order in which it is asked; a match stands between word boundaries."""
-_READ: Final[dict[Kind, re.Pattern[str]]] = {
+_PATTERNS: Final[dict[Kind, re.Pattern[str]]] = {
     kind: re.compile(rf"(?<!\w)(?:{'|'.join(words)})(?!\w)", re.IGNORECASE | re.DOTALL)
     for kind, words in _PROSE.items()
 }
-_NEVER: Final = re.compile(
+_OVERFLOW_PROSE: Final = re.compile(
     r"\b(?:request too large for|context size has been exceeded|input length exceeds the context length)\b",
     re.IGNORECASE,
 )
 """What is said of too long a prompt under a word or status that passes: Groq and OpenAI (413, 429), llama.cpp (500)."""
-_AGAIN: Final = re.compile(
+_RETRY_PROSE: Final = re.compile(
     r"(?:retry[ -]after:?|(?:try again|retry|reset(?:s)?) (?:in|after)) (\d+(?:\.\d+)?) ?(ms|m|s|h)?", re.IGNORECASE
 )
 _UNKNOWN_WAIT: Final = 5.0
@@ -200,11 +198,11 @@ def failure(
     ``now`` is the time of day in seconds since 1970, ``secrets`` what must not stand in the error.
     """
     body = _without(body, secrets)[:BODY]
-    told = _told(body)
+    told = _error_details(body)
     aws = headers.get("x-amzn-errortype", "").partition(":")[0]
     words = [*([aws] if aws else ()), *told.words]
-    kind = judge(status, words, told.text)
-    wait = told_wait(headers, now)
+    kind = classify(status, words, told.text)
+    wait = retry_after(headers, now)
     text = told.text or _plain(headers.get("content-type", ""), body)
     found = _CLASSES.get(kind, ProviderError)(
         wire,
@@ -226,10 +224,10 @@ def failure(
 def inner_failure(error: ProviderError, headers: Mapping[str, str] | None = None) -> ProviderError:
     """The right class for an error that stood inside a 200, whole or in a stream, as a wire read it."""
     headers = headers or {}
-    told = _told(error.body)
+    told = _error_details(error.body)
     words = [*([error.code] if error.code else ()), *told.words]
     status = next((int(word) for word in words if re.fullmatch(r"[45]\d\d", word)), None)
-    kind = judge(status, words, error.message)
+    kind = classify(status, words, error.message)
     wait = prose(error.message)[1] if kind == "rate" else None
     found = _CLASSES.get(kind, ProviderError)(
         error.wire,
@@ -244,23 +242,23 @@ def inner_failure(error: ProviderError, headers: Mapping[str, str] | None = None
     return found
 
 
-def judge(status: int | None, words: Collection[str], text: str) -> Kind:
+def classify(status: int | None, words: Collection[str], text: str) -> Kind:
     """What kind of failure it is. ``words`` are the provider's names for it, ``text`` its prose."""
     named = {_BY_WORD[word.lower()] for word in words if word.lower() in _BY_WORD}
-    for kind in _FIRST:
+    for kind in _PRECEDENCE:
         if kind in named and not (kind == "overload" and status in _STATUS):
-            return _sharper(status, kind, text)
+            return _refine(status, kind, text)
     if status is not None and status in _STATUS:
-        return _sharper(status, _STATUS[status], text)
+        return _refine(status, _STATUS[status], text)
     if status is not None and status >= 500:  # noqa: PLR2004 (server errors)
-        return _sharper(status, "overload", text)
+        return _refine(status, "overload", text)
     return _kind(text)
 
 
-def _sharper(status: int | None, kind: Kind, text: str) -> Kind:
+def _refine(status: int | None, kind: Kind, text: str) -> Kind:
     """Tell what never passes from what does: more than a limit allows at all, where the word is for its passing."""
     passes = kind in ("rate", "overload")
-    return "overflow" if passes and (status == 413 or _NEVER.search(text)) else kind  # noqa: PLR2004 (a status)
+    return "overflow" if passes and (status == 413 or _OVERFLOW_PROSE.search(text)) else kind  # noqa: PLR2004 (a status)
 
 
 def cut_by_window(answer: AssistantMessage) -> bool:
@@ -271,7 +269,7 @@ def cut_by_window(answer: AssistantMessage) -> bool:
     if answer.finish_reason != "length":
         return False
     raw = answer.finish_reason_raw
-    if isinstance(raw, str) and judge(None, (raw,), "") == "overflow":
+    if isinstance(raw, str) and classify(None, (raw,), "") == "overflow":
         return True
     usage = answer.usage
     return usage is not None and not answer.content and (usage.output or 0) + (usage.reasoning or 0) <= _NOTHING
@@ -282,12 +280,12 @@ def prose(text: str) -> tuple[Kind, float | None]:
     kind = _kind(text)
     if kind != "rate":
         return kind, None
-    named = _AGAIN.search(text)
-    return kind, parsed_wait(named[1] + (named[2] or ""), 0.0) if named else _UNKNOWN_WAIT
+    named = _RETRY_PROSE.search(text)
+    return kind, parse_wait(named[1] + (named[2] or ""), 0.0) if named else _UNKNOWN_WAIT
 
 
 def _kind(text: str) -> Kind:
-    for kind, words in _READ.items():
+    for kind, words in _PATTERNS.items():
         if words.search(text):
             return kind
     return "unknown"
@@ -298,7 +296,7 @@ def request_id(headers: Mapping[str, str]) -> str | None:
     return next((headers[name] for name in REQUEST_IDS if headers.get(name)), None)
 
 
-class _Said(msgspec.Struct):
+class _ErrorDetails(msgspec.Struct):
     """What an error body says: prose, the provider's words for the error, and seconds to wait."""
 
     text: str = ""
@@ -311,17 +309,17 @@ _NAMES: Final = ("type", "code", "status", "__type", "reason")
 _TEXTS: Final = ("message", "detail", "error", "msg", "raw")
 
 
-def _told(body: bytes) -> _Said:
+def _error_details(body: bytes) -> _ErrorDetails:
     try:
         value: Any = msgspec.json.decode(body.decode("utf-8", "replace"))  # a proxy may write another encoding
     except (msgspec.DecodeError, RecursionError):
-        return _Said()
-    said = _Said()
+        return _ErrorDetails()
+    said = _ErrorDetails()
     for table in _tables(value):
         said.words += [str(table[name]) for name in _NAMES if isinstance(table.get(name), str | int)]
         said.text = said.text or next((table[name] for name in _TEXTS if _is_text(table.get(name))), "")
         if isinstance(table.get("retryDelay"), str):  # Gemini
-            said.wait = parsed_wait(table["retryDelay"], 0.0)
+            said.wait = parse_wait(table["retryDelay"], 0.0)
         if isinstance(table.get("request_id"), str):
             said.request_id = table["request_id"]
     said.words = [word.rpartition("#")[2] for word in said.words if word != "error"]

@@ -1,15 +1,13 @@
-"""Several models, asked one after the other until one answers.
+"""A chain of models: the next one is asked when one fails.
 
 Rules:
 
-- The next model is asked when one fails before anything of its answer was given out, and never after. Entering ``ask``
-  waits for the first event with content, so that a model which fails before it is gone past there.
-- Which failures are worth another model is a table by class of error (``GOES_ON``). What we asked wrongly is asked
-  wrongly of every model, and is raised.
-- A model that failed as it will fail again is left out for ``rest`` seconds, or as long as its provider says, so that
-  not every turn pays for it. It is asked all the same when nobody else is left.
-- A conversation may change its model from turn to turn: each model has a session of its own, and the losses of a reply
-  are those of the model that gave it. Each hop is a ``Notice`` that names the model left behind.
+- The next model is asked only before the first event with content.
+- ``HOPS`` maps classes of error to what follows. An invalid request is invalid for every model, and is raised.
+- A model that failed persistently is skipped for ``rest`` seconds, or for as long as its provider asks, unless no other
+  model is left.
+- A conversation may change models between turns: each model has its own session, and the losses of a reply are those
+  of its model. Each hop is a ``Notice`` that names the model left behind.
 
 Stability: experimental.
 """
@@ -41,7 +39,7 @@ from palaver.core.events import Event, ProviderEvent, Start, Update, UsageUpdate
 from palaver.core.request import Response
 from palaver.core.type_checks import check_arguments
 from palaver.models.capabilities import Capabilities
-from palaver.models.failures import judge
+from palaver.models.failures import classify
 from palaver.models.language_model import Answer, LanguageModel, Notice, OnNotice, Prompt, Reply, Session
 
 if TYPE_CHECKING:
@@ -51,7 +49,7 @@ Hop: TypeAlias = Literal["rest", "next", "bigger", "stop"]
 """``rest``: the next model, and this one is left alone for a while. ``next``: the next one. ``bigger``: the next one
 that is not known to read as little. ``stop``: the error is raised."""
 
-GOES_ON: Final[Mapping[type[PalaverError], Hop]] = {
+HOPS: Final[Mapping[type[PalaverError], Hop]] = {
     TransportError: "rest",
     StreamError: "rest",
     DecodeError: "rest",
@@ -65,13 +63,13 @@ GOES_ON: Final[Mapping[type[PalaverError], Hop]] = {
 }
 """What a failure means for the chain; the nearest class of an error counts."""
 
-PASSES: Final = frozenset({402, 404, 408, 409, 410, 429})
+NEXT_MODEL_STATUSES: Final = frozenset({402, 404, 408, 409, 410, 429})
 """Statuses of other errors that are about the account or the model, not about what was asked: no credit, not there."""
 
-REST: Final = 60.0
+COOLDOWN: Final = 60.0
 """Seconds for which a model that failed is left out."""
 
-_BARE: Final = (Start, Update, UsageUpdate, ProviderEvent)
+_WITHOUT_CONTENT: Final = (Start, Update, UsageUpdate, ProviderEvent)
 """Events without content."""
 
 
@@ -79,16 +77,16 @@ _BARE: Final = (Start, Update, UsageUpdate, ProviderEvent)
 class Fallback(LanguageModel):
     """A chain of models. Raises ``MessageError`` when there is none.
 
-    ``rest`` is in seconds; ``clock`` gives seconds that only grow; ``goes_on`` is the table of failures.
+    ``rest`` is in seconds; ``clock`` gives seconds that only grow; ``hops`` is the table of failures.
     """
 
     def __init__(
         self,
         models: Iterable[LanguageModel],
         *,
-        rest: float = REST,
+        rest: float = COOLDOWN,
         clock: Callable[[], float] = time.monotonic,
-        goes_on: Mapping[type[PalaverError], Hop] = GOES_ON,
+        goes_on: Mapping[type[PalaverError], Hop] = HOPS,
     ) -> None:
         """Hold the models, in the order in which they are asked."""
         check_arguments("Fallback", Fallback.__init__, locals())
@@ -97,8 +95,8 @@ class Fallback(LanguageModel):
             raise MessageError("a chain needs a model")
         self.clock = clock
         self._rest = rest
-        self._goes_on = goes_on
-        self._until: dict[int, float] = {}
+        self._hops = goes_on
+        self._resting_until: dict[int, float] = {}
 
     @property
     def name(self) -> str:
@@ -123,29 +121,29 @@ class Fallback(LanguageModel):
     def order(self) -> list[int]:
         """The models to ask, by position: those that are not resting first."""
         now = self.clock()
-        return sorted(range(len(self.models)), key=lambda index: self._until.get(index, now) > now)
+        return sorted(range(len(self.models)), key=lambda index: self._resting_until.get(index, now) > now)
 
     def hop(self, index: int, error: PalaverError) -> Hop:
         """What an error of a model means, and let the model rest if it does."""
         found: Hop = "stop"
         for kind in type(error).__mro__:
-            if kind in self._goes_on:
-                found = self._goes_on[kind]
+            if kind in self._hops:
+                found = self._hops[kind]
                 break
         if (
             found == "stop"
             and isinstance(error, ProviderError)
-            and (error.retryable or error.status in PASSES or _no_credit(error))
+            and (error.retryable or error.status in NEXT_MODEL_STATUSES or _no_credit(error))
         ):
             found = "rest"
         if found == "rest":
             told = error.retry_after if isinstance(error, ProviderError) else None
-            self._until[index] = self.clock() + max(self._rest, told or 0.0)
+            self._resting_until[index] = self.clock() + max(self._rest, told or 0.0)
         return found
 
     def answered(self, index: int) -> None:
         """A model is well again."""
-        self._until.pop(index, None)
+        self._resting_until.pop(index, None)
 
     def may_hold_more(self, index: int, least: int | None) -> bool:
         """Whether a model is not known to read only ``least`` tokens."""
@@ -155,7 +153,7 @@ class Fallback(LanguageModel):
 
 def _no_credit(error: ProviderError) -> bool:
     """Whether an account is empty: some say so with the status of a bad request."""
-    return judge(error.status, () if error.code is None else (error.code,), error.message) == "quota"
+    return classify(error.status, () if error.code is None else (error.code,), error.message) == "quota"
 
 
 @final
@@ -165,9 +163,9 @@ class _Session(Session):
         self._sessions: dict[int, Session] = {}
 
     def ask(self, prompt: Prompt, *, stream: bool = True, on_notice: OnNotice | None = None) -> _Answer:
-        return _Answer(self._chain, self._of, prompt, stream=stream, on_notice=on_notice)
+        return _Answer(self._chain, self._session_for, prompt, stream=stream, on_notice=on_notice)
 
-    def _of(self, index: int) -> Session:
+    def _session_for(self, index: int) -> Session:
         if index not in self._sessions:
             self._sessions[index] = self._chain.models[index].session()
         return self._sessions[index]
@@ -200,19 +198,19 @@ class _Answer(Answer):
         self._session = session
         self._prompt = prompt
         self._stream = stream
-        self._told = on_notice
-        self._asked = chain.clock()
-        self._left: Iterator[int] = iter(())
-        self._least: int | None = None
+        self._on_notice = on_notice
+        self._started = chain.clock()
+        self._remaining: Iterator[int] = iter(())
+        self._min_window: int | None = None
         self._requests = 0
         self._failed: list[str] = []
         self._open: _Open | None = None
-        self._held: deque[Event] = deque()
+        self._buffered: deque[Event] = deque()
         self._given = False
 
     async def __aenter__(self) -> _Answer:
-        self._asked = self._chain.clock()
-        self._left = iter(self._chain.order())
+        self._started = self._chain.clock()
+        self._remaining = iter(self._chain.order())
         await self._next(None)
         return self
 
@@ -228,14 +226,14 @@ class _Answer(Answer):
     async def _next(self, error: PalaverError | None) -> None:
         """Ask the next model that may do better. Raises ``error``, the last failure, when there is none."""
         while True:
-            index = next((each for each in self._left if self._chain.may_hold_more(each, self._least)), None)
+            index = next((each for each in self._remaining if self._chain.may_hold_more(each, self._min_window)), None)
             if index is None:
-                raise self._all(error)
+                raise self._with_attempts(error)
             try:
                 await self._begin(index)
                 return
             except PalaverError as failure:
-                await self._leave(index, failure)
+                await self._give_up(index, failure)
                 error = failure
 
     async def _begin(self, index: int) -> None:
@@ -245,14 +243,14 @@ class _Answer(Answer):
         manager = self._session(index).ask(self._prompt, stream=self._stream, on_notice=self._notice)
         answer = await manager.__aenter__()
         self._open = _Open(index, manager, answer, aiter(answer), begun)
-        self._held.clear()
+        self._buffered.clear()
         async for event in self._open.events:
-            self._held.append(event)
-            if not isinstance(event, _BARE):
+            self._buffered.append(event)
+            if not isinstance(event, _WITHOUT_CONTENT):
                 break
         self._chain.answered(index)
 
-    async def _leave(self, index: int, error: PalaverError) -> None:
+    async def _give_up(self, index: int, error: PalaverError) -> None:
         """Close what failed. Raises ``error`` when no other model would do better."""
         opened, self._open = self._open, None
         if opened is not None:
@@ -260,15 +258,15 @@ class _Answer(Answer):
         model = self._chain.models[index]
         hop = self._chain.hop(index, error)
         if hop == "stop":
-            raise self._all(error)
+            raise self._with_attempts(error)
         if hop == "bigger":
-            self._least = model.capabilities.window
+            self._min_window = model.capabilities.window
         self._failed.append(f"{model.name}: {type(error).__name__}")
-        if self._told is not None:
-            self._told(Notice(kind="fallback", model=model.name, error=error, attempt=self._requests))
+        if self._on_notice is not None:
+            self._on_notice(Notice(kind="fallback", model=model.name, error=error, attempt=self._requests))
         self._requests -= _unsent(error)
 
-    def _all(self, error: PalaverError | None) -> PalaverError:
+    def _with_attempts(self, error: PalaverError | None) -> PalaverError:
         error = error or MessageError(f"{self._chain.name}: no model can be asked")
         before = self._failed[:-1] if self._failed and self._failed[-1].endswith(type(error).__name__) else self._failed
         if before:
@@ -277,8 +275,8 @@ class _Answer(Answer):
 
     def _notice(self, notice: Notice) -> None:
         self._requests += notice.kind == "retry"
-        if self._told is not None:
-            self._told(notice)
+        if self._on_notice is not None:
+            self._on_notice(notice)
 
     # -- what is given out --
 
@@ -290,7 +288,7 @@ class _Answer(Answer):
         """The next event."""
         events = self._entered.events
         self._given = True
-        return self._held.popleft() if self._held else await anext(events)
+        return self._buffered.popleft() if self._buffered else await anext(events)
 
     async def finish(self) -> Reply:
         """Read to the end. As long as nothing was given out, a model that fails here too is gone past."""
@@ -302,9 +300,9 @@ class _Answer(Answer):
             except PalaverError as error:
                 if self._given:
                     raise
-                await self._leave(opened.index, error)
+                await self._give_up(opened.index, error)
                 await self._next(error)
-        waited = opened.begun - self._asked
+        waited = opened.begun - self._started
         first = reply.first_token_seconds
         return structs.replace(
             reply,

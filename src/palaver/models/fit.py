@@ -1,16 +1,14 @@
-"""A prompt, brought to what a model can see and do.
+"""Adapt a prompt to the capabilities of a model.
 
-Rules:
+Rules (docs/spec/kairo.md#4.1; docs/spec/message-fields.md#R08; DAS-09):
 
-- What a model cannot do is left out or said in another way, each with one ``Loss``; with ``missing="refuse"`` all of it
-  is one ``CapabilityError``. What is not known of a model is sent.
-- A prompt that asks for nothing it cannot do comes back as it is. The messages are read only where the model has no
-  tools, or where a medium is to be refused: fitting costs nothing else.
-- Messages keep their places, one for one, so that losses name the right one. Media are left out by the wire, which is
-  told what the model takes (R08); here they are only found, where they are refused.
-- A schema that a model cannot be held to is written into the instructions, behind those that are there.
-
-Source: docs/spec/kairo.md#4.1; docs/spec/message-fields.md#R08; DAS-09.
+- What the model cannot do is dropped or converted, each with one ``Loss``; ``missing="refuse"`` raises one
+  ``CapabilityError`` for all of it. Unknown capabilities are assumed.
+- A prompt that needs no change is returned as the same object. Messages are read only for a model without tools, or to
+  refuse media.
+- Messages keep their places, so that losses name the right one. The wire drops media that the model does not take; here
+  they are only found when they are to be refused.
+- A schema that the model cannot enforce is appended to the instructions.
 
 Stability: experimental.
 """
@@ -50,7 +48,7 @@ def fit(prompt: Prompt, capabilities: Capabilities, missing: Missing = "drop") -
         fitted, lost = step(fitted, capabilities)
         losses += lost
     if missing == "refuse":
-        losses += tuple(_unseen(prompt.messages, frozenset(MEDIA_KINDS) - capabilities.media))
+        losses += tuple(_unseen_media(prompt.messages, frozenset(MEDIA_KINDS) - capabilities.media))
         if losses:
             raise CapabilityError(_refusal(losses))
     return fitted, losses
@@ -98,7 +96,7 @@ def _without_tools(message: Message, index: int, losses: list[Loss]) -> Message:
                     losses.append(
                         Loss("converted", "tool call", "the model has no tools; sent as text", index, position)
                     )
-                    content.append(Text(_called(part)))
+                    content.append(Text(_call_text(part)))
                 else:
                     content.append(part)
             return message.replace(content=tuple(content))
@@ -106,7 +104,7 @@ def _without_tools(message: Message, index: int, losses: list[Loss]) -> Message:
             return message
 
 
-def _called(call: ToolCall | MalformedToolCall) -> str:
+def _call_text(call: ToolCall | MalformedToolCall) -> str:
     arguments = call.arguments_json if isinstance(call, ToolCall) else call.raw
     return f"[Called the tool {call.name or 'unknown'} with {arguments or '{}'}]"
 
@@ -164,10 +162,10 @@ def _output(prompt: Prompt, capabilities: Capabilities) -> Fitted:
     settings = structs.replace(prompt.settings, output=held)
     how = "any JSON, and the instructions say the schema" if held else "the instructions say it instead"
     lost = Loss("converted", "output", f"the model cannot be held to {output.kind}; {how}")
-    return prompt.replace(settings=settings, system=(*prompt.system, system(_told_form(output)))), (lost,)
+    return prompt.replace(settings=settings, system=(*prompt.system, system(_schema_instruction(output)))), (lost,)
 
 
-def _told_form(output: OutputFormat) -> str:
+def _schema_instruction(output: OutputFormat) -> str:
     if isinstance(output.schema_json, Raw):
         said = f" {output.description}" if output.description else ""
         return f"{_ANY_JSON}{said} It must follow this JSON Schema:\n{bytes(output.schema_json).decode()}"
@@ -180,7 +178,7 @@ _STEPS: Final[tuple[Callable[[Prompt, Capabilities], Fitted], ...]] = (_tools, _
 # -- media -----------------------------------------------------------------------------------------
 
 
-def _unseen(messages: Sequence[Message], kinds: frozenset[MediaKind]) -> Iterator[Loss]:
+def _unseen_media(messages: Sequence[Message], kinds: frozenset[MediaKind]) -> Iterator[Loss]:
     """The media that the model cannot see, of all roles."""
     if not kinds:
         return

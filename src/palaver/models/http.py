@@ -1,28 +1,16 @@
-"""The one place that speaks HTTP. httpx is imported when the first request goes out.
+"""HTTP: connection pools, the requests to a provider, their retries and refusals. httpx is imported on first use.
 
 Rules:
 
-- Models share one pool of connections per event loop, which is closed when the loop ends. It hangs on a suspended
-  async generator: asyncio's ``shutdown_asyncgens`` (``asyncio.run`` calls it) and trio close those that are left. Who
-  wants a pool of their own opens an ``Http`` with ``async with``, and gives it to the model.
-- HTTP/2 where the server offers it. A body goes out in the chunks in which it was cached, with its length.
-- Leaving an answer before its end, or being cancelled, closes its connection at once; of a connection that is shared
-  with other answers (HTTP/2) only its stream is reset.
-- What httpx raises leaves here as ``TransportError`` or ``TimedOutError``. Their text names the host, and never the
-  path or the query, in which a key may stand, nor what came that was no HTTP. Nothing of a body is written anywhere
-  (D33), and what libraries below us log about headers stays out of a log that asks for everything.
-- A body is compressed once, by ``_ENCODINGS``, or not at all: they bound how much comes out of a piece. Others are not
-  asked for, and not unpacked.
-
-What all requests to a provider have in common: how they are made, asked again, and refused.
-
-Rules:
-
-- Headers are those of the endpoint, and what shows who asks, which is asked anew for each attempt. What of them is
-  secret is told as soon as it is known, so that no error shows it.
-- ``persisting`` is the only loop that asks again: as often and as patiently as the model's ``Retry`` says.
-- A refusal becomes the one right error (``failures``); its body is waited for a few seconds, since its status says
-  enough.
+- Models share one pool per event loop, which closes with the loop. ``async with Http()`` opens a pool of your own.
+- HTTP/2 where the server offers it. A body is sent in the chunks in which it was cached, with its length.
+- Leaving an answer early, or cancellation, closes its connection at once; over HTTP/2 only the stream is reset.
+- httpx errors become ``TransportError`` or ``TimedOutError``. Their text names the host, never the path, the query or
+  bytes that were received, since these may hold a key. Nothing of a body is logged (D33).
+- Compressed bodies are accepted in ``_ENCODINGS``, once: this bounds the expansion.
+- Credentials are read for each attempt, and their values join ``secrets`` before an error can show them.
+- ``with_retries`` is the only loop that retries, by the model's ``Retry``. ``raise_error`` turns a refusal into its
+  error class (``failures``) and waits a few seconds for the body.
 
 Stability: experimental.
 """
@@ -61,13 +49,13 @@ if TYPE_CHECKING:
 _PIECE: Final = 262_144
 """Bytes that are gathered from cached chunks before they are handed to the socket."""
 _IDLE_CONNECTIONS: Final = 100
-_KEPT_SECONDS: Final = 60.0
-_ASKED: Final = "gzip, deflate"
+_KEEPALIVE_SECONDS: Final = 60.0
+_ACCEPT_ENCODING: Final = "gzip, deflate"
 _ENCODINGS: Final = frozenset({"", "identity", "gzip", "deflate"})
 """A piece of brotli or zstd may come out a hundred thousand times as long; of these, a thousand times."""
 _HEADER_LOGS: Final = ("hpack", "httpcore")
 """Loggers that write the headers of answers at DEBUG, and what came that was no HTTP: a server may echo a key there."""
-_NEAR: Final = ("all://127.0.0.1", "all://localhost", "all://[::1]")
+_LOCAL_HOSTS: Final = ("all://127.0.0.1", "all://localhost", "all://[::1]")
 """What is on this machine is not asked through a proxy."""
 _RESET: Final = b"\x00\x00\x04\x03\x00"
 """A frame of four bytes, of type RST_STREAM, without flags."""
@@ -98,7 +86,7 @@ class Sender(Protocol):
     """What a model sends through: an ``Http``, or something that hears or answers what would go through one."""
 
     @abstractmethod
-    async def send(self, call: HttpCall, timeouts: Timeouts, /) -> Arriving:
+    async def send(self, call: HttpCall, timeouts: Timeouts, /) -> HttpResponse:
         """Send a request; gives what comes back once its headers are there. Raises as ``Http.send`` does."""
         ...
 
@@ -132,23 +120,23 @@ class Http(Sender):
             with anyio.CancelScope(shield=True):
                 await client.aclose()
 
-    async def send(self, call: HttpCall, timeouts: Timeouts, /) -> Arriving:
+    async def send(self, call: HttpCall, timeouts: Timeouts, /) -> HttpResponse:
         """Send a request; gives what comes back once its headers are there. Close it.
 
         Raises ``TransportError``, or ``MessageError`` when this is not open, or for an address that is none.
         """
         if self._client is None:
             raise MessageError("Http is not open; use it with “async with”")
-        return await _sent(self._client, call, timeouts)
+        return await _send(self._client, call, timeouts)
 
 
-async def send(http: Sender | None, call: HttpCall, timeouts: Timeouts) -> Arriving:
+async def send(http: Sender | None, call: HttpCall, timeouts: Timeouts) -> HttpResponse:
     """Send a request through ``http``, or through the pool that all models of this event loop share."""
-    return await (http if http is not None else await _shared()).send(call, timeouts)
+    return await (http if http is not None else await _shared_pool()).send(call, timeouts)
 
 
 @final
-class Arriving:
+class HttpResponse:
     """An answer of a server, whose body is arriving.
 
     ``tap`` hears each chunk as it is given out, ``b""`` at the end, and ``None`` when it breaks off.
@@ -172,20 +160,20 @@ class Arriving:
         try:
             data = await self._next()
         except PalaverError:
-            self._hear(None)
+            self._call_tap(None)
             raise
         self._over = not data
-        self._hear(data)
+        self._call_tap(data)
         return data
 
     async def _next(self) -> bytes:
-        with _translated(self._host):
+        with _translate_errors(self._host):
             async for data in self._chunks:
                 if data:
                     return data
         return b""
 
-    def _hear(self, data: bytes | None) -> None:
+    def _call_tap(self, data: bytes | None) -> None:
         if self.tap is not None:
             self.tap(data)
 
@@ -241,22 +229,22 @@ def _write_lock(response: httpx.Response) -> Any:
     return held
 
 
-async def _sent(client: httpx.AsyncClient, call: HttpCall, timeouts: Timeouts) -> Arriving:
+async def _send(client: httpx.AsyncClient, call: HttpCall, timeouts: Timeouts) -> HttpResponse:
     import httpx  # noqa: PLC0415 (a third of the time that `import palaver` may take)
 
     try:
         url = httpx.URL(call.url)
     except httpx.InvalidURL as error:
         raise MessageError(f"no address: {error}") from None
-    _hush_logs()
+    _quiet_loggers()
     host = url.netloc.decode("ascii", "replace")
     length = sum(map(len, call.chunks))
     timeout = httpx.Timeout(None, connect=timeouts.connect, write=timeouts.write)
-    with _translated(host):
+    with _translate_errors(host):
         request = client.build_request(
             call.method,
             url,
-            headers={"accept-encoding": _ASKED, **call.headers, "content-length": str(length)},
+            headers={"accept-encoding": _ACCEPT_ENCODING, **call.headers, "content-length": str(length)},
             timeout=timeout,
         )
         body = _body()(call.chunks)
@@ -270,7 +258,7 @@ async def _sent(client: httpx.AsyncClient, call: HttpCall, timeouts: Timeouts) -
             await response.aclose()
         many = "several times over" if "," in encoding else f"by {excerpt(encoding)}, which was not asked for"
         raise DecodeError(f"the body is compressed {many}", source=host)
-    return Arriving(response, host)
+    return HttpResponse(response, host)
 
 
 def _pieces(chunks: Sequence[bytes]) -> Iterator[bytes]:
@@ -296,12 +284,12 @@ def _body() -> Callable[[Sequence[bytes]], httpx.AsyncByteStream]:
             self._chunks = chunks
 
         def __aiter__(self) -> AsyncIterator[bytes]:
-            return _Going(_pieces(self._chunks))
+            return _BodyIterator(_pieces(self._chunks))
 
     return Body
 
 
-class _Going:
+class _BodyIterator:
     """A body on its way."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
@@ -317,7 +305,7 @@ class _Going:
 
 
 @contextmanager
-def _translated(host: str) -> Generator[None]:
+def _translate_errors(host: str) -> Generator[None]:
     """Give what httpx raises as an error of ours."""
     import httpx  # noqa: PLC0415 (it is loaded by now)
 
@@ -334,30 +322,32 @@ def _translated(host: str) -> Generator[None]:
         raise MessageError(f"{host}: the address or a header cannot be sent ({type(error).__name__})") from None
     except httpx.RemoteProtocolError as error:
         # Its text quotes what came, and a server may answer with what it was sent.
-        raise TransportError(f"{host}: {_unquoted(str(error))}") from None
+        raise TransportError(f"{host}: {_safe_reason(str(error))}") from None
     except httpx.TransportError as error:
-        raise TransportError(f"{host}: {_what(error)}") from error
+        raise TransportError(f"{host}: {_error_text(error)}") from error
     except httpx.DecodingError as error:
-        raise DecodeError(f"the body is not compressed as its header says: {_what(error)}", source=host) from error
+        raise DecodeError(
+            f"the body is not compressed as its header says: {_error_text(error)}", source=host
+        ) from error
 
 
-def _unquoted(text: str) -> str:
+def _safe_reason(text: str) -> str:
     return "the server closed the connection" if text[:1] in ("", "<") else excerpt(text.partition(":")[0])
 
 
-def _what(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return excerpt(str(error)) or type(error).__name__
 
 
 @cache
-def _hush_logs() -> None:
+def _quiet_loggers() -> None:
     for name in _HEADER_LOGS:
         if (logger := logging.getLogger(name)).level == logging.NOTSET:
             logger.setLevel(logging.INFO)
-    logging.getLogger("httpx").addFilter(_without_keys)
+    logging.getLogger("httpx").addFilter(_redact_record)
 
 
-def _without_keys(record: logging.LogRecord) -> bool:
+def _redact_record(record: logging.LogRecord) -> bool:
     """Take keys out of what httpx says of a request: they stand in the query, or come back in the reason."""
     match record.args:
         case (method, url, version, status, _):
@@ -371,10 +361,10 @@ def _client(*, http2: bool) -> httpx.AsyncClient:
     import httpx  # noqa: PLC0415 (as above)
 
     limits = httpx.Limits(
-        max_connections=None, max_keepalive_connections=_IDLE_CONNECTIONS, keepalive_expiry=_KEPT_SECONDS
+        max_connections=None, max_keepalive_connections=_IDLE_CONNECTIONS, keepalive_expiry=_KEEPALIVE_SECONDS
     )
     try:
-        return httpx.AsyncClient(http2=http2, limits=limits, mounts=dict.fromkeys(_NEAR))
+        return httpx.AsyncClient(http2=http2, limits=limits, mounts=dict.fromkeys(_LOCAL_HOSTS))
     except (ValueError, ImportError, OSError, httpx.InvalidURL) as error:
         # Their texts quote the address of the proxy, and with it a password.
         said = f"{type(error).__name__}; look at HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE"
@@ -384,17 +374,17 @@ def _client(*, http2: bool) -> httpx.AsyncClient:
 _pool: Final[RunVar[tuple[Http, AsyncGenerator[Http, None]]]] = RunVar("palaver_http")
 
 
-async def _shared() -> Http:
+async def _shared_pool() -> Http:
     """The pool of this event loop."""
     held = _pool.get(None)
     if held is None:
-        keeper = _kept()
+        keeper = _open_pool()
         held = (await anext(keeper), keeper)
         _pool.set(held)
     return held[0]
 
 
-async def _kept() -> AsyncGenerator[Http, None]:
+async def _open_pool() -> AsyncGenerator[Http, None]:
     async with Http() as http:
         yield http
 
@@ -402,13 +392,13 @@ async def _kept() -> AsyncGenerator[Http, None]:
 # --- sending ----------------------------------------------------------------------------------------------------------
 
 
-_PATIENCE: Final = 5.0
+_ERROR_BODY_SECONDS: Final = 5.0
 """Seconds for the body of an error."""
 
 T = TypeVar("T")
 
 
-async def request(
+async def build_call(
     model: Model, url: str, chunks: Sequence[bytes], *, secrets: list[str], headers: Mapping[str, str] = {}
 ) -> HttpCall:
     """A request to a model's endpoint. What of it is secret is added to ``secrets``, also where this raises."""
@@ -423,16 +413,16 @@ async def request(
     return call
 
 
-async def refused(model: Model, wire: str, arriving: Arriving) -> NoReturn:
+async def raise_error(model: Model, wire: str, arriving: HttpResponse) -> NoReturn:
     """Raise the error that an answer without success is."""
     body = b""
-    with anyio.move_on_after(_PATIENCE), suppress(PalaverError):
+    with anyio.move_on_after(_ERROR_BODY_SECONDS), suppress(PalaverError):
         body, _ = await arriving.read(BODY)
     now = model.clock.date()
     raise failure(wire, arriving.status, arriving.headers, body or arriving.reason.encode(), now=now)
 
 
-async def persisting(model: Model, attempt: Callable[[], Awaitable[T]], on_notice: OnNotice | None) -> T:
+async def with_retries(model: Model, attempt: Callable[[], Awaitable[T]], on_notice: OnNotice | None) -> T:
     """Make attempts until one succeeds. Raises what the last one raised."""
     attempts = 0
     while True:

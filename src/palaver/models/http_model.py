@@ -15,7 +15,7 @@ from palaver.core.request import Settings
 from palaver.core.type_checks import check_arguments
 from palaver.models.answer import HttpAnswer
 from palaver.models.capabilities import Capabilities, Missing
-from palaver.models.encoded_prompt import Written
+from palaver.models.encoded_prompt import PromptEncoder
 from palaver.models.endpoint import Credentials, Endpoint
 from palaver.models.http import Sender, Timeouts
 from palaver.models.language_model import OnNotice, Prompt, Session
@@ -57,9 +57,9 @@ class Model(Struct, frozen=True, kw_only=True):
         return session if self.text_calls is None else TextCallSession(session, self.text_calls)
 
 
-def written(model: Model) -> Written:
+def prompt_encoder(model: Model) -> PromptEncoder:
     """What encodes the prompts of one conversation. Raises ``UnknownNameError`` as ``Model.session`` does."""
-    return Written(
+    return PromptEncoder(
         wires.get(model.endpoint.wire),
         model.endpoint,
         id=model.id,
@@ -76,7 +76,7 @@ class _Session(Session):
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self._written = written(model)
+        self._encoder = prompt_encoder(model)
 
     def ask(self, prompt: Prompt, *, stream: bool = True, on_notice: OnNotice | None = None) -> HttpAnswer:
-        return HttpAnswer(self._model, self._written, prompt, stream=stream, on_notice=on_notice)
+        return HttpAnswer(self._model, self._encoder, prompt, stream=stream, on_notice=on_notice)

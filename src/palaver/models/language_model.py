@@ -1,18 +1,16 @@
-"""What a language model is to everything that asks one: a session that is given a prompt and gives an answer.
+"""The interface of a language model: a session takes prompts and gives answers.
 
 Rules:
 
-- A ``LanguageModel`` is a value that may be shared by any number of conversations. A ``Session`` belongs to one
-  conversation, and remembers what it encoded: asked again with a window on the same growing list of messages (as
-  ``threads.ModelView`` gives), it encodes what is new (docs/spec/performance.md).
-- ``session.ask(prompt)`` is an async context manager. Entering it sends; ``async for`` gives the events of the
-  answer as they arrive; ``finish`` reads to the end and gives the ``Reply``. Leaving early, or being cancelled, closes
-  the connection. A prompt may be asked of any session; one session answers one prompt at a time.
-- What can go wrong is one ``PalaverError``: a ``ProviderError`` (the provider said no), a ``TransportError`` (nobody
-  answered), a ``StreamError`` (the answer broke off; it holds what came), a ``DecodeError`` (what came is no answer),
-  a ``CapabilityError``. Retries and fallbacks happen before the first event with content has been given out, and never
-  after; each is told to ``on_notice``.
-- Both asyncio and trio.
+- Any number of conversations may share a ``LanguageModel``. A ``Session`` belongs to one conversation and remembers
+  what it encoded: a prompt over the same growing list of messages encodes only what is new (docs/spec/performance.md).
+- ``session.ask(prompt)`` is an async context manager. Entering sends; ``async for`` gives events as they arrive;
+  ``finish`` reads to the end and returns the ``Reply``. Leaving early, or cancellation, closes the connection. A
+  session answers one prompt at a time.
+- Failures are one ``PalaverError``: ``ProviderError`` (refused by the provider), ``TransportError`` (no answer),
+  ``StreamError`` (the answer broke off; it holds the content so far), ``DecodeError`` (not an answer) or
+  ``CapabilityError``. Retries and fallbacks happen before the first event with content, and ``on_notice`` gets each.
+- asyncio and trio are supported.
 
 Stability: experimental.
 """

@@ -2,12 +2,10 @@
 
 Rules:
 
-- A name is a provider, a slash, and the provider's own id, which may hold slashes. Without a name, ``PALAVER_MODEL`` is
-  the name.
-- What is given stands before what the environment says, and that before the row of the provider. A provider that is
-  not in the table is any server at ``url``; it speaks plain Chat Completions unless ``wire`` says otherwise, and is
-  shown the key that is given, never one of the environment.
-- Making a model sends nothing, and needs no key: that is looked up when the first request goes out.
+- A name is ``provider/id``; the id may hold slashes. Without a name, ``PALAVER_MODEL`` is used.
+- Arguments win over the environment, which wins over the provider's row. An unknown provider is any server at ``url``:
+  it speaks plain Chat Completions unless ``wire`` says otherwise, and gets only a key that is passed.
+- Making a model sends nothing and needs no key; the key is read for the first request.
 
 Stability: experimental.
 """
@@ -34,7 +32,7 @@ from palaver.models.http import Http, Timeouts
 from palaver.models.http_model import Model
 from palaver.models.providers import Provider
 from palaver.models.providers.compatible import PLAIN
-from palaver.models.providers.row import speaking, usual
+from palaver.models.providers.row import endpoint_for, standard_wires
 from palaver.models.retry import Retry
 from palaver.stream import local
 
@@ -42,7 +40,7 @@ DEFAULT: Final = "PALAVER_MODEL"
 """The variable that names the model where nobody does."""
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class ResolvedModel(Struct, frozen=True, kw_only=True):
     """What a name stands for. ``id`` is what the provider calls the model."""
 
     name: str
@@ -52,43 +50,45 @@ class Found(Struct, frozen=True, kw_only=True):
     credentials: Credentials
 
 
-def find(
+def resolve(
     name: str | None = None,
     *,
     key: str | None = None,
     url: str | None = None,
     wire: str | None = None,
-) -> Found:
+) -> ResolvedModel:
     """Take a name apart. Raises ``UnknownNameError`` for a name, provider or wire that there is not."""
     name = name or os.environ.get(DEFAULT, "").strip()
     if not name:
         raise UnknownNameError(f"no model is named: give one, such as “anthropic/claude-…”, or set {DEFAULT}")
     provider, _, model_id = name.partition("/")
     if not provider or not model_id:
-        raise UnknownNameError(f"{name!r} is no model: it is named provider/id; {_listed()}")
+        raise UnknownNameError(f"{name!r} is no model: it is named provider/id; {_provider_list()}")
     row = providers.find(provider) if url is None or provider in providers.PROVIDERS else _any_server(provider, wire)
-    endpoint = _placed(row, _spoken(row, wire, anywhere=url is not None), url)
-    return Found(name=name, provider=provider, id=model_id, endpoint=endpoint, credentials=row.credentials(row, key))
+    endpoint = _with_address(row, _endpoint_for(row, wire, anywhere=url is not None), url)
+    return ResolvedModel(
+        name=name, provider=provider, id=model_id, endpoint=endpoint, credentials=row.credentials(row, key)
+    )
 
 
-def _listed() -> str:
+def _provider_list() -> str:
     return f"providers are {', '.join(providers.names())}"
 
 
 def _any_server(name: str, wire: str | None) -> Provider:
-    spoken = _checked(wire or f"openai_chat:{PLAIN}")
-    return Provider(name=name, base="", endpoints=(speaking(name, spoken),), needs_key=False)
+    spoken = _checked_wire(wire or f"openai_chat:{PLAIN}")
+    return Provider(name=name, base="", endpoints=(endpoint_for(name, spoken),), needs_key=False)
 
 
-def _checked(wire: str) -> str:
+def _checked_wire(wire: str) -> str:
     """A wire that is spoken at a usual path, with a variant that there is."""
     wires.get(wire)
-    if wire.partition(":")[0] not in usual():
-        raise UnknownNameError(f"{wire} has no usual address; such are {', '.join(usual())}")
+    if wire.partition(":")[0] not in standard_wires():
+        raise UnknownNameError(f"{wire} has no standard_wires address; such are {', '.join(standard_wires())}")
     return wire
 
 
-def _spoken(row: Provider, wire: str | None, *, anywhere: bool) -> Endpoint:
+def _endpoint_for(row: Provider, wire: str | None, *, anywhere: bool) -> Endpoint:
     """The endpoint for a wire. Another variant of a wire that the row speaks is spoken at the same place."""
     if wire is None:
         return row.endpoints[0]
@@ -98,20 +98,20 @@ def _spoken(row: Provider, wire: str | None, *, anywhere: bool) -> Endpoint:
             wires.get(wire)
             return structs.replace(endpoint, wire=wire) if variant else endpoint
     if anywhere:
-        return speaking(row.name, _checked(wire))
+        return endpoint_for(row.name, _checked_wire(wire))
     spoken = ", ".join(endpoint.wire for endpoint in row.endpoints)
     raise UnknownNameError(f"{row.name} does not speak {wire!r}; it speaks {spoken}")
 
 
-def _placed(row: Provider, endpoint: Endpoint, url: str | None) -> Endpoint:
+def _with_address(row: Provider, endpoint: Endpoint, url: str | None) -> Endpoint:
     """The endpoint with its address filled in."""
     told = url or first_set(row.bases)
-    base = _filled(row, row.clean(told) if told else row.base)
+    base = _fill_address(row, row.clean(told) if told else row.base)
     if not base.startswith(("http://", "https://")):
         raise UnknownNameError(f"{row.name}: {base!r} is no address: it begins with http:// or https://")
 
     def at(address: str) -> str:
-        return _filled(row, address).replace("{base}", base)
+        return _fill_address(row, address).replace("{base}", base)
 
     counting = endpoint.counting
     return structs.replace(
@@ -122,15 +122,15 @@ def _placed(row: Provider, endpoint: Endpoint, url: str | None) -> Endpoint:
     )
 
 
-def _filled(row: Provider, address: str) -> str:
+def _fill_address(row: Provider, address: str) -> str:
     """An address with the words in it that the environment says."""
-    for word, place in row.places.items():
+    for word, place in row.address_variables.items():
         if f"{{{word}}}" in address:
             value = first_set(place.variables) or place.default
             if value is None:
                 hint = "" if f"{{{word}}}" in row.endpoints[0].url else ", or pass url="
                 raise UnknownNameError(f"{row.name}: no {word}: set {' or '.join(place.variables)}{hint}")
-            address = address.replace(f"{{{word}}}", place.spelled(value))
+            address = address.replace(f"{{{word}}}", place.convert(value))
     return address
 
 
@@ -161,7 +161,7 @@ def model(
     check_arguments("model", model, locals())
     if text_calls is not None:
         local.get(text_calls)
-    found = find(name, key=key, url=url, wire=wire)
+    found = resolve(name, key=key, url=url, wire=wire)
     return Model(
         name=found.name,
         id=found.id,
@@ -186,7 +186,7 @@ def available() -> tuple[str, ...]:
     return tuple(name for name, row in providers.PROVIDERS.items() if row.needs_key and first_set(row.keys))
 
 
-async def answering(*, seconds: float = 0.5) -> tuple[str, ...]:
+async def running_servers(*, seconds: float = 0.5) -> tuple[str, ...]:
     """Names of the providers whose server on this machine answers. Asks each, for as long as ``seconds``."""
     import httpx  # noqa: PLC0415 (costs 50 ms, and is needed here only)
 

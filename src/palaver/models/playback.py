@@ -30,7 +30,7 @@ class Server:
     def __init__(self, exchanges: Sequence[Exchange]) -> None:
         """Begin to listen on a free port of 127.0.0.1."""
         self._player = _Player(exchanges)
-        self._server = _Listening(self._player)
+        self._server = _HttpServer(self._player)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         self._thread.start()
@@ -45,7 +45,7 @@ class Server:
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
-            self._server.hang_up()
+            self._server.close_connections()
             self._server.server_close()
 
 
@@ -54,21 +54,21 @@ class _Player:
 
     def __init__(self, exchanges: Sequence[Exchange]) -> None:
         self._lock = Lock()
-        self._waiting = list(exchanges)
+        self._unplayed = list(exchanges)
         self._played: list[Exchange] = []
 
     @property
     def unplayed(self) -> tuple[Exchange, ...]:
         with self._lock:
-            return tuple(self._waiting)
+            return tuple(self._unplayed)
 
     def answer(self, method: str, path: str, body: bytes) -> Exchange | str:
         """The exchange that answers, which then has; or why there is none."""
         said = Exchange(method=method, path=bare_path(path), body=body)
         with self._lock:
-            for exchange in self._waiting:
+            for exchange in self._unplayed:
                 if difference(exchange, said) is None:
-                    self._waiting.remove(exchange)
+                    self._unplayed.remove(exchange)
                     self._played.append(exchange)
                     return exchange
             return self._why(said)
@@ -76,10 +76,10 @@ class _Player:
     def _why(self, said: Exchange) -> str:
         if any(difference(each, said) is None for each in self._played):
             return "this request was recorded, and has been answered as often as it was"
-        if not self._waiting:
+        if not self._unplayed:
             return f"this request was not recorded; all {len(self._played)} that were have been answered"
-        alike = [each for each in self._waiting if (each.method, unquote(each.path)) == _place(said)]
-        nearest = (alike or self._waiting)[0]
+        alike = [each for each in self._unplayed if (each.method, unquote(each.path)) == _place(said)]
+        nearest = (alike or self._unplayed)[0]
         return f"this request was not recorded; from the next that was it differs in {difference(nearest, said)}"
 
 
@@ -126,7 +126,7 @@ def _brief(value: Any) -> str:
 
 
 @final
-class _Listening(ThreadingHTTPServer):
+class _HttpServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, player: _Player) -> None:
@@ -145,7 +145,7 @@ class _Listening(ThreadingHTTPServer):
             self._open.discard(request)
         super().shutdown_request(request)
 
-    def hang_up(self) -> None:
+    def close_connections(self) -> None:
         """End the connections that clients keep open."""
         with self._threads_lock:
             still = list(self._open)
@@ -165,7 +165,7 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def _answer(self) -> None:
-        server = cast("_Listening", self.server)
+        server = cast("_HttpServer", self.server)
         length = int(self.headers.get("Content-Length") or 0)
         found = server.player.answer(self.command, self.path, self.rfile.read(length))
         if isinstance(found, str):

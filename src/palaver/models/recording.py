@@ -69,7 +69,7 @@ class Exchange(Struct, frozen=True, kw_only=True):
     broken: bool = False
 
 
-class Asked(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RecordedModel(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How the model was asked. ``url`` and ``stream_url`` are without the host."""
 
     name: str
@@ -93,13 +93,13 @@ class Recording(Struct, frozen=True, kw_only=True):
     """Exchanges in order, and the model that was asked, where one was."""
 
     exchanges: tuple[Exchange, ...] = ()
-    model: Asked | None = None
+    model: RecordedModel | None = None
 
     @classmethod
     def read(cls, file: FilePath) -> Recording:
         """Read a file. Raises ``DecodeError`` naming it when it holds no recording, and ``OSError``."""
         try:
-            return _decoded(Path(file).read_bytes())
+            return _decode_file(Path(file).read_bytes())
         except (msgspec.MsgspecError, UnicodeError, ValueError) as error:
             raise DecodeError(str(error), source=Path(file).name) from None
 
@@ -113,7 +113,7 @@ class Recording(Struct, frozen=True, kw_only=True):
     def encode(self, secrets: Iterable[str] = ()) -> bytes:
         """The bytes of a file, with the secrets masked."""
         mask = Masker(secrets)
-        exchanges = [_shown(masked(exchange, mask)) for exchange in self.exchanges]
+        exchanges = [_encode_exchange(mask_exchange(exchange, mask)) for exchange in self.exchanges]
         model = {} if self.model is None else {"model": self.model}
         plain = msgspec.json.encode({"recording": 1, **model, "exchanges": exchanges}, order="deterministic")
         return msgspec.json.format(mask(plain), indent=1) + b"\n"
@@ -151,10 +151,10 @@ class _Exchange(Struct, kw_only=True):
 class _File(Struct, kw_only=True):
     recording: int
     exchanges: list[_Exchange]
-    model: Asked | None = None
+    model: RecordedModel | None = None
 
 
-def _decoded(data: bytes) -> Recording:
+def _decode_file(data: bytes) -> Recording:
     file = msgspec.json.decode(data, type=_File)
     if file.recording != 1:
         raise ValueError(f"a recording of form {file.recording}; this reads form 1")
@@ -174,7 +174,7 @@ def _decoded(data: bytes) -> Recording:
     return Recording(exchanges=tuple(exchanges), model=file.model)
 
 
-def _shown(exchange: Exchange) -> _Exchange:
+def _encode_exchange(exchange: Exchange) -> _Exchange:
     return _Exchange(
         request=_Request(
             method=exchange.method,
@@ -202,12 +202,12 @@ def _bytes(held: _Bytes) -> bytes:
     return held.encode() if isinstance(held, str) else b64decode(held.base64, validate=True)
 
 
-def kept(headers: Mapping[str, str]) -> dict[str, str]:
+def recorded_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """The headers that a recording keeps."""
     return {name.lower(): text for name, text in headers.items() if name.lower() in HEADERS}
 
 
-def masked(exchange: Exchange, mask: Masker) -> Exchange:
+def mask_exchange(exchange: Exchange, mask: Masker) -> Exchange:
     """An exchange with secrets masked, its chunks cut where they were, also where one was cut in two."""
 
     def text(held: str) -> str:

@@ -1,13 +1,13 @@
-"""What is secret of a request, and how it is masked.
+"""Secrets of a request, and how they are masked.
 
 Rules:
 
-- Secret are the values of headers whose name says so (a key, a token, a cookie), of all headers that credentials show,
-  and of parameters in the query that may hold a key.
-- A secret is masked wherever its value occurs: as it is, percent-encoded, in base64 at any place, in hex, escaped for
-  JSON; by as many bytes as it had. A value of less than eight characters is no secret: masking it would hit words.
-- An error is masked in place, with all that led to it: texts and bytes that it holds, also the beginning of a secret
-  at which a text was cut.
+- Secret are the values of headers with a telling name (key, token, cookie), all headers of credentials, and query
+  parameters that may hold a key.
+- A secret is masked in all spellings: plain, percent-encoded, base64 at any offset, hex, JSON-escaped, with as many
+  bytes as it had. Values under eight characters are not masked, since they would match words.
+- ``without_secrets`` masks an error in place with its causes: texts and bytes, and the beginning of a secret where a
+  text was cut.
 
 Stability: experimental.
 """
@@ -25,7 +25,7 @@ _SECRET_NAME: Final = re.compile(r"auth|key|token|secret|cookie|signature|creden
 _SECRET_PARAMETERS: Final = re.compile(r"key|token|secret|signature|^sig$|^code$|password|^x-amz-", re.IGNORECASE)
 _PUBLIC: Final = frozenset({"x-amz-date", "x-goog-user-project"})
 """Headers of credentials that are no secret."""
-_LEAST: Final = 8
+_MIN_SECRET: Final = 8
 _MASK: Final = b"REDACTED"
 
 
@@ -61,10 +61,10 @@ def secrets_of(url: str, headers: Mapping[str, str], *, shown: bool = False) -> 
             yield text
     for name, text in headers.items():
         if name.lower() not in _PUBLIC and (shown or _SECRET_NAME.search(name)):
-            yield from _words(text)
+            yield from _secret_parts(text)
 
 
-def _words(text: str) -> Iterator[str]:
+def _secret_parts(text: str) -> Iterator[str]:
     """The parts of a header that are secret each on its own."""
     if text.upper().startswith("AWS4-"):
         yield from re.findall(r"(?:Credential|Signature)=([^/,\s]+)", text)
@@ -88,7 +88,7 @@ class Masker:
         """Spell each secret in every way in which it may stand somewhere."""
         masks: dict[bytes, bytes] = {}
         for secret in secrets:
-            if len(secret) >= _LEAST:
+            if len(secret) >= _MIN_SECRET:
                 value = secret.encode("utf-8", "surrogatepass")
                 cover = (_MASK * len(value))[: len(value)]
                 for way, same in zip(_spellings(value), _spellings(cover), strict=True):
@@ -104,7 +104,7 @@ class Masker:
 
 def without_secrets(error: BaseException, secrets: Iterable[str]) -> None:
     """Mask the secrets in an error, and in those that led to it. What a model said is left as it is."""
-    known = [secret for secret in dict.fromkeys(secrets) if len(secret) >= _LEAST]
+    known = [secret for secret in dict.fromkeys(secrets) if len(secret) >= _MIN_SECRET]
     mask = Masker(known)
     waiting: list[BaseException | None] = [error]
     seen = set[int]()
@@ -113,14 +113,14 @@ def without_secrets(error: BaseException, secrets: Iterable[str]) -> None:
         if each is None or id(each) in seen:
             continue
         seen.add(id(each))
-        each.args = tuple(_hushed(held, mask, known) for held in each.args)
+        each.args = tuple(_mask_value(held, mask, known) for held in each.args)
         for name, held in [*vars(each).items()]:
             if isinstance(held, str | bytes):
-                setattr(each, name, _hushed(held, mask, known))
+                setattr(each, name, _mask_value(held, mask, known))
         waiting += [each.__cause__, each.__context__]
 
 
-def _hushed(held: Any, mask: Masker, secrets: Sequence[str]) -> Any:
+def _mask_value(held: Any, mask: Masker, secrets: Sequence[str]) -> Any:
     if isinstance(held, bytes):
         return mask(held)
     if not isinstance(held, str):

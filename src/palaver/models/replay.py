@@ -1,15 +1,14 @@
-"""Record what a provider answers, and play it again: a server on one's own machine, or a model.
+"""Record provider exchanges, and replay them from a local server or as a model.
 
 Rules:
 
-- ``Recorder(file)`` hears what goes through the models that ``recorder.model(...)`` gives, over the connections that
-  they have anyway, and writes the file when it is left. Each request that was answered is kept once, retries too.
-- ``serve(recording)`` answers each request with the bytes recorded for it, chunk by chunk, over HTTP/1.1. A request is
-  found by method, path and body, the body compared as JSON; each exchange answers once, equal ones in their order. A
-  request that was not recorded is answered with 404 and what differs first.
-- ``replay(recording)`` is the recorded model: it asks such a server over loopback, through all that a model goes
-  through. The server starts when the model is asked first.
-- All three are context managers, ``with`` and ``async with``.
+- ``Recorder(file)`` records the exchanges of the models that ``recorder.model(...)`` returns, over their own
+  connections, and writes the file on exit. Each answered request is recorded once, retries included.
+- ``serve(recording)`` answers each request with the recorded bytes, chunk by chunk, over HTTP/1.1. Method, path and
+  body (compared as JSON) identify a request; each exchange answers once, equal ones in order. An unknown request gets
+  404 and the first difference.
+- ``replay(recording)`` is the recorded model; it asks such a server, which starts with the first request.
+- All three are sync and async context managers.
 
 Stability: experimental.
 """
@@ -27,11 +26,11 @@ from msgspec import structs
 from palaver.core.errors import MessageError
 from palaver.models import http, providers
 from palaver.models.endpoint import Credentials, Endpoint, HttpCall
-from palaver.models.http import Arriving, Sender, Timeouts
+from palaver.models.http import HttpResponse, Sender, Timeouts
 from palaver.models.http_model import Model
 from palaver.models.language_model import LanguageModel, Session
 from palaver.models.playback import Server
-from palaver.models.recording import Asked, Exchange, FilePath, Recording, kept
+from palaver.models.recording import Exchange, FilePath, RecordedModel, Recording, recorded_headers
 from palaver.models.redaction import bare_path, secrets_of
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["Exchange", "Recorder", "Recording", "Replay", "Server", "replay", "serve"]
 
 
-class _Both:
+class _SyncAsyncContext:
     """A context manager for ``with`` and ``async with``. What it does at its end takes no time worth waiting for."""
 
     def open(self) -> None:
@@ -77,7 +76,7 @@ class _Both:
 
 
 @final
-class Recorder(_Both):
+class Recorder(_SyncAsyncContext):
     """Hears models, and writes what it heard when it is left, also by an error.
 
     ``file`` is where to write; in a folder, the next ``recording-0001.json`` that is free. ``secrets`` are values to
@@ -88,31 +87,31 @@ class Recorder(_Both):
         """Hold where to write; nothing is written yet."""
         self.file = _next(Path(file))
         self._secrets = dict.fromkeys(secrets)
-        self._heard: list[_Heard] = []
-        self._asked: Asked | None = None
+        self._calls: list[_Call] = []
+        self._recorded: RecordedModel | None = None
 
     def model(self, model: Model) -> Model:
         """The same model, heard. The recording knows the first by name."""
-        if self._asked is None:
-            self._asked = asked_of(model)
-        credentials = None if model.credentials is None else _Noted(model.credentials, self)
-        return structs.replace(model, credentials=credentials, http=_Listening(model.http, self))
+        if self._recorded is None:
+            self._recorded = recorded_model(model)
+        credentials = None if model.credentials is None else _RecordingCredentials(model.credentials, self)
+        return structs.replace(model, credentials=credentials, http=_RecordingSender(model.http, self))
 
     def note(self, url: str, headers: Mapping[str, str], *, shown: bool = False) -> None:
         """Take the secrets of a request in, so that they are masked everywhere."""
         self._secrets.update(dict.fromkeys(secrets_of(url, headers, shown=shown)))
 
-    def begin(self, call: HttpCall) -> _Heard:
+    def begin(self, call: HttpCall) -> _Call:
         """Take in a request that is about to be sent."""
-        heard = _Heard(call)
-        self._heard.append(heard)
+        heard = _Call(call)
+        self._calls.append(heard)
         return heard
 
     @property
     def recording(self) -> Recording:
         """What was heard so far. Secrets are masked when it is written, not here."""
-        exchanges = tuple(heard.exchange for heard in self._heard if heard.exchange.status)
-        return Recording(exchanges=exchanges, model=self._asked)
+        exchanges = tuple(heard.exchange for heard in self._calls if heard.exchange.status)
+        return Recording(exchanges=exchanges, model=self._recorded)
 
     def close(self) -> None:
         """Write the file. Raises ``OSError``."""
@@ -130,7 +129,7 @@ def _next(path: Path) -> Path:
 
 
 @final
-class _Heard:
+class _Call:
     """One exchange that is going on. Its status is 0 until an answer came."""
 
     def __init__(self, call: HttpCall) -> None:
@@ -138,13 +137,13 @@ class _Heard:
         self._exchange = Exchange(
             method=call.method,
             path=bare_path(call.url),
-            request_headers=kept(call.headers),
+            request_headers=recorded_headers(call.headers),
             body=b"".join(call.chunks),
             status=0,
         )
 
     def answered(self, status: int, headers: Mapping[str, str]) -> None:
-        self._exchange = structs.replace(self._exchange, status=status, headers=kept(headers))
+        self._exchange = structs.replace(self._exchange, status=status, headers=recorded_headers(headers))
 
     def chunk(self, data: bytes | None) -> None:
         if data:
@@ -158,14 +157,14 @@ class _Heard:
 
 
 @final
-class _Listening(Sender):
+class _RecordingSender(Sender):
     """Sends as before, and tells a recorder."""
 
     def __init__(self, sender: Sender | None, recorder: Recorder) -> None:
         self._sender = sender
         self._recorder = recorder
 
-    async def send(self, call: HttpCall, timeouts: Timeouts, /) -> Arriving:
+    async def send(self, call: HttpCall, timeouts: Timeouts, /) -> HttpResponse:
         self._recorder.note(call.url, call.headers)
         heard = self._recorder.begin(call)
         arriving = await http.send(self._sender, call, timeouts)
@@ -175,7 +174,7 @@ class _Listening(Sender):
 
 
 @final
-class _Noted(Credentials):
+class _RecordingCredentials(Credentials):
     """Shows what others show, and tells a recorder that it is secret."""
 
     def __init__(self, credentials: Credentials, recorder: Recorder) -> None:
@@ -191,10 +190,10 @@ class _Noted(Credentials):
         return repr(self._credentials)
 
 
-def asked_of(model: Model) -> Asked:
+def recorded_model(model: Model) -> RecordedModel:
     """How a model is asked, as a recording keeps it."""
     endpoint = model.endpoint
-    return Asked(
+    return RecordedModel(
         name=model.name,
         id=model.id,
         provider_name=endpoint.provider_name,
@@ -203,7 +202,7 @@ def asked_of(model: Model) -> Asked:
         stream_url=None if endpoint.stream_url is None else bare_path(endpoint.stream_url),
         names_model=endpoint.names_model,
         stream_field=endpoint.stream_field,
-        headers=kept(endpoint.headers),
+        headers=recorded_headers(endpoint.headers),
         provider={wire: dict(fields) for wire, fields in endpoint.provider.items()},
         stream_provider={wire: dict(fields) for wire, fields in endpoint.stream_provider.items()},
         capabilities=model.capabilities,
@@ -216,13 +215,13 @@ def asked_of(model: Model) -> Asked:
 # -- playing --
 
 
-def serve(recording: Recording | FilePath) -> Serving:
+def serve(recording: Recording | FilePath) -> ReplayServer:
     """A server that plays a recording, between entering and leaving. Raises as ``Recording.read``."""
-    return Serving(recording if isinstance(recording, Recording) else Recording.read(recording))
+    return ReplayServer(recording if isinstance(recording, Recording) else Recording.read(recording))
 
 
 @final
-class Serving(_Both):
+class ReplayServer(_SyncAsyncContext):
     """A server on loopback, between entering and leaving. ``url`` is its address, without a slash at its end."""
 
     def __init__(self, recording: Recording) -> None:
@@ -274,13 +273,13 @@ def replay(recording: Recording | FilePath, model: Model | None = None) -> Repla
 
 
 @final
-class Replay(_Both, LanguageModel):
-    """A recorded model; ``serving`` is the server that it asks. ``with`` is needed only to stop that at once."""
+class Replay(_SyncAsyncContext, LanguageModel):
+    """A recorded model; ``server`` is the server that it asks. ``with`` is needed only to stop that at once."""
 
-    def __init__(self, serving: Serving, model: Model) -> None:
+    def __init__(self, serving: ReplayServer, model: Model) -> None:
         """Hold both; nothing is started yet."""
-        self.serving = serving
-        self._model = structs.replace(model, credentials=None, http=_Redirected(serving))
+        self.server = serving
+        self._model = structs.replace(model, credentials=None, http=_ReplaySender(serving))
 
     @property
     def name(self) -> str:
@@ -298,31 +297,31 @@ class Replay(_Both, LanguageModel):
 
     def open(self) -> None:
         """Start the server."""
-        self.serving.open()
+        self.server.open()
 
     def close(self) -> None:
         """Stop the server."""
-        self.serving.close()
+        self.server.close()
 
 
 @final
-class _Redirected(Sender):
+class _ReplaySender(Sender):
     """Sends to a server of ours what was meant for a provider."""
 
-    def __init__(self, serving: Serving) -> None:
-        self._serving = serving
+    def __init__(self, serving: ReplayServer) -> None:
+        self._server = serving
 
-    async def send(self, call: HttpCall, timeouts: Timeouts, /) -> Arriving:
-        self._serving.open()
+    async def send(self, call: HttpCall, timeouts: Timeouts, /) -> HttpResponse:
+        self._server.open()
         parts = urlsplit(call.url)
         path = f"{parts.path}?{parts.query}" if parts.query else parts.path
-        return await http.send(None, structs.replace(call, url=self._serving.url + path), timeouts)
+        return await http.send(None, structs.replace(call, url=self._server.url + path), timeouts)
 
 
 _ANYWHERE: Final = "http://recorded"
 
 
-def _model(asked: Asked) -> Model:
+def _model(asked: RecordedModel) -> Model:
     endpoint = Endpoint(
         provider_name=asked.provider_name,
         wire=asked.wire,

@@ -1,20 +1,18 @@
-"""Whether a model is asked again, and after how long: a policy as data, and what providers say about it, read.
+"""Retry policy as data, and the waits that providers ask for in headers.
 
 Rules:
 
-- One budget for one call of a model: ``attempts`` counts all requests, the first too. Nothing else retries (D24).
-- An error says itself whether asking again may help (``retryable``): 408, 409, 429, every 5xx, a timeout, a connection
-  that broke, a stream that failed before it gave anything. Nothing is asked again once a part of the answer was given
-  out.
-- A provider that says when to come back is obeyed to the second, up to ``longest``. Else the wait grows by ``factor``
-  from ``first`` to ``cap``, and ``jitter`` moves it up or down by as much as that share of it.
-- What a provider says is looked for in this order: ``retry-after-ms``; ``retry-after`` as seconds or as a date; the
-  reset of a limit of which nothing remains, the latest of them; ``x-ratelimit-reset-after``.
+- ``attempts`` is one budget for one call of a model, the first request included. Nothing else retries (D24).
+- An error says whether a retry may help (``retryable``): 408, 409, 429, every 5xx, a timeout, a broken connection, a
+  stream that failed before its first content. Nothing is retried after that.
+- A wait that the provider names is kept, up to ``longest``. Otherwise it grows by ``factor`` from ``first`` to ``cap``,
+  and ``jitter`` varies it by that share.
+- ``retry_after`` reads, in this order: ``retry-after-ms``; ``retry-after`` in seconds or as a date; the latest reset of
+  an exhausted limit; ``x-ratelimit-reset-after``.
+- ``Clock`` supplies time and chance; tests pass their own.
 
 Source: KAI-22; RFC 9110 10.2.3; https://platform.openai.com/docs/guides/rate-limits,
 https://docs.anthropic.com/en/api/rate-limits, https://console.groq.com/docs/rate-limits.
-
-Time and chance, as a model needs them; a test gives its own.
 
 Stability: experimental.
 """
@@ -86,13 +84,13 @@ _LIMITS: Final = (
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd])")
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
-_LONGEST: Final = 64
+_MAX_TEXT: Final = 64
 """Characters of a text that can be a wait; what is longer is none, and is not searched."""
-_MOMENT: Final = 1e9
+_MIN_TIMESTAMP: Final = 1e9
 """A number of seconds beyond this is a time of day; one that is a thousand times as large is in milliseconds."""
 
 
-def told_wait(headers: Mapping[str, str], now: float) -> float | None:
+def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     """In how many seconds the provider wants to be asked again; ``None`` when it does not say, or not readably.
 
     Names of ``headers`` are in lower case; ``now`` is the time of day, in seconds since 1970.
@@ -100,28 +98,26 @@ def told_wait(headers: Mapping[str, str], now: float) -> float | None:
     milliseconds = _number(headers.get("retry-after-ms", ""))
     if milliseconds is not None:
         return milliseconds / 1000
-    told = parsed_wait(headers.get("retry-after", ""), now)
+    told = parse_wait(headers.get("retry-after", ""), now)
     if told is not None:
         return told
-    resets = [
-        parsed_wait(headers.get(reset, ""), now) for reset, left in _LIMITS if _number(headers.get(left, "")) == 0
-    ]
+    resets = [parse_wait(headers.get(reset, ""), now) for reset, left in _LIMITS if _number(headers.get(left, "")) == 0]
     known = [each for each in resets if each is not None]
-    return max(known) if known else parsed_wait(headers.get("x-ratelimit-reset-after", ""), now)
+    return max(known) if known else parse_wait(headers.get("x-ratelimit-reset-after", ""), now)
 
 
-def parsed_wait(text: str, now: float) -> float | None:
+def parse_wait(text: str, now: float) -> float | None:
     """Read ``5``, ``0.5``, ``6m0s``, ``20ms``, a time of day as a number, an HTTP date, or an RFC 3339 date.
 
     A moment that is over is no wait: 0.
     """
-    if len(text) > _LONGEST:
+    if len(text) > _MAX_TEXT:
         return None
     text = text.strip()
     number = _number(text)
     if number is not None:
-        moment = number / 1000 if number > _MOMENT * 1000 else number
-        return max(0.0, moment - now) if moment > _MOMENT else moment
+        moment = number / 1000 if number > _MIN_TIMESTAMP * 1000 else number
+        return max(0.0, moment - now) if moment > _MIN_TIMESTAMP else moment
     spans = _SPAN.findall(text)
     if spans and "".join(amount + unit for amount, unit in spans) == text:
         return sum(float(amount) * _UNITS[unit] for amount, unit in spans)
@@ -130,7 +126,7 @@ def parsed_wait(text: str, now: float) -> float | None:
 
 
 def _number(text: str) -> float | None:
-    if len(text) > _LONGEST or not _NUMBER.fullmatch(text.strip()):
+    if len(text) > _MAX_TEXT or not _NUMBER.fullmatch(text.strip()):
         return None
     number = float(text)
     return number if math.isfinite(number) else None

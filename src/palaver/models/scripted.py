@@ -2,12 +2,11 @@
 
 Rules:
 
-- The script is a list of turns, answered one each time the model is asked, whoever asks; a function, asynchronous or
-  not, is called with the prompt and gives the turn. When the script is over, ``then`` answers, or ``MessageError`` is
-  raised. A turn that is none of these is a ``MessageError`` too.
-- A turn is a text, an ``AssistantMessage``, a ``Response``, an exception that is raised before anything came, or
-  ``Broken``: an answer that breaks off. What a session was asked stands in ``asked``.
-- It answers at once, unless ``delay`` (seconds) says otherwise; it speaks every medium, and no wire.
+- The script is a list of turns; each request takes the next one, whoever asks. A function (sync or async) gets the
+  prompt and returns the turn. After the last turn ``then`` answers, else ``MessageError`` is raised.
+- A turn is a text, an ``AssistantMessage``, a ``Response``, an exception (raised before any content) or ``Broken`` (an
+  answer that breaks off). Anything else is a ``MessageError``. ``asked`` lists the prompts.
+- Answers come at once, unless ``delay`` (seconds) is set. All media are accepted, and no wire is involved.
 
 Stability: experimental.
 """
@@ -46,8 +45,8 @@ class Broken(Struct, frozen=True):
 
 _NOTHING: Final = Response(AssistantMessage())
 Turn: TypeAlias = "str | AssistantMessage | Response | Broken | Exception"
-Turning: TypeAlias = "Callable[[Prompt], Turn | Awaitable[Turn]]"
-Script: TypeAlias = "Iterable[Turn | Turning]"
+TurnFunction: TypeAlias = "Callable[[Prompt], Turn | Awaitable[Turn]]"
+Script: TypeAlias = "Iterable[Turn | TurnFunction]"
 
 
 @final
@@ -59,7 +58,7 @@ class ScriptedModel(LanguageModel):
         script: Script,
         *,
         name: str = "scripted/model",
-        then: Turn | Turning | None = None,
+        then: Turn | TurnFunction | None = None,
         delay: float = 0.0,
         capabilities: Capabilities = Capabilities(),  # noqa: B008 (frozen)
     ) -> None:
@@ -161,10 +160,10 @@ class _Answer(Answer):
 
     def __aiter__(self) -> AsyncIterator[Event]:
         if self._events is None:
-            self._events = self._told()
+            self._events = self._stream()
         return self._events
 
-    async def _told(self) -> AsyncGenerator[Event, None]:
+    async def _stream(self) -> AsyncGenerator[Event, None]:
         self._assembler = Assembler("")
         for event in replay_events(self._whole):
             await checkpoint()

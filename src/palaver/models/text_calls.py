@@ -67,7 +67,7 @@ class _Reader:
                 self._texts[event.choice] = number + 1
                 parser = self._parser(event.choice, number, reasoned=event.choice in self._reasoned)
                 self._parsers[event.index] = made = _Part(parser, event)
-                yield from self._given(made, text.text)
+                yield from self._feed_text(made, text.text)
             case PartStart():
                 if isinstance(event.part, Reasoning):
                     self._reasoned.add(event.choice)
@@ -77,44 +77,44 @@ class _Reader:
                 self._next += 1
                 yield structs.replace(event, index=self._places[event.index])
             case TextDelta() if event.index in self._parsers:
-                yield from self._given(self._parsers[event.index], event.text)
+                yield from self._feed_text(self._parsers[event.index], event.text)
             case PartEnd() if event.index in self._parsers:
                 made = self._parsers.pop(event.index)
                 if isinstance(event.part, Text) and not made.fed:
-                    yield from self._given(made, event.part.text)
-                yield from self._ended(made)
+                    yield from self._feed_text(made, event.part.text)
+                yield from self._end_part(made)
             case CitationDelta() if event.index in self._parsers:
                 made = self._parsers[event.index]
                 if made.text != _NOT_TEXT:
                     yield structs.replace(event, index=made.text)
             case Finish():
                 for index in [index for index, made in self._parsers.items() if made.start.choice == event.choice]:
-                    yield from self._ended(self._parsers.pop(index))
+                    yield from self._end_part(self._parsers.pop(index))
                 called = event.reason == "stop" and event.choice in self._called
                 yield structs.replace(event, reason="tool_calls") if called else event
             case _:
                 place = self._places.get(getattr(event, "index", _NOT_TEXT))
-                yield event if place is None else _moved(event, place)
+                yield event if place is None else _with_index(event, place)
 
-    def _given(self, made: _Part, text: str) -> Iterator[Event]:
+    def _feed_text(self, made: _Part, text: str) -> Iterator[Event]:
         made.fed = made.fed or bool(text)
-        yield from self._told(made, made.parser.feed(text))
+        yield from self._forward(made, made.parser.feed(text))
 
-    def _ended(self, made: _Part) -> Iterator[Event]:
-        yield from self._told(made, made.parser.finish())
+    def _end_part(self, made: _Part) -> Iterator[Event]:
+        yield from self._forward(made, made.parser.finish())
 
-    def _told(self, made: _Part, events: list[Event]) -> Iterator[Event]:
+    def _forward(self, made: _Part, events: list[Event]) -> Iterator[Event]:
         for event in events:
             if isinstance(event, PartStart):
-                made.places.append(self._next)
+                made.indexes.append(self._next)
                 self._next += 1
                 if isinstance(event.part, ToolCall):
                     self._called.add(made.start.choice)
-                index = made.places[event.index]
+                index = made.indexes[event.index]
                 made.text = index if isinstance(event.part, Text) else made.text
                 yield structs.replace(event, index=index, choice=made.start.choice, place=made.start.place)
             else:
-                yield _moved(event, made.places[cast("TextDelta | PartEnd", event).index])
+                yield _with_index(event, made.indexes[cast("TextDelta | PartEnd", event).index])
 
     # -- whole --
 
@@ -151,12 +151,12 @@ class _Part:
 
     def __init__(self, parser: local.Parser, start: PartStart) -> None:
         self.parser, self.start = parser, start
-        self.places: list[int] = []
+        self.indexes: list[int] = []
         self.text = _NOT_TEXT
         self.fed = False
 
 
-def _moved(event: Any, index: int) -> Event:
+def _with_index(event: Any, index: int) -> Event:
     moved: Event = structs.replace(event, index=index)
     return moved
 

@@ -1,14 +1,13 @@
-"""How many tokens a prompt would be, asked of its provider: exact, and before anything is answered.
+"""Exact token counts of a prompt, from its provider.
 
 Rules:
 
-- What is counted is the body that would be sent, as the wire writes it: system messages, tools and media count too, and
-  so does what the prompt lost on the way, by not being there.
-- How an endpoint counts is a row of data (``Endpoint.counting``). Of the body it is sent the fields that its page
-  names; those that only steer the answer (``max_tokens``, ``stream``) are refused there.
-- A model whose endpoint has no such row cannot count, and says so: nothing is guessed in its place. An estimate costs
-  nothing (``palaver.tokens.estimate``), a tokeniser no request (``palaver.tokens.tokenisers``).
-- It is a request like any other: credentials, retries, time limits and errors are those of the model.
+- The count covers the body that would be sent, as the wire writes it, after all losses.
+- ``Endpoint.counting`` describes how an endpoint counts. Only the fields that its documentation names are sent; fields
+  that steer the answer (``max_tokens``, ``stream``) are refused there.
+- A model without such a row raises ``CapabilityError``. An estimate (``palaver.tokens.estimate``) and a tokenizer
+  (``palaver.tokens.tokenizers``) need no request.
+- Credentials, retries, timeouts and errors are those of the model.
 
 Stability: experimental.
 """
@@ -25,8 +24,8 @@ import msgspec
 from palaver.core.errors import CapabilityError, DecodeError, PalaverError, TimedOutError
 from palaver.models import http
 from palaver.models.endpoint import Counting
-from palaver.models.http import persisting, refused, request
-from palaver.models.http_model import Model, written
+from palaver.models.http import build_call, raise_error, with_retries
+from palaver.models.http_model import Model, prompt_encoder
 from palaver.models.language_model import LanguageModel, OnNotice, Prompt
 from palaver.models.redaction import without_secrets
 
@@ -46,7 +45,7 @@ async def count_tokens(model: LanguageModel, prompt: Prompt, *, on_notice: OnNot
         spoken = f"{model.endpoint.provider_name} has no way to count the tokens of a prompt on {model.endpoint.wire}"
         raise CapabilityError(f"{model.name}: {spoken}; a tokeniser or an estimate counts without asking")
     named = counting.named(model.id)
-    encoded = written(model).encode(prompt, stream=False)
+    encoded = prompt_encoder(model).encode(prompt, stream=False)
     body = counted_body(counting, named, b"".join(encoded.chunks))
     url = counting.url.replace("{model}", quote(named, safe=""))
 
@@ -58,7 +57,7 @@ async def count_tokens(model: LanguageModel, prompt: Prompt, *, on_notice: OnNot
             without_secrets(error, secrets)
             raise
 
-    return await persisting(model, attempt, on_notice)
+    return await with_retries(model, attempt, on_notice)
 
 
 def counted_body(counting: Counting, model_id: str, body: bytes) -> bytes:
@@ -75,13 +74,13 @@ def counted_body(counting: Counting, model_id: str, body: bytes) -> bytes:
 
 async def _asked(model: Model, counting: Counting, url: str, body: bytes, secrets: list[str]) -> int:
     """Ask once."""
-    call = await request(model, url, (body,), secrets=secrets)
+    call = await build_call(model, url, (body,), secrets=secrets)
     patience = model.timeouts.whole
     with anyio.move_on_after(patience):
         arriving = await http.send(model.http, call, model.timeouts)
         try:
             if not 200 <= arriving.status < 300:  # noqa: PLR2004 (success)
-                await refused(model, model.endpoint.wire, arriving)
+                await raise_error(model, model.endpoint.wire, arriving)
             told, _ = await arriving.read(_LIMIT)
             return _number(model, counting, told)
         finally:

@@ -1,20 +1,17 @@
-"""A thread as one file, and back; and a thread from one store to another.
+"""Export and import of a thread as one file, and copies from store to store.
 
 Rules:
 
-- The file is text that people can read (``threadfile`` describes it). A file whose name ends in ``.zst`` is compressed
-  with Zstandard; a reader looks at the first bytes, not at the name.
-- Inline media of 1,024 characters or more that stand in more than one message are written once, as blobs; they come
-  back byte for byte. Blobs that messages refer to come along, as far as the store has them.
-- Writing reads the store twice, a few entries at a time. Reading checks the file to its end, and then reads it again;
-  what cannot seek, or is compressed, goes to a temporary file first. What is held in memory grows with the longest
-  line, and by an id or two for each entry.
-- Nothing is added before the whole file was checked, and then all of it, or nothing. What is there already is passed
-  over: an import can be repeated, an older copy adds nothing, a newer one adds what is new.
-- In a thread that is there already, title, tags and metadata stay. A branch moves forward along its own line only;
-  where it stands elsewhere it stays, and is listed as ``diverged``: the entries of the file are among the leaves.
-- Keys of the header that a newer version wrote are kept in the metadata of the new thread, under ``thread_file``, and
-  are written back into the header of the next file.
+- The file is readable text (``thread_file`` describes it). A name that ends in ``.zst`` is compressed with Zstandard; a
+  reader looks at the first bytes, not at the name.
+- Inline media of 1,024 characters or more that several messages share are written once, as blobs, and restored byte for
+  byte. Blobs that messages refer to are included when the store has them.
+- An export reads the store twice, a few entries at a time. An import checks the whole file, and then reads it again; a
+  compressed or unseekable file goes to a temporary file first. Memory grows with the longest line and the ids.
+- An import adds everything or nothing, and skips known entries, so it can be repeated.
+- An import into an existing thread keeps title, tags and metadata. A branch only fast-forwards; one that stands
+  elsewhere stays, and is listed as ``diverged``.
+- Header keys of newer versions are stored in the thread's metadata under ``thread_file``, and exported again.
 
 Stability: experimental.
 """
@@ -44,13 +41,13 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-KEPT: Final = "thread_file"
+UNKNOWN_KEYS: Final = "thread_file"
 """The key of a thread's metadata that holds what a newer version wrote into the header of its file."""
 
 _SLICE: Final = 32
 _CHUNK: Final = 1 << 16
-_TRIES: Final = 3
-_LEAST_UNPACKED: Final = 256 << 20
+_ATTEMPTS: Final = 3
+_MIN_UNPACKED: Final = 256 << 20
 _COMPRESSED: Final = b"\x28\xb5\x2f\xfd"  # RFC 8878, section 3.1.1
 
 
@@ -98,9 +95,9 @@ class _Plan:
         media: dict[str, set[bytes]] = {}
         for entry in _entries(store, info):
             parents[entry.id] = entry.parent
-            if found := _media(entry.message):
+            if found := _media_digests(entry.message):
                 media[entry.id] = found
-        self._chosen = parents.keys() if branch is None else set(_line(parents, info.branches[branch]))
+        self._chosen = parents.keys() if branch is None else set(_ancestors(parents, info.branches[branch]))
         once: set[bytes] = set()
         self._shared: set[bytes] = set()
         for entry_id, found in media.items():
@@ -114,13 +111,13 @@ class _Plan:
         for entry in _entries(self._store, self._info):
             if entry.id not in self._chosen:
                 continue
-            writer.entry(entry.id, entry.parent, self._lighter(entry.message, writer))
+            writer.entry(entry.id, entry.parent, self._write_blobs(entry.message, writer))
             if progress is not None and (writer.entries % _SLICE == 0 or writer.entries == len(self._chosen)):
                 progress(writer.entries, len(self._chosen))
         writer.end()
         return writer.entries
 
-    def _lighter(self, message: Message, writer: Writer) -> Message:
+    def _write_blobs(self, message: Message, writer: Writer) -> Message:
         """Write the blobs of a message that are not there yet, and give the message that refers to them."""
 
         def take(data: bytes) -> bytes | None:
@@ -131,11 +128,11 @@ class _Plan:
                 writer.blob(digest, data)
             return digest
 
-        lighter, uses = message_codec.take_out(message, take)
+        lighter, uses = message_codec.extract_media(message, take)
         for digest in uses:
             if digest not in writer.blobs:
                 with suppress(NotFoundError):  # the message refers to nothing in this store either
-                    writer.blob(digest, self._store.get_blob(message_codec.named(digest)))
+                    writer.blob(digest, self._store.get_blob(message_codec.blob_for(digest)))
         return lighter
 
 
@@ -145,17 +142,17 @@ def _entries(store: Store, info: ThreadInfo) -> Iterator[Entry]:
         yield from store.read(info.id, start=start, stop=min(start + _SLICE, info.length))
 
 
-def _media(message: Message) -> set[bytes]:
+def _media_digests(message: Message) -> set[bytes]:
     found: set[bytes] = set()
 
     def note(data: bytes) -> None:
         found.add(sha256(data).digest())
 
-    message_codec.take_out(message, note)
+    message_codec.extract_media(message, note)
     return found
 
 
-def _line(parents: Mapping[str, str | None], head: str | None) -> Iterator[str]:
+def _ancestors(parents: Mapping[str, str | None], head: str | None) -> Iterator[str]:
     """The ids from a head up to the first entry."""
     while head is not None:
         yield head
@@ -165,9 +162,9 @@ def _line(parents: Mapping[str, str | None], head: str | None) -> Iterator[str]:
 def _header(info: ThreadInfo, branches: dict[str, str | None]) -> tuple[Header, dict[str, Any]]:
     """The header, and what a newer version wrote beside it."""
     metadata = dict(info.metadata)
-    unknown = metadata.get(KEPT)
-    if _is_kept(unknown):
-        del metadata[KEPT]
+    unknown = metadata.get(UNKNOWN_KEYS)
+    if _is_unknown_keys(unknown):
+        del metadata[UNKNOWN_KEYS]
     else:
         unknown = {}
     header = Header(
@@ -181,7 +178,7 @@ def _header(info: ThreadInfo, branches: dict[str, str | None]) -> tuple[Header, 
     return header, dict(cast("Mapping[str, Any]", unknown))
 
 
-def _is_kept(value: object) -> bool:
+def _is_unknown_keys(value: object) -> bool:
     """Whether this is what an import put there: a header that holds it reads as one that a newer version wrote."""
     if not isinstance(value, Mapping):
         return False
@@ -211,14 +208,14 @@ def import_thread(
     says. ``progress`` counts bytes; the file is read twice.
     """
     with ExitStack() as stack:
-        file, damage = _seekable(data, stack)
+        file, damage = _seekable_file(data, stack)
         if damage and not partial:
             raise DamageError(str(damage[0]))
         start = file.tell()
         total = 2 * (file.seek(0, 2) - start)
         file.seek(start)
-        scan = Scan(file, partial=partial, progress=_part(progress, 0, total))
-        imported = _take_in(store, scan, as_, _part(progress, scan.size, total))
+        scan = Scan(file, partial=partial, progress=_offset_progress(progress, 0, total))
+        imported = _import_scan(store, scan, as_, _offset_progress(progress, scan.size, total))
         if progress is not None:
             progress(total, total)
         return Imported(
@@ -238,11 +235,11 @@ def copy_thread(source: Store, target: Store, thread: str, *, progress: Progress
         return import_thread(target, cast("BinaryIO", file), progress=progress)
 
 
-def _part(progress: Progress | None, before: int, total: int) -> Progress | None:
+def _offset_progress(progress: Progress | None, before: int, total: int) -> Progress | None:
     return None if progress is None else lambda done, _: progress(before + done, total)
 
 
-def _seekable(data: BinaryIO, stack: ExitStack) -> tuple[BinaryIO, list[Damage]]:
+def _seekable_file(data: BinaryIO, stack: ExitStack) -> tuple[BinaryIO, list[Damage]]:
     """The plain lines, in a file that can seek; and what is wrong with their compression."""
     file = data
     if not data.seekable():
@@ -260,7 +257,7 @@ def _seekable(data: BinaryIO, stack: ExitStack) -> tuple[BinaryIO, list[Damage]]
         try:
             while chunk := packed.read1(_CHUNK):
                 plain.write(chunk)
-                check_unpacked(plain.tell(), file.tell() - start, _LEAST_UNPACKED)
+                check_unpacked(plain.tell(), file.tell() - start, _MIN_UNPACKED)
         except (zstd.ZstdError, EOFError) as error:
             damage.append(Damage("torn", f"compressed byte {file.tell() - start}", f"cannot be decompressed: {error}"))
     plain.seek(0)
@@ -271,28 +268,28 @@ def _temporary(stack: ExitStack) -> BinaryIO:
     return cast("BinaryIO", stack.enter_context(TemporaryFile()))
 
 
-def _take_in(store: Store, scan: Scan, as_: str | None, progress: Progress | None) -> Imported:
+def _import_scan(store: Store, scan: Scan, as_: str | None, progress: Progress | None) -> Imported:
     """Add a file that was checked."""
     header = cast("Header", scan.header)  # a scan without one has raised
     thread = header.id if as_ is None else as_
-    created, damage = _created(store, thread, header, scan)
+    created, damage = _create_thread(store, thread, header, scan)
     try:
-        absent = _take_blobs(store, scan, thread)
+        absent = _import_blobs(store, scan, thread)
         damage += absent.values()
         branches = scan.heads if created else None
         if created and scan.lost:
             branches = scan.heads | dict.fromkeys(scan.lost, next(reversed(scan.parents), None))
-        new = _added(store, thread, scan, branches, absent, progress)
+        new = _add_entries(store, thread, scan, branches, absent, progress)
     except BaseException:
         with suppress(StoreError):
             if created and not store.info(thread).length:
                 store.delete(thread)
         raise
-    diverged = () if created else tuple(_forward(store, thread, scan))
+    diverged = () if created else tuple(_fast_forward(store, thread, scan))
     return Imported(thread, new, len(scan.parents) - new, tuple(damage), diverged)
 
 
-def _added(  # noqa: PLR0917 (what an import has found)
+def _add_entries(  # noqa: PLR0917 (what an import has found)
     store: Store,
     thread: str,
     scan: Scan,
@@ -301,14 +298,14 @@ def _added(  # noqa: PLR0917 (what an import has found)
     progress: Progress | None,
 ) -> int:
     """Add the entries; where ``gc`` has removed a blob again before an entry named it, keep that once more."""
-    for _ in range(_TRIES):
+    for _ in range(_ATTEMPTS):
         with suppress(NotFoundError):
             return store.add(thread, scan.entries(progress), branches=branches, absent=absent)
-        _take_blobs(store, scan, thread)
+        _import_blobs(store, scan, thread)
     return store.add(thread, scan.entries(progress), branches=branches, absent=absent)
 
 
-def _take_blobs(store: Store, scan: Scan, thread: str) -> dict[str, Damage]:
+def _import_blobs(store: Store, scan: Scan, thread: str) -> dict[str, Damage]:
     """Keep the blobs that messages refer to; tell of those that are nowhere, by their hashes."""
     damage: dict[str, Damage] = {}
     for digest, place in scan.needs.items():
@@ -316,22 +313,22 @@ def _take_blobs(store: Store, scan: Scan, thread: str) -> dict[str, Damage]:
             store.put_blob(scan.blob(digest))
             continue
         try:
-            store.get_blob(message_codec.named(digest))
+            store.get_blob(message_codec.blob_for(digest))
         except NotFoundError:
-            name = message_codec.named(digest).hash
+            name = message_codec.blob_for(digest).hash
             damage[name] = Damage("missing", place, f"{name} is in no store", thread=thread)
     return damage
 
 
-def _created(store: Store, thread: str, header: Header, scan: Scan) -> tuple[bool, list[Damage]]:
+def _create_thread(store: Store, thread: str, header: Header, scan: Scan) -> tuple[bool, list[Damage]]:
     """Begin the thread where there is none; tell of what its metadata have no place for."""
     metadata = dict(header.metadata)
     damage: list[Damage] = []
-    if scan.unknown and KEPT in metadata:
+    if scan.unknown and UNKNOWN_KEYS in metadata:
         names = ", ".join(sorted(scan.unknown))
         damage.append(Damage("unreadable", "line 1, byte 0", f"keys that were not kept: {names}", thread=thread))
     elif scan.unknown:
-        metadata[KEPT] = scan.unknown
+        metadata[UNKNOWN_KEYS] = scan.unknown
     try:
         store.create(thread, title=header.title, tags=header.tags, metadata=metadata)
     except ConflictError:
@@ -339,7 +336,7 @@ def _created(store: Store, thread: str, header: Header, scan: Scan) -> tuple[boo
     return True, damage
 
 
-def _forward(store: Store, thread: str, scan: Scan) -> Iterator[str]:
+def _fast_forward(store: Store, thread: str, scan: Scan) -> Iterator[str]:
     """Move the branches of a thread that was there to the heads of the file, where they lie ahead; name the others."""
     info = store.info(thread)
     theirs: dict[str, str | None] = {}
@@ -350,11 +347,11 @@ def _forward(store: Store, thread: str, scan: Scan) -> Iterator[str]:
                 store.fork(thread, name, at=head)
             elif head is None or head == ours:
                 continue
-            elif ours is None or ours in _line(scan.parents, head):
+            elif ours is None or ours in _ancestors(scan.parents, head):
                 store.rewind(thread, head, branch=name, expect=ours)
             else:
                 theirs = theirs or {entry.id: entry.parent for entry in _entries(store, info)}
-                if head not in _line(theirs, ours):
+                if head not in _ancestors(theirs, ours):
                     yield name
         except ConflictError:  # somebody else moved it, or took the name, just now
             yield name

@@ -1,17 +1,14 @@
-"""Take conversations in, each once, however often they are given.
+"""Import of conversations as message lists, each once.
 
 Rules:
 
-- A conversation is known by what it says: a chain of hashes, one for each message, each over the message as it was
-  given and the hash before it. What was taken in before adds nothing, wherever it came from.
-- A conversation that begins with the whole of one that was taken in is its continuation: only what is new joins.
-- A conversation from a source that was taken in before, and that differs somewhere in the middle, becomes a branch of
-  that thread at the place where they part: an edited file is an edit.
-- Anything else is a new thread. Its metadata keep what was taken in (``imported``: hashes and sources), so that all of
-  this holds in the next process too.
-- The thread is named by what it says, so that of two processes that take the same conversation in at once, one begins
-  it, and the other finds it. That is all one learns of the other: a continuation that it took in meanwhile is not seen.
-- An import that was cut off goes on where it stopped: the thread knows its source before the first message joins.
+- A hash chain over the messages identifies a conversation. One that is known already adds nothing.
+- A conversation that begins with a known one continues it: only new messages are added.
+- A conversation from a known source that differs in the middle becomes a branch where it differs.
+- Anything else is a new thread. Its metadata (``imported``: hashes and sources) record it for the next process.
+- The thread id derives from the content, so two processes that import one conversation meet in one thread. Neither sees
+  a continuation that the other imports meanwhile.
+- An interrupted import resumes: the thread has its source before the first message.
 - Nothing is guessed, and nothing is removed.
 
 Stability: experimental.
@@ -50,7 +47,7 @@ class _Known(NamedTuple):
     head: str | None
 
 
-class Taken(NamedTuple):
+class ImportResult(NamedTuple):
     """What became of a conversation: where it is, and how many of its messages were new."""
 
     thread: str
@@ -74,7 +71,7 @@ def _imported(metadata: Mapping[str, Any]) -> _Imported:
         return _Imported()
 
 
-class Intake:
+class ConversationImporter:
     """Takes conversations into one store."""
 
     def __init__(self, store: Store) -> None:
@@ -95,55 +92,55 @@ class Intake:
             self._by_source[source] = thread
         return len(self._by_hash) > before
 
-    def take(
+    def add(
         self,
         messages: Sequence[Message],
         *,
         source: str | None = None,
         title: str | None = None,
         metadata: Mapping[str, Any] | None = None,
-    ) -> Taken:
+    ) -> ImportResult:
         """Take a conversation in. ``source`` names where it came from; title and metadata are those of a new thread.
 
         Raises what ``Store.append`` raises.
         """
         digests = [message_codec.pack(message).body.digest for message in messages]
-        chain = _chain(digests)
-        found = self._current(chain[-1])
+        chain = _hash_chain(digests)
+        found = self._find_known(chain[-1])
         if found is not None:
-            self._note(found.thread, {}, source)
-            return Taken(found.thread, found.branch, 0, len(messages))
-        place = self._begun(chain) or self._edited(digests, source)
+            self._record_import(found.thread, {}, source)
+            return ImportResult(found.thread, found.branch, 0, len(messages))
+        place = self._find_continued(chain) or self._find_edited(digests, source)
         if place is None:
             begun: dict[str, Any] = {IMPORTED: {"conversations": {}, "sources": [] if source is None else [source]}}
-            place = Taken(_thread_id(chain), MAIN, 0, 0)
+            place = ImportResult(_thread_id(chain), MAIN, 0, 0)
             try:
                 self._store.create(place.thread, title=title, metadata={**(metadata or {}), **begun})
             except ConflictError:
-                place = self._parted(self._store.load(place.thread), digests)
+                place = self._branch_off(self._store.load(place.thread), digests)
         rest = messages[place.known :]
         if messages and not rest:
             self._learn(place.thread, self._store.info(place.thread).metadata)
             return place
         appended = self._store.append(place.thread, rest, branch=place.branch, key=f"import {chain[-1]}")
-        self._note(place.thread, {chain[-1]: (place.branch, appended.head)}, source)
+        self._record_import(place.thread, {chain[-1]: (place.branch, appended.head)}, source)
         return place._replace(new=0 if appended.repeated else len(rest))
 
-    def _begun(self, chain: Sequence[str]) -> Taken | None:
+    def _find_continued(self, chain: Sequence[str]) -> ImportResult | None:
         """Find the longest beginning that was taken in, and whose branch still ends there."""
         length = len(chain) - 1
         while length > 0:
-            found = self._current(chain[length - 1])
+            found = self._find_known(chain[length - 1])
             if found is not None:
                 info = self._store.info(found.thread)
                 if info.branches.get(found.branch) == found.head:
-                    return Taken(found.thread, found.branch, 0, length)
+                    return ImportResult(found.thread, found.branch, 0, length)
                 if self._learn(found.thread, info.metadata):  # another process has taken more of it in
                     length = len(chain)
             length -= 1
         return None
 
-    def _current(self, chained: str) -> _Known | None:
+    def _find_known(self, chained: str) -> _Known | None:
         """Where a conversation ends that was taken in; ``None`` also when its thread was deleted since."""
         found = self._by_hash.get(chained)
         if found is None:
@@ -156,29 +153,31 @@ class Intake:
             return None
         return found
 
-    def _edited(self, digests: Sequence[bytes], source: str | None) -> Taken | None:
+    def _find_edited(self, digests: Sequence[bytes], source: str | None) -> ImportResult | None:
         """Find where a conversation parts from what its source said before; ``None`` when it says something else."""
         thread = self._by_source.get(source or "")
         if thread is None:
             return None
         tree = self._store.load(thread)
-        if len(tree) and _common(tree, digests)[0] is None:
+        if len(tree) and _common_prefix(tree, digests)[0] is None:
             return None
-        return self._parted(tree, digests)
+        return self._branch_off(tree, digests)
 
-    def _parted(self, tree: Thread, digests: Sequence[bytes]) -> Taken:
+    def _branch_off(self, tree: Thread, digests: Sequence[bytes]) -> ImportResult:
         """Find where a conversation parts from a thread, and begin a branch there."""
         if not len(tree):
-            return Taken(tree.id, MAIN, 0, 0)  # the import that began it was cut off, or goes on right now
-        place, length = _common(tree, digests)
+            return ImportResult(tree.id, MAIN, 0, 0)  # the import that began it was cut off, or goes on right now
+        place, length = _common_prefix(tree, digests)
         if length == len(digests):
-            return Taken(tree.id, MAIN if place is None else _through(tree, place), 0, length)
+            return ImportResult(tree.id, MAIN if place is None else _branch_through(tree, place), 0, length)
         number = next(n for n in range(2, len(tree) + 3) if f"import-{n}" not in tree.branches)
         branch = f"import-{number}"
         self._store.fork(tree.id, branch, at=place)
-        return Taken(tree.id, branch, 0, length)
+        return ImportResult(tree.id, branch, 0, length)
 
-    def _note(self, thread: str, conversations: Mapping[str, tuple[str, str | None]], source: str | None) -> None:
+    def _record_import(
+        self, thread: str, conversations: Mapping[str, tuple[str, str | None]], source: str | None
+    ) -> None:
         """Write down in the thread what was taken in."""
         metadata = dict(self._store.info(thread).metadata)
         known = _imported(metadata)
@@ -194,7 +193,7 @@ class Intake:
         self._learn(thread, self._store.update(thread, metadata=metadata).metadata)
 
 
-def _chain(digests: Sequence[bytes]) -> list[str]:
+def _hash_chain(digests: Sequence[bytes]) -> list[str]:
     chain: list[str] = []
     last = sha256(_START).digest()
     for digest in digests:
@@ -208,7 +207,7 @@ def _thread_id(chain: Sequence[str]) -> str:
     return str(UUID(int=int(chain[-1], 16) & ~_FIXED | _VERSION_8))
 
 
-def _common(tree: Thread, digests: Sequence[bytes]) -> tuple[str | None, int]:
+def _common_prefix(tree: Thread, digests: Sequence[bytes]) -> tuple[str | None, int]:
     """Walk down a tree as far as it says the same; give the last entry and how many messages that were."""
     place: str | None = None
     for length, digest in enumerate(digests):
@@ -221,6 +220,6 @@ def _common(tree: Thread, digests: Sequence[bytes]) -> tuple[str | None, int]:
     return place, len(digests)
 
 
-def _through(tree: Thread, entry: str) -> str:
+def _branch_through(tree: Thread, entry: str) -> str:
     """The first branch that an entry is on."""
     return next((name for name in tree.branches if any(each.id == entry for each in tree.path(name))), MAIN)

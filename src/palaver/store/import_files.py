@@ -1,19 +1,17 @@
-"""Take the files of transcript formats into a store, as they are read, each once.
+"""Import of transcript files into a store, each once.
 
 Rules:
 
-- What a reader of ``palaver.transcripts`` gives joins as it comes, a slice at a time, with the ids of the file. So a
-  file of any size goes in with little memory, what was taken in before an interruption stays, and reading a file
-  again adds what is new.
-- A file whose size and time have not changed since it was read whole is not read again; neither is one whose bytes have
-  not. Which files a thread came from stands in its metadata, under ``files``.
-- An entry that is there with another message, because somebody edited the file, or because its end was not yet written,
-  joins beside the old one under an id of its own, and what follows it follows the new one.
-- A branch moves to where the file says as long as it stands where a file left it and the file still has what stands
-  there: on the way to its new end, on another of its own branches, or, where the end was not yet written whole, as the
-  first bytes of what is there now. Otherwise it stays, and the file's end gets a branch of its own, ``import-2`` and so
-  on; the next import from that file moves it on. So no import takes an entry off all branches but a half-written end.
-- A byte order mark, line breaks of another kind, and lines in another order make no other record.
+- Entries are added in slices as the reader yields them, with the ids of the file. So files of any size need little
+  memory, an interrupted import keeps what it added, and a second one adds what is new.
+- A file with unchanged size and time, or unchanged bytes, is not read again. The metadata of a thread list its files
+  under ``files``.
+- An entry that is known with another message (an edited file, or an unfinished end) is added beside the old one under
+  its own id, and its successors follow the new one.
+- A branch moves to the head in the file while it stands where a file left it and the file still has that entry: on the
+  way to the new end, on another of its branches, or as the first bytes of what is there now. Otherwise the branch
+  stays, and the end of the file gets a branch ``import-2`` and so on, which later imports move.
+- Byte order marks, kinds of line breaks and the order of lines make no difference.
 
 Stability: experimental.
 """
@@ -66,7 +64,7 @@ class FileState(Struct, frozen=True):
     read_at: int
 
 
-class Filed(Struct, frozen=True):
+class ImportedConversation(Struct, frozen=True):
     """What became of a conversation of a file. ``messages`` and ``new`` do not count records that are no messages."""
 
     thread: str
@@ -88,7 +86,7 @@ class _File(Struct, frozen=True):
     conversations: dict[str, int] = {}
 
 
-class Filing:
+class FileImporter:
     """Takes files into one store."""
 
     def __init__(self, store: Store) -> None:
@@ -96,9 +94,9 @@ class Filing:
         self._store = store
         self._files: dict[str, _File] = {}
         for info in store.threads():
-            self._files.update(_files(info.metadata))
+            self._files.update(_known_files(info.metadata))
 
-    def unchanged(self, state: FileState, digest: Callable[[], str]) -> tuple[Filed, ...] | None:
+    def unchanged(self, state: FileState, digest: Callable[[], str]) -> tuple[ImportedConversation, ...] | None:
         """The conversations of a file that was read before and has not changed; else ``None``.
 
         ``digest`` gives the SHA-256 of its bytes, in hex; it is called only where size and time leave it open.
@@ -109,30 +107,30 @@ class Filing:
         same_time = known.changed_at == state.changed_at and known.changed_at + _RACY < known.read_at
         if not same_time and digest() != known.sha256:
             return None
-        found = [self._filed(thread, messages) for thread, messages in known.conversations.items()]
+        found = [self._known_conversation(thread, messages) for thread, messages in known.conversations.items()]
         return None if any(each is None for each in found) else tuple([each for each in found if each is not None])
 
-    def _filed(self, thread: str, messages: int) -> Filed | None:
+    def _known_conversation(self, thread: str, messages: int) -> ImportedConversation | None:
         try:
-            return Filed(thread, messages, 0, self._store.info(thread).title)
+            return ImportedConversation(thread, messages, 0, self._store.info(thread).title)
         except NotFoundError:
             return None
 
-    def take(
+    def add(
         self, steps: Iterable[Step], state: FileState | None = None, digest: Callable[[], str] = str
-    ) -> Iterator[Filed | tuple[UnknownFields, ...]]:
+    ) -> Iterator[ImportedConversation | tuple[UnknownFields, ...]]:
         """Take in what a reader gives; give what became of each conversation when it ends, and the drift report.
 
         ``state`` is what the file is known by, ``digest`` gives the SHA-256 of its bytes when all were read. Raises
         what ``Store.add`` raises.
         """
-        taking: dict[str, _Taking] = {}
+        taking: dict[str, _ConversationImport] = {}
         done: dict[str, int] = {}
-        first: _Described | None = None
+        first: _ThreadDetails | None = None
         for step in steps:
             match step:
                 case Began():
-                    taking[step.thread] = _Taking(self._store, step.thread)
+                    taking[step.thread] = _ConversationImport(self._store, step.thread)
                 case Joined():
                     taking[step.thread].join(step.entry)
                 case Ended():
@@ -152,7 +150,7 @@ class Filing:
             self._files[state.path] = file
 
 
-class _Described(Struct, frozen=True):
+class _ThreadDetails(Struct, frozen=True):
     """What a thread is to say of itself, beside what it said before."""
 
     thread: str
@@ -166,51 +164,53 @@ class _Described(Struct, frozen=True):
             store.update(self.thread, title=self.title, metadata=self.metadata)
 
 
-class _Taking:
+class _ConversationImport:
     """Takes one conversation in."""
 
     def __init__(self, store: Store, thread: str) -> None:
         self._store = store
         self._thread = thread
-        self._waiting: list[Entry] = []
+        self._pending: list[Entry] = []
         self._size = 0
         self._messages = self._new = 0
-        self._moved: dict[str, str] = {}  # entries of the file that have another id here
+        self._new_ids: dict[str, str] = {}  # entries of the file that have another id here
         self._parents: dict[str, str | None] = {}  # the tree of the file, with the ids that entries have here
         self._known: dict[str, Entry] | None = None
-        self._begun: ThreadInfo | None = None
+        self._earlier: ThreadInfo | None = None
         self._title: str | None = None
         with suppress(NotFoundError):
-            self._begun = store.info(thread)
+            self._earlier = store.info(thread)
 
     def join(self, entry: Entry) -> None:
-        self._waiting.append(entry)
+        self._pending.append(entry)
         if self._title is None and is_shown(entry.message):
             self._title = title_of([entry.message])
-        self._size += _size(entry)
-        if len(self._waiting) >= _SLICE or self._size >= _BYTES:
+        self._size += _entry_size(entry)
+        if len(self._pending) >= _SLICE or self._size >= _BYTES:
             self._flush()
 
     def _flush(self, heads: Mapping[str, str | None] | None = None) -> None:
         """Let what waits join, and set heads where all of their entries have the ids of the file."""
-        entries, self._waiting, self._size = self._waiting, [], 0
+        entries, self._pending, self._size = self._pending, [], 0
         messages = sum(RECORD not in entry.message.tags for entry in entries)
         self._messages += messages
         if self._known is None:
             try:
-                added = self._store.add(self._thread, entries, branches=heads, absent=_absent(self._store, entries))
+                added = self._store.add(
+                    self._thread, entries, branches=heads, absent=_missing_blobs(self._store, entries)
+                )
                 self._count(entries, added, messages)
                 self._parents.update((entry.id, entry.parent) for entry in entries)
                 return
             except StoreError:
-                if self._begun is None:
+                if self._earlier is None:
                     raise
                 self._known = {each.id: each for each in self._store.read(self._thread)}
-        fitted = [self._fitted(entry, self._known) for entry in entries]
+        fitted = [self._placed_entry(entry, self._known) for entry in entries]
         self._parents.update((entry.id, entry.parent) for entry in fitted)
         new = [entry for entry in fitted if entry.id not in self._known]
         self._known.update((entry.id, entry) for entry in new)
-        self._store.add(self._thread, new, absent=_absent(self._store, new))
+        self._store.add(self._thread, new, absent=_missing_blobs(self._store, new))
         self._count(new, len(new), sum(RECORD not in entry.message.tags for entry in new))
 
     def _count(self, entries: list[Entry], added: int, messages: int) -> None:
@@ -219,36 +219,38 @@ class _Taking:
         elif added:  # the last ones
             self._new += sum(RECORD not in entry.message.tags for entry in entries[-added:])
 
-    def _fitted(self, entry: Entry, known: Mapping[str, Entry]) -> Entry:
+    def _placed_entry(self, entry: Entry, known: Mapping[str, Entry]) -> Entry:
         """Give an entry as it can join: with an id of its own where another one has it."""
-        parent = self._moved.get(entry.parent or "", entry.parent)
+        parent = self._new_ids.get(entry.parent or "", entry.parent)
         placed = structs.replace(entry, parent=parent)
         before = known.get(entry.id)
-        if before is None or before == placed or _same(before, placed):
+        if before is None or before == placed or _same_record(before, placed):
             return placed
         made = derived_id(entry.id, parent, canonical.content_hash(entry.message))
-        self._moved[entry.id] = made
+        self._new_ids[entry.id] = made
         return structs.replace(placed, id=made)
 
-    def end(self, end: Ended) -> tuple[Filed, _Described]:
+    def end(self, end: Ended) -> tuple[ImportedConversation, _ThreadDetails]:
         end = end if end.title is not None else structs.replace(end, title=self._title)
-        if self._begun is None:
+        if self._earlier is None:
             heads = {name: head for name, head in end.branches.items() if head is not None or name == MAIN}
             self._flush(heads)
-            described = _Described(self._thread, end.title, {**end.metadata, HEADS: heads}, {})
-            return Filed(self._thread, self._messages, self._new, end.title), described
+            described = _ThreadDetails(self._thread, end.title, {**end.metadata, HEADS: heads}, {})
+            return ImportedConversation(self._thread, self._messages, self._new, end.title), described
         self._flush()
-        heads = {name: self._moved.get(head or "", head) for name, head in end.branches.items()}
-        return self._goes_on(end, heads, self._begun)
+        heads = {name: self._new_ids.get(head or "", head) for name, head in end.branches.items()}
+        return self._update_branches(end, heads, self._earlier)
 
-    def _goes_on(self, end: Ended, heads: Mapping[str, str | None], begun: ThreadInfo) -> tuple[Filed, _Described]:
+    def _update_branches(
+        self, end: Ended, heads: Mapping[str, str | None], begun: ThreadInfo
+    ) -> tuple[ImportedConversation, _ThreadDetails]:
         """Move the branches of a thread that was there before, as far as they may move."""
-        left = _left(begun.metadata)
+        left = _known_heads(begun.metadata)
         moves: dict[str, str | None] = {}
         parted: dict[str, str] = {}
         covered: set[str] = set()
         for head in heads.values():
-            covered.update(takewhile(lambda entry: entry not in covered, _up(head, self._parents)))
+            covered.update(takewhile(lambda entry: entry not in covered, _ancestors(head, self._parents)))
         tree = _Tree(self._store, self._thread)
         for name, head in sorted(heads.items(), key=lambda each: each[0] != MAIN):
             stands = begun.branches.get(name)
@@ -260,17 +262,17 @@ class _Taking:
                 moves[name] = left[name] = head
             elif head is not None:
                 parted[name] = head
-        asides = _aside(tree, parted, moves, left, begun) if parted else {}
+        asides = _side_branches(tree, parted, moves, left, begun) if parted else {}
         if moves:
             self._store.add(self._thread, (), branches=moves)
         own = MAIN not in parted  # else the file is another version, and the thread keeps what it says of itself
         told = {**begun.metadata, **end.metadata} if own else {**end.metadata, **begun.metadata}
         title = UNSET if begun.title is not None or end.title is None else end.title
         named = tuple(dict.fromkeys(asides.values()))
-        filed = Filed(
+        filed = ImportedConversation(
             self._thread, self._messages, self._new, end.title or begun.title, named[0] if named else None, named[1:]
         )
-        return filed, _Described(self._thread, title, {**told, HEADS: left}, begun.metadata)
+        return filed, _ThreadDetails(self._thread, title, {**told, HEADS: left}, begun.metadata)
 
 
 class _Tree:
@@ -289,7 +291,7 @@ class _Tree:
 
     @cached_property
     def _steps(self) -> Iterator[int]:
-        return iter(range(_LEAST_STEPS + _STEPS * len(self._entries)))
+        return iter(range(_MIN_STEPS + _STEPS * len(self._entries)))
 
     @cached_property
     def _spans(self) -> dict[str, tuple[int, int]]:
@@ -328,24 +330,24 @@ class _Tree:
 
     def is_written_on(self, stands: str, head: str | None) -> bool:
         """Whether what stands there ends in records that the file has written on since: a torn line, half an answer."""
-        written = self._beside(stands, head)
-        return written != b"" and self._beside(head, stands).startswith(written)
+        written = self._bytes_beside(stands, head)
+        return written != b"" and self._bytes_beside(head, stands).startswith(written)
 
-    def _beside(self, leaf: str | None, other: str | None) -> bytes:
+    def _bytes_beside(self, leaf: str | None, other: str | None) -> bytes:
         """The bytes of the records between a leaf and the way to another; none when there are too many of them."""
         messages: list[Message] = []
         for entry in self.walk(leaf):
             if self.leads_to(entry, other):
-                return _written(messages[::-1])
+                return _record_bytes(messages[::-1])
             messages.append(self._entries[entry].message)
-        return b"" if leaf is None or next(self._steps, None) is None else _written(messages[::-1])
+        return b"" if leaf is None or next(self._steps, None) is None else _record_bytes(messages[::-1])
 
 
-_LEAST_STEPS: Final = 10_000
+_MIN_STEPS: Final = 10_000
 _STEPS: Final = 20
 
 
-def _aside(
+def _side_branches(
     tree: _Tree, parted: Mapping[str, str], moves: dict[str, str | None], left: dict[str, str | None], begun: ThreadInfo
 ) -> dict[str, str]:
     """Put heads that may not move their branch on branches of their own; give the names of those, by branch."""
@@ -360,7 +362,7 @@ def _aside(
             if entry in holders:
                 break
             holders[entry] = name
-        if head is not None and _is_aside(name) and head == left.get(name):
+        if head is not None and _is_side_branch(name) and head == left.get(name):
             ours.setdefault(head, name)
 
     for name, head in heads.items():
@@ -383,28 +385,28 @@ def _aside(
             holder = next(fresh) if stands is None else ours.pop(stands)
             moves[holder] = left[holder] = heads[holder] = head
             place(holder, head)
-        if _is_aside(holder):
+        if _is_side_branch(holder):
             found[name] = holder
     return found
 
 
-def _is_aside(branch: str) -> bool:
+def _is_side_branch(branch: str) -> bool:
     return branch.startswith("import-")
 
 
-def _up(entry: str | None, parents: Mapping[str, str | None]) -> Iterator[str]:
+def _ancestors(entry: str | None, parents: Mapping[str, str | None]) -> Iterator[str]:
     """An entry and all that it follows, back to the first."""
     while entry is not None:
         yield entry
         entry = parents.get(entry)
 
 
-def _same(before: Entry, now: Entry) -> bool:
-    """Whether an entry of the same id says the same, from records that differ in what ``_plain`` leaves out."""
-    return (before.parent, _plain(before.message)) == (now.parent, _plain(now.message))
+def _same_record(before: Entry, now: Entry) -> bool:
+    """Whether two entries of one id are equal but for what ``_normalised`` removes."""
+    return (before.parent, _normalised(before.message)) == (now.parent, _normalised(now.message))
 
 
-def _plain(message: Message) -> Message:
+def _normalised(message: Message) -> Message:
     """A message whose records have no byte order mark, line breaks of one kind, and no numbers in their file."""
     if message.provider_json is UNSET:
         return message
@@ -416,7 +418,7 @@ def _plain(message: Message) -> Message:
     return structs.replace(message, provider_json=jsontext.raw(fields))
 
 
-def _written(messages: Sequence[Message]) -> bytes:
+def _record_bytes(messages: Sequence[Message]) -> bytes:
     """The bytes of the records that messages came from; none when one of them came from no record."""
     pieces: list[bytes] = []
     for place, message in enumerate(messages):
@@ -440,10 +442,10 @@ def title_of(messages: Iterable[Message]) -> str | None:
     return next((excerpt(line, _TITLE) for line in said if line), None)
 
 
-def _absent(store: Store, entries: Iterable[Entry]) -> set[str]:
+def _missing_blobs(store: Store, entries: Iterable[Entry]) -> set[str]:
     """The blobs that a file names and that the store does not have: a file brings none along."""
     absent: set[str] = set()
-    for name in message_codec.blobs_named_by(entries):
+    for name in message_codec.blob_hashes(entries):
         try:
             store.get_blob(name)
         except NotFoundError:
@@ -451,13 +453,13 @@ def _absent(store: Store, entries: Iterable[Entry]) -> set[str]:
     return absent
 
 
-def _size(entry: Entry) -> int:
+def _entry_size(entry: Entry) -> int:
     """About how much an entry holds."""
     held = entry.message.provider_json
     return 0 if held is UNSET else len(memoryview(held))
 
 
-def _files(metadata: Mapping[str, Any]) -> dict[str, _File]:
+def _known_files(metadata: Mapping[str, Any]) -> dict[str, _File]:
     """Read which files a thread came from; what somebody else put under that key says nothing."""
     try:
         return msgspec.convert(dict(metadata.get(FILES, {})), dict[str, _File])
@@ -465,7 +467,7 @@ def _files(metadata: Mapping[str, Any]) -> dict[str, _File]:
         return {}
 
 
-def _left(metadata: Mapping[str, Any]) -> dict[str, str | None]:
+def _known_heads(metadata: Mapping[str, Any]) -> dict[str, str | None]:
     try:
         return msgspec.convert(dict(metadata.get(HEADS, {})), dict[str, str | None])
     except (msgspec.ValidationError, TypeError, ValueError):

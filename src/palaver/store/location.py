@@ -53,38 +53,34 @@ class StoreOptions(TypedDict, total=False):
     read_only: bool
     """Whether an SQLite file is opened for reading only."""
     timeout: float
-    """How long SQLite waits for another writer."""
-    wait: float
-    """How long a folder of JSON Lines waits for another writer."""
+    """How long another writer is waited for (SQLite, JSON Lines), or a connection (PostgreSQL)."""
     max_bytes: int
     """The size at which JSON Lines go on in another file."""
     schema: str
     """The schema that holds the tables. PostgreSQL."""
-    least: int
+    min_size: int
     """The connections that are kept open. PostgreSQL."""
-    most: int
+    max_size: int
     """The largest number of connections. PostgreSQL."""
-    patience: float
-    """How long a connection is waited for. PostgreSQL."""
 
 
 def default_location() -> str:
     """Where a store is kept when nobody says where: ``PALAVER_STORE``, else a file in the user's data folder."""
-    return os.environ.get(VARIABLE) or _own_file()
+    return os.environ.get(VARIABLE) or _user_file()
 
 
-def _own_file() -> str:
+def _user_file() -> str:
     return os.path.join(platformdirs.user_data_dir("palaver", appauthor=False), _FILE)  # noqa: PTH118 (pathlib takes longer to load than this module)
 
 
-def parted(location: str | os.PathLike[str]) -> tuple[str, str]:
-    """The kind of store that a location names, and what stands behind it: the path of a file or folder.
+def split_location(location: str | os.PathLike[str]) -> tuple[str, str]:
+    """Split a location into the kind of store and the rest: the path of a file or folder.
 
     Raises ``StoreError`` for a kind that does not exist.
     """
     where = os.fspath(location)
     if where.startswith(_URI) and not isinstance(location, os.PathLike):
-        return "sqlite", _file_of(where)[0]
+        return "sqlite", _parse_file_uri(where)[0]
     kind, _, rest = where.partition(":")
     if kind in _KINDS and not isinstance(location, os.PathLike):
         return kind, rest
@@ -96,7 +92,7 @@ def parted(location: str | os.PathLike[str]) -> tuple[str, str]:
     return ("jsonl", where) if os.path.isdir(where) else ("sqlite", where)  # noqa: PTH112 (as above)
 
 
-def _file_of(uri: str) -> tuple[str, bool]:
+def _parse_file_uri(uri: str) -> tuple[str, bool]:
     """The path of a URI of SQLite, and whether it is for reading only. Raises ``StoreError`` for other parameters."""
     path, _, query = uri.removeprefix(_URI).partition("#")[0].partition("?")
     if path.startswith("//"):
@@ -118,8 +114,13 @@ def open_store(location: str | os.PathLike[str] | None = None, **options: Unpack
     """
     check_arguments("open_store", open_store, {"location": location}, StoreError)
     where = default_location() if location is None else os.fspath(location)
-    kind, rest = parted(where if location is None else location)
-    if kind == "sqlite" and where.startswith(_URI) and not isinstance(location, os.PathLike) and _file_of(where)[1]:
+    kind, rest = split_location(where if location is None else location)
+    if (
+        kind == "sqlite"
+        and where.startswith(_URI)
+        and not isinstance(location, os.PathLike)
+        and _parse_file_uri(where)[1]
+    ):
         options["read_only"] = True
     module, name = _KINDS[kind]
     opened = getattr(import_module(module), name)
@@ -128,7 +129,7 @@ def open_store(location: str | os.PathLike[str] | None = None, **options: Unpack
         return cast("Store", opened(where, **options))
     if kind == "memory":
         return cast("Store", opened(**options))
-    if rest == _own_file():
+    if rest == _user_file():
         _make_folder(os.path.dirname(rest))  # noqa: PTH120 (as above)
     else:
         _check_folder(os.path.dirname(os.path.abspath(rest)))  # noqa: PTH100, PTH120 (as above)

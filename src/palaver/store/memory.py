@@ -1,11 +1,11 @@
-"""A store in memory: for tests, for short-lived work, and the state of every store that is a journal.
+"""A store in memory: for tests, for short-lived work, and as the state of every store that is a journal.
 
 Rules:
 
-- Each method that writes checks, makes one ``Change``, and hands it to ``_commit``, all under one lock. Here that
-  applies it; a journal writes it down first.
-- Messages are held as they are, once for each entry. ``get_blob`` finds what ``put_blob`` was given.
-- What it holds is gone with the process: "kept" is true for as long as it lives.
+- Each method that writes checks its arguments, makes one ``Change`` and passes it to ``_commit``, under one lock.
+  ``MemoryStore`` applies the change; a journal writes it first.
+- Each message is held once for each entry. ``get_blob`` finds what ``put_blob`` stored.
+- The content is gone with the process.
 
 Stability: experimental.
 """
@@ -25,33 +25,33 @@ from palaver.core.messages import Message
 from palaver.core.parts import Blob
 from palaver.store import message_codec, search_text
 from palaver.store.records import (
-    BlobPut,
-    BlobsDropped,
+    BlobAdded,
+    BlobsRemoved,
     Change,
-    Created,
-    Deleted,
-    Joined,
-    Updated,
+    EntriesAdded,
+    ThreadCreated,
+    ThreadDeleted,
+    ThreadUpdated,
+    check_same_messages,
     checked_entry,
     checked_name,
     checked_tags,
     checked_title,
-    dates,
     frozen_metadata,
     prepare,
-    repeats,
+    time_range,
 )
 from palaver.store.store import Appended, Damage, Freed, Hit, Progress, Query, Store, ThreadInfo, Verified, check_given
 from palaver.threads.ids import now_ms, uuid7
 from palaver.threads.thread import MAIN, Entry, Thread, verified
 
 
-class Held:
+class ThreadState:
     """A thread and what is known of it."""
 
     __slots__ = ("created_at", "keys", "metadata", "tags", "title", "tree", "updated_at")
 
-    def __init__(self, change: Created) -> None:
+    def __init__(self, change: ThreadCreated) -> None:
         self.tree = Thread(change.thread)
         self.title = change.title
         self.tags = change.tags
@@ -80,7 +80,7 @@ class MemoryStore(Store):
         """Begin an empty store."""
         self._clock = clock
         self._lock: AbstractContextManager[object] = RLock()
-        self._held: dict[str, Held] = {}  # in the order of their last change
+        self._states: dict[str, ThreadState] = {}  # in the order of their last change
         self._blobs: dict[bytes, bytes] = {}
 
     # -- changes -------------------------------------------------------------------------------------------------------
@@ -91,36 +91,36 @@ class MemoryStore(Store):
 
     def _apply(self, change: Change) -> None:
         match change:
-            case Created():
-                self._held[change.thread] = Held(change)
-            case Updated():
-                held = self._held[change.thread]
+            case ThreadCreated():
+                self._states[change.thread] = ThreadState(change)
+            case ThreadUpdated():
+                held = self._states[change.thread]
                 held.title = held.title if change.title is UNSET else change.title
                 held.tags = held.tags if change.tags is UNSET else change.tags
                 held.metadata = held.metadata if change.metadata is UNSET else change.metadata
-            case Joined():
+            case EntriesAdded():
                 held = self._touched(change.thread, change.at)
                 if change.key is not None:
                     held.keys[change.key] = (len(held.tree), len(change.entries))
                 held.tree.add(change.entries, change.branches)
-            case Deleted():
-                del self._held[change.thread]
-            case BlobPut():
+            case ThreadDeleted():
+                del self._states[change.thread]
+            case BlobAdded():
                 self._blobs[sha256(change.data).digest()] = change.data
-            case BlobsDropped():
+            case BlobsRemoved():
                 for digest in change.digests:
                     self._blobs.pop(digest, None)
             case _:
                 assert_never(change)
 
-    def _touched(self, thread: str, at: int) -> Held:
-        held = self._held[thread] = self._held.pop(thread)
+    def _touched(self, thread: str, at: int) -> ThreadState:
+        held = self._states[thread] = self._states.pop(thread)
         held.updated_at = max(held.updated_at, at)
         return held
 
-    def _known(self, thread: str) -> Held:
+    def _state(self, thread: str) -> ThreadState:
         try:
-            return self._held[thread]
+            return self._states[thread]
         except KeyError:
             raise NotFoundError(f"no thread {thread!r}") from None
 
@@ -140,25 +140,25 @@ class MemoryStore(Store):
         checked_title(title)
         labels = checked_tags(tags)
         with self._lock:
-            if name in self._held:
+            if name in self._states:
                 raise ConflictError(f"there is a thread {name!r}")
-            self._commit(Created(thread=name, at=self._clock(), title=title, tags=labels, metadata=held))
-            return self._held[name].info()
+            self._commit(ThreadCreated(thread=name, at=self._clock(), title=title, tags=labels, metadata=held))
+            return self._states[name].info()
 
     def info(self, thread: str) -> ThreadInfo:
         """What is known of a thread."""
         with self._lock:
-            return self._known(thread).info()
+            return self._state(thread).info()
 
     def threads(self, *, tag: str | None = None, limit: int | None = None) -> Iterator[ThreadInfo]:
         """The threads, those that went on last first."""
         check_given("threads", tag=tag, limit=limit)
         with self._lock:
-            last = sorted(self._held.items(), key=lambda each: each[1].updated_at)
+            last = sorted(self._states.items(), key=lambda each: each[1].updated_at)
             names = [name for name, held in last if tag is None or tag in held.tags]
         for name in names[::-1][: None if limit is None else max(limit, 0)]:
             with self._lock:
-                held = self._held.get(name)
+                held = self._states.get(name)
                 info = None if held is None else held.info()
             if info is not None:
                 yield info
@@ -173,9 +173,9 @@ class MemoryStore(Store):
     ) -> ThreadInfo:
         """Change what is given."""
         with self._lock:
-            held = self._known(thread)
+            held = self._state(thread)
             self._commit(
-                Updated(
+                ThreadUpdated(
                     thread=thread,
                     at=self._clock(),
                     title=checked_title(title),
@@ -188,8 +188,8 @@ class MemoryStore(Store):
     def delete(self, thread: str) -> None:
         """Remove a thread."""
         with self._lock:
-            self._known(thread)
-            self._commit(Deleted(thread=thread, at=self._clock()))
+            self._state(thread)
+            self._commit(ThreadDeleted(thread=thread, at=self._clock()))
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
@@ -205,29 +205,29 @@ class MemoryStore(Store):
         """Let messages join."""
         given = verified(messages)
         with self._lock:
-            held = self._known(thread)
+            held = self._state(thread)
             if key is not None and checked_name(key, "key") in held.keys:
-                return self._repeated(held, given, key)
-            head = held.tree.expected(branch, expect)
+                return self._earlier_append(held, given, key)
+            head = held.tree.checked_head(branch, expect)
             now = self._clock()
-            entries = held.tree.joining(given, head, now)
+            entries = held.tree.new_entries(given, head, now)
             self._check_blobs(given)
             heads = {branch: entries[-1].id} if entries else {}
             if entries or key is not None:
-                self._commit(Joined(thread=thread, at=now, entries=entries, branches=heads, key=key))
+                self._commit(EntriesAdded(thread=thread, at=now, entries=entries, branches=heads, key=key))
             return Appended(entries)
 
-    def _repeated(self, held: Held, given: list[Message], key: str) -> Appended:
+    def _earlier_append(self, held: ThreadState, given: list[Message], key: str) -> Appended:
         start, count = held.keys[key]
         earlier = held.tree.entries[start : start + count]
-        repeats(earlier, prepare(given), held.tree.id, key)
+        check_same_messages(earlier, prepare(given), held.tree.id, key)
         return Appended(tuple(earlier), repeated=True)
 
     def _check_blobs(self, messages: Iterable[Message], absent: Collection[str] = ()) -> None:
         for message in messages:
-            for digest in message_codec.addresses(message):
-                if digest not in self._blobs and message_codec.named(digest).hash not in absent:
-                    raise message_codec.not_there(digest)
+            for digest in message_codec.blob_digests(message):
+                if digest not in self._blobs and message_codec.blob_for(digest).hash not in absent:
+                    raise message_codec.missing_blob(digest)
 
     def add(
         self,
@@ -242,29 +242,33 @@ class MemoryStore(Store):
         for name in branches or {}:
             checked_name(name, "name of the branch")
         with self._lock:
-            tree = self._held[thread].tree if thread in self._held else Thread(checked_name(thread, "id of the thread"))
+            tree = (
+                self._states[thread].tree
+                if thread in self._states
+                else Thread(checked_name(thread, "id of the thread"))
+            )
             new = tree.missing(given, branches or {})
             self._check_blobs([entry.message for entry in new], absent)
             now = self._clock()
-            first, last = dates([entry.message for entry in new], now)
-            if thread not in self._held:
-                self._commit(Created(thread=thread, at=first))
+            first, last = time_range([entry.message for entry in new], now)
+            if thread not in self._states:
+                self._commit(ThreadCreated(thread=thread, at=first))
             if new or branches:
-                at = last if new else self._held[thread].updated_at
-                self._commit(Joined(thread=thread, at=at, entries=new, branches=dict(branches or {})))
+                at = last if new else self._states[thread].updated_at
+                self._commit(EntriesAdded(thread=thread, at=at, entries=new, branches=dict(branches or {})))
             return len(new)
 
     def read(self, thread: str, *, start: int = 0, stop: int | None = None) -> Sequence[Entry]:
         """The entries in the order of joining."""
         check_given("read", start=start, stop=stop)
         with self._lock:
-            return self._known(thread).tree.entries[max(start, 0) : stop]
+            return self._state(thread).tree.entries[max(start, 0) : stop]
 
     def path(self, thread: str, of: str = MAIN, *, last: int | None = None) -> Sequence[Entry]:
         """The conversation that ends in a branch or entry."""
         check_given("path", of=of, last=last)
         with self._lock:
-            path = self._known(thread).tree.path(of)
+            path = self._state(thread).tree.path(of)
         return path if last is None else path[max(len(path) - max(last, 0), 0) :]
 
     # -- branches ------------------------------------------------------------------------------------------------------
@@ -273,13 +277,13 @@ class MemoryStore(Store):
         """Name a new branch."""
         checked_name(name, "name of the branch")
         with self._lock:
-            tree = self._known(thread).tree
+            tree = self._state(thread).tree
             head = tree.head(of) if at is UNSET else at
             if head is not None:
                 tree.position(head)
             if name in tree.branches:
                 raise ConflictError(f"thread {thread}: there is a branch {name!r}", found=tree.branches[name])
-            self._commit(Joined(thread=thread, at=self._clock(), branches={name: head}))
+            self._commit(EntriesAdded(thread=thread, at=self._clock(), branches={name: head}))
             return head
 
     def rewind(
@@ -287,11 +291,11 @@ class MemoryStore(Store):
     ) -> None:
         """Move the head of a branch."""
         with self._lock:
-            tree = self._known(thread).tree
-            tree.expected(branch, expect)
+            tree = self._state(thread).tree
+            tree.checked_head(branch, expect)
             if to is not None:
                 tree.position(to)
-            self._commit(Joined(thread=thread, at=self._clock(), branches={branch: to}))
+            self._commit(EntriesAdded(thread=thread, at=self._clock(), branches={branch: to}))
 
     # -- search, media -------------------------------------------------------------------------------------------------
 
@@ -302,33 +306,33 @@ class MemoryStore(Store):
         with self._lock:
             chosen = [
                 (entry.message.sent_at or 0, place, name, entry)
-                for name, held in self._held.items()
+                for name, held in self._states.items()
                 if query.thread in {None, name}
                 for place, entry in enumerate(held.tree.entries)
-                if _fits(entry.message, query)
+                if _matches_fields(entry.message, query)
             ]
         chosen.sort(key=lambda each: each[:2], reverse=True)
         hits: list[Hit] = []
         for _, _, name, entry in chosen:
             if len(hits) >= query.limit:
                 break
-            text = search_text.searchable(entry.message)
-            if search_text.matches(terms, search_text.normal(text)):
+            text = search_text.searchable_text(entry.message)
+            if search_text.matches(terms, search_text.normalize(text)):
                 hits.append(Hit(name, entry, search_text.excerpt(terms, text)))
         return hits
 
     def put_blob(self, data: bytes) -> Blob:
         """Keep bytes."""
-        data = message_codec.blob_data(data)
+        data = message_codec.checked_data(data)
         digest = sha256(data).digest()
         with self._lock:
             if digest not in self._blobs:
-                self._commit(BlobPut(data=data))
-        return message_codec.named(digest)
+                self._commit(BlobAdded(data=data))
+        return message_codec.blob_for(digest)
 
     def get_blob(self, blob: Blob | str) -> bytes:
         """The bytes of a blob."""
-        digest = message_codec.address(blob)
+        digest = message_codec.digest_of(blob)
         with self._lock:
             if digest not in self._blobs:
                 raise NotFoundError(f"no blob sha256:{digest.hex()}")
@@ -339,32 +343,32 @@ class MemoryStore(Store):
     def verify(self, *, progress: Progress | None = None) -> Verified:
         """Count what is there, and look for the blobs that messages name; memory does not rot."""
         with self._lock:
-            entries = sum(len(held.tree) for held in self._held.values())
+            entries = sum(len(held.tree) for held in self._states.values())
             damage = tuple(
                 Damage("missing", f"thread {name}", f"blob sha256:{digest.hex()} is not there", name, entry.id)
-                for name, held in self._held.items()
+                for name, held in self._states.items()
                 for entry in held.tree.entries
-                for digest in message_codec.addresses(entry.message)
+                for digest in message_codec.blob_digests(entry.message)
                 if digest not in self._blobs
             )
             if progress is not None:
                 progress(entries, entries)
             size = sum(map(len, self._blobs.values()))
-            return Verified(len(self._held), entries, len(self._blobs), size, damage)
+            return Verified(len(self._states), entries, len(self._blobs), size, damage)
 
     def gc(self, *, progress: Progress | None = None) -> Freed:
         """Remove blobs that no message holds."""
         with self._lock:
             used = {
                 digest
-                for held in self._held.values()
+                for held in self._states.values()
                 for entry in held.tree.entries
-                for digest in message_codec.addresses(entry.message)
+                for digest in message_codec.blob_digests(entry.message)
             }
             unused = tuple(digest for digest in self._blobs if digest not in used)
             size = sum(len(self._blobs[digest]) for digest in unused)
             if unused:
-                self._commit(BlobsDropped(digests=unused))
+                self._commit(BlobsRemoved(digests=unused))
             if progress is not None:
                 progress(len(unused), len(unused))
             return Freed(blobs=len(unused), size=size)
@@ -373,7 +377,7 @@ class MemoryStore(Store):
         """Nothing is open."""
 
 
-def _fits(message: Message, query: Query) -> bool:
+def _matches_fields(message: Message, query: Query) -> bool:
     """Whether everything but the text of a query holds."""
     sent_at = message.sent_at or 0
     return (

@@ -1,17 +1,15 @@
-"""A message as bytes to keep, and back.
+"""Messages as stored bytes: canonical JSON, media as blobs, and the seals of entries.
 
 Rules:
 
-- What is kept is the message as it was given, in the canonical form (version 1), without the id and the time that
-  the thread stamped on it: those stand beside it. So a message that is given twice has the same bytes, and is kept
-  once; its address is the SHA-256 of those bytes.
-- Inline media of ``LEAST_MEDIA`` characters or more leave the message. Where base64 as the standard writes it gives
-  the same text again, the decoded bytes are the blob, and their address is that of ``Blob``; any other text is kept
-  as text. Loading puts them back: the message is equal, its base64 text the same.
-- A message is kept as its JSON text, which SQL can read (docs/adr/0033-messages-are-stored-as-text.md). Of blobs, bytes
-  of ``LEAST_COMPRESSED`` or more are compressed with Zstandard where that saves a tenth.
-- Every entry has a seal: the SHA-256 of the seal before it, its id, its stamps and the address of its message. The seal
-  of a leaf vouches for its whole path; a change of any of it is found by deriving the seals again.
+- A message is stored in the canonical form (version 1), without the id and the time that the thread stamped on it;
+  these are columns. Equal messages have equal bytes and are stored once; the SHA-256 of the bytes is the address.
+- Inline media of ``MIN_MEDIA`` characters or more become blobs: the decoded bytes where standard base64 gives the same
+  text again, else the text. Loading restores them exactly.
+- Messages are stored as JSON text, which SQL can read (docs/adr/0033-messages-are-stored-as-text.md). Blobs of
+  ``MIN_COMPRESSED`` bytes or more are compressed with Zstandard where this saves a tenth.
+- Each entry has a seal: the SHA-256 of the seal before it, its id, its stamps and the address of its message. The seal
+  of a leaf covers its whole path.
 
 Stability: experimental.
 """
@@ -43,24 +41,24 @@ else:
 if TYPE_CHECKING:
     from palaver.core.parts import AnyPart
 
-LEAST_MEDIA: Final = 1024
-LEAST_COMPRESSED: Final = 1024
+MIN_MEDIA: Final = 1024
+MIN_COMPRESSED: Final = 1024
 RAW: Final = 0
 ZSTD: Final = 1
 STAMPED_ID: Final = 1
 STAMPED_TIME: Final = 2
-MOVED: Final = 4
+MEDIA_EXTRACTED: Final = 4
 _LEVEL: Final = 3
 _BYTES: Final = "stored:sha256:"
 _TEXT: Final = "stored-text:sha256:"
 _OTHER: Final = "stored-other:"
 _BLOB: Final = "sha256:"
-_START: Final = b'{"role":"'
+_JSON_START: Final = b'{"role":"'
 _INT64: Final = 1 << 63
 _DIGEST: Final = 32
 
 
-class Kept(NamedTuple):
+class StoredBytes(NamedTuple):
     """Bytes to keep: their address, how they are written (``RAW``, ``ZSTD``), and their own size."""
 
     digest: bytes
@@ -72,16 +70,16 @@ class Kept(NamedTuple):
 class Packed(NamedTuple):
     """A message to keep, the media that left it, and the addresses of all blobs that it needs.
 
-    ``marks`` belong to the stamps of its entry: ``MOVED`` when something must be put back.
+    ``marks`` belong to the stamps of its entry: ``MEDIA_EXTRACTED`` when something must be put back.
     """
 
-    body: Kept
-    media: tuple[Kept, ...]
+    body: StoredBytes
+    media: tuple[StoredBytes, ...]
     uses: tuple[bytes, ...]
     marks: int
 
     @property
-    def named(self) -> tuple[bytes, ...]:
+    def external_blobs(self) -> tuple[bytes, ...]:
         """The addresses of the blobs that the message names and does not bring along."""
         if not self.uses:
             return ()
@@ -89,18 +87,18 @@ class Packed(NamedTuple):
         return tuple(digest for digest in self.uses if digest not in brought)
 
 
-def kept(data: bytes) -> Kept:
+def compress(data: bytes) -> StoredBytes:
     """Address bytes, and compress them where that pays."""
     digest = sha256(data).digest()
-    if len(data) >= LEAST_COMPRESSED:
+    if len(data) >= MIN_COMPRESSED:
         smaller = zstd.compress(data, _LEVEL)
         if len(smaller) < len(data) - len(data) // 10:
-            return Kept(digest, ZSTD, smaller, len(data))
-    return Kept(digest, RAW, data, len(data))
+            return StoredBytes(digest, ZSTD, smaller, len(data))
+    return StoredBytes(digest, RAW, data, len(data))
 
 
-def restored(digest: bytes, encoding: int, data: bytes, place: str = "") -> bytes:
-    """Undo ``kept``. Raises ``DamageError``, naming the place, when the bytes are not those that were given."""
+def decompress(digest: bytes, encoding: int, data: bytes, place: str = "") -> bytes:
+    """Undo ``compress``. Raises ``DamageError``, naming the place, when the bytes are not those that were given."""
     try:
         found = zstd.decompress(data) if encoding == ZSTD else data
     except (zstd.ZstdError, EOFError, ValueError, TypeError, MemoryError) as error:
@@ -112,20 +110,20 @@ def restored(digest: bytes, encoding: int, data: bytes, place: str = "") -> byte
 
 def pack(message: Message) -> Packed:
     """Prepare a message, as it was given, for keeping. Raises ``EncodeError`` for what JSON cannot say."""
-    moved: dict[bytes, Kept] = {}
+    moved: dict[bytes, StoredBytes] = {}
 
     def take(data: bytes) -> bytes:
-        blob = kept(data)
+        blob = compress(data)
         moved[blob.digest] = blob
         return blob.digest
 
-    lighter, uses = take_out(message, take)
-    marks = 0 if lighter is message else MOVED
+    lighter, uses = extract_media(message, take)
+    marks = 0 if lighter is message else MEDIA_EXTRACTED
     data = canonical.encode(lighter)
-    return Packed(Kept(sha256(data).digest(), RAW, data, len(data)), tuple(moved.values()), uses, marks)
+    return Packed(StoredBytes(sha256(data).digest(), RAW, data, len(data)), tuple(moved.values()), uses, marks)
 
 
-def take_out(message: Message, take: Callable[[bytes], bytes | None]) -> tuple[Message, tuple[bytes, ...]]:
+def extract_media(message: Message, take: Callable[[bytes], bytes | None]) -> tuple[Message, tuple[bytes, ...]]:
     """Let inline media leave a message; give it without them, and the addresses of all blobs that it needs.
 
     ``take`` gets the bytes of each and gives their address, or ``None``: then they stay where they are. A message that
@@ -134,19 +132,19 @@ def take_out(message: Message, take: Callable[[bytes], bytes | None]) -> tuple[M
     if not any(isinstance(part, Media) for part in message.content):
         return message, ()
     uses: dict[bytes, None] = {}
-    content = tuple([_moved(part, take, uses) for part in message.content])
+    content = tuple([_extract_part(part, take, uses) for part in message.content])
     if any(new is not old for new, old in zip(content, message.content, strict=True)):
         message = structs.replace(message, content=cast("Any", content))
     return message, tuple(uses)
 
 
-def put_back(message: Message, blob: Callable[[bytes], bytes]) -> Message:
-    """Undo ``take_out``. ``blob`` gives the bytes of an address; what it raises is raised."""
-    content = tuple([_put_back(part, blob) for part in message.content])
+def restore_media(message: Message, blob: Callable[[bytes], bytes]) -> Message:
+    """Undo ``extract_media``. ``blob`` gives the bytes of an address; what it raises is raised."""
+    content = tuple([_restore_part(part, blob) for part in message.content])
     return structs.replace(message, content=cast("Any", content))
 
 
-class Shared:
+class BlobCache:
     """Gives the bytes of blobs, for one read: messages that show the same image hold it once in memory."""
 
     def __init__(self, fetch: Callable[[bytes], bytes]) -> None:
@@ -170,13 +168,13 @@ def unpack(body: bytes, entry: str, stamps: int, sent_at: int | None, blob: Call
     if stamps & STAMPED_TIME:
         written += b',"sent_at":%d' % (sent_at or 0)
     if written:
-        place = body.find(b'"', len(_START)) + 1  # 0 where there is none: that is no JSON then
+        place = body.find(b'"', len(_JSON_START)) + 1  # 0 where there is none: that is no JSON then
         body = b"".join((body[:place], written, body[place:]))
     message = canonical.decode(body)
-    return put_back(message, blob) if stamps & MOVED else message
+    return restore_media(message, blob) if stamps & MEDIA_EXTRACTED else message
 
 
-def stamps_of(message: Message) -> int:
+def stamps_for(message: Message) -> int:
     """Which stamps a message as it was given will get."""
     return (STAMPED_ID if message.id is None else 0) | (STAMPED_TIME if message.sent_at is None else 0)
 
@@ -190,11 +188,11 @@ def unstamped(entry: Entry) -> tuple[Message, int]:
     message = entry.message
     if message.id != entry.id or not is_uuid(entry.id):
         return message, 0
-    stamps = STAMPED_ID | (0 if column(message.sent_at) is None else STAMPED_TIME)
+    stamps = STAMPED_ID | (0 if int64_or_none(message.sent_at) is None else STAMPED_TIME)
     return structs.replace(message, id=None, sent_at=None if stamps & STAMPED_TIME else message.sent_at), stamps
 
 
-def column(sent_at: int | None) -> int | None:
+def int64_or_none(sent_at: int | None) -> int | None:
     """A time as a database can hold it; one that is out of range stands in the message alone."""
     return sent_at if sent_at is not None and -_INT64 <= sent_at < _INT64 else None
 
@@ -215,7 +213,7 @@ def is_sealed(  # noqa: PLR0917 (one argument a column)
     return seal(before, entry, stamps, None if sent_at is None else int(sent_at), digest) == found
 
 
-def blob_data(data: object) -> bytes:
+def checked_data(data: object) -> bytes:
     """The bytes that ``put_blob`` is given. Raises ``StoreError`` for what is none, such as a number."""
     if not isinstance(data, bytes | bytearray | memoryview):
         raise StoreError(f"put_blob: data: expected bytes, got {type(data).__name__}")
@@ -227,7 +225,7 @@ def first_seal(thread: str) -> bytes:
     return sha256(b"palaver thread " + thread.encode()).digest()
 
 
-def address(blob: object) -> bytes:
+def digest_of(blob: object) -> bytes:
     """The digest that a blob names, as ``sha256:`` and 64 hex digits. Raises ``NotFoundError`` for any other name.
 
     What is no name at all, such as a number, raises ``StoreError``.
@@ -244,25 +242,25 @@ def address(blob: object) -> bytes:
     return digest
 
 
-def addresses(message: Message) -> Iterator[bytes]:
+def blob_digests(message: Message) -> Iterator[bytes]:
     """The digests of the blobs that a message names; names that are no address of ours are passed over."""
     for part in message.content:
         if isinstance(part, Media) and isinstance(part.source, Blob):
             with suppress(NotFoundError):
-                yield address(part.source)
+                yield digest_of(part.source)
 
 
-def blobs_named_by(entries: Iterable[Entry]) -> set[str]:
+def blob_hashes(entries: Iterable[Entry]) -> set[str]:
     """The hashes of all blobs that the messages of entries name."""
-    return {named(digest).hash for entry in entries for digest in addresses(entry.message)}
+    return {blob_for(digest).hash for entry in entries for digest in blob_digests(entry.message)}
 
 
-def not_there(digest: bytes) -> NotFoundError:
+def missing_blob(digest: bytes) -> NotFoundError:
     """The error for a message that names a blob which no store has, or which ``gc`` has removed."""
     return NotFoundError(f"a message names the blob sha256:{digest.hex()}, which is not there; put_blob keeps it")
 
 
-def named(digest: bytes) -> Blob:
+def blob_for(digest: bytes) -> Blob:
     """The blob of an address."""
     return Blob(_BLOB + digest.hex())
 
@@ -270,7 +268,7 @@ def named(digest: bytes) -> Blob:
 # -- media ---------------------------------------------------------------------------------------------------------
 
 
-def _moved(part: AnyPart, take: Callable[[bytes], bytes | None], uses: dict[bytes, None]) -> AnyPart:
+def _extract_part(part: AnyPart, take: Callable[[bytes], bytes | None], uses: dict[bytes, None]) -> AnyPart:
     """Take inline media out of a part, and note what blobs it needs."""
     if not isinstance(part, Media):
         return part
@@ -279,10 +277,10 @@ def _moved(part: AnyPart, take: Callable[[bytes], bytes | None], uses: dict[byte
             return structs.replace(part, source=structs.replace(source, hash=_OTHER + source.hash))
         case Blob() as source:
             with suppress(NotFoundError):
-                uses[address(source)] = None
+                uses[digest_of(source)] = None
             return part
-        case Inline() as source if len(source.data) >= LEAST_MEDIA and source.extra is UNSET:
-            data, prefix = _decoded(source.data), _BYTES
+        case Inline() as source if len(source.data) >= MIN_MEDIA and source.extra is UNSET:
+            data, prefix = _canonical_base64(source.data), _BYTES
             if data is None:
                 data, prefix = source.data.encode("utf-8", "surrogatepass"), _TEXT
             digest = take(data)
@@ -294,7 +292,7 @@ def _moved(part: AnyPart, take: Callable[[bytes], bytes | None], uses: dict[byte
             return part
 
 
-def _put_back(part: AnyPart, blob: Callable[[bytes], bytes]) -> AnyPart:
+def _restore_part(part: AnyPart, blob: Callable[[bytes], bytes]) -> AnyPart:
     if not isinstance(part, Media) or not isinstance(part.source, Blob):
         return part
     name = part.source.hash
@@ -302,31 +300,31 @@ def _put_back(part: AnyPart, blob: Callable[[bytes], bytes]) -> AnyPart:
         return structs.replace(part, source=structs.replace(part.source, hash=name.removeprefix(_OTHER)))
     if not name.startswith((_BYTES, _TEXT)):
         return part
-    known = blob.sources if isinstance(blob, Shared) else {}
+    known = blob.sources if isinstance(blob, BlobCache) else {}
     source = known.get(name)
     if source is None:
-        source = known[name] = Inline(_text_of(name, blob))
+        source = known[name] = Inline(_media_text(name, blob))
     return structs.replace(part, source=source)
 
 
-def _text_of(name: str, blob: Callable[[bytes], bytes]) -> str:
+def _media_text(name: str, blob: Callable[[bytes], bytes]) -> str:
     """The base64 text that left a message under a name."""
     if name.startswith(_BYTES):
-        return binascii.b2a_base64(blob(_digest(name, _BYTES)), newline=False).decode()
+        return binascii.b2a_base64(blob(_digest_in(name, _BYTES)), newline=False).decode()
     try:
-        return blob(_digest(name, _TEXT)).decode("utf-8", "surrogatepass")
+        return blob(_digest_in(name, _TEXT)).decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:
         raise DecodeError(f"the text of {excerpt(name)}: {error}") from None
 
 
-def _digest(name: str, prefix: str) -> bytes:
+def _digest_in(name: str, prefix: str) -> bytes:
     try:
         return bytes.fromhex(name.removeprefix(prefix))
     except ValueError:
         raise DecodeError(f"no blob goes by the name {excerpt(name)!r}") from None
 
 
-def _decoded(text: str) -> bytes | None:
+def _canonical_base64(text: str) -> bytes | None:
     """The bytes of base64 text, if writing them gives the same text."""
     try:
         data = binascii.a2b_base64(text, strict_mode=True)

@@ -1,29 +1,14 @@
-"""Entries as rows: what every store that keeps rows does alike, before and behind its SQL.
+"""Rows and changes: what every store writes, whatever it writes them to.
 
 Rules:
 
-- Everything that costs time (writing JSON, hashing, compressing) is done by ``prepare``, in the caller's own thread,
-  before any lock is taken. What depends on the head (parent, place, seal) is a few bytes, and is added under the lock.
-- Places count from 0 in each thread, in the order of joining, without gaps. The parent of a row is a place.
-- A row is read back by ``entry_of``, which checks what it can: the address of the message, and that it is one.
-
-What stands in a thread for a message that is stored and cannot be decoded, or is not as it was written.
-
-Rules:
-
-- The entry keeps its place, so all other messages of the thread are read, and its path is whole. Its message is a
-  record: it is never sent to a model, and no view of the conversation shows it.
-- ``payload`` says why (``reason``), and has the stored bytes, as ``text`` where they are UTF-8, else as ``base64``.
-- ``verify`` reports the entry as ``unreadable``, and a body that is not as it was written as ``altered`` or
-  ``missing``.
-
-What happens to a store, as values: every change of it is one of these.
-
-Rules:
-
-- A change is complete: applied to a store in the state it was made for, it gives the next state, with no clock and no
-  chance in it. So a journal of changes is the store (``jsonl``), and memory is their sum (``memory``).
-- What a change may do is checked before it is made. Applying one cannot fail.
+- ``prepare`` does everything that costs time (JSON, hashes, compression) in the caller's thread, before any lock is
+  taken. Parent, place and seal depend on the head; the store adds them under its lock.
+- Places count from 0 in each thread, in the order of appends, without gaps. The parent of a row is a place.
+- ``decode_entry`` checks the address of a message. An entry whose message cannot be read keeps its place: a record
+  (``unreadable``) holds the reason and the stored bytes, and no view shows it or sends it to a model.
+- A ``Change`` is complete: applied to the state it was made for it gives the next state, without clock or chance. Its
+  checks run before it is made, so applying it cannot fail. ``jsonl`` writes changes; ``memory`` holds their sum.
 
 Stability: experimental.
 """
@@ -50,7 +35,7 @@ from palaver.threads.view import RECORD
 # --- unreadable -------------------------------------------------------------------------------------------------------
 
 
-SOURCE: Final = "unreadable"
+UNREADABLE: Final = "unreadable"
 """The ``source`` of such a record."""
 
 
@@ -61,19 +46,19 @@ def unreadable(data: bytes, reason: str, *, id: str | None = None, sent_at: int 
     except UnicodeDecodeError:
         stored = {"base64": binascii.b2a_base64(data, newline=False).decode()}
     payload = json_text({"reason": reason, **stored}, "payload")
-    return SystemMessage(source=SOURCE, tags=(RECORD,), mode="tool", id=id, sent_at=sent_at, payload_json=payload)
+    return SystemMessage(source=UNREADABLE, tags=(RECORD,), mode="tool", id=id, sent_at=sent_at, payload_json=payload)
 
 
 def is_unreadable(message: Message) -> bool:
     """Whether a message stands for one that cannot be decoded."""
-    return isinstance(message, SystemMessage) and message.source == SOURCE and RECORD in message.tags
+    return isinstance(message, SystemMessage) and message.source == UNREADABLE and RECORD in message.tags
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-_LONGEST_NAME: Final = 200
-_MOST_TIME: Final = (1 << 63) - 1
+_MAX_NAME: Final = 200
+_MAX_TIME: Final = (1 << 63) - 1
 
 
 class Prepared(NamedTuple):
@@ -101,8 +86,8 @@ def prepare(messages: Iterable[Message], now: Callable[[], int] = now_ms) -> lis
         entry = uuid7()
         joined = stamped(message, entry, time)
         packed = message_codec.pack(message)
-        stamps = message_codec.stamps_of(message) | packed.marks
-        rows.append(Prepared(entry, joined, stamps, message_codec.column(joined.sent_at), packed))
+        stamps = message_codec.stamps_for(message) | packed.marks
+        rows.append(Prepared(entry, joined, stamps, message_codec.int64_or_none(joined.sent_at), packed))
     return rows
 
 
@@ -111,10 +96,12 @@ def prepare_entry(entry: Entry) -> Prepared:
     checked_entry(entry)
     message, stamps = message_codec.unstamped(entry)
     packed = message_codec.pack(message)
-    return Prepared(entry.id, entry.message, stamps | packed.marks, message_codec.column(entry.message.sent_at), packed)
+    return Prepared(
+        entry.id, entry.message, stamps | packed.marks, message_codec.int64_or_none(entry.message.sent_at), packed
+    )
 
 
-def repeats(earlier: Sequence[Entry], rows: Sequence[Prepared], thread: str, key: str) -> None:
+def check_same_messages(earlier: Sequence[Entry], rows: Sequence[Prepared], thread: str, key: str) -> None:
     """Check that a key which was used before comes with the same messages. Raises ``ConflictError``.
 
     Raises ``DamageError`` where one of them cannot be read any more.
@@ -123,14 +110,14 @@ def repeats(earlier: Sequence[Entry], rows: Sequence[Prepared], thread: str, key
         if is_unreadable(entry.message):
             raise DamageError(f"thread {thread}: entry {entry.id}: {entry.message.payload['reason']}")
     same = len(earlier) == len(rows) and all(
-        message_codec.pack(_as_given(entry, row)).body.digest == row.packed.body.digest
+        message_codec.pack(_unstamped(entry, row)).body.digest == row.packed.body.digest
         for entry, row in zip(earlier, rows, strict=True)
     )
     if not same:
         raise ConflictError(f"thread {thread}: the key {key!r} was used for other messages")
 
 
-def _as_given(entry: Entry, row: Prepared) -> Message:
+def _unstamped(entry: Entry, row: Prepared) -> Message:
     """The message of an earlier entry, without the stamps that the new one got too."""
     changes: MessageChanges = {}
     if row.stamps & message_codec.STAMPED_ID:
@@ -140,12 +127,12 @@ def _as_given(entry: Entry, row: Prepared) -> Message:
     return entry.message.replace(**changes) if changes else entry.message
 
 
-def entry_of(  # noqa: PLR0917 (one argument a column)
+def decode_entry(  # noqa: PLR0917 (one argument a column)
     id: str,
     parent: str | None,
     stamps: int,
     sent_at: int | None,
-    body: message_codec.Kept,
+    body: message_codec.StoredBytes,
     blob: Callable[[bytes], bytes],
     place: str,
     *,
@@ -157,7 +144,7 @@ def entry_of(  # noqa: PLR0917 (one argument a column)
     """
     text = body.data
     try:
-        text = message_codec.restored(body.digest, body.encoding, body.data, place)
+        text = message_codec.decompress(body.digest, body.encoding, body.data, place)
         return Entry(id, parent, message_codec.unpack(text, id, stamps, sent_at, blob))
     except DecodeError as error:
         return Entry(id, parent, unreadable(text, f"{place}: {error}", id=id, sent_at=sent_at))
@@ -167,7 +154,7 @@ def entry_of(  # noqa: PLR0917 (one argument a column)
         return Entry(id, parent, unreadable(text, str(error), id=id, sent_at=sent_at))
 
 
-def dates(messages: Iterable[Message], now: int) -> tuple[int, int]:
+def time_range(messages: Iterable[Message], now: int) -> tuple[int, int]:
     """When messages that join as they are were sent: the first and the last time, where any has one, else now twice.
 
     A time before 1970 or after now dates nothing.
@@ -176,9 +163,9 @@ def dates(messages: Iterable[Message], now: int) -> tuple[int, int]:
     return (min(times), max(times)) if times else (now, now)
 
 
-def bound(time: int | None) -> int | None:
+def clamp_time(time: int | None) -> int | None:
     """The bound of a search as a column can be compared with it."""
-    return None if time is None else max(-_MOST_TIME, min(time, _MOST_TIME))
+    return None if time is None else max(-_MAX_TIME, min(time, _MAX_TIME))
 
 
 def checked_name(name: str, what: str) -> str:
@@ -188,8 +175,8 @@ def checked_name(name: str, what: str) -> str:
         raise StoreError(f"the {what} is not a string but {type(given).__name__}")
     if not name:
         raise StoreError(f"the {what} is empty")
-    if len(name) > _LONGEST_NAME:
-        raise StoreError(f"the {what} is longer than {_LONGEST_NAME} characters")
+    if len(name) > _MAX_NAME:
+        raise StoreError(f"the {what} is longer than {_MAX_NAME} characters")
     if any(ord(c) < 32 or 0x7F <= ord(c) < 0xA0 or 0xD800 <= ord(c) < 0xE000 for c in name):  # noqa: PLR2004 (Unicode)
         raise StoreError(f"the {what} holds control characters or lone surrogates: {name!r}")
     return name
@@ -203,7 +190,7 @@ def checked_title(title: str | UnsetType | None) -> str | UnsetType | None:
     return title
 
 
-def _kind(item: object) -> str:
+def _type_name(item: object) -> str:
     return type(item).__name__
 
 
@@ -211,7 +198,7 @@ def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
     """Take the tags of a thread as they are now. Raises ``StoreError`` for what are no strings."""
     given = cast("object", tags)
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
-        raise StoreError(f"tags: expected several strings, got {_kind(tags)}")
+        raise StoreError(f"tags: expected several strings, got {_type_name(tags)}")
     found = tuple(tags)
     for index, tag in enumerate(cast("tuple[object, ...]", found)):
         if not isinstance(tag, str):
@@ -243,7 +230,7 @@ def frozen_metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
-class Created(Struct, frozen=True, kw_only=True):
+class ThreadCreated(Struct, frozen=True, kw_only=True):
     """A thread begins. ``at`` is Unix milliseconds, here and below."""
 
     thread: str
@@ -253,7 +240,7 @@ class Created(Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] = {}
 
 
-class Updated(Struct, frozen=True, kw_only=True):
+class ThreadUpdated(Struct, frozen=True, kw_only=True):
     """What is known of a thread changes; what is unset stays."""
 
     thread: str
@@ -263,7 +250,7 @@ class Updated(Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] | UnsetType = UNSET
 
 
-class Joined(Struct, frozen=True, kw_only=True):
+class EntriesAdded(Struct, frozen=True, kw_only=True):
     """Entries join a thread, and heads move: by an append (with its ``key``), a fork or a rewind."""
 
     thread: str
@@ -273,24 +260,24 @@ class Joined(Struct, frozen=True, kw_only=True):
     key: str | None = None
 
 
-class Deleted(Struct, frozen=True, kw_only=True):
+class ThreadDeleted(Struct, frozen=True, kw_only=True):
     """A thread is gone."""
 
     thread: str
     at: int
 
 
-class BlobPut(Struct, frozen=True, kw_only=True):
+class BlobAdded(Struct, frozen=True, kw_only=True):
     """Bytes are kept."""
 
     data: bytes
 
 
-class BlobsDropped(Struct, frozen=True, kw_only=True):
+class BlobsRemoved(Struct, frozen=True, kw_only=True):
     """Blobs that nothing refers to are gone, named by their digests."""
 
     digests: tuple[bytes, ...]
 
 
-Change: TypeAlias = Created | Updated | Joined | Deleted | BlobPut | BlobsDropped
+Change: TypeAlias = ThreadCreated | ThreadUpdated | EntriesAdded | ThreadDeleted | BlobAdded | BlobsRemoved
 """Any change of a store."""

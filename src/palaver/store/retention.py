@@ -1,12 +1,12 @@
-"""A retention rule: which threads may go, and letting them go.
+"""Retention: which threads expire, and their deletion.
 
 Rules:
 
-- Nothing expires without an age: ``Retention()`` keeps everything. Everything else in a rule only spares.
-- A thread's age counts from its last change (``updated_at``), not from its beginning.
-- ``expired`` only reads. ``retain`` deletes what ``expired`` lists, except what was changed or deleted since it was
-  listed; messages and blobs leave the disk with ``gc``. It looks at each thread once more, and then deletes it: what
-  somebody appends in that instant, to a thread that nobody changed for days, is deleted with it.
+- Without ``max_age_days`` nothing expires. The other fields only spare threads.
+- Age counts from the last change (``updated_at``).
+- ``expired`` only reads. ``retain`` deletes what it lists, except threads that changed or vanished since; ``gc``
+  removes their messages and blobs from the disk. The check and the deletion are two calls: an append between them is
+  deleted with its thread.
 
 Stability: experimental.
 """

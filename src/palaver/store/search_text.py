@@ -1,26 +1,20 @@
-"""What a search finds, the same in every store.
+"""Text search, identical in every store: what is searched, how words are split, and the query language.
 
 Rules:
 
-- What is searched of a message is what somebody said in it: text, reasoning, refusals, names and arguments of tool
-  calls, the raw text of malformed calls, JSON results, file names, the reasons of markers. Of JSON that is strings and
-  numbers, not keys. No media, no proofs, no provider's own blocks; a run of ``LEAST_DATA`` base64 characters is data
-  wherever it stands. The first ``MOST_TEXT`` characters count.
-- A word is a run of letters and digits; everything else parts words (``snake_case`` is two, ``3.14`` too). Case,
-  variants and compatibility forms fall away (``Été`` is ``ete``, ``ﬁ`` is ``fi``), and so do invisible characters. The
-  voicing marks of kana and the vowel signs of Indic scripts are no variants and stay.
-- Scripts that are written without spaces (Han, kana, Thai, Lao, Khmer, Myanmar) give one word a character, so that a
-  part of what is written is found as a phrase.
-- A normal text is its words with one space between them. Every store searches normal text, never another tokenisation
-  of its own: it holds ``a-z``, ``0-9`` and characters beyond ASCII, which the tokenizer ``ascii`` of FTS5 parts at the
-  spaces and nowhere else, and which ``array_to_tsvector`` takes as they are.
-- Limits hold for every store alike. A word counts by its first ``LONGEST_WORD`` characters, and a normal text by its
-  first ``MOST_BYTES`` bytes: a PostgreSQL lexeme has less than 2 KB, and a ``tsvector`` less than 1 MB. PostgreSQL
-  forgets positions beyond 16,383, and beyond the 256th of a word; so its index answers which words occur, and
-  ``matches`` (or ``needles`` with ``strpos``) whether they stand side by side. A query of tens of thousands of words
-  overflows its stack, so a query has at most ``MOST_QUERY`` characters.
+- Searched are text, reasoning, refusals, names and arguments of tool calls, raw malformed calls, JSON results, file
+  names and reasons of markers; of JSON the strings and numbers, not the keys. Media, proofs, provider blocks and runs
+  of ``MIN_DATA`` base64 characters are not. The first ``MAX_TEXT`` characters count.
+- A word is a run of letters and digits (``snake_case`` is two words). Case, variants, compatibility forms and invisible
+  characters are removed (``Été`` is ``ete``); voicing marks of kana and Indic vowel signs stay.
+- Scripts without spaces (Han, kana, Thai, Lao, Khmer, Myanmar) give one word for each character.
+- Normalized text is words with one space between them, in ``a-z``, ``0-9`` and non-ASCII characters. Stores index only
+  this: the FTS5 tokenizer ``ascii`` splits it at spaces, and ``array_to_tsvector`` takes it unchanged.
+- A word counts by its first ``MAX_WORD`` characters, a text by its first ``MAX_BYTES`` bytes: PostgreSQL limits a
+  lexeme to 2 KB and a ``tsvector`` to 1 MB. PostgreSQL drops positions beyond 16,383, so its index finds the words, and
+  ``matches`` checks phrases. ``MAX_QUERY`` keeps its query parser from overflowing the stack.
 
-Unicode grows: two versions of Python may differ in characters that the older one does not know.
+Two versions of Python may differ in characters that the older one does not know.
 
 Stability: experimental.
 """
@@ -46,24 +40,24 @@ if TYPE_CHECKING:
     from palaver.core.messages import Message
     from palaver.core.parts import AnyPart
 
-MOST_TEXT: Final = 250_000
-LEAST_DATA: Final = 1_000
-LONGEST_WORD: Final = 255
-MOST_BYTES: Final = 1_000_000
-MOST_QUERY: Final = 10_000
+MAX_TEXT: Final = 250_000
+MIN_DATA: Final = 1_000
+MAX_WORD: Final = 255
+MAX_BYTES: Final = 1_000_000
+MAX_QUERY: Final = 10_000
 
-_DATA: Final = re.compile(rf"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_=-]{{{LEAST_DATA},}}")
+_DATA: Final = re.compile(rf"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_=-]{{{MIN_DATA},}}")
 
 
 # -- what is searched ----------------------------------------------------------------------------------------------
 
 
-def searchable(message: Message) -> str:
+def searchable_text(message: Message) -> str:
     """The text of a message that a search looks at, a line for each piece."""
     found: list[str] = []
-    left = MOST_TEXT
+    left = MAX_TEXT
     for piece in _pieces(message):
-        text = _DATA.sub(" ", piece[:MOST_TEXT])[:left]
+        text = _DATA.sub(" ", piece[:MAX_TEXT])[:left]
         found.append(text)
         left -= len(text) + 1
         if left <= 0:
@@ -90,10 +84,10 @@ def _pieces(message: Message) -> Iterator[str]:
         yield message.reason
         return
     for part in message.content:
-        yield from _said(part)
+        yield from _part_texts(part)
 
 
-def _said(part: AnyPart) -> Iterator[str]:
+def _part_texts(part: AnyPart) -> Iterator[str]:
     match part:
         case Text(text=text) | Reasoning(text=text) | Refusal(text=text):
             yield text
@@ -131,7 +125,7 @@ def _scalars(json: str | Raw) -> Iterator[str]:
 
 # -- words ---------------------------------------------------------------------------------------------------------
 
-_ALONE: Final = (
+_UNSPACED_SCRIPTS: Final = (
     (0x0E00, 0x0EFF),  # Thai, Lao
     (0x1000, 0x109F),  # Myanmar
     (0x1780, 0x17FF),  # Khmer
@@ -152,7 +146,7 @@ _INVISIBLE: Final = frozenset(
     (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, *range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))
 )
 _WORD_BREAK: Final = "\u200b"
-_POINTS: Final = range(10, 37)  # vowel points: Hebrew, Arabic, Syriac
+_VOWEL_POINTS: Final = range(10, 37)  # vowel points: Hebrew, Arabic, Syriac
 _VARIANTS: Final = 200  # from this combining class on, a mark stands about the letter
 
 
@@ -160,21 +154,21 @@ class _Folds(dict[int, str]):
     """What a character is in a word: letters without case and variants, or a space. Filled as characters come up."""
 
     def __missing__(self, code: int) -> str:
-        kept = "".join([each for each in unicodedata.normalize("NFKD", chr(code)) if not _falls_away(each)])
+        kept = "".join([each for each in unicodedata.normalize("NFKD", chr(code)) if not _is_removed(each)])
         self[code] = "".join(map(_letter, unicodedata.normalize("NFC", kept)))
         return self[code]
 
 
-def _falls_away(char: str) -> bool:
+def _is_removed(char: str) -> bool:
     kind, place = unicodedata.category(char), unicodedata.combining(char)
-    gone = kind in {"Me", "Cf"} or place in _POINTS or place >= _VARIANTS or ord(char) in _INVISIBLE
+    gone = kind in {"Me", "Cf"} or place in _VOWEL_POINTS or place >= _VARIANTS or ord(char) in _INVISIBLE
     return gone and char != _WORD_BREAK
 
 
 def _letter(char: str) -> str:
     if not char.isalnum() and unicodedata.category(char)[0] != "M":
         return " "
-    if any(first <= ord(char) <= last for first, last in _ALONE):
+    if any(first <= ord(char) <= last for first, last in _UNSPACED_SCRIPTS):
         return f" {char} "
     return char.casefold()
 
@@ -200,22 +194,22 @@ def _fold_run(run: re.Match[str]) -> str:
 
 def _split(text: str) -> list[bytes]:
     found = _folded(text).split()
-    if any(len(word) > LONGEST_WORD for word in found):
-        found = [word.decode()[:LONGEST_WORD].encode() if len(word) > LONGEST_WORD else word for word in found]
+    if any(len(word) > MAX_WORD for word in found):
+        found = [word.decode()[:MAX_WORD].encode() if len(word) > MAX_WORD else word for word in found]
     return found
 
 
-def normal(text: str) -> str:
+def normalize(text: str) -> str:
     """The words of a text with one space between them: what an index is fed with."""
     whole = b" ".join(_split(text))
-    if len(whole) > MOST_BYTES:
-        whole = whole[: MOST_BYTES + 1].rpartition(b" ")[0]
+    if len(whole) > MAX_BYTES:
+        whole = whole[: MAX_BYTES + 1].rpartition(b" ")[0]
     return whole.decode()
 
 
 def words(text: str) -> list[str]:
     """The words of a text, in order."""
-    return normal(text).split()
+    return normalize(text).split()
 
 
 # -- queries -------------------------------------------------------------------------------------------------------
@@ -231,7 +225,7 @@ class Terms(Struct, frozen=True):
 
 
 _WHITE: Final = re.compile(r"\s+")
-_CUT: Final = 20
+_MAX_CUT_WORD: Final = 20
 _TERM: Final = re.compile(r'"([^"]*)"?|([^\s"]+)')
 
 
@@ -240,14 +234,14 @@ def parse(text: str) -> Terms:
 
     A word that is several (``snake_case``) is a phrase. A quote that is not closed reaches to the end; ``*`` means
     something directly behind a letter or digit, outside quotes, at the end of a word. Raises ``StoreError`` for a text
-    that holds no word, or more than ``MOST_QUERY`` characters.
+    that holds no word, or more than ``MAX_QUERY`` characters.
     """
-    if len(text) > MOST_QUERY:
-        raise StoreError(f"the query has {len(text):,} characters; {MOST_QUERY:,} are the most")
+    if len(text) > MAX_QUERY:
+        raise StoreError(f"the query has {len(text):,} characters; {MAX_QUERY:,} are the most")
     needles: dict[str, None] = {}
     for quoted, bare in _TERM.findall(text):
         stem = bare.rstrip("*")
-        found = normal(quoted or stem)
+        found = normalize(quoted or stem)
         if found:
             prefix = stem != bare and not _folded(stem).endswith(b" ")
             needles[f" {found}" if prefix else f" {found} "] = None
@@ -268,25 +262,25 @@ def excerpt(terms: Terms, text: str, width: int = 160) -> str:
     At most ``width`` characters, and an ellipsis where text was left out; without a match, the beginning.
     """
     folded = _folded(text)
-    found = [match.start() for match in (_where(needle).search(folded) for needle in terms.needles) if match]
-    place = _origin(text, min(found)) if found else 0
+    found = [match.start() for match in (_needle_pattern(needle).search(folded) for needle in terms.needles) if match]
+    place = _source_position(text, min(found)) if found else 0
     before = _WHITE.sub(" ", text[max(0, place - 2 * width) : place]).lstrip()
     after = _WHITE.sub(" ", text[place : place + 4 * width]).rstrip()
     if len(before) > width // 4:
-        before = "…" + _trimmed(before[: -(width // 4) - 1 : -1])[::-1]
+        before = "…" + _whole_words(before[: -(width // 4) - 1 : -1])[::-1]
     room = width - len(before)
     if len(after) > room or text[place + 4 * width :]:
-        after = _trimmed(after[:room]) + "…"
+        after = _whole_words(after[:room]) + "…"
     return before + after
 
 
-def _where(needle: str) -> re.Pattern[bytes]:
+def _needle_pattern(needle: str) -> re.Pattern[bytes]:
     """What finds a needle in folded text."""
-    found = [re.escape(word) + ("[^ ]*" if len(word) == LONGEST_WORD else "") for word in needle.split()]
+    found = [re.escape(word) + ("[^ ]*" if len(word) == MAX_WORD else "") for word in needle.split()]
     return re.compile(f"(?<![^ ]){' +'.join(found)}{'(?![^ ])' if needle.endswith(' ') else ''}".encode())
 
 
-def _origin(text: str, place: int) -> int:
+def _source_position(text: str, place: int) -> int:
     """Where in a text stands what became the byte ``place`` of the folded text."""
     if text.isascii():
         return place
@@ -301,10 +295,10 @@ def _origin(text: str, place: int) -> int:
     return low
 
 
-def _trimmed(text: str) -> str:
+def _whole_words(text: str) -> str:
     """Without the word at the end that was cut through, unless that is long."""
     whole, space, cut = text.rpartition(" ")
-    return whole if space and len(cut) <= _CUT else text
+    return whole if space and len(cut) <= _MAX_CUT_WORD else text
 
 
 def fts5(terms: Terms) -> str:

@@ -16,7 +16,7 @@ What is promised:
 
 What is not promised:
 
-- That a call is quick: it blocks. From async code, call it as ``await in_thread(store.append, …)``.
+- That a call is quick: it blocks. From async code, call it as ``await to_thread(store.append, …)``.
 - That a reader sees what another process wrote before its ``append`` has returned; nor any order between threads.
 - That a failed call wrote nothing when the cause is ``UnavailableError``: the answer may be what was lost. Calling
   again with the same ``key`` is safe, and says which.

@@ -1,12 +1,11 @@
-"""A thread in memory that is kept in a store: what an application holds of its conversation.
+"""A stored thread in memory: what an application holds of its conversation.
 
 Rules:
 
-- What is appended is kept first, and joins the thread in memory when the store has acknowledged it. So the thread in
-  memory never shows what could be lost.
-- It expects to be the only writer of its branch: when another has written there, ``append`` raises ``ConflictError``
-  and writes nothing. ``refresh`` takes in what others wrote, and then the caller decides: append behind it, or fork.
-- Handles of several branches share one thread in memory, so a fork costs nothing.
+- ``append`` writes to the store first, and then to the thread in memory, which never shows an unacknowledged message.
+- A handle expects to be the only writer of its branch. When another has written, ``append`` raises ``ConflictError``
+  and writes nothing; ``refresh`` loads the new entries, and the caller appends again or forks.
+- Handles of several branches share one thread in memory, so a fork copies nothing.
 
 Stability: experimental.
 """
@@ -100,7 +99,7 @@ class StoredThread:
         nothing. Raises as ``fork`` and ``rewind`` do, ``ConflictError`` when the branch has moved on.
         """
         head = self.head
-        entries = self.tree.joining(messages, onto, now_ms())
+        entries = self.tree.new_entries(messages, onto, now_ms())
         self._store.fork(self.id, keep, at=head)
         self.tree.fork(keep, at=head)
         self._store.add(self.id, entries)

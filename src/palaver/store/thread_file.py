@@ -41,7 +41,7 @@ VERSION: Final = 1
 CHECKED_EVERY: Final = 32
 _MAGIC: Final = b'{"palaver_thread":'
 _SOURCE: Final = "thread file"
-_TOLD_EVERY: Final = 64
+_PROGRESS_EVERY: Final = 64
 
 
 class Header(Struct, frozen=True, kw_only=True):
@@ -73,7 +73,7 @@ class Writer:
         """Write a blob that is not there yet."""
         self.blobs.add(digest)
         self._line(
-            {"blob": message_codec.named(digest).hash, "data": binascii.b2a_base64(data, newline=False).decode()}
+            {"blob": message_codec.blob_for(digest).hash, "data": binascii.b2a_base64(data, newline=False).decode()}
         )
 
     def entry(self, id: str, parent: str | None, message: Message) -> None:
@@ -126,7 +126,7 @@ class Scan:
         self.blobs: dict[bytes, int] = {}
         self.damage: list[Damage] = []
         self._needs: dict[bytes, tuple[int, str]] = {}
-        self._noted: set[str] = set()
+        self._warned: set[str] = set()
         self._file = file
         self._base = file.tell()
         self._hash = sha256()
@@ -165,7 +165,7 @@ class Scan:
     def _place(self) -> str:
         return f"line {self._number}, byte {self._offset}"
 
-    def _note(self, kind: DamageKind, reason: str) -> None:
+    def _add_damage(self, kind: DamageKind, reason: str) -> None:
         self.damage.append(Damage(kind, self._place, reason, thread=None if self.header is None else self.header.id))
 
     def _check(self, progress: Progress | None, *, partial: bool) -> None:
@@ -174,22 +174,22 @@ class Scan:
         except _FlawError as flaw:
             if not partial or self.header is None:
                 raise DamageError(f"{self._place}: {flaw.kind}: {flaw.reason}") from None
-            self._note(flaw.kind, flaw.reason)
+            self._add_damage(flaw.kind, flaw.reason)
             while flaw.back and len(self.parents) > self._sound[0]:
                 self.parents.popitem()
 
     def _read(self, progress: Progress | None) -> None:
         while line := self._file.readline():
-            self._take(line)
+            self._scan_line(line)
             self._hash.update(line)
             self._offset += len(line)
             self._number += 1
-            if progress is not None and self._number % _TOLD_EVERY == 0:
+            if progress is not None and self._number % _PROGRESS_EVERY == 0:
                 progress(self._offset, None)
         if not self._ended:
             raise _FlawError("torn", "the end of the file is not there")
 
-    def _take(self, line: bytes) -> None:
+    def _scan_line(self, line: bytes) -> None:
         if self._ended:
             raise _FlawError("altered", "something stands behind the end")
         if self._number == 1 and not line.startswith(_MAGIC) and not _MAGIC.startswith(line):
@@ -197,28 +197,28 @@ class Scan:
         if not line.endswith(b"\n"):
             raise _FlawError("torn", "the line breaks off")
         if self._number == 1:
-            self._take_header(line)
+            self._scan_header(line)
             return
         kind = ""
         try:
             table = jsontext.fields(line)
             kind = next((each for each in self._KINDS if each in table), "")
             if not kind:
-                self._note_once(f"a line of an unknown kind: {excerpt(next(iter(table), ''))!r}")
+                self._warn_once(f"a line of an unknown kind: {excerpt(next(iter(table), ''))!r}")
                 return
             take, keys = self._KINDS[kind]
             for key in table.keys() - keys:
-                self._note_once(f"an unknown key beside {kind!r}: {excerpt(key)!r}")
+                self._warn_once(f"an unknown key beside {kind!r}: {excerpt(key)!r}")
             take(self, table)
         except (DecodeError, KeyError, ValueError, NotFoundError) as error:
             raise _FlawError("altered", f"this cannot be read{kind and f' ({kind})'}: {excerpt(str(error))}") from None
 
-    def _note_once(self, reason: str) -> None:
-        if reason not in self._noted:
-            self._noted.add(reason)
-            self._note("unreadable", reason)
+    def _warn_once(self, reason: str) -> None:
+        if reason not in self._warned:
+            self._warned.add(reason)
+            self._add_damage("unreadable", reason)
 
-    def _take_header(self, line: bytes) -> None:
+    def _scan_header(self, line: bytes) -> None:
         try:
             values = {key: jsontext.value(each) for key, each in jsontext.fields(line).items()}
             version = values.pop("palaver_thread")
@@ -234,35 +234,35 @@ class Scan:
         self.header = header
         self.unknown = {key: each for key, each in values.items() if key not in known}
 
-    def _take_blob(self, table: jsontext.Fields) -> None:
-        digest, data = _blob_of(table)
+    def _scan_blob(self, table: jsontext.Fields) -> None:
+        digest, data = _decode_blob(table)
         if sha256(data).digest() != digest:
             raise _FlawError("altered", "the hash of the blob does not agree")
         self.blobs.setdefault(digest, self._offset)
 
-    def _take_entry(self, table: jsontext.Fields) -> None:
-        entry = _entry_of(table, self._promised)
+    def _scan_entry(self, table: jsontext.Fields) -> None:
+        entry = _decode_entry(table, self._declared_blob)
         if entry.id in self.parents:
             raise _FlawError("altered", f"entry {excerpt(entry.id)} is there twice")
         if entry.parent is not None and entry.parent not in self.parents:
             raise _FlawError(
                 "missing", f"entry {excerpt(entry.id)} follows {excerpt(entry.parent)}, which is not there"
             )
-        _, uses = message_codec.take_out(entry.message, _leave)
+        _, uses = message_codec.extract_media(entry.message, _keep_inline)
         for digest in uses:
             self._needs.setdefault(digest, (len(self.parents), self._place))
         self.parents[entry.id] = entry.parent
 
-    def _promised(self, digest: bytes) -> bytes:
+    def _declared_blob(self, digest: bytes) -> bytes:
         if digest not in self.blobs:
             raise _FlawError("missing", f"blob sha256:{digest.hex()} does not stand before the entry that needs it")
         return b""
 
-    def _take_check(self, table: jsontext.Fields) -> None:
+    def _scan_checkpoint(self, table: jsontext.Fields) -> None:
         self._compare(jsontext.fields(table["so_far"]), {"entries": len(self.parents)})
         self._sound = (len(self.parents), self._offset)
 
-    def _take_end(self, table: jsontext.Fields) -> None:
+    def _scan_end(self, table: jsontext.Fields) -> None:
         self._compare(jsontext.fields(table["end"]), {"entries": len(self.parents), "blobs": len(self.blobs)})
         if self.lost:
             name, head = next(iter(self.lost.items()))
@@ -277,10 +277,10 @@ class Scan:
             raise _FlawError("altered", reason, back=True)
 
     _KINDS: ClassVar[dict[str, tuple[Callable[[Scan, jsontext.Fields], None], set[str]]]] = {
-        "message": (_take_entry, {"id", "parent", "message"}),
-        "blob": (_take_blob, {"blob", "data"}),
-        "so_far": (_take_check, {"so_far"}),
-        "end": (_take_end, {"end"}),
+        "message": (_scan_entry, {"id", "parent", "message"}),
+        "blob": (_scan_blob, {"blob", "data"}),
+        "so_far": (_scan_checkpoint, {"so_far"}),
+        "end": (_scan_end, {"end"}),
     }
 
     # -- reading again ---------------------------------------------------------------------------------------------
@@ -296,42 +296,42 @@ class Scan:
             try:
                 table = jsontext.fields(line)
                 if "message" in table and self._number > 1:
-                    entry = _entry_of(table, self.blob)
+                    entry = _decode_entry(table, self.blob)
                     if (entry.id, entry.parent) != following:
-                        self._changed()
+                        self._raise_changed()
                     yield entry
                     following = next(left, None)
             except (DecodeError, KeyError, ValueError):
-                self._changed()
+                self._raise_changed()
             self._offset += len(line)
             self._number += 1
-            if progress is not None and self._number % _TOLD_EVERY == 0:
+            if progress is not None and self._number % _PROGRESS_EVERY == 0:
                 progress(self._offset, None)
 
     def blob(self, digest: bytes) -> bytes:
         """The bytes of a blob of the file."""
         place = self._file.tell()
         self._file.seek(self._base + self.blobs[digest])
-        found, data = _blob_of(jsontext.fields(self._file.readline()))
+        found, data = _decode_blob(jsontext.fields(self._file.readline()))
         self._file.seek(place)
         if found != digest or sha256(data).digest() != digest:
-            self._changed()
+            self._raise_changed()
         return data
 
-    def _changed(self) -> NoReturn:
+    def _raise_changed(self) -> NoReturn:
         raise DamageError(f"{self._place}: altered: the file was changed while it was read") from None
 
 
-def _entry_of(table: jsontext.Fields, blob: Callable[[bytes], bytes]) -> Entry:
+def _decode_entry(table: jsontext.Fields, blob: Callable[[bytes], bytes]) -> Entry:
     parent = table["parent"]
-    message = message_codec.put_back(canonical.decode(bytes(table["message"])), blob)
+    message = message_codec.restore_media(canonical.decode(bytes(table["message"])), blob)
     return Entry(jsontext.text(table["id"]), None if jsontext.is_null(parent) else jsontext.text(parent), message)
 
 
-def _blob_of(table: jsontext.Fields) -> tuple[bytes, bytes]:
+def _decode_blob(table: jsontext.Fields) -> tuple[bytes, bytes]:
     data = binascii.a2b_base64(jsontext.text(table["data"]), strict_mode=True)
-    return message_codec.address(jsontext.text(table["blob"])), data
+    return message_codec.digest_of(jsontext.text(table["blob"])), data
 
 
-def _leave(_data: bytes) -> None:
+def _keep_inline(_data: bytes) -> None:
     """Media stay in their message."""

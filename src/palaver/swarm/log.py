@@ -36,10 +36,10 @@ import msgspec
 from palaver.agent.journal import AnyThread, Journal
 from palaver.core.errors import NotFoundError, StoreError, SwarmError
 from palaver.core.messages import Message, SystemMessage
-from palaver.store.in_thread import in_thread
 from palaver.store.memory import MemoryStore
 from palaver.store.store import Store
 from palaver.store.stored_thread import StoredThread
+from palaver.store.to_thread import to_thread
 from palaver.threads.thread import Entry, Path
 from palaver.threads.view import RECORD
 
@@ -83,7 +83,7 @@ class Log:
             return True
         async with self._lock:
             try:
-                last = await in_thread(self.thread.store.path, self.id, last=1)
+                last = await to_thread(self.thread.store.path, self.id, last=1)
             except NotFoundError:
                 return False
             return (last[-1].id if last else None) == self.thread.head
@@ -124,7 +124,7 @@ async def open_log(store: Store, thread: str) -> Log:
     known = _OPEN.setdefault(store, WeakValueDictionary())
     held = log = known.get(thread)
     if log is None or not await log.is_current():
-        log = Log(await in_thread(store.open, thread))
+        log = Log(await to_thread(store.open, thread))
         if known.get(thread) is held:
             known[thread] = log
         else:  # somebody was quicker
@@ -284,7 +284,7 @@ class SharedRecords(_Table, Values):
 
     async def _call(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         if self._blocks:
-            return await in_thread(function, *args, **kwargs)
+            return await to_thread(function, *args, **kwargs)
         return function(*args, **kwargs)
 
     async def put(self, kind: str, name: str, value: Any) -> None:

@@ -1,12 +1,10 @@
-"""What conversations cost, each answer counted once.
+"""Usage totals of conversations, with each answer counted once.
 
 Rules (docs/spec/dialects.md#0.4, #17.7):
 
-- An answer is known by the provider's id of it (``response_id``), else by the id of its message. Branches share
-  answers, forks and sub-agents repeat their parent's, and files report one answer several times: it counts once over
-  all that is given.
-- Where reports of one answer differ, the one with the most generated tokens counts: a report grows while the answer is
-  written.
+- ``response_id`` identifies an answer, else its message id. Branches, forks and sub-agents share answers, and files
+  repeat them; each counts once over all messages given.
+- Of several reports of one answer, the one with the most generated tokens counts: reports grow while an answer streams.
 
 Stability: experimental.
 """

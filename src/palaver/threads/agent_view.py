@@ -1,23 +1,18 @@
-"""What the model of one agent sees of a thread that many agents share.
+"""What one agent's model sees of a thread that several agents share.
 
 Rules (docs/spec/agent-swarm-kit.md#2.5, with the deviations a to f):
 
-- First the prompt, then the instructions in the order given (global, static, dynamic, flags), then the system messages
-  committed for this agent, then the dialogue. System messages are not counted by the window.
-- The dialogue is what all agents said, in order, developer messages among it. Tool calls and their results are seen by
-  the agent that they belong to, and by no other: a message with a call is that agent's alone, its text too.
-- Left out are markers and what they hide, messages with a tag that keeps them from models, messages that say nothing
-  (no parts, or none but empty text, which for the result of a tool is an answer), and what ``where`` refuses. When
-  ``where`` raises, the message stays.
-- The last ``keep`` messages of the dialogue are the window: 0 gives none, ``None`` all. The message that the turn began
-  with stays where the window does not reach back to it, in front of the window and not counted by it: however many
-  tools a turn calls, the model sees what it was asked. The turn begins with the last user message whose mode is not
-  ``"tool"``, or with the one at ``since``, for a turn that a program began.
-- Inside the window a call without a result is left out, and so is a result without a call; a message keeps its other
-  calls and its text. So a window that would part a call from its result holds neither. Calls that the provider
-  answers itself stay. Neither order nor number of results is judged: that is repair's work, and the wires'.
-- A view after an append costs what was appended and the window. Memory: a reference to each message of the dialogue
-  since the last marker that hid everything.
+- The view is the prompt, the instructions in order (global, static, dynamic, flags), the system messages committed for
+  this agent, and the dialogue. The window does not count system messages.
+- The dialogue is the text of all agents in order, developer messages included. A message with a tool call, and each
+  tool result, is visible to its own agent only.
+- Markers and what they hide, messages tagged as unsent, empty messages (a tool result with empty text is not one) and
+  those that ``where`` rejects are left out. When ``where`` raises, the message stays.
+- The window is the last ``keep`` messages of the dialogue; ``None`` keeps all. The message that opened the turn always
+  stays, before the window and not counted: the last user message whose mode is not ``"tool"``, or the one at ``since``.
+- A call without a result in the window is left out, and so is a result without a call; a message keeps its other parts.
+  Calls that the provider runs stay. Order and number of results are left to ``repair`` and the wires.
+- A view after an append costs what was appended and the window.
 
 Stability: experimental.
 """
@@ -39,7 +34,7 @@ from palaver.core.pairs import client_calls
 from palaver.core.parts import AnyPart, MalformedToolCall, Reasoning, Text, ToolCall
 from palaver.core.type_checks import check_arguments
 from palaver.threads.thread import Entry
-from palaver.threads.view import ModelsView, checked_keep, is_sent
+from palaver.threads.view import ModelsView, check_keep, is_sent
 
 KEEP: Final = 15
 """How many messages of the dialogue an agent sees, where nothing else is said."""
@@ -69,7 +64,7 @@ class AgentView(ModelsView):
         check_arguments("AgentView", AgentView.__init__, locals())
         super().__init__()
         self.agent = agent
-        self._keep = checked_keep(keep)
+        self._keep = check_keep(keep)
         self._where = where
         self.instruct(prompt, instructions)
 
@@ -87,29 +82,29 @@ class AgentView(ModelsView):
         opening = self._opening(path, since)
         if self._keep != 0 and opening is not None and opening < start:
             window.insert(0, visible[opening])
-        return (*self._prefix, *[visible[position] for position in self._outside], *_paired(window))
+        return (*self._prefix, *[visible[position] for position in self._outside], *_without_unpaired(window))
 
     def _opening(self, path: Sequence[Entry], since: int | None) -> int | None:
         """Where the turn's own message is visible; ``None`` where it is not."""
         count = len(self._visible)
         if since is None:
-            return self._turn if self._turn < count and self._opens(self._turn) else None
+            return self._turn if self._turn < count and self._starts_turn(self._turn) else None
         asked = path[since].message.id
         earliest = max(count - (len(path) - since), 0)  # each visible message is one of the path
         return next((place for place in range(earliest, count) if self._visible[place].id == asked), None)
 
-    def _heeds(self, marker: RescueMarker | FlushMarker) -> bool:
+    def _applies(self, marker: RescueMarker | FlushMarker) -> bool:
         return marker.agent == self.agent
 
-    def _answers(self, message: Message) -> bool:
-        return message.agent == self.agent and super()._answers(message)
+    def _ends_step(self, message: Message) -> bool:
+        return message.agent == self.agent and super()._ends_step(message)
 
-    def _admits(self, message: Message) -> bool:
-        if not is_sent(message) or not _says(message):
+    def _includes(self, message: Message) -> bool:
+        if not is_sent(message) or not _has_content(message):
             return False
         if isinstance(message, SystemMessage):
             return message.agent == self.agent
-        if (isinstance(message, ToolMessage) or _calls(message)) and message.agent != self.agent:
+        if (isinstance(message, ToolMessage) or _has_calls(message)) and message.agent != self.agent:
             return False
         try:
             return self._where is None or self._where(message)
@@ -130,19 +125,19 @@ def for_agent(
     return AgentView(agent, keep=keep, prompt=prompt, instructions=instructions, where=where)(path)
 
 
-def _says(message: Message) -> bool:
+def _has_content(message: Message) -> bool:
     """Whether a message has something to say."""
     if isinstance(message, ToolMessage):
         return bool(message.content)
     return any(part != _EMPTY for part in message.content)
 
 
-def _calls(message: Message) -> bool:
+def _has_calls(message: Message) -> bool:
     """Whether a message calls a tool, or tried to."""
     return any(isinstance(part, (ToolCall, MalformedToolCall)) for part in message.content)
 
 
-def _paired(window: Sequence[Message]) -> list[Message]:
+def _without_unpaired(window: Sequence[Message]) -> list[Message]:
     """Leave out calls without a result, then results without a call."""
     answered = {each.tool_call_id for each in window if isinstance(each, ToolMessage)}
     requested = {call.id for each in window for call in client_calls(each)} & answered

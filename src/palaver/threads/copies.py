@@ -1,13 +1,11 @@
-"""Messages that stand in a thread twice, because a compaction kept them.
+"""Messages that a compaction repeated in a thread.
 
 Rules:
 
-- Readers of session files put behind a compaction what the model sees from there on: the summary, and copies of what
-  the compaction kept, with the ``source`` ``"compaction"``. A compaction of ours lets a message stand on another branch
-  once more, with its id.
-- A copy says what an earlier message of its thread says: the same role, the same parts, the answer to the same call.
-  A summary says something new, and is none.
-- Models need the copies; whoever reads or searches a thread wants each message once.
+- Readers of session files append, behind a compaction, the summary and copies of the messages that it kept, with
+  ``source="compaction"``. Our own compaction lets a message stand on another branch again, with its id.
+- A copy has the role, the parts and the answered call of an earlier message of its thread. A summary is no copy.
+- Models need the copies; ``without_copies`` gives readers and searches each message once.
 
 Stability: experimental.
 """
@@ -25,10 +23,10 @@ from palaver.threads.thread import Entry
 COMPACTION: Final = "compaction"
 """The ``source`` of what a compaction put into a thread."""
 
-Said: TypeAlias = tuple[str, str | None, bytes]
+Fingerprint: TypeAlias = tuple[str, str | None, bytes]
 
 
-def said(message: Message) -> Said:
+def fingerprint(message: Message) -> Fingerprint:
     """What a message says, whoever repeats it, in a form that can be compared."""
     digest = sha256()
     for part in message.content:
@@ -38,17 +36,17 @@ def said(message: Message) -> Said:
     return message.role, message.tool_call_id if isinstance(message, ToolMessage) else None, digest.digest()
 
 
-def unrepeated(entries: Iterable[Entry]) -> list[Entry]:
+def without_copies(entries: Iterable[Entry]) -> list[Entry]:
     """Entries in their order, without copies of earlier ones. Costs nothing where no compaction put anything in."""
     every = list(entries)
     if not any(entry.message.source == COMPACTION for entry in every):
         return every
-    seen: set[Said] = set()
+    seen: set[Fingerprint] = set()
     kept: list[Entry] = []
     for entry in every:
         message = entry.message
         if message.content:
-            what = said(message)
+            what = fingerprint(message)
             if message.source == COMPACTION and what in seen:
                 continue
             seen.add(what)

@@ -1,16 +1,13 @@
-"""Expiry: messages that are there for one step of an agent, or for one prompt of a user.
+"""Expiry: messages that last for one step of an agent, or for one user prompt.
 
-Rules:
+Rules (docs/spec/codebuff.md#9.1):
 
-- A tag says how long a message is there: ``expires:agent-step`` to the end of the step, ``expires:user-prompt`` to the
-  end of the prompt. With both, the shorter one counts; without any, it stays.
-- A prompt ends its last step with it.
-- The thread keeps what expired; ``expire`` makes the list without it, and gives the same object back when nothing
-  expires. The views of models leave it out (``threads.view``).
-- Pairs stay whole: a result that expires takes its call with it, and an answer the results of its calls. An answer of
-  which only reasoning is left goes too.
-
-Source: docs/spec/codebuff.md#9.1.
+- The tag ``expires:agent-step`` lasts to the end of the step, ``expires:user-prompt`` to the end of the prompt. With
+  both, the shorter one counts. The end of a prompt ends its last step.
+- The thread keeps expired messages. ``expire`` returns the list without them, or the same object when nothing expires.
+  Views for models leave them out (``threads.view``).
+- Pairs stay whole: a result that expires takes its call with it, and an answer its results. An answer of which only
+  reasoning is left goes too.
 
 Stability: experimental.
 """
@@ -50,7 +47,7 @@ def expire(messages: Sequence[Message], end_of: EndOf) -> Sequence[Message]:
     if not any(map(has_lifetime, messages)):
         _tags(end_of)
         return messages
-    left = expired(messages, end_of)
+    left = drop_expired(messages, end_of)
     if all(mine is its for mine, its in zip(left, messages, strict=True)):
         return messages
     return tuple([message for message in left if message is not None])
@@ -61,7 +58,7 @@ def has_lifetime(message: Message) -> bool:
     return bool(message.tags) and not _PROMPT.isdisjoint(message.tags)
 
 
-def expired(messages: Sequence[Message], end_of: EndOf) -> list[Message | None]:
+def drop_expired(messages: Sequence[Message], end_of: EndOf) -> list[Message | None]:
     """For each message what is left of it; ``None`` where it expired."""
     tags = _tags(end_of)
     left: list[Message | None] = list(messages)

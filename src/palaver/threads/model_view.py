@@ -1,16 +1,14 @@
-"""What a model sees of a thread that one agent has with its user.
+"""What a model sees of a thread of one agent with its user.
 
 Rules:
 
-- All messages in order, whoever said them, without markers and what they hide, and without those whose tag keeps them
-  from models. A marker with scope ``agent`` hides nothing here: this view is no agent's (``AgentView`` is).
-- Nothing is repaired: ``threads.repair`` is for that, and the wires do it when they write.
-- ``keep`` is a window on the last messages that are neither system nor developer messages; those always stay, each in
-  its place, and so does the message that the last turn of the user began with. A result whose call does not stand
-  before it in the window is left out, so that no pair is parted.
-- Without ``keep``, a view after an append costs what was appended, and copies nothing. A hidden turn costs one
-  copy of the references before it, where an earlier view is still looking at what it hides. With ``keep``, the
-  view costs the window and the system messages besides.
+- All messages in order, without markers, what they hide, and messages tagged as unsent. A marker with scope ``agent``
+  hides nothing here (``AgentView`` applies it).
+- Nothing is repaired: ``threads.repair`` and the wires do that.
+- ``keep`` is a window on the last messages other than system and developer messages, which always stay, as does the
+  message that opened the user's last turn. A result without its call in the window is left out.
+- Without ``keep``, a view after an append costs what was appended, and copies nothing; a hidden turn costs one copy of
+  the references where an earlier view still holds them. With ``keep``, a view costs the window and system messages.
 
 Stability: experimental.
 """
@@ -21,9 +19,9 @@ from collections.abc import Sequence
 
 from palaver.core.messages import FlushMarker, Message, RescueMarker, ToolMessage
 from palaver.core.type_checks import check_arguments
-from palaver.threads.prefix import Beginning
+from palaver.threads.prefix import ListPrefix
 from palaver.threads.thread import Entry
-from palaver.threads.view import ModelsView, checked_keep, is_sent
+from palaver.threads.view import ModelsView, check_keep, is_sent
 
 
 class ModelView(ModelsView):
@@ -36,25 +34,25 @@ class ModelView(ModelsView):
         """See everything, or the last ``keep`` messages."""
         check_arguments("ModelView", ModelView.__init__, locals())
         super().__init__()
-        self._keep = checked_keep(keep)
+        self._keep = check_keep(keep)
 
     def __call__(self, path: Sequence[Entry]) -> Sequence[Message]:
         """The messages for the model, at the end of a path; immutable."""
         self.follow(path)
         visible = self._visible
         if self._keep is None:
-            self._given = len(visible)
-            return Beginning(visible)
+            self._shared_length = len(visible)
+            return ListPrefix(visible)
         start = self._window(self._keep)
         before = [position for position in self._outside if position < start]
-        if self._keep and self._turn < start and self._opens(self._turn):
+        if self._keep and self._turn < start and self._starts_turn(self._turn):
             before = sorted((*before, self._turn))
-        return (*[visible[position] for position in before], *_whole(visible[start:]))
+        return (*[visible[position] for position in before], *_without_partial_rounds(visible[start:]))
 
-    def _heeds(self, marker: RescueMarker | FlushMarker) -> bool:  # noqa: ARG002 (the contract of the base)
+    def _applies(self, marker: RescueMarker | FlushMarker) -> bool:  # noqa: ARG002 (the contract of the base)
         return False
 
-    def _admits(self, message: Message) -> bool:
+    def _includes(self, message: Message) -> bool:
         return is_sent(message)
 
 
@@ -63,7 +61,7 @@ def for_model(path: Sequence[Entry], *, keep: int | None = None) -> Sequence[Mes
     return ModelView(keep=keep)(path)
 
 
-def _whole(window: Sequence[Message]) -> list[Message]:
+def _without_partial_rounds(window: Sequence[Message]) -> list[Message]:
     """Leave out results whose call was cut off. One that names no call stands free, and stays."""
     called: set[str | None] = {None}
     whole: list[Message] = []

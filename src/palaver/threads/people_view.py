@@ -2,11 +2,11 @@
 
 Rules:
 
-- Everything that was said, in order, and nothing twice: tool calls and their results stay, markers are shown as they
-  are, and so is what they hide from models.
-- Left out is what no person said or was shown: system and developer messages (C7), user messages that a turn made (mode
-  ``"tool"``) or that the runtime made (they have a ``source``, F25), summaries by compaction, and discarded answers.
-- What the user was shown in place of an answer stays: placeholders, and texts that the runtime emitted (K13).
+- The whole conversation in order, each message once: tool calls and results stay, and so do markers and what they hide
+  from models.
+- System and developer messages (C7), user messages with mode ``"tool"`` or a ``source`` (F25), compaction summaries and
+  discarded answers are left out.
+- Texts shown in place of an answer stay: placeholders, and texts that the runtime emitted (K13).
 - A view after an append costs what was appended.
 
 Stability: experimental.
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from palaver.core.messages import DeveloperMessage, Message, SystemMessage, UserMessage
-from palaver.threads.prefix import Beginning
+from palaver.threads.prefix import ListPrefix
 from palaver.threads.thread import Entry
 from palaver.threads.view import DISCARDED, RECORD, View
 
@@ -31,12 +31,12 @@ class PeopleView(View):
     def __call__(self, path: Sequence[Entry]) -> Sequence[Message]:
         """The messages for a person, at the end of a path; immutable."""
         self.follow(path)
-        return Beginning(self._shown)
+        return ListPrefix(self._shown)
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._shown: list[Message] = []
 
-    def _take(self, message: Message) -> None:
+    def _read_message(self, message: Message) -> None:
         if is_shown(message):
             self._shown.append(message)
 

@@ -1,10 +1,9 @@
-"""The first items of a list that only grows, as a sequence of its own.
+"""An immutable prefix of a list that only grows.
 
 Rules:
 
-- Taking one copies nothing, and it never changes under its holder: the owner of the list may append to it, and do
-  nothing else.
-- Whether one goes on where another ended is known at once, when both look at the same list.
+- Taking a prefix copies nothing, and the prefix never changes. The owner of the list may only append to it.
+- ``continues`` tells in constant time whether one prefix extends another of the same list.
 
 Stability: experimental.
 """
@@ -18,7 +17,7 @@ from typing import TypeVar, cast, overload
 T = TypeVar("T")
 
 
-class Beginning(Sequence[T]):
+class ListPrefix(Sequence[T]):
     """The first ``length`` items of ``items``; immutable."""
 
     __slots__ = ("_items", "_length")
@@ -47,9 +46,9 @@ class Beginning(Sequence[T]):
 
     def continues(self, other: object) -> bool:
         """Whether this begins with all of another, being a window on the same list. Costs nothing."""
-        if not isinstance(other, Beginning):
+        if not isinstance(other, ListPrefix):
             return False
-        its = cast("Beginning[object]", other)
+        its = cast("ListPrefix[object]", other)
         return self._items is its._items and self._length >= len(its)  # noqa: SLF001 (of the same class)
 
     def __iter__(self) -> Iterator[T]:
@@ -57,9 +56,9 @@ class Beginning(Sequence[T]):
 
     def __eq__(self, other: object) -> bool:
         """Two are equal when their items are."""
-        if not isinstance(other, Beginning):
+        if not isinstance(other, ListPrefix):
             return NotImplemented
-        others = cast("Beginning[object]", other)
+        others = cast("ListPrefix[object]", other)
         return len(self) == len(others) and all(mine == its for mine, its in zip(self, others, strict=True))
 
     __hash__ = None  # type: ignore[assignment]

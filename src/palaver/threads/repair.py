@@ -51,7 +51,7 @@ Orphans: TypeAlias = Literal["tell", "keep", "drop"]
 INTERRUPTED_RESULT: Final = "No result: the turn was interrupted."
 
 _BOUNDARIES: Final = (UserMessage, SystemMessage, DeveloperMessage)
-_LACKING: Final = {
+_RESULT_TEXTS: Final = {
     False: (MISSING_RESULT, "had no result; a fixed one was added"),
     True: (INTERRUPTED_RESULT, "the turn broke off before its result; a fixed one was added"),
 }
@@ -278,7 +278,7 @@ def _around(
     for at, call, answer in calls:
         index, position = at
         if answer is None:
-            text, why = _LACKING[_broke_off(edited[index])]
+            text, why = _RESULT_TEXTS[_broke_off(edited[index])]
             spelled = call.replace(id=renamed[at]) if at in renamed else call
             behind[ends[index]].append(missing(spelled, text, cast("Message", edited[index]).agent))
             repairs.append(Loss("converted", "tool call", why, index, position))

@@ -2,17 +2,15 @@
 
 Rules:
 
-- An entry is a message and its place: an id (UUID version 7) and the id of the entry before it. Entries are never
-  changed or removed; a thread only grows (R01).
-- A message is stamped when it joins: ``id`` with the id of its entry, ``sent_at`` with the time, on every role, once;
-  what is set already is kept (MSG-06, C9, C10).
-- A branch is a name for a leaf, its head: ``None`` while it is empty. Appending to a branch moves its head to the new
-  entry. ``fork`` names another place in the tree and copies nothing; ``rewind`` moves a head back. What lies behind
-  an old head stays in the tree, and stays among the ``leaves`` (pains 6, 18).
-- ``path(branch)`` is the conversation that ends in a head: a sequence of entries, oldest first. It is a window on a
-  list that only grows: taking one costs nothing, and it never changes under its holder. The first path of a branch
-  walks up the tree once; every later one costs what was appended since.
-- No I/O. A thread is not safe for use from several OS threads at once; a store is.
+- An entry is a message with an id (UUID version 7) and the id of its parent. Entries are never changed or removed
+  (R01).
+- An append stamps each message once: ``id`` with the id of its entry, ``sent_at`` with the time. Values that are set
+  stay (MSG-06, C9, C10).
+- A branch names a leaf, its head; ``None`` while it is empty. An append moves the head. ``fork`` names another place
+  and copies nothing; ``rewind`` moves a head back, and the old leaf stays among the ``leaves`` (pains 6, 18).
+- ``path(branch)`` is the conversation up to a head, oldest first: an immutable prefix of a growing list. The first path
+  of a branch walks up the tree; later ones cost what was appended since.
+- No I/O. A thread is not safe for use from several OS threads; a store is.
 
 Stability: experimental.
 """
@@ -31,7 +29,7 @@ from palaver.core.messages import MESSAGE_CLASSES, Message
 from palaver.core.type_checks import check_arguments
 from palaver.core.value import short_repr
 from palaver.threads.ids import now_ms, uuid7
-from palaver.threads.prefix import Beginning
+from palaver.threads.prefix import ListPrefix
 
 MAIN: Final = "main"
 """The branch that a thread begins with."""
@@ -39,7 +37,7 @@ MAIN: Final = "main"
 RECORD: Final = "record"
 """Tag of a message without content in which a runtime keeps what it must know later. No view shows it."""
 
-_LEAST_PREFIX: Final = 4
+_MIN_PREFIX: Final = 4
 
 
 class Entry(Struct, frozen=True, gc=False):
@@ -54,7 +52,7 @@ class Entry(Struct, frozen=True, gc=False):
         return short_repr(self)
 
 
-class Path(Beginning[Entry]):
+class Path(ListPrefix[Entry]):
     """A conversation from its first entry to a leaf; immutable. ``path[-1]`` is the leaf."""
 
     __slots__ = ()
@@ -178,7 +176,7 @@ class Thread:
             return self._branches[name]
         if name in self._at:
             return name
-        found = [each for each in self._at if each.startswith(name)] if len(name) >= _LEAST_PREFIX else []
+        found = [each for each in self._at if each.startswith(name)] if len(name) >= _MIN_PREFIX else []
         if len(found) != 1:
             why = "several entries begin like that" if found else "no branch and no entry goes by that name"
             raise NotFoundError(f"thread {self.id}: {name!r}: {why}")
@@ -218,14 +216,14 @@ class Thread:
         ``expect`` is the head that the caller knows. Raises ``ConflictError`` when the head is another one,
         ``NotFoundError`` for a branch that does not exist, and ``MessageError`` for what is no sound message.
         """
-        head = self.expected(branch, expect)
-        entries = self.joining(messages, head, self._clock())
+        head = self.checked_head(branch, expect)
+        entries = self.new_entries(messages, head, self._clock())
         self._add(entries)
         if entries:
             self._branches[branch] = entries[-1].id
         return entries
 
-    def joining(self, messages: Iterable[Message], parent: str | None, now: int) -> tuple[Entry, ...]:
+    def new_entries(self, messages: Iterable[Message], parent: str | None, now: int) -> tuple[Entry, ...]:
         """Make the entries by which messages would follow ``parent``, stamped with a time, without adding them.
 
         Raises ``MessageError`` for what is no message, or holds a value of a wrong type.
@@ -270,7 +268,7 @@ class Thread:
             self._entries.append(entry)
             self._children.setdefault(entry.parent, []).append(entry.id)
 
-    def expected(self, branch: str, expect: str | UnsetType | None) -> str | None:
+    def checked_head(self, branch: str, expect: str | UnsetType | None) -> str | None:
         """The head of a branch, if it is the one that the caller expects. Raises ``ConflictError`` for another."""
         head = self.head(branch)
         if expect is not UNSET and expect != head:
@@ -298,7 +296,7 @@ class Thread:
 
         Raises ``NotFoundError``, and ``ConflictError`` as ``append`` does.
         """
-        self.expected(branch, expect)
+        self.checked_head(branch, expect)
         if to is not None:
             self.position(to)
         self._branches[branch] = to
@@ -314,7 +312,7 @@ class Thread:
         head = self.head(branch)
         if onto is not None:
             self.position(onto)
-        entries = self.joining(messages, onto, self._clock())
+        entries = self.new_entries(messages, onto, self._clock())
         self.fork(keep, at=head)
         self._add(entries)
         self._branches[branch] = entries[-1].id if entries else onto

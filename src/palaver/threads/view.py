@@ -1,18 +1,16 @@
-"""What all views of a thread share: how they follow a path, and what hides a message.
+"""The base of all views of a thread: how a view follows a path, and what hides a message.
 
 Rules:
 
-- A view is a function of a path: what it gives depends on the path and on how it was made, and on nothing else. Entries
-  are never changed, so it remembers how far it has read: on a path that goes on from there it reads what is new, on any
-  other it starts anew.
-- A marker deletes nothing. It hides what stands before it, by its scope (K8): ``thread`` (the default of a flush) hides
-  all of it, ``agent`` hides it from the marker's own agent alone, ``turn`` (the default of a rescue) hides the failed
-  turn. A turn begins with the last user message whose mode is not ``"tool"``; where there is none, with the thread.
-- What is tagged ``DISCARDED``, ``PLACEHOLDER`` or ``RECORD`` is never sent to a model (K13).
-- What has a lifetime (``expiry``) is there for the step or the prompt in which it was said: an answer behind it ends
-  the step, and the next user message of a person behind such an answer ends the prompt. A summary stands for answers.
-- What is visible is held by reference, back to the last marker that hid everything: a turn that is hidden later
-  opens a window to messages before it.
+- A view depends only on its path and its arguments. It remembers how far it read: on a path that goes on from there it
+  reads the new entries, on any other it starts again.
+- A marker deletes nothing. It hides what stands before it, by scope (K8): ``thread`` (default of a flush) hides all of
+  it, ``agent`` the same for the marker's own agent alone, ``turn`` (default of a rescue) the failed turn. A turn begins
+  with the last user message whose mode is not ``"tool"``, else with the thread.
+- Messages tagged ``DISCARDED``, ``PLACEHOLDER`` or ``RECORD`` are never sent to a model (K13).
+- A lifetime (``expiry``) ends with the step or prompt: an answer ends the step, and the next user message behind an
+  answer ends the prompt. A summary counts as an answer.
+- Visible messages are held by reference, back to the last marker that hid everything.
 
 Stability: experimental.
 """
@@ -36,7 +34,7 @@ from palaver.core.messages import (
     SystemMessage,
     UserMessage,
 )
-from palaver.threads.expiry import EndOf, expired, has_lifetime
+from palaver.threads.expiry import EndOf, drop_expired, has_lifetime
 from palaver.threads.thread import (
     RECORD as RECORD,  # noqa: PLC0414 (a tag of views, too)
     Entry,
@@ -63,7 +61,7 @@ def is_sent(message: Message) -> bool:
     return not message.tags or _UNSENT.isdisjoint(message.tags)
 
 
-def checked_keep(keep: int | None) -> int | None:
+def check_keep(keep: int | None) -> int | None:
     """Give a window's size back. Raises ``StoreError`` when it is negative."""
     if keep is not None and keep < 0:
         raise StoreError(f"keep: a window cannot hold {keep} messages")
@@ -77,24 +75,24 @@ class View(ABC):
         """Begin before the first entry."""
         self._read = 0
         self._last: str | None = None
-        self._begin()
+        self._reset()
 
     def follow(self, path: Sequence[Entry]) -> None:
         """Read what is new in a path; start anew when it does not go on from what was read."""
         if self._read and (self._read > len(path) or path[self._read - 1].id != self._last):
             self._read, self._last = 0, None
-            self._begin()
+            self._reset()
         for entry in path[self._read :]:
-            self._take(entry.message)
+            self._read_message(entry.message)
             self._read += 1
             self._last = entry.id
 
     @abstractmethod
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         """Forget what was read."""
 
     @abstractmethod
-    def _take(self, message: Message) -> None:
+    def _read_message(self, message: Message) -> None:
         """Read the next message."""
 
 
@@ -104,69 +102,69 @@ class ModelsView(View):
     _OUTSIDE: ClassVar[tuple[type[Message], ...]] = (SystemMessage, DeveloperMessage)
 
     @abstractmethod
-    def _admits(self, message: Message) -> bool:
+    def _includes(self, message: Message) -> bool:
         """Whether a message can be in the view at all."""
 
     @abstractmethod
-    def _heeds(self, marker: RescueMarker | FlushMarker) -> bool:
+    def _applies(self, marker: RescueMarker | FlushMarker) -> bool:
         """Whether a marker whose scope is ``agent`` hides something here."""
 
-    def _answers(self, message: Message) -> bool:
+    def _ends_step(self, message: Message) -> bool:
         """Whether a step of whoever sees this is over with a message."""
         return (isinstance(message, AssistantMessage) and is_sent(message)) or message.is_summary
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._visible: list[Message] = []
         self._outside: list[int] = []  # positions in ``_visible`` of what stands outside the window
         self._turn = 0  # where in ``_visible`` the last turn begins
         self._answered = 0  # how much of ``_visible`` the last answer has behind it
-        self._brief = False  # whether anything in ``_visible`` has a lifetime
-        self._given = 0  # how much of ``_visible`` somebody holds, and may not change
+        self._has_lifetimes = False  # whether anything in ``_visible`` has a lifetime
+        self._shared_length = 0  # how much of ``_visible`` somebody holds, and may not change
 
-    def _take(self, message: Message) -> None:
+    def _read_message(self, message: Message) -> None:
         if isinstance(message, (RescueMarker, FlushMarker)):
             scope = scope_of(message)
             if scope == "turn":
                 self._hide(self._turn)
-            elif scope == "thread" or self._heeds(message):
-                self._begin()
+            elif scope == "thread" or self._applies(message):
+                self._reset()
             return
-        answers = self._answers(message)
+        answers = self._ends_step(message)
         if answers:
             self._expire("agent-step", len(self._visible))
         if isinstance(message, UserMessage) and message.mode != "tool":
             self._expire("user-prompt", self._answered)
             self._turn = len(self._visible)
-        if self._admits(message):
+        if self._includes(message):
             if isinstance(message, self._OUTSIDE):
                 self._outside.append(len(self._visible))
-            self._brief = self._brief or has_lifetime(message)
+            self._has_lifetimes = self._has_lifetimes or has_lifetime(message)
             self._visible.append(message)
         if answers:
             self._answered = len(self._visible)
 
     def _expire(self, end_of: EndOf, before: int) -> None:
         """Leave out what expired before a position. Costs what is visible, where anything has a lifetime."""
-        if not self._brief:
+        if not self._has_lifetimes:
             return
-        left = [*expired(self._visible[:before], end_of), *self._visible[before:]]
-        self._brief = any(message is not None and has_lifetime(message) for message in left)
+        left = [*drop_expired(self._visible[:before], end_of), *self._visible[before:]]
+        self._has_lifetimes = any(message is not None and has_lifetime(message) for message in left)
         if all(map(is_, left, self._visible)):
             return
         at = [0, *accumulate([message is not None for message in left])]
         self._outside = [at[position] for position in self._outside if left[position] is not None]
         self._turn, self._answered = at[self._turn], at[self._answered]
-        self._visible, self._given = [message for message in left if message is not None], 0
+        self._visible, self._shared_length = [message for message in left if message is not None], 0
 
-    def _opens(self, position: int) -> bool:
+    def _starts_turn(self, position: int) -> bool:
         """Whether a visible message is one that a turn of the user begins with."""
         message = self._visible[position]
         return isinstance(message, UserMessage) and message.mode != "tool"
 
     def _hide(self, start: int) -> None:
         """Hide all from a position on. A list that somebody holds stays as it is, and is copied once for that."""
-        if start < self._given:
-            self._visible, self._given = self._visible[:start], 0
+        if start < self._shared_length:
+            self._visible, self._shared_length = self._visible[:start], 0
         else:
             del self._visible[start:]
         self._answered = min(self._answered, start)

@@ -4,7 +4,7 @@ Stability: experimental.
 """
 
 from palaver.tokens.calibration import Calibration
-from palaver.tokens.counter import Counter, Estimated
+from palaver.tokens.counter import Counter, EstimateCounter
 from palaver.tokens.estimate import (
     estimate,
     estimate_media,
@@ -18,7 +18,7 @@ from palaver.tokens.media import MediaRates, image_tokens
 __all__ = [
     "Calibration",
     "Counter",
-    "Estimated",
+    "EstimateCounter",
     "MediaRates",
     "estimate",
     "estimate_media",

@@ -1,20 +1,16 @@
-"""What a model's provider counts, told from an estimate: learned from what it reports.
+"""Calibration of token estimates, learned from what a provider reports.
 
-Rules (issue 6):
+Rules:
 
-- ``reported = slope * estimate + fixed``: the slope is the model's tokeniser, ``fixed`` what the provider puts around
-  every prompt (its template, the instructions that make it call tools). Both are learned as one linear regression with
-  a prior, so that one report is enough to begin with: of a short prompt it tells the fixed part, of a long one the
-  slope, and further ones tell them apart.
-- Reports are as noisy as they are large. Older ones fade, so that it follows a change.
-- What cannot be a count is left out: nothing, or more than 100 tokens for each that was estimated. One that lies far
-  from what is expected makes all earlier ones count less: it moves what rests on one report, and hardly what rests on
-  many.
-- ``replay`` is the share of the reported reasoning that comes back in the next prompt of the same turn: providers keep
-  it or drop it, and say so nowhere. It is learned from the first prompt after an answer that reasoned.
-- ``ratio`` is what the last report said beyond all that: how far that prompt was from what is expected. It holds until
-  the next report, for a prompt that does not go on from that one (``carried``).
-- A value: learning gives another one. It is that of one model, and of prompts that all have tools, or none.
+- ``reported = slope * estimate + fixed``: ``slope`` reflects the model's tokenizer, ``fixed`` what the provider adds to
+  each prompt. Both come from one linear regression with a prior, so a single report already helps: a short prompt
+  informs ``fixed``, a long one ``slope``.
+- Noise grows with the size of a prompt. Older reports fade.
+- Impossible reports are ignored: zero, or more than 100 tokens for each estimated one. A surprising report reduces the
+  weight of all earlier ones.
+- ``replay`` is the share of reported reasoning that the provider keeps in the next prompt of a turn.
+- ``ratio`` is the remaining error of the last report. It holds until the next one (``carry_over``).
+- A value: learning returns another one. It belongs to one model, and to prompts that all have tools or none.
 
 Stability: experimental.
 """
@@ -48,7 +44,7 @@ _ABSURD_SHORT: Final = 50_000
 """Tokens that a provider may put around a short prompt at most."""
 
 _WHOLE: Final = frozenset(("reports", "replays"))
-_MOST: Final = 1e12
+_MAX_REPORTS: Final = 1e12
 """No sum comes near it."""
 
 _SLOPES: Final = (0.2, 5.0)
@@ -94,7 +90,7 @@ class Calibration(Struct, frozen=True, gc=False):
             self.replays,
         )
 
-    def replayed(self, share: float) -> Calibration:
+    def with_replay(self, share: float) -> Calibration:
         """With one more answer of which that share of the reasoning came back, from 0 to 1."""
         if not isfinite(share):
             return self
@@ -104,7 +100,7 @@ class Calibration(Struct, frozen=True, gc=False):
             self.ee, self.e, self.n, self.er, self.r, self.reports, known + (share - known) / 2, self.replays + 1
         )
 
-    def carried(self, estimate: int, tokens: int) -> Calibration:
+    def carry_over(self, estimate: int, tokens: int) -> Calibration:
         """As it must be for a prompt of that estimate to be so many tokens, until the next report."""
         slope, fixed, _ = self._fit(estimate)
         expected = slope * estimate + fixed
@@ -114,12 +110,12 @@ class Calibration(Struct, frozen=True, gc=False):
         return structs.replace(self, ratio=min(max(tokens / expected, low), high))
 
     @classmethod
-    def restored(cls, fields: Mapping[str, Any]) -> Calibration | None:
+    def from_record(cls, fields: Mapping[str, Any]) -> Calibration | None:
         """What was learned elsewhere, of its fields; ``None`` for what nothing can have taught."""
         known: dict[str, float] = {}
         for name in cls.__struct_fields__:
             value = fields.get(name)
-            if not isinstance(value, (int, float)) or not 0 <= value < _MOST:
+            if not isinstance(value, (int, float)) or not 0 <= value < _MAX_REPORTS:
                 return None
             known[name] = int(value) if name in _WHOLE else float(value)
         found = msgspec.convert(known, cls)
@@ -137,7 +133,7 @@ class Calibration(Struct, frozen=True, gc=False):
         """Tokens of the provider around every prompt."""
         return self.ratio * self._fit(0)[1]
 
-    def applied(self, estimate: int) -> int:
+    def apply(self, estimate: int) -> int:
         """What the provider would count; at least 1."""
         slope, fixed, _ = self._fit(estimate)
         return max(1, round(self.ratio * (slope * estimate + fixed)))

@@ -1,14 +1,13 @@
-"""What counts the tokens of a message here, without asking anybody: the contract, and its estimate.
+"""The contract of a local token counter, and the counter by estimate.
 
 Rules:
 
-- A counter is local and pure: the same message gives the same number, at once. What a provider would count is asked of
-  the provider (``palaver.models.token_count``); the difference is a matter of calibration.
-- A message is the sum of its parts, as it is for the estimate, and nothing where it has none; the marks around it are
-  added where a whole prompt is weighed. Text of every kind is counted as text: what somebody said, reasoning, the
-  arguments of a call, results. What no tokeniser reads (media, what a provider encrypted) is estimated, by every
-  counter alike (D29).
-- Definitions of tools are counted as their JSON, which is near what providers make of them, but not it.
+- A counter is local and pure. ``palaver.models.token_count`` asks the provider instead; ``Calibration`` learns the
+  difference.
+- A message is the sum of its parts, and 0 without any; the overhead of a message is added when a prompt is measured.
+  All text is counted as text: user text, reasoning, arguments of calls, results. Media and encrypted parts are
+  estimated by every counter alike (D29).
+- Tool definitions are counted as their JSON, which approximates what providers make of them.
 
 Stability: experimental.
 """
@@ -48,7 +47,7 @@ class Counter(Protocol):
 
 
 @final
-class Estimated(Counter):
+class EstimateCounter(Counter):
     """Counts by the length of texts, and needs nothing. ``rates`` are what media cost on the model."""
 
     def __init__(self, *, rates: MediaRates | None = None) -> None:
@@ -73,7 +72,7 @@ class Estimated(Counter):
         return "Estimated()"
 
 
-class Textual(Counter):
+class TextCounter(Counter):
     """Counts texts by a function, and estimates what is no text. ``rates`` are what media cost on the model."""
 
     def __init__(self, name: str, tokens: Callable[[str], int], *, rates: MediaRates | None = None) -> None:

@@ -1,19 +1,16 @@
-"""How many tokens a message is, roughly: from the length of its text, without a tokeniser.
+"""Token estimates from the length of text, without a tokenizer.
 
 Rules (docs/spec/kairo.md#1.6, KAI-03; golden ``token_estimate``):
 
-- Text and reasoning: ``max(1, n * 2 // 7)``; a tool result ``max(1, n * 2 // 9)``; a tool call ``max(1, n // 5)``
-  of its arguments. ``n`` counts UTF-8 bytes, which are characters where a text is ASCII: a token of any other script
-  covers fewer characters.
-- A message is the sum of its parts; one without parts is 0.
-- Media count too (``tokens.media``), and so do system messages and the definitions of tools (D29).
-- The proof of reasoning that a provider wants back stands for the reasoning itself, of which the text is a digest: it
-  is a token for every 8 characters, where that is more than the text. A part of another kind may carry such a proof
-  in its ``provider`` fields; short fields are no proof. Citations are 0: providers send them, and do not count them.
-- ``overhead`` is what a message is besides its parts: the marks around it, and the names and ids of its calls. It is no
-  part of the estimate, and is added where a whole prompt is weighed (``context.Ledger``).
-- Pure. An estimate belongs to the message: it is made once and kept beside it; what a model makes of it is a matter of
-  calibration.
+- Text and reasoning: ``max(1, n * 2 // 7)``; a tool result ``max(1, n * 2 // 9)``; a tool call ``max(1, n // 5)`` of
+  its arguments. ``n`` is UTF-8 bytes, since a token of a non-ASCII script covers fewer characters.
+- A message is the sum of its parts; without parts it is 0. Media (``tokens.media``), system messages and tool
+  definitions count (D29).
+- A reasoning proof that the provider wants back stands for the whole reasoning: one token for every 8 characters, where
+  that exceeds the text. Other parts may carry such a proof in ``provider``; short fields are none. Citations are 0.
+- ``overhead`` is what surrounds the parts: role marks, names and ids of calls. It is added when a whole prompt is
+  measured (``context.Ledger``).
+- An estimate is computed once for each message, and kept beside it.
 
 Stability: experimental.
 """
@@ -38,7 +35,7 @@ from palaver.core.parts import (
 )
 from palaver.core.request import OutputFormat
 from palaver.core.tools import AnyTool, Tool
-from palaver.tokens.media import MediaRates, media
+from palaver.tokens.media import MediaRates, media_tokens
 
 _PROOF: Final = 8
 """Characters of a proof that stand for a token: 5 to 10 on the recorded traffic, by provider."""
@@ -54,7 +51,7 @@ _TOOL: Final = 8
 
 def estimate_media(message: Message, rates: MediaRates | None = None) -> int:
     """Tokens of a message's images, recordings, films and documents."""
-    return sum([media(part, rates) for part in message.content if type(part) not in _SAID])
+    return sum([media_tokens(part, rates) for part in message.content if type(part) not in _TEXT_BY_PART])
 
 
 def estimate_text(text: str) -> int:
@@ -64,11 +61,11 @@ def estimate_text(text: str) -> int:
 
 def estimate(message: Message, rates: MediaRates | None = None) -> int:
     """Tokens of a message: the sum of its parts. ``rates`` are those of the model that is to see its media."""
-    table = _RESULT if type(message) is ToolMessage else _SAID
+    table = _RESULT if type(message) is ToolMessage else _TEXT_BY_PART
     total = 0
     for part in message.content:
         weigh = table.get(type(part))
-        total += media(part, rates) if weigh is None else weigh(part)
+        total += media_tokens(part, rates) if weigh is None else weigh(part)
     return total
 
 
@@ -92,7 +89,7 @@ def estimate_reasoning(message: Message) -> int:
     return total
 
 
-def proven(message: Message) -> bool:
+def has_proof(message: Message) -> bool:
     """Whether a message carries reasoning with a proof, which its provider takes back."""
     for part in message.content:
         if type(part) is Reasoning:
@@ -167,7 +164,7 @@ def _server(part: Any) -> int:
     return max(1, len(bytes(part.output_json)) * 2 // 9)
 
 
-_SAID: Final[dict[type, Callable[[Any], int]]] = {
+_TEXT_BY_PART: Final[dict[type, Callable[[Any], int]]] = {
     Text: _text,
     Refusal: _text,
     Reasoning: _reasoning,
@@ -178,4 +175,4 @@ _SAID: Final[dict[type, Callable[[Any], int]]] = {
     Opaque: _opaque,
 }
 _CARRIERS: Final = frozenset((Text, Refusal, ToolCall))
-_RESULT: Final = {**_SAID, Text: _result}
+_RESULT: Final = {**_TEXT_BY_PART, Text: _result}

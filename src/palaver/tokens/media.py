@@ -1,20 +1,20 @@
-"""How many tokens an image, a document, a recording or a film is.
+"""Token estimates of images, documents, audio and video.
 
 Rules:
 
-- An image is weighed by its size in pixels, read off the first bytes of PNG, GIF, JPEG, WebP; of base64 text no more
-  is decoded than they take. A document is weighed by its pages, else by its bytes; a text file as text; recordings and
-  films by their bytes. What is not in the message (a URL, a file id, a blob) is a constant of its kind.
-- Rates are data (``MediaRates``), of which a model may have its own. Providers count images in three ways, and one
-  formula says them all: ``base + piece * pieces``, where an image is cut into squares of ``side`` pixels.
+- An image counts by its size in pixels, read from the first bytes of a PNG, GIF, JPEG or WebP; no more base64 than that
+  is decoded. A document counts by its pages, else by its bytes; a text file as text; audio and video by their bytes.
+  Media that are not inline (a URL, a file id, a blob) have a constant of their kind.
+- Rates are data (``MediaRates``), and a model may have its own. One formula covers the three ways of providers:
+  ``base + piece * pieces``, where an image is cut into squares of ``side`` pixels.
 
-  - by area, a token for about 750 pixels: squares of 28 pixels, a token each; the long edge is brought down to 1,568
-    first, and no image is more than 1,600;
-  - by patches of 32 pixels, with a factor a model;
-  - by tiles: of 512 pixels, 170 tokens each and 85 for the image, where the short edge is brought down to 768 first;
-    or of 768 pixels, 258 each. Where every image costs the same, ``piece`` is 0.
+  - by area, one token for about 750 pixels: squares of 28 pixels, after the long edge is reduced to 1,568; at most
+    1,600 tokens;
+  - by patches of 32 pixels, with a factor for each model;
+  - by tiles: of 512 pixels, 170 tokens each and 85 for the image, after the short edge is reduced to 768; or of 768
+    pixels, 258 each. ``piece`` is 0 where every image costs the same.
 
-- Whatever the bytes say, nothing is raised: sizes that are no sizes are not known, and count as such.
+- Nothing is raised for odd bytes: an impossible size counts as unknown.
 
 Stability: experimental.
 """
@@ -36,18 +36,18 @@ class MediaRates(Struct, frozen=True, kw_only=True):
     """What media cost on a model, in tokens. The defaults lie between those of the large providers.
 
     ``side``: the edge of a square piece, in pixels; ``piece``: tokens a piece; ``base``: tokens an image besides;
-    ``longest`` and ``shortest``: the edges, in pixels, to which a larger image is brought down first; ``most``: tokens
-    of an image at most; ``image``: tokens of one whose size is not known. ``page``: tokens a page of a document;
-    ``page_bytes``: bytes of a page, where pages cannot be counted; ``document``: tokens of one that is elsewhere.
-    ``audio_bytes``, ``video_bytes``: bytes a token; ``audio``, ``video``: tokens of what is elsewhere.
+    ``max_long_edge`` and ``max_short_edge``: the edges, in pixels, to which a larger image is reduced first;
+    ``max_tokens``: the most tokens of an image; ``image``: tokens of one whose size is not known. ``page``: tokens a
+    page of a document; ``page_bytes``: bytes of a page, where pages cannot be counted; ``document``: tokens of one that
+    is elsewhere. ``audio_bytes``, ``video_bytes``: bytes a token; ``audio``, ``video``: tokens of what is elsewhere.
     """
 
     side: int = 28
     piece: float = 1.0
     base: int = 0
-    longest: int | None = 1568
-    shortest: int | None = None
-    most: int = 1600
+    max_long_edge: int | None = 1568
+    max_short_edge: int | None = None
+    max_tokens: int = 1600
     image: int = 1000
     page: int = 1500
     page_bytes: int = 30_000
@@ -67,35 +67,35 @@ class MediaRates(Struct, frozen=True, kw_only=True):
 
 
 _DIVISORS: Final = frozenset(("side", "page_bytes", "audio_bytes", "video_bytes", "longest", "shortest"))
-_USUAL: Final = MediaRates()
+_DEFAULT_RATES: Final = MediaRates()
 _HEAD: Final = 64
 """Bytes that tell the size of every format but JPEG."""
 _JPEG_HEAD: Final = 1 << 16
-_JPEG_MOST: Final = 1 << 20
+_JPEG_MAX: Final = 1 << 20
 """Bytes of a JPEG that are searched: what stands before the size may be a large colour profile."""
-_COUNTED: Final = 1 << 20
+_MAX_COUNTED: Final = 1 << 20
 """Bytes of a document in which pages are counted; in a larger one, bytes tell."""
 _PAGE: Final = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
 
 
-def media(part: Any, rates: MediaRates | None = None) -> int:
+def media_tokens(part: Any, rates: MediaRates | None = None) -> int:
     """Tokens of an image, recording, film or document; at least 1."""
     weigh = _TABLE.get(part.__class__)
-    return 1 if weigh is None else max(1, weigh(part, _USUAL if rates is None else rates))
+    return 1 if weigh is None else max(1, weigh(part, _DEFAULT_RATES if rates is None else rates))
 
 
 # -- images ------------------------------------------------------------------------------------------------------------
 
 
-def image_tokens(width: int, height: int, rates: MediaRates = _USUAL) -> int:
+def image_tokens(width: int, height: int, rates: MediaRates = _DEFAULT_RATES) -> int:
     """Tokens of an image of so many pixels."""
     shrunk = min(
         1.0,
-        1.0 if rates.longest is None else rates.longest / max(width, height, 1),
-        1.0 if rates.shortest is None else rates.shortest / max(min(width, height), 1),
+        1.0 if rates.max_long_edge is None else rates.max_long_edge / max(width, height, 1),
+        1.0 if rates.max_short_edge is None else rates.max_short_edge / max(min(width, height), 1),
     )
     pieces = ceil(width * shrunk / rates.side) * ceil(height * shrunk / rates.side)
-    return min(rates.most, rates.base + ceil(pieces * rates.piece))
+    return min(rates.max_tokens, rates.base + ceil(pieces * rates.piece))
 
 
 def pixels(source: Inline) -> tuple[int, int] | None:
@@ -103,7 +103,7 @@ def pixels(source: Inline) -> tuple[int, int] | None:
     head = _first(source, _HEAD)
     found = _size(head)
     if found is None and head[:2] == b"\xff\xd8":
-        found = _jpeg(_first(source, _JPEG_HEAD)) or _jpeg(_first(source, _JPEG_MOST))
+        found = _jpeg(_first(source, _JPEG_HEAD)) or _jpeg(_first(source, _JPEG_MAX))
     return found if found is not None and found[0] > 0 and found[1] > 0 else None
 
 
@@ -191,7 +191,7 @@ def _file(part: File, rates: MediaRates) -> int:
 
 
 def _pages(source: Inline, size: int) -> int:
-    if size > _COUNTED:
+    if size > _MAX_COUNTED:
         return 0
     data = _first(source, size)
     return len(_PAGE.findall(data)) if data[:4] == b"%PDF" else 0

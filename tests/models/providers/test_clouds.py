@@ -89,7 +89,7 @@ def _bare(monkeypatch):
 def test_an_address_is_filled_from_the_environment(name, told, url, monkeypatch):
     for variable, value in told.items():
         monkeypatch.setenv(variable, value)
-    assert names.find(name).endpoint.url == url
+    assert names.resolve(name).endpoint.url == url
 
 
 @pytest.mark.parametrize(
@@ -102,12 +102,12 @@ def test_an_address_is_filled_from_the_environment(name, told, url, monkeypatch)
 )
 def test_what_is_missing_in_an_address_is_named(name, said):
     with pytest.raises(UnknownNameError) as caught:
-        names.find(name)
+        names.resolve(name)
     assert str(caught.value) == said
 
 
 def test_responses_at_azure():
-    found = names.find("azure/m", url="https://res", wire="openai_responses").endpoint
+    found = names.resolve("azure/m", url="https://res", wire="openai_responses").endpoint
     assert (found.wire, found.url) == ("openai_responses", "https://res/openai/v1/responses")
 
 
@@ -141,7 +141,7 @@ async def test_azure_is_asked_in_both_forms(name, path, monkeypatch):
     answer = p.Response(p.assistant("Hi.").replace(finish_reason="stop"))
     body = wires.get("openai_chat").encode_response(answer).body
     with serve(body, content_type="application/json") as server:
-        found = names.find(f"{name}/my gpt", key="k", url=server.url)
+        found = names.resolve(f"{name}/my gpt", key="k", url=server.url)
         async with Http() as http:
             model = Model(
                 name=found.name, id=found.id, endpoint=found.endpoint, credentials=found.credentials, http=http

@@ -221,9 +221,9 @@ async def test_each_row_asks_where_it_should(tokens, name, id, stream):
 
 
 def test_hosts_by_location(monkeypatch):
-    host = find("vertex").places["host"]
+    host = find("vertex").address_variables["host"]
     assert host.default == "global"
-    assert [host.spelled(location) for location in ("global", "us", "eu", "us-east5")] == [
+    assert [host.convert(location) for location in ("global", "us", "eu", "us-east5")] == [
         "aiplatform.googleapis.com",
         "aiplatform.us.rep.googleapis.com",
         "aiplatform.eu.rep.googleapis.com",

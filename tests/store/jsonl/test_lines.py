@@ -157,7 +157,7 @@ def test_a_scanner_holds_nothing_that_cannot_become_a_line():
     for data in (bytes(1 << 16), b"x" * (1 << 16), b"\t{" + b"\0" * (1 << 16), numbered(1)[0][:-1] + b"\t"):
         for _ in range(3):
             list(scanner.feed(data))
-            assert len(scanner._held) <= 1
+            assert len(scanner._states) <= 1
 
 
 def test_the_form_is_documented_as_it_is():

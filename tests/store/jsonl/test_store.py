@@ -20,7 +20,15 @@ from palaver.core.errors import ConflictError, DecodeError, NotFoundError, Store
 from palaver.store.jsonl import JsonlStore, journal, lines
 from palaver.store.jsonl.folder import LOCK, SUFFIX
 from palaver.store.location import open_store
-from palaver.store.records import BlobPut, BlobsDropped, Created, Deleted, Joined, Updated, is_unreadable
+from palaver.store.records import (
+    BlobAdded,
+    BlobsRemoved,
+    EntriesAdded,
+    ThreadCreated,
+    ThreadDeleted,
+    ThreadUpdated,
+    is_unreadable,
+)
 from palaver.store.store import Query
 from palaver.testing import strategies
 from palaver.testing.stores_machine import machine
@@ -100,15 +108,20 @@ def changes():
     entries = st.builds(Entry, odd, st.none() | odd, strategies.any_messages(newer=True))
     heads = st.dictionaries(odd, st.none() | odd, max_size=2)
     return st.one_of(
-        st.builds(Created, thread=odd, at=times, title=st.none() | odd, tags=tags, metadata=metadata),
-        st.builds(Updated, thread=odd, at=times),
-        st.builds(Updated, thread=odd, at=times, title=st.none() | odd, tags=tags, metadata=metadata),
+        st.builds(ThreadCreated, thread=odd, at=times, title=st.none() | odd, tags=tags, metadata=metadata),
+        st.builds(ThreadUpdated, thread=odd, at=times),
+        st.builds(ThreadUpdated, thread=odd, at=times, title=st.none() | odd, tags=tags, metadata=metadata),
         st.builds(
-            Joined, thread=odd, at=times, entries=st.lists(entries, max_size=2).map(tuple), branches=heads, key=odd
+            EntriesAdded,
+            thread=odd,
+            at=times,
+            entries=st.lists(entries, max_size=2).map(tuple),
+            branches=heads,
+            key=odd,
         ),
-        st.builds(Deleted, thread=odd, at=times),
-        st.builds(BlobPut, data=st.binary()),
-        st.builds(BlobsDropped, digests=st.lists(st.binary(min_size=32, max_size=32), max_size=2).map(tuple)),
+        st.builds(ThreadDeleted, thread=odd, at=times),
+        st.builds(BlobAdded, data=st.binary()),
+        st.builds(BlobsRemoved, digests=st.lists(st.binary(min_size=32, max_size=32), max_size=2).map(tuple)),
     )
 
 
@@ -149,7 +162,7 @@ def test_changes_of_a_newer_version_cannot_be_read(text, reason):
     ],
 )
 def test_what_is_not_readable_of_a_change_is_damage(change, reason, made):
-    deleted = Deleted(thread="other", at=2)
+    deleted = ThreadDeleted(thread="other", at=2)
     changes, damage = journal.decode(b"[" + change + b"," + journal.encode([deleted])[1:], "the place")
     assert [each.thread for each in changes] == [*made, "other"]
     assert {(each.kind, each.place) for each in damage} == {("unreadable", "the place")}
@@ -215,7 +228,7 @@ def test_a_lock_that_is_stale_hides_nothing(sound):
 def test_a_writer_that_died_before_it_told_is_read_by_the_others(sound):
     with JsonlStore(sound) as store, JsonlStore(sound) as dying:
         store.info("a")
-        dying._folder._tell = lambda seq: JsonlStore_tell(dying, seq)
+        dying._folder._publish_seq = lambda seq: JsonlStore_tell(dying, seq)
         with pytest.raises(KeyboardInterrupt):
             dying.append("a", [p.user("written")])
         assert texts(store.path("a"))[-1] == "written"
@@ -227,7 +240,7 @@ def test_a_writer_that_died_before_it_told_is_read_by_the_others(sound):
 def JsonlStore_tell(store, seq):  # noqa: N802 (it stands for the method)
     if seq >= 0:
         raise KeyboardInterrupt
-    type(store._folder)._tell(store._folder, seq)
+    type(store._folder)._publish_seq(store._folder, seq)
 
 
 def test_a_closed_store_says_so_and_can_be_closed_again(sound):
@@ -291,7 +304,7 @@ def test_expect_holds_among_processes(tmp_path):
 def test_a_folder_that_others_hold_is_waited_for_but_not_forever(sound):
     with (
         JsonlStore(sound) as store,
-        JsonlStore(sound, wait=0.05) as other,
+        JsonlStore(sound, timeout=0.05) as other,
         store._lock,
         pytest.raises(UnavailableError, match="locked by others"),
     ):
@@ -369,7 +382,7 @@ def test_every_write_is_synced_and_so_is_the_folder(tmp_path, monkeypatch):
 
 def test_an_interrupt_leaves_no_half_call_in_memory(sound, monkeypatch):
     def interrupted(change):
-        if isinstance(change, Joined):
+        if isinstance(change, EntriesAdded):
             raise KeyboardInterrupt
         type(store)._commit(store, change)
 
@@ -705,7 +718,7 @@ def test_a_store_in_a_read_only_folder_is_read(tmp_path, lock):
 
 @pytest.mark.finding("F-109")
 def test_entries_of_damaged_lines_are_found_without_reading_all_lines_for_each():
-    stretches = [journal.Lost(str(number), b'{"id":"e%d","parent":null}' % number) for number in range(500)]
+    stretches = [journal.LostBytes(str(number), b'{"id":"e%d","parent":null}' % number) for number in range(500)]
     lost = journal.LostLines(stretches)
     assert [lost.find(f"e{number}") for number in range(500)] == stretches
     assert lost._left == journal._SEARCHED

@@ -27,5 +27,5 @@ def test_state_machine(schema):
                 store.delete(info.id)
 
     run_state_machine_as_test(
-        machine(lambda: open_store(schema, most=2), clear=clear), settings=settings(max_examples=10, deadline=None)
+        machine(lambda: open_store(schema, max_size=2), clear=clear), settings=settings(max_examples=10, deadline=None)
     )

@@ -18,14 +18,14 @@ from tests.store.postgres.server import CONNINFO, open_store, run, waits
 pytestmark = [pytest.mark.server, pytest.mark.law(8)]
 
 
-def joining(thread, *texts, branch="main", expect=UNSET, key=None):
+def request(thread, *texts, branch="main", expect=UNSET, key=None):
     rows = prepare([p.user(text) for text in texts])
-    return appends.Joining(thread, branch, expect, key, rows, call_parameters.size(rows))
+    return appends.AppendRequest(thread, branch, expect, key, rows, call_parameters.size(rows))
 
 
 def send(schema, *group, again=False):
     with psycopg.connect(CONNINFO, autocommit=True) as connection:
-        return appends.join(Link(connection, schema, {}), group, again=again)
+        return appends.append_group(Link(connection, schema, {}), group, again=again)
 
 
 def test_each_of_a_group_has_its_own_outcome(store, schema):
@@ -33,14 +33,14 @@ def test_each_of_a_group_has_its_own_outcome(store, schema):
         store.create(thread)
     store.fork("a", "side")
     group = [
-        joining("b", "b1"),
-        joining("a", "a1", "a2", key="k"),
-        joining("nobody", "lost 1"),
-        joining("a", "lost 2", branch="none"),
-        joining("a", "lost 3", expect=None),
-        joining("a", "s1", branch="side", expect=None),
-        joining("a", "a3"),
-        joining("a", "lost 4", key="k"),
+        request("b", "b1"),
+        request("a", "a1", "a2", key="k"),
+        request("nobody", "lost 1"),
+        request("a", "lost 2", branch="none"),
+        request("a", "lost 3", expect=None),
+        request("a", "s1", branch="side", expect=None),
+        request("a", "a3"),
+        request("a", "lost 4", key="k"),
     ]
     outcomes = send(schema, *group)
     kinds = [outcome.kind for outcome in outcomes]
@@ -58,7 +58,7 @@ def test_each_of_a_group_has_its_own_outcome(store, schema):
 def test_a_group_that_is_sent_again_is_found(store, schema):
     store.create("a")
     store.create("b")
-    group = [joining("b", "b1"), joining("a", "a1"), joining("a", "a2"), joining("a", "a3", key="k")]
+    group = [request("b", "b1"), request("a", "a1"), request("a", "a2"), request("a", "a3", key="k")]
     first = send(schema, *group)
     assert [outcome.kind for outcome in first] == ["joined"] * 4
     assert send(schema, *group, again=True) == first
@@ -82,7 +82,7 @@ def test_a_thread_that_another_client_holds_does_not_hold_up_the_others(store, s
 
 def test_a_group_that_fails_is_done_again_one_by_one(schema, monkeypatch):
     """What the server says of a group is nobody's own; so who is told of it is the one whose fault it is."""
-    real, sizes, gate = appends.join, [], threading.Event()
+    real, sizes, gate = appends.append_group, [], threading.Event()
 
     def fails(link, group, *, again, waits=True):
         gate.wait()
@@ -95,7 +95,7 @@ def test_a_group_that_fails_is_done_again_one_by_one(schema, monkeypatch):
         names = ["bad", *(f"t{number}" for number in range(11))]
         for name in names:
             store.create(name)
-        monkeypatch.setattr(appends, "join", fails)
+        monkeypatch.setattr(appends, "append_group", fails)
         with ThreadPoolExecutor(len(names)) as pool:
             pending = {name: pool.submit(store.append, name, [p.user(name)]) for name in names}
             gate.set()
@@ -125,7 +125,7 @@ def test_a_search_waits_for_who_indexes_and_misses_nothing(store, schema, monkey
     """Another process has taken what is new out of the queue, and has not committed yet."""
     store.create("t")
     store.append("t", [p.user("xylophone")])
-    real, begun, go_on = search._words_of, threading.Event(), threading.Event()
+    real, begun, go_on = search._index_text, threading.Event(), threading.Event()
 
     def slow(*row):
         begun.set()

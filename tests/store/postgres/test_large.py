@@ -64,7 +64,7 @@ def test_the_end_of_a_thread_is_read_without_its_beginning(schema, store):
     store.gc()  # leaves statistics behind, by which the server plans
     with psycopg.connect(CONNINFO, autocommit=True) as connection:
         connection.execute("select pg_stat_reset()")
-    with open_store(schema, most=1) as other:
+    with open_store(schema, max_size=1) as other:
         for _ in range(8):  # beyond the plans that are made for the first calls
             assert len(other.path("t", last=5)) == 5
             assert len(other.read("t", start=2990)) == 10

@@ -94,7 +94,7 @@ DISTURBANCES = {"fast": stop_and_start("fast"), "immediate": stop_and_start("imm
 
 @pytest.mark.parametrize("kind", DISTURBANCES)
 def test_nothing_is_lost_and_nothing_doubled(private_server, kind):
-    with PostgresStore(private_server.conninfo, schema=f"{kind} {uuid.uuid4().hex}", most=WRITERS) as store:
+    with PostgresStore(private_server.conninfo, schema=f"{kind} {uuid.uuid4().hex}", max_size=WRITERS) as store:
         with Load(store) as load:
             load.waits_for(60)
             DISTURBANCES[kind](private_server)
@@ -108,7 +108,7 @@ def test_a_commit_whose_answer_was_lost_is_found_again(schema, monkeypatch):
     from tests.store.postgres.server import open_store
 
     tries = []
-    real = appends.join
+    real = appends.append_group
 
     def loses_the_first_answer(link, joining, *, again, waits):
         done = real(link, joining, again=again, waits=waits)
@@ -120,7 +120,7 @@ def test_a_commit_whose_answer_was_lost_is_found_again(schema, monkeypatch):
     with open_store(schema) as store:
         store.create("t")
         start = store.append("t", [p.user("start")]).head
-        monkeypatch.setattr(appends, "join", loses_the_first_answer)
+        monkeypatch.setattr(appends, "append_group", loses_the_first_answer)
         appended = store.append("t", [p.user("a"), p.user("b")], expect=start, key="k")
         assert tries == [False, True]
         assert not appended.repeated
@@ -163,7 +163,7 @@ def test_other_changes_are_found_again_too(schema, monkeypatch, name, call):
 
 
 def test_a_server_that_stays_away_is_an_error_in_time(private_server):
-    with PostgresStore(private_server.conninfo, schema="away", patience=1.5) as store:
+    with PostgresStore(private_server.conninfo, schema="away", timeout=1.5) as store:
         store.create("t")
         private_server.stop()
         try:

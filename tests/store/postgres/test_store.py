@@ -95,7 +95,7 @@ def test_a_copy_of_what_was_appended_adds_nothing(store):
 
 
 def test_what_does_not_fit_into_one_call_is_still_whole(store, monkeypatch):
-    monkeypatch.setattr(call_parameters, "MOST", 5000)
+    monkeypatch.setattr(call_parameters, "MAX_BYTES", 5000)
     messages = [p.user(f"{number}", p.Image.from_bytes(os.urandom(2000))) for number in range(8)]
     assert len(call_parameters.calls(prepare(messages))) > 2
     store.create("t")
@@ -140,7 +140,7 @@ def test_gc_waits_for_an_append_that_needs_what_it_would_remove(store, schema):
     store.delete("gone")
     store.create("t")
     rows = prepare([p.user("again")])
-    joining = appends.Joining("t", "main", UNSET, None, rows, call_parameters.size(rows))
+    joining = appends.AppendRequest("t", "main", UNSET, None, rows, call_parameters.size(rows))
     with ThreadPoolExecutor(1) as pool:
         with another_client(schema) as link:
             appends.append(link, joining, again=False)
@@ -203,7 +203,7 @@ def test_a_migration_that_fails_leaves_nothing(schema):
 )
 def test_settings_of_the_database_change_nothing(schema, setting):
     conninfo = make_conninfo(CONNINFO, options=f"-c {setting}")
-    with PostgresStore(conninfo, schema=schema, patience=2) as store:
+    with PostgresStore(conninfo, schema=schema, timeout=2) as store:
         store.create("q\\'x", title="\\n'")
         message = p.user(ODD)
         assert [store.append("q\\'x", [message], key="k\\").repeated for _ in range(2)] == [False, True]

@@ -13,7 +13,7 @@ from palaver.store.memory import MemoryStore
 from palaver.store.records import is_unreadable
 from palaver.store.sqlite import SQLiteStore, recover, verify
 from palaver.store.sqlite.pages import Pages
-from palaver.store.sqlite.schema import check
+from palaver.store.sqlite.schema import row_mark
 from palaver.store.store import Query
 
 TABLES = {
@@ -145,7 +145,7 @@ def test_a_length_that_says_too_much_costs_no_time(sound, tmp_path):
     shutil.copyfile(sound[0], hurt)
     with closing(sqlite3.connect(hurt, isolation_level=None)) as db:
         row = db.execute("SELECT number, id, created_at, updated_at FROM threads WHERE number = 1").fetchone()
-        db.execute("UPDATE threads SET length = ?, mark = ? WHERE number = 1", (1 << 62, check(*row, 1 << 62)))
+        db.execute("UPDATE threads SET length = ?, mark = ? WHERE number = 1", (1 << 62, row_mark(*row, 1 << 62)))
         db.execute("DELETE FROM entries WHERE thread = 1 AND place = 1")
     assert not verify(hurt).ok
     lost = {each.place for each in recover(hurt, MemoryStore()).lost}

@@ -15,7 +15,7 @@ import palaver as p
 from palaver.core.errors import DamageError
 from palaver.store.memory import MemoryStore
 from palaver.store.sqlite import SQLiteStore, recover, schema, verify, wal
-from palaver.store.sqlite.wal import look
+from palaver.store.sqlite.wal import inspect
 
 pytestmark = [pytest.mark.law(8), pytest.mark.finding("F-100")]
 
@@ -133,7 +133,7 @@ def test_what_a_killed_transaction_left_behind_a_newer_commit_is_no_damage(tmp_p
         db.execute("INSERT INTO states VALUES ('x', 1)")
         db.commit()
         left = Path(f"{copy}-wal").read_bytes()
-        assert look(str(copy)).damage is None
+        assert inspect(str(copy)).damage is None
     commits = [struct.unpack_from(">I", left, at + 4)[0] for at in range(HEADER, len(left) - FRAME, FRAME)]
     assert max(at for at, commit in enumerate(commits) if commit) + 2 < len(commits)  # something is left behind it
 
@@ -239,7 +239,7 @@ def test_a_log_that_begins_anew_at_each_look_is_not_damaged(tmp_path, reading, m
         for count in range(MANY):
             store.append("t", [p.user(f"message {count} " * 2_000)])
         monkeypatch.setattr(wal, "read_log", read_log)
-        assert look(str(path)).damage is None
+        assert inspect(str(path)).damage is None
     assert any(claims)
 
 
@@ -278,11 +278,11 @@ def test_verify_lets_the_log_begin_anew_while_it_reads_it(tmp_path, reading):
 def test_nobody_writes_while_damage_is_looked_at_again(killed, tmp_path):
     path = changed(killed, tmp_path, HEADER + FRAME + 60)
     before = content(path)
-    with schema.no_writer(str(path), timeout=0) as alone:
+    with schema.writers_blocked(str(path), timeout=0) as alone:
         assert alone
         db = sqlite3.connect(path, timeout=0, isolation_level=None)
         with closing(db), pytest.raises(sqlite3.OperationalError, match="locked"):
             db.execute("BEGIN IMMEDIATE")
-        with schema.no_writer(str(path), timeout=0) as other:
+        with schema.writers_blocked(str(path), timeout=0) as other:
             assert not other
     assert content(path) == before

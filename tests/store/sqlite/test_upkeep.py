@@ -115,10 +115,10 @@ def test_two_who_index_at_once_index_once(tmp_path):
     with filled(tmp_path / "palaver.db", many=5) as store:
         store.append("keep", [p.user("platypus"), p.user("platypus too")])
         with store._reader() as db:
-            reach, found = search_index.next_words(db)
+            reach, found = search_index.next_texts(db)
         assert len(found) == 2
         for _ in range(2):
-            store._writer.run(search_index.take_in(reach, found))
+            store._writer.run(search_index.add_texts(reach, found))
         assert len(store.search(Query(text="platypus"))) == 2
         assert store.index() == 0
 
@@ -131,10 +131,10 @@ def test_what_is_removed_while_it_is_indexed_does_not_come_back(tmp_path):
         store.create("brief")
         store.append("brief", [p.user("platypus")])
         with store._reader() as db:
-            reach, found = search_index.next_words(db)
+            reach, found = search_index.next_texts(db)
         store.delete("brief")
         store.gc()
-        store._writer.run(search_index.take_in(reach, found))
+        store._writer.run(search_index.add_texts(reach, found))
         store.append("keep", [p.user("takes over its number")])
         assert [hit.entry.message.text for hit in store.search(Query(text="takes over"))] == ["takes over its number"]
     assert b"platypus" not in disk(path)

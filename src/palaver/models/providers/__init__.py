@@ -12,9 +12,9 @@ from typing import Final
 
 from palaver.core.errors import UnknownNameError
 from palaver.models.providers import anthropic, aws, azure, cohere, compatible, google, ollama, openai, vertex
-from palaver.models.providers.row import Place, Provider, key_in, speaking
+from palaver.models.providers.row import AddressVariable, Provider, endpoint_for, key_in
 
-__all__ = ["PROVIDERS", "Place", "Provider", "find", "key_in", "names", "speaking"]
+__all__ = ["PROVIDERS", "AddressVariable", "Provider", "endpoint_for", "find", "key_in", "names"]
 
 PROVIDERS: Final[dict[str, Provider]] = {
     row.name: row

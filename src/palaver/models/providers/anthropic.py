@@ -6,7 +6,7 @@ Stability: experimental.
 from typing import Final
 
 from palaver.models.endpoint import Counting
-from palaver.models.providers.row import Provider, key_in, speaking
+from palaver.models.providers.row import Provider, endpoint_for, key_in
 
 COUNTED: Final = frozenset(
     {
@@ -31,7 +31,7 @@ ROWS: Final = (
         name="anthropic",
         base="https://api.anthropic.com",
         endpoints=(
-            speaking(
+            endpoint_for(
                 "anthropic",
                 "anthropic_messages",
                 counting=Counting(

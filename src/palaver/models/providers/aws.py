@@ -36,7 +36,7 @@ from msgspec import MsgspecError, Struct, json
 from palaver.core.errors import AuthenticationError, DecodeError, excerpt
 from palaver.models.credentials import first_set
 from palaver.models.endpoint import Counting, Credentials, Endpoint, HttpCall, Unwrap
-from palaver.models.providers.row import Place, Provider
+from palaver.models.providers.row import AddressVariable, Provider
 from palaver.stream import sse
 from palaver.stream.event_stream import EventStreamReader
 from palaver.stream.frames import Frame
@@ -197,7 +197,7 @@ def _row(name: str, endpoint: Endpoint) -> Provider:
         endpoints=(endpoint,),
         keys=(_BEARER,),
         bases=("AWS_ENDPOINT_URL_BEDROCK_RUNTIME",),
-        places={"region": Place(_REGIONS)},
+        address_variables={"region": AddressVariable(_REGIONS)},
         credentials=_credentials,
         page="https://docs.aws.amazon.com/bedrock/latest/userguide/inference.html",
     )

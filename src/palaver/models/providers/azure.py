@@ -20,7 +20,7 @@ from typing import Final, final
 from palaver.core.errors import AuthenticationError
 from palaver.models.credentials import first_set
 from palaver.models.endpoint import Credentials, HttpCall
-from palaver.models.providers.row import Place, Provider, address, speaking
+from palaver.models.providers.row import AddressVariable, Provider, address, endpoint_for
 
 _KEYS: Final = ("AZURE_OPENAI_API_KEY",)
 _TOKENS: Final = ("AZURE_OPENAI_AD_TOKEN",)
@@ -68,12 +68,12 @@ ROWS: Final = (
         name="azure",
         base="{endpoint}",
         endpoints=(
-            speaking("azure", "openai_chat", f"{_V1}/chat/completions"),
-            speaking("azure", "openai_responses", f"{_V1}/responses"),
+            endpoint_for("azure", "openai_chat", f"{_V1}/chat/completions"),
+            endpoint_for("azure", "openai_responses", f"{_V1}/responses"),
         ),
         keys=_KEYS,
         bases=_ENDPOINTS,
-        places={"endpoint": Place(_ENDPOINTS)},
+        address_variables={"endpoint": AddressVariable(_ENDPOINTS)},
         credentials=_credentials,
         clean=resource,
         page=_PAGE,
@@ -82,7 +82,7 @@ ROWS: Final = (
         name="azure-deployments",
         base="{endpoint}",
         endpoints=(
-            speaking(
+            endpoint_for(
                 "azure-deployments",
                 "openai_chat",
                 "{base}/openai/deployments/{model}/chat/completions?api-version={version}",
@@ -90,7 +90,10 @@ ROWS: Final = (
         ),
         keys=_KEYS,
         bases=_ENDPOINTS,
-        places={"endpoint": Place(_ENDPOINTS), "version": Place(("OPENAI_API_VERSION",))},
+        address_variables={
+            "endpoint": AddressVariable(_ENDPOINTS),
+            "version": AddressVariable(("OPENAI_API_VERSION",)),
+        },
         credentials=_credentials,
         clean=resource,
         page=_PAGE,

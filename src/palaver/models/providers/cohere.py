@@ -5,13 +5,13 @@ Stability: experimental.
 
 from typing import Final
 
-from palaver.models.providers.row import Provider, speaking
+from palaver.models.providers.row import Provider, endpoint_for
 
 ROWS: Final = (
     Provider(
         name="cohere",
         base="https://api.cohere.com",
-        endpoints=(speaking("cohere", "cohere_chat"),),
+        endpoints=(endpoint_for("cohere", "cohere_chat"),),
         keys=("CO_API_KEY", "COHERE_API_KEY"),
         bases=("CO_API_URL",),
         page="https://docs.cohere.com/reference/chat",

@@ -17,7 +17,7 @@ from typing import Final
 from msgspec import structs
 
 from palaver.models.endpoint import Counting
-from palaver.models.providers.row import Provider, speaking
+from palaver.models.providers.row import Provider, endpoint_for
 
 PLAIN: Final = "compatible"
 """The variant of a server of which nothing is known."""
@@ -25,7 +25,7 @@ PLAIN: Final = "compatible"
 
 def _hosted(name: str, base: str, key: str, page: str, *, variant: str = PLAIN, asked: bool = True) -> Provider:
     """A server that many use. ``asked``: it tells the usage of a stream when it is asked to, else of itself."""
-    endpoint = speaking(name, f"openai_chat:{variant}")
+    endpoint = endpoint_for(name, f"openai_chat:{variant}")
     return Provider(
         name=name,
         base=base,
@@ -42,7 +42,7 @@ def _own(
     return Provider(
         name=name,
         base=base,
-        endpoints=(speaking(name, f"openai_chat:{variant}", counting=counting),),
+        endpoints=(endpoint_for(name, f"openai_chat:{variant}", counting=counting),),
         keys=(key,),
         bases=(f"{key.removesuffix('_API_KEY')}_BASE_URL",),
         needs_key=False,

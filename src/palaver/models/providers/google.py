@@ -6,14 +6,14 @@ Stability: experimental.
 from typing import Final
 
 from palaver.models.endpoint import Counting
-from palaver.models.providers.row import Provider, key_in, speaking
+from palaver.models.providers.row import Provider, endpoint_for, key_in
 
 ROWS: Final = (
     Provider(
         name="google",
         base="https://generativelanguage.googleapis.com",
         endpoints=(
-            speaking(
+            endpoint_for(
                 "google",
                 "google_generate",
                 counting=Counting(

@@ -10,7 +10,7 @@ Stability: experimental.
 
 from typing import Final
 
-from palaver.models.providers.row import Provider, speaking
+from palaver.models.providers.row import Provider, endpoint_for
 
 _PORTS: Final = {"http": 80, "https": 443}
 
@@ -33,8 +33,8 @@ ROWS: Final = (
         name="ollama",
         base="http://127.0.0.1:11434",
         endpoints=(
-            speaking("ollama", "ollama_chat"),
-            speaking("ollama", "openai_chat:ollama", "{base}/v1/chat/completions"),
+            endpoint_for("ollama", "ollama_chat"),
+            endpoint_for("ollama", "openai_chat:ollama", "{base}/v1/chat/completions"),
         ),
         keys=("OLLAMA_API_KEY",),
         bases=("OLLAMA_HOST",),

@@ -6,7 +6,7 @@ Stability: experimental.
 from typing import Final
 
 from palaver.models.endpoint import Counting
-from palaver.models.providers.row import Provider, speaking
+from palaver.models.providers.row import Provider, endpoint_for
 
 _PAGE: Final = "https://platform.openai.com/docs/api-reference"
 _KEYS: Final = ("OPENAI_API_KEY",)
@@ -39,7 +39,10 @@ ROWS: Final = (
     Provider(
         name="openai",
         base="https://api.openai.com/v1",
-        endpoints=(speaking("openai", "openai_responses", counting=_COUNTING), speaking("openai", "openai_chat")),
+        endpoints=(
+            endpoint_for("openai", "openai_responses", counting=_COUNTING),
+            endpoint_for("openai", "openai_chat"),
+        ),
         keys=_KEYS,
         bases=_BASES,
         page=_PAGE,
@@ -48,8 +51,8 @@ ROWS: Final = (
         name="openai-chat",
         base="https://api.openai.com/v1",
         endpoints=(
-            speaking("openai-chat", "openai_chat"),
-            speaking("openai-chat", "openai_responses", counting=_COUNTING),
+            endpoint_for("openai-chat", "openai_chat"),
+            endpoint_for("openai-chat", "openai_responses", counting=_COUNTING),
         ),
         keys=_KEYS,
         bases=_BASES,

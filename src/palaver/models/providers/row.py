@@ -1,13 +1,13 @@
-"""What a provider is: one row of data.
+"""A provider as one row of data.
 
 Rules:
 
-- A row says where a provider is, which wires it speaks there, and from which environment variables a key and another
-  address are taken, in that order. The first endpoint is the default.
-- ``{base}`` in the address of an endpoint stands for the address of the provider, which may hold further words in
-  braces: ``places`` says where those come from. ``{model}`` is left for whoever sends.
-- A wire is spoken at the same path nearly everywhere: ``speaking`` knows it. Where tokens are counted is said by the
-  row of each provider, since servers that speak a wire do not all count.
+- A row has the provider's address, its endpoints (the first is the default), and the environment variables for the key
+  and for another address, in order.
+- ``{base}`` in an endpoint stands for the provider's address, which may hold further words in braces:
+  ``address_variables`` defines them. ``{model}`` is filled in by the sender.
+- ``endpoint_for`` knows the usual path of each wire. Whether tokens can be counted is part of each row, since not all
+  servers of a wire count.
 
 Stability: experimental.
 """
@@ -23,15 +23,15 @@ from palaver.models.credentials import ApiKey
 from palaver.models.endpoint import Counting, Credentials, Endpoint
 
 
-class Place(Struct, frozen=True):
+class AddressVariable(Struct, frozen=True):
     """A word in the address of a provider: the variables that hold it, and what it is where none is set.
 
-    ``spelled`` makes the word that stands in the address from what was set, where that is another one.
+    ``convert`` makes the word that stands in the address from what was set, where that is another one.
     """
 
     variables: tuple[str, ...]
     default: str | None = None
-    spelled: Callable[[str], str] = str
+    convert: Callable[[str], str] = str
 
 
 def address(text: str) -> str:
@@ -72,7 +72,7 @@ class Provider(Struct, frozen=True, kw_only=True):
     endpoints: tuple[Endpoint, ...]
     keys: tuple[str, ...] = ()
     bases: tuple[str, ...] = ()
-    places: Mapping[str, Place] = {}
+    address_variables: Mapping[str, AddressVariable] = {}
     needs_key: bool = True
     credentials: Callable[[Provider, str | None], Credentials] = _api_key
     clean: Callable[[str], str] = address
@@ -108,16 +108,21 @@ _PATHS: Final[dict[str, Endpoint]] = {
 """Where each wire is spoken, behind the address of a provider; one that stands elsewhere says so in its row."""
 
 
-def speaking(
+def endpoint_for(
     provider: str, wire: str, url: str | None = None, *, counting: Counting | None = None, metadata: bool = True
 ) -> Endpoint:
     """The endpoint of a wire, at its usual path or at ``url``. Raises ``KeyError`` for a wire without a usual path."""
-    usual = _PATHS[wire.partition(":")[0]]
+    standard_wires = _PATHS[wire.partition(":")[0]]
     return structs.replace(
-        usual, provider_name=provider, wire=wire, url=url or usual.url, counting=counting, metadata=metadata
+        standard_wires,
+        provider_name=provider,
+        wire=wire,
+        url=url or standard_wires.url,
+        counting=counting,
+        metadata=metadata,
     )
 
 
-def usual() -> tuple[str, ...]:
+def standard_wires() -> tuple[str, ...]:
     """The wires that are spoken at a usual path."""
     return tuple(_PATHS)

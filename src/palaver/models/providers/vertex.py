@@ -24,7 +24,7 @@ from anyio import to_thread
 
 from palaver.core.errors import AuthenticationError, TransportError, excerpt
 from palaver.models.endpoint import Counting, Credentials, Endpoint, HttpCall
-from palaver.models.providers.row import Place, Provider
+from palaver.models.providers.row import AddressVariable, Provider
 
 _SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
 _LOCATIONS: Final = ("GOOGLE_CLOUD_LOCATION", "GOOGLE_CLOUD_REGION", "CLOUD_ML_REGION")
@@ -124,10 +124,10 @@ def _row(name: str, wire: str, publisher: str, verbs: tuple[str, str], **more: A
         base="https://{host}",
         endpoints=(endpoint,),
         bases=("GOOGLE_VERTEX_BASE_URL",),
-        places={
-            "host": Place(_LOCATIONS, "global", _host),
-            "location": Place(_LOCATIONS, "global"),
-            "project": Place(("GOOGLE_CLOUD_PROJECT", "ANTHROPIC_VERTEX_PROJECT_ID")),
+        address_variables={
+            "host": AddressVariable(_LOCATIONS, "global", _host),
+            "location": AddressVariable(_LOCATIONS, "global"),
+            "project": AddressVariable(("GOOGLE_CLOUD_PROJECT", "ANTHROPIC_VERTEX_PROJECT_ID")),
         },
         credentials=_credentials,
         page="https://cloud.google.com/vertex-ai/docs/reference/rest",

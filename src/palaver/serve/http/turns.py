@@ -40,7 +40,7 @@ from palaver.core.errors import ClosedError, NotFoundError
 from palaver.core.messages import AssistantMessage, Message, UserMessage
 from palaver.serve.http.access import Gate, Limits
 from palaver.serve.http.request_body import UserInput
-from palaver.store.in_thread import in_thread
+from palaver.store.to_thread import to_thread
 from palaver.swarm.bus import Since, Where
 from palaver.swarm.events import Event, for_client, is_public
 from palaver.swarm.names import client_thread
@@ -263,7 +263,7 @@ def stored_history(store: Store, swarm: Swarm) -> History:
 
     async def messages(client: str) -> Sequence[Message]:
         try:
-            entries = await in_thread(store.path, client_thread(swarm.realm, client))
+            entries = await to_thread(store.path, client_thread(swarm.realm, client))
         except NotFoundError:
             return ()
         return tuple([entry.message for entry in entries])

@@ -29,7 +29,7 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 
 from palaver.core.errors import SwarmError
-from palaver.store.postgres.database import Database, Link, conninfo_to_dict, make_conninfo, meaning, psycopg
+from palaver.store.postgres.database import Database, Link, conninfo_to_dict, make_conninfo, psycopg, store_error
 from palaver.threads.ids import uuid7
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class Leases:
 
     def _open(self) -> Database:
         conninfo = _impatient(self._conninfo, self.ttl)
-        database = Database(conninfo, self._schema, least=1, most=_CONNECTIONS, patience=self.ttl)
+        database = Database(conninfo, self._schema, min_size=1, max_size=_CONNECTIONS, timeout=self.ttl)
         try:
             database.run(_prepare)
         except BaseException:
@@ -226,7 +226,7 @@ def _impatient(conninfo: str, ttl: float) -> str:
     try:
         given = conninfo_to_dict(conninfo)
     except psycopg.Error as error:
-        raise meaning(error) from error
+        raise store_error(error) from error
     seconds = max(2, round(ttl))  # the least that libpq knows
     wanted = {
         "connect_timeout": seconds,

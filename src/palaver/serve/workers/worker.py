@@ -48,8 +48,8 @@ from palaver.serve.nats.bus import NatsBus
 from palaver.serve.workers.client_queues import IDLE, ClientQueues, Lane
 from palaver.serve.workers.leases import TTL, Lease, Leases
 from palaver.serve.workers.queue import PARTITIONS, Asked, Delivery, Intake, TurnQueue, partition_of
-from palaver.store.in_thread import in_thread
 from palaver.store.location import open_store
+from palaver.store.to_thread import to_thread
 from palaver.swarm.call_context import LOGGER
 from palaver.swarm.events import Event
 from palaver.swarm.live import LiveSwarm
@@ -299,7 +299,7 @@ class _OwnedSwarm(LiveSwarm):
         """Open the log of a client, and make it this worker's. Raises ``ConflictError`` when it is another's."""
         fence = self._worker.fence(client)
         realm = self.swarm.realm
-        log = Log(await in_thread(self._threads.open, client_thread(realm, client)))
+        log = Log(await to_thread(self._threads.open, client_thread(realm, client)))
         found = Records(log).get(_LEASE, realm, 0)
         if found > fence:
             self._worker.doubt()
@@ -419,7 +419,7 @@ async def run_worker(
     """
     if not store.startswith(_POSTGRES):
         raise SwarmError(f"workers share a store in PostgreSQL, and {store.partition(':')[0]!r} is none")
-    opened = await in_thread(open_store, store, schema=schema)
+    opened = await to_thread(open_store, store, schema=schema)
     try:
         events = NatsBus(bus, stream=f"{prefix.upper()}_EVENTS", prefix=f"{prefix}.events")
         worker = Worker(
@@ -439,7 +439,7 @@ async def run_worker(
             await worker.run()
             tasks.cancel_scope.cancel()
     finally:
-        await in_thread(opened.close)
+        await to_thread(opened.close)
 
 
 async def _until_signal(worker: Worker) -> None:

@@ -1,21 +1,18 @@
-"""A folder of journals: what happens to a store, written down by any number of processes.
+"""A folder of journals, written by any number of processes.
 
 Rules:
 
-- Everybody writes to files of their own (``log_file``), one line (``lines``) for what one call changed. A line of kind
-  ``change`` has ``seq``, its number among all lines of the folder, which is their order, and ``changes`` (``journal``).
-- Whoever reads or writes holds the lock of the folder, ``palaver.lock``. So whoever writes knows all that was written.
-  That file holds the newest ``seq`` too, for those who have read everything; while somebody writes it holds -1, and
-  whoever finds that looks at the files.
-- Nobody writes while the lock is held by another: an end of a file that is no line was left by a writer that died
-  or failed, and is cut off, and told.
-- With ``sync="fsync"``, what was read is synced before the first line behind it is written: a writer may die between
-  its line and the sync, and a line must not be on the disk before the one that it follows.
-- ``rewrite`` puts the whole state into one new file, as lines of kind ``state`` with one ``seq``: they take the place
-  of every line with a smaller one. It is finished, synced and named before the others are removed; one that holds
-  damage is kept aside, as ``….damaged``.
-- A folder that this process may not write is open for reading: nothing in it is changed, and who writes is refused.
-  Where there is no lock file in it, none is held.
+- Each writer has its own files (``log_file``), with one line (``lines``) for each call. A line of kind ``change`` has
+  ``seq``, its order in the folder, and ``changes`` (``journal``).
+- Readers and writers hold the lock of the folder, ``palaver.lock``. It holds the newest ``seq``, and -1 while somebody
+  writes; a reader that finds -1 looks at the files.
+- Under the lock nobody else writes: an end of a file that is no line was left by a writer that died, and is cut off
+  and reported.
+- With ``sync="fsync"``, lines of others are synced before the first line behind them: no line may reach the disk before
+  the one that it follows.
+- ``rewrite`` writes the whole state into one new file, as lines of kind ``state`` that supersede every smaller ``seq``.
+  The file is finished, synced and renamed before the old ones are removed; damaged ones stay, as ``….damaged``.
+- A folder without write permission is read-only: nothing changes, and writing is refused.
 
 Stability: experimental.
 """
@@ -51,8 +48,8 @@ _OURS: Final = (SUFFIX, _UNFINISHED, _DAMAGED)
 _WRITING: Final = -1
 _UNREAD: Final = -2
 _NUMBER: Final = 8
-_PAUSE: Final = 0.02
-_MOST_LOST: Final = 16 << 20
+_RETRY_SECONDS: Final = 0.02
+_MAX_LOST: Final = 16 << 20
 """Bytes of damaged stretches that are kept, to name what stood there."""
 
 
@@ -63,13 +60,13 @@ class Step(NamedTuple):
     changes: list[Change]
 
 
-class News(NamedTuple):
-    """What was written since the last look; ``anew``: it is the whole state, and what was known before is void."""
+class Update(NamedTuple):
+    """What was written since the last look; ``complete``: it is the whole state, and what was known before is void."""
 
-    anew: bool
+    complete: bool
     steps: list[Step]
     damage: list[Damage]
-    lost: list[journal.Lost]
+    lost: list[journal.LostBytes]
     """What stands in damaged stretches of all files, as far as it was kept."""
 
 
@@ -85,7 +82,7 @@ class _Read(NamedTuple):
 class Folder:
     """The journals of one store. Every method but ``locked`` and ``close`` is for whoever holds the lock."""
 
-    def __init__(self, path: Path, *, sync: Sync, max_bytes: int, wait: float, clock: Callable[[], int]) -> None:
+    def __init__(self, path: Path, *, sync: Sync, max_bytes: int, timeout: float, clock: Callable[[], int]) -> None:
         """Open a folder, and begin it where there is none.
 
         Raises ``StoreError`` for one that holds other things, ``UnavailableError`` for one that cannot be had.
@@ -93,12 +90,12 @@ class Folder:
         self._path = path
         self._sync: Sync = sync
         self._max_bytes = max_bytes
-        self._wait = wait
+        self._timeout = timeout
         self._names = log_file.Names(clock, SUFFIX)
         self._file: log_file.LogFile | None = None
         with self._faults():
             self.read_only = _is_read_only(path)
-            self._lock = _begun(path, read_only=self.read_only)
+            self._lock = _open_lock(path, read_only=self.read_only)
         self.forget()
 
     def check_writable(self) -> None:
@@ -123,15 +120,15 @@ class Folder:
         """Wait by asking again: a lock that is waited for cannot be given up."""
         if self._lock < 0:  # there is none, and none can be made
             return
-        until, pause = time.monotonic() + self._wait, 0.0001
+        until, pause = time.monotonic() + self._timeout, 0.0001
         while True:
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() > until:
-                    raise UnavailableError(f"{self._path}: locked by others for {self._wait:g} seconds") from None
+                    raise UnavailableError(f"{self._path}: locked by others for {self._timeout:g} seconds") from None
                 time.sleep(pause)
-                pause = min(2 * pause, _PAUSE)
+                pause = min(2 * pause, _RETRY_SECONDS)
             else:
                 return
 
@@ -144,7 +141,7 @@ class Folder:
 
     def close(self) -> None:
         """Let go of all files."""
-        self._let_go()
+        self._close_file()
         lock, self._lock = self._lock, -1
         if lock >= 0:
             os.close(lock)
@@ -153,17 +150,17 @@ class Folder:
 
     def forget(self) -> None:
         """Read everything anew at the next look, and write to a new file."""
-        self._let_go()
+        self._close_file()
         self._seq = _UNREAD
         self._base = 0
         self._read_to: dict[str, int] = {}
         self._ledger = Ledger()
         self._damaged: set[str] = set()
-        self._lost: list[journal.Lost] = []
+        self._lost: list[journal.LostBytes] = []
         self._unsynced: set[Path] = set()
         self._superseded = False
 
-    def news(self) -> News | None:
+    def updates(self) -> Update | None:
         """What was written since the last look; ``None`` for nothing. Torn ends of files are cut off."""
         with self._faults():
             if self._lock >= 0 and self._seq == int.from_bytes(os.pread(self._lock, _NUMBER, 0), "little", signed=True):
@@ -175,7 +172,7 @@ class Folder:
             damage: list[Damage] = []
             found: list[_Read] = []
             for file in files:
-                found += self._look(file, damage)
+                found += self._read_new(file, damage)
             base = max([each.seq for each in found if each.state], default=0)
             if base > self._base:
                 anew, self._base = True, base
@@ -185,25 +182,25 @@ class Folder:
             ]
             found.sort(key=lambda each: (each.seq, each.number))
             self._seq = max(self._seq, self._base, *[each.seq for each in found])
-            self._tell(self._seq)
-        return News(anew, [each.step for each in found], damage, self._lost)
+            self._publish_seq(self._seq)
+        return Update(anew, [each.step for each in found], damage, self._lost)
 
-    def audit(self) -> tuple[News, int]:
+    def audit(self) -> tuple[Update, int]:
         """Everything that is there, read anew, and its size; nothing is changed."""
         with self._faults():
-            ledger, damage, size, lost = Ledger(), list[Damage](), 0, list[journal.Lost]()
+            ledger, damage, size, lost = Ledger(), list[Damage](), 0, list[journal.LostBytes]()
             found: list[_Read] = []
             for file in self.files():
                 size += file.stat().st_size
                 scanner = Scanner(str(file), ledger)
-                found += _read(file, scanner, damage)
-                lost += _lost(file, scanner)
+                found += _read_lines(file, scanner, damage)
+                lost += _lost_bytes(file, scanner)
         base = max([each.seq for each in found if each.state], default=0)
         found = [each for each in found if each.seq > base or (each.state and each.seq == base)]
         found.sort(key=lambda each: (each.seq, each.number))
-        return News(anew=True, steps=[each.step for each in found], damage=damage, lost=lost), size
+        return Update(complete=True, steps=[each.step for each in found], damage=damage, lost=lost), size
 
-    def left_over(self) -> bool:
+    def has_leftovers(self) -> bool:
         """Whether there are files that a rewrite should have removed, and was cut off before."""
         with self._faults():
             return self._superseded or any(each.name.endswith(_UNFINISHED) for each in self._path.iterdir())
@@ -212,15 +209,15 @@ class Folder:
         """The files of the folder."""
         return sorted(each for each in self._path.iterdir() if each.name.endswith(SUFFIX))
 
-    def _look(self, file: Path, damage: list[Damage]) -> list[_Read]:
+    def _read_new(self, file: Path, damage: list[Damage]) -> list[_Read]:
         start = self._read_to.get(file.name, 0)
         if file.stat().st_size == start:
             return []
         scanner = Scanner(str(file), self._ledger, start=start)
         before = len(damage)
-        found = _read(file, scanner, damage)
-        self._lost += _lost(file, scanner)
-        self._read_to[file.name] = scanner.ended if self.read_only else _mended(file, scanner)
+        found = _read_lines(file, scanner, damage)
+        self._lost += _lost_bytes(file, scanner)
+        self._read_to[file.name] = scanner.ended if self.read_only else _trim_end(file, scanner)
         self._unsynced.add(file)
         if any(each.kind != "torn" for each in damage[before:]):
             self._damaged.add(file.name)
@@ -234,9 +231,9 @@ class Folder:
         try:
             fields = [("changes", journal.encode(changes))]
             with self._faults():
-                self._tell(_WRITING)
-                self.settle()
-                file, new = self._opened()
+                self._publish_seq(_WRITING)
+                self.sync_read()
+                file, new = self._open_file()
                 self._number += 1
                 seq = self._seq + 1
                 file.write(lines.write("change", self._writer, self._number, [("seq", b"%d" % seq), *fields]))
@@ -247,14 +244,14 @@ class Folder:
                 self._ledger.see(self._writer, self._number)
                 self._read_to[file.path.name] = file.size
                 self._seq = seq
-                self._tell(seq)
+                self._publish_seq(seq)
         except BaseException:
             self.forget()
             raise
         if file.size >= self._max_bytes:
-            self._let_go()
+            self._close_file()
 
-    def settle(self) -> None:
+    def sync_read(self) -> None:
         """Sync what was read: its writer may have died before it did, and we build on it, or vouch for it."""
         if self._sync != "fsync" or not self._unsynced or self.read_only:
             return
@@ -271,7 +268,7 @@ class Folder:
             with self._faults():
                 old = self.files()
                 before = sum(file.stat().st_size for file in old)
-                self._tell(_WRITING)
+                self._publish_seq(_WRITING)
                 for file in self._path.iterdir():
                     if file.name.endswith(_UNFINISHED):
                         file.unlink()
@@ -287,7 +284,7 @@ class Folder:
                 self.forget()
                 self._seq = self._base = seq
                 self._read_to[path.name] = size = path.stat().st_size
-                self._tell(seq)
+                self._publish_seq(seq)
                 return before - size
         except BaseException:
             self.forget()
@@ -306,22 +303,22 @@ class Folder:
         unfinished.rename(path)
         log_file.sync_directory(self._path)
 
-    def _opened(self) -> tuple[log_file.LogFile, bool]:
+    def _open_file(self) -> tuple[log_file.LogFile, bool]:
         """The file to write to, and whether it is new."""
-        if self._file is not None and not self._file.there:
-            self._let_go()
+        if self._file is not None and not self._file.exists:
+            self._close_file()
         if self._file is not None:
             return self._file, False
         self._file = log_file.create(self._path, self._names)
         self._writer, self._number = secrets.token_hex(6), 0
         return self._file, True
 
-    def _let_go(self) -> None:
+    def _close_file(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None
 
-    def _tell(self, seq: int) -> None:
+    def _publish_seq(self, seq: int) -> None:
         if not self.read_only:
             os.pwrite(self._lock, seq.to_bytes(_NUMBER, "little", signed=True), 0)
 
@@ -334,7 +331,7 @@ def _is_read_only(path: Path) -> bool:
     )
 
 
-def _begun(path: Path, *, read_only: bool) -> int:
+def _open_lock(path: Path, *, read_only: bool) -> int:
     """Open the lock of a folder, and make both where there are none; -1 where there is no lock to open for reading."""
     if sys.platform == "win32":
         raise StoreError("a folder of journals needs the file locks of POSIX")
@@ -347,33 +344,33 @@ def _begun(path: Path, *, read_only: bool) -> int:
     return os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
-def _read(file: Path, scanner: Scanner, damage: list[Damage]) -> list[_Read]:
+def _read_lines(file: Path, scanner: Scanner, damage: list[Damage]) -> list[_Read]:
     """The lines of a file. Raises ``StoreError`` for a line that only a newer version knows."""
     found: list[_Read] = []
     for each in scan(file, scanner):
         if isinstance(each, Damage):
             damage.append(each)
         else:
-            found.append(_parsed(each, damage))
+            found.append(_parse_line(each, damage))
     return found
 
 
-def _lost(file: Path, scanner: Scanner) -> list[journal.Lost]:
+def _lost_bytes(file: Path, scanner: Scanner) -> list[journal.LostBytes]:
     """What stands in the damaged stretches of a file that was read."""
     if not scanner.lost:
         return []
-    found: list[journal.Lost] = []
-    rest = _MOST_LOST
+    found: list[journal.LostBytes] = []
+    rest = _MAX_LOST
     with file.open("rb") as source:
         for start, stop in scanner.lost:
             rest -= stop - start
             if rest >= 0:
                 source.seek(start)
-                found.append(journal.Lost(f"{file}, bytes {start} to {stop}", source.read(stop - start)))
+                found.append(journal.LostBytes(f"{file}, bytes {start} to {stop}", source.read(stop - start)))
     return found
 
 
-def _parsed(line: Line, damage: list[Damage]) -> _Read:
+def _parse_line(line: Line, damage: list[Damage]) -> _Read:
     place = f"{line.file}, byte {line.offset}"
     seq = jsontext.value(line.fields.get("seq", jsontext.NULL))
     if line.kind not in {"change", "state"} or type(seq) is not int:
@@ -388,7 +385,7 @@ def _parsed(line: Line, damage: list[Damage]) -> _Read:
     return _Read(seq, line.number, line.kind == "state", Step(place, changes))
 
 
-def _mended(file: Path, scanner: Scanner) -> int:
+def _trim_end(file: Path, scanner: Scanner) -> int:
     """Cut off what is no line at the end of a file; give its size."""
     end = max(scanner.ended, scanner.sound)
     if end < file.stat().st_size:

@@ -1,17 +1,15 @@
-"""Changes of a store as JSON, and back; and what becomes of a change when one before it was lost.
+"""Changes of a store as JSON, and which of them still apply after damage.
 
 Rules:
 
-- A change is an object: ``change`` names its class, the other fields are those of the class; what holds its default is
-  left out. Bytes are base64, digests are hex, an entry is an object of ``id``, ``parent`` and ``message`` in the
-  canonical form.
-- A change, or a field, that this version does not know is a ``DecodeError``: nothing can be told without it.
-- A field of a known change that is not readable is damage, and is left out. An entry whose message is not readable
-  keeps its place, with a record in place of the message (``store.unreadable``).
-- A change can only be applied in the state that it was made for. Where damage took something before it, ``fitted``
-  gives what of it can still be applied, and tells the rest. For an entry that is lost and that others follow, a record
-  stands in its place (``store.unreadable``) with the damaged bytes, so that a path leads on to what stands before it:
-  behind the parent that the damaged bytes name, else behind the last entry of its branch that is there.
+- A change is an object: ``change`` names its class, and the fields of the class follow, without defaults. Bytes are
+  base64, digests hex, and an entry has ``id``, ``parent`` and ``message`` in the canonical form.
+- An unknown change or field raises ``DecodeError``: the state cannot be derived without it.
+- A field that cannot be read is damage, and is left out. An entry whose message cannot be read keeps its place as a
+  record (``records.unreadable``).
+- A change applies only to the state that it was made for. After damage, ``applicable`` returns what still applies and
+  reports the rest. A lost entry that others follow becomes a record with the damaged bytes, behind the parent that
+  these bytes name, else behind the last entry of its branch.
 
 Stability: experimental.
 """
@@ -28,18 +26,27 @@ from msgspec.structs import fields as fields_of
 
 from palaver.core import canonical, jsontext
 from palaver.core.errors import DecodeError
-from palaver.store.records import BlobPut, BlobsDropped, Change, Created, Deleted, Joined, Updated, unreadable
+from palaver.store.records import (
+    BlobAdded,
+    BlobsRemoved,
+    Change,
+    EntriesAdded,
+    ThreadCreated,
+    ThreadDeleted,
+    ThreadUpdated,
+    unreadable,
+)
 from palaver.store.store import Damage
 from palaver.threads.thread import Entry, Thread
 
 _SOURCE: Final = "journal"
 _CLASSES: Final[Mapping[str, type[Change]]] = {
-    "created": Created,
-    "updated": Updated,
-    "joined": Joined,
-    "deleted": Deleted,
-    "blob": BlobPut,
-    "dropped": BlobsDropped,
+    "created": ThreadCreated,
+    "updated": ThreadUpdated,
+    "joined": EntriesAdded,
+    "deleted": ThreadDeleted,
+    "blob": BlobAdded,
+    "dropped": BlobsRemoved,
 }
 _NAMES: Final[Mapping[type[Change], str]] = {cls: name for name, cls in _CLASSES.items()}
 
@@ -133,7 +140,7 @@ def _change(table: jsontext.Fields, place: str, damage: list[Damage]) -> Change 
 def _thread(table: jsontext.Fields) -> str | None:
     """The thread that a change is about, to name it in what is told."""
     try:
-        return _maybe(table.get("thread", jsontext.NULL))
+        return _optional_text(table.get("thread", jsontext.NULL))
     except DecodeError:
         return None
 
@@ -153,11 +160,11 @@ def _text(text: Raw) -> str:
     return jsontext.text(text)
 
 
-def _maybe(text: Raw) -> str | None:
+def _optional_text(text: Raw) -> str | None:
     return None if jsontext.is_null(text) else _text(text)
 
 
-def _whole(text: Raw) -> int:
+def _integer(text: Raw) -> int:
     number = jsontext.value(text)
     if type(number) is not int:
         raise DecodeError(f"expected a whole number, got {jsontext.kind(text)}")
@@ -172,7 +179,7 @@ def _metadata(text: Raw) -> Mapping[str, Any]:
 def _entry(table: jsontext.Fields, place: str, thread: str | None, damage: list[Damage]) -> Entry:
     if table.keys() != {"id", "parent", "message"}:
         raise DecodeError("an entry has id, parent and message")
-    name, parent = _text(table["id"]), _maybe(table["parent"])
+    name, parent = _text(table["id"]), _optional_text(table["parent"])
     try:
         message = canonical.decode(table["message"])
     except DecodeError as error:
@@ -197,12 +204,12 @@ def _digest(text: Raw) -> bytes:
 
 _READERS: Final[Mapping[str, Callable[[Raw], Any]]] = {
     "thread": _text,
-    "at": _whole,
-    "title": _maybe,
+    "at": _integer,
+    "title": _optional_text,
     "tags": lambda text: tuple(map(_text, jsontext.items(text))),
     "metadata": _metadata,
-    "branches": lambda text: {name: _maybe(head) for name, head in jsontext.fields(text).items()},
-    "key": _maybe,
+    "branches": lambda text: {name: _optional_text(head) for name, head in jsontext.fields(text).items()},
+    "key": _optional_text,
     "data": _bytes,
     "digests": lambda text: tuple(map(_digest, jsontext.items(text))),
 }
@@ -211,7 +218,7 @@ _READERS: Final[Mapping[str, Callable[[Raw], Any]]] = {
 # -- after damage --------------------------------------------------------------------------------------------------
 
 
-class Lost(NamedTuple):
+class LostBytes(NamedTuple):
     """A damaged stretch of a file: where it is, and its bytes."""
 
     place: str
@@ -221,21 +228,21 @@ class Lost(NamedTuple):
 class LostLines:
     """The damaged stretches of all files, to be asked for many entries, mostly in the order in which they stand."""
 
-    def __init__(self, stretches: Sequence[Lost] = ()) -> None:
+    def __init__(self, stretches: Sequence[LostBytes] = ()) -> None:
         """Look into none of them yet."""
         self._stretches = stretches
         self._last = 0
         self._left = _SEARCHED
         self._shown: set[str] = set()
 
-    def find(self, entry: str) -> Lost | None:
+    def find(self, entry: str) -> LostBytes | None:
         """The stretch in which an entry stands. The next is always looked at, all others as long as that is cheap."""
         token, count = jsontext.encode(entry), len(self._stretches)
         for step in range(count):
             at = (self._last + step) % count
             found = self._stretches[at]
-            if step >= _NEAR:
-                self._left -= len(found.data) + _A_LOOK
+            if step >= _NEAR_STRETCHES:
+                self._left -= len(found.data) + _LOOK_COST
                 if self._left < 0:
                     return None
             if token in found.data:
@@ -243,7 +250,7 @@ class LostLines:
                 return found
         return None
 
-    def bytes_of(self, stretch: Lost) -> bytes:
+    def bytes_of(self, stretch: LostBytes) -> bytes:
         """The bytes of a stretch, once: of several entries that stand in it, the first has them."""
         if stretch.place in self._shown:
             return b""
@@ -251,14 +258,14 @@ class LostLines:
         return stretch.data
 
 
-_NEAR: Final = 2
+_NEAR_STRETCHES: Final = 2
 _SEARCHED: Final = 1 << 30
 """So many bytes are searched for entries that do not stand where the last one stood, or behind it."""
-_A_LOOK: Final = 256
+_LOOK_COST: Final = 256
 """What a look into a short stretch costs, in bytes."""
 
 
-def fitted(
+def applicable(
     change: Change, tree: Thread | None, place: str, lost: LostLines | None = None
 ) -> tuple[list[Change], list[Damage]]:
     """What of a change can be applied, when ``tree`` is what is left of its thread; and what cannot.
@@ -267,23 +274,23 @@ def fitted(
     """
     lost = lost or LostLines()
     match change:
-        case Created() | BlobPut() | BlobsDropped():
+        case ThreadCreated() | BlobAdded() | BlobsRemoved():
             return [change], []
-        case Joined():
-            return _fitted_entries(change, tree, place, lost)
-        case Updated() | Deleted():
+        case EntriesAdded():
+            return _applicable_entries(change, tree, place, lost)
+        case ThreadUpdated() | ThreadDeleted():
             if tree is not None:
                 return [change], []
             return [], [Damage("missing", place, "the thread that this changes is not there", change.thread)]
 
 
-def _fitted_entries(
-    change: Joined, tree: Thread | None, place: str, lost: LostLines
+def _applicable_entries(
+    change: EntriesAdded, tree: Thread | None, place: str, lost: LostLines
 ) -> tuple[list[Change], list[Damage]]:
     made: list[Change] = []
     damage: list[Damage] = []
     if tree is None:
-        made.append(Created(thread=change.thread, at=change.at))
+        made.append(ThreadCreated(thread=change.thread, at=change.at))
         damage.append(Damage("missing", place, "the beginning of the thread is not there", change.thread))
     tree = Thread(change.thread) if tree is None else tree
     entries: dict[str, Entry] = {}
@@ -304,7 +311,9 @@ def _fitted_entries(
             damage.append(Damage("missing", place, f"the head of branch {name!r} is not there", change.thread, head))
             _stand_in(head, change, tree, entries, place, lost, damage)
         heads[name] = head
-    joined = Joined(thread=change.thread, at=change.at, entries=tuple(entries.values()), branches=heads, key=change.key)
+    joined = EntriesAdded(
+        thread=change.thread, at=change.at, entries=tuple(entries.values()), branches=heads, key=change.key
+    )
     return [*made, joined], damage
 
 
@@ -314,7 +323,7 @@ _CHAIN: Final = 300
 
 def _stand_in(  # noqa: PLR0917 (what is known of the change, and what is made of it)
     entry: str,
-    change: Joined,
+    change: EntriesAdded,
     tree: Thread,
     entries: dict[str, Entry],
     place: str,
@@ -322,7 +331,7 @@ def _stand_in(  # noqa: PLR0917 (what is known of the change, and what is made o
     damage: list[Damage],
 ) -> None:
     """Put a record in the place of an entry that is lost, and of those before it that are lost with it."""
-    chain: list[tuple[str, Lost | None]] = []
+    chain: list[tuple[str, LostBytes | None]] = []
     parent: str | None = entry
     while parent is not None and parent not in tree and parent not in entries and len(chain) < _CHAIN:
         found = lost.find(parent)
@@ -343,17 +352,17 @@ def _stand_in(  # noqa: PLR0917 (what is known of the change, and what is made o
         parent = name
 
 
-def _parent_in(stretch: Lost, entry: str) -> str | UnsetType | None:
+def _parent_in(stretch: LostBytes, entry: str) -> str | UnsetType | None:
     """The parent that a damaged stretch names for an entry; unset where that cannot be read."""
     token = re.escape(jsontext.encode(entry))
     named = re.search(rb'"id":%b,"parent":(null|"(?:[^"\\]|\\.)*")' % token, stretch.data)
     try:
-        return UNSET if named is None else _maybe(Raw(jsontext.source(named[1])))
+        return UNSET if named is None else _optional_text(Raw(jsontext.source(named[1])))
     except DecodeError:
         return UNSET
 
 
-def _last_of(change: Joined, tree: Thread) -> str | None:
+def _last_of(change: EntriesAdded, tree: Thread) -> str | None:
     """The last entry that is there of the branch that a change moves; of a new one, the last that joined."""
     heads = [tree.branches[name] for name in change.branches if tree.branches.get(name) is not None]
     last = tree.entries[-1].id if len(tree) else None

@@ -63,7 +63,7 @@ class Line(NamedTuple):
     end: int
 
 
-Found: TypeAlias = Line | Damage
+Scanned: TypeAlias = Line | Damage
 
 
 def write(kind: str, writer: str, number: int, fields: Iterable[tuple[str, bytes]]) -> bytes:
@@ -118,18 +118,18 @@ class Scanner:
         self._file = file
         self._ledger = Ledger() if ledger is None else ledger
         self._at = start  # the byte of the file at which `_held` begins
-        self._held = bytearray()  # of a line whose end has not come
+        self._states = bytearray()  # of a line whose end has not come
         self._bad: list[str] = []  # why the stretch between the last sound line and here is none
         self._bad_from = self._bad_to = start
 
-    def feed(self, data: bytes) -> Iterator[Found]:
+    def feed(self, data: bytes) -> Iterator[Scanned]:
         """What these bytes complete. It must be taken to its end before the next call."""
         first, *rest = data.split(b"\n")
         if not rest:
-            yield from self._hold(data)
+            yield from self._buffer_line(data)
             return
-        pieces = [bytes(self._held) + first, *rest]
-        self._held.clear()
+        pieces = [bytes(self._states) + first, *rest]
+        self._states.clear()
         last = pieces.pop()
         for piece in pieces:
             at = self._at
@@ -142,23 +142,23 @@ class Scanner:
             elif at == self.ended:
                 self._mark(at, at + 1, _EMPTY)
             self.ended = self._at
-        yield from self._hold(last)
+        yield from self._buffer_line(last)
 
-    def finish(self) -> Iterator[Found]:
+    def finish(self) -> Iterator[Scanned]:
         """What the end of the file completes."""
-        if self._held:
-            yield from self._recover(bytes(self._held), self._at)
-            self._at += len(self._held)
-            self._held.clear()
+        if self._states:
+            yield from self._recover(bytes(self._states), self._at)
+            self._at += len(self._states)
+            self._states.clear()
         if self._at != self.ended:
             self._mark(self._at, self._at, _UNENDED)
-            yield self._told("torn")
+            yield self._damage("torn")
         elif self._bad:
-            yield self._told("altered")
+            yield self._damage("altered")
 
-    def _hold(self, data: bytes) -> Iterator[Found]:
+    def _buffer_line(self, data: bytes) -> Iterator[Scanned]:
         """Keep the beginning of a line; let go what can be none."""
-        held = self._held
+        held = self._states
         before = len(held)
         held += data
         hard = max(held.rfind(b"\t", max(before, 1)), held.rfind(b"\0", before))
@@ -172,7 +172,7 @@ class Scanner:
             self._at += cut
             yield from self._recover(piece, at)
 
-    def _recover(self, piece: bytes, at: int) -> Iterator[Found]:
+    def _recover(self, piece: bytes, at: int) -> Iterator[Scanned]:
         """Find sound lines in a piece that is none as a whole."""
         edges = [0, *(match.start() for match in _HARD.finditer(piece, 1)), len(piece)]
         for start, stop in pairwise(edges):
@@ -194,7 +194,7 @@ class Scanner:
             self._bad.append(reason)
         self._bad_to = stop
 
-    def _count(self, line: Line) -> Iterator[Found]:
+    def _count(self, line: Line) -> Iterator[Scanned]:
         """Give a line, unless it was given already, and tell the damage before it."""
         self.sound = line.end
         seen = self._ledger.see(line.writer, line.number)
@@ -203,14 +203,14 @@ class Scanner:
             return
         gap = _missing(seen, line.writer) if isinstance(seen, range) else ""
         if self._bad:
-            yield self._told("altered", gap)
+            yield self._damage("altered", gap)
         elif gap:
             yield Damage("missing", _place(self._file, line.offset), gap)
         if seen == "late":
             yield Damage("altered", _place(self._file, line.offset), f"line {line.number} is out of its place")
         yield line
 
-    def _told(self, kind: DamageKind, gap: str = "") -> Damage:
+    def _damage(self, kind: DamageKind, gap: str = "") -> Damage:
         reason = "; ".join([*self._bad, *([gap] if gap else [])])
         self._bad = []
         if kind == "altered":

@@ -129,7 +129,7 @@ class JsonlLog:
         self._pending: list[_Pending] = []
         self._pending_bytes = 0
         self._seen: dict[str, set[str]] = {}
-        self._turn()
+        self._start_new_file()
         if resume is not None:
             self._resume(Path(resume))
         _open_logs.add(self)
@@ -143,7 +143,7 @@ class JsonlLog:
         """Log a message. Raises nothing."""
         began = time.monotonic()
         with self._lock:
-            failure = self._take(message, context)
+            failure = self._log(message, context)
         took = time.monotonic() - began
         if failure is None and took > self._slow:
             cause = TimeoutError(f"it took {took:.1f} s")
@@ -155,7 +155,7 @@ class JsonlLog:
         with self._lock:
             failure = self._write()
             self._closed = True
-            self._let_go()
+            self._close_file()
         self._report(failure)
 
     def __enter__(self) -> Self:
@@ -170,7 +170,7 @@ class JsonlLog:
 
     # -- under the lock ------------------------------------------------------------------------------------------------
 
-    def _take(self, message: Message, context: LogContext) -> LogFailure | None:
+    def _log(self, message: Message, context: LogContext) -> LogFailure | None:
         seen = self._seen.setdefault(context.thread, set())
         key = message.id if context.entry is None else context.entry
         if key in seen:
@@ -196,7 +196,7 @@ class JsonlLog:
         if not pending:
             return None
         try:
-            file, new = self._opened()
+            file, new = self._open_file()
             file.write(b"".join([each.data for each in pending]))
         except Exception as error:  # noqa: BLE001 (as in `_take`)
             return self._failed("lost", error, pending)
@@ -206,16 +206,16 @@ class JsonlLog:
                 if new:
                     log_file.sync_directory(self.directory)
         except OSError as error:
-            self._let_go()  # what the system still has of it is not known
+            self._close_file()  # what the system still has of it is not known
             return self._failed("unsynced", error, pending)
         if file.size >= self._max_bytes:
-            self._turn()
+            self._start_new_file()
         return None
 
-    def _opened(self) -> tuple[log_file.LogFile, bool]:
+    def _open_file(self) -> tuple[log_file.LogFile, bool]:
         """The file to write to, and whether it is new."""
-        if self._file is not None and (self._file.broken or not self._file.there):
-            self._let_go()
+        if self._file is not None and (self._file.broken or not self._file.exists):
+            self._close_file()
         if self._file is not None:
             return self._file, False
         self._file = log_file.create(self.directory, self._names)
@@ -229,13 +229,13 @@ class JsonlLog:
                     self._seen[each.thread].discard(each.key)
         return LogFailure(kind, cause, len(pending), pending[0].thread, pending[0].message)
 
-    def _turn(self) -> None:
+    def _start_new_file(self) -> None:
         """Begin a file with the next line."""
-        self._let_go()
+        self._close_file()
         self._writer = secrets.token_hex(6)
         self._number = 0
 
-    def _let_go(self) -> None:
+    def _close_file(self) -> None:
         if self._file is not None:
             with suppress(OSError):
                 self._file.close()
@@ -253,7 +253,7 @@ class JsonlLog:
                 if isinstance(found, Damage):
                     self._report(found)
                 else:
-                    self._know(found)
+                    self._remember(found)
             end = max(scanner.ended, scanner.sound)
             if file.size > end:
                 file.cut(end)
@@ -266,7 +266,7 @@ class JsonlLog:
         else:
             self._file = file
 
-    def _know(self, line: Line) -> None:
+    def _remember(self, line: Line) -> None:
         """Do not log again what is on this line."""
         with suppress(DecodeError):
             read = log_line.read(line)
@@ -286,11 +286,11 @@ class JsonlLog:
         except Exception:
             _logger.exception("on_error failed, told of: %s", what)
 
-    def _forked(self) -> None:
+    def _after_fork(self) -> None:
         """In the child of a fork: the file, and what is pending, are the parent's."""
         self._lock = Lock()
         self._pending, self._pending_bytes = [], 0
-        self._turn()
+        self._start_new_file()
 
 
 _open_logs: Final[WeakSet[JsonlLog]] = WeakSet()
@@ -298,7 +298,7 @@ _open_logs: Final[WeakSet[JsonlLog]] = WeakSet()
 
 def _after_fork() -> None:
     for each in list(_open_logs):
-        each._forked()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        each._after_fork()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
 
 
 if sys.platform != "win32":

@@ -77,7 +77,7 @@ class LogFile:
             raise
 
     @property
-    def there(self) -> bool:
+    def exists(self) -> bool:
         """Whether the file still has a name: one that was deleted takes lines, and nobody ever reads them."""
         return os.fstat(self._fd).st_nlink > 0
 

@@ -116,7 +116,7 @@ _OURS: Final = frozenset({*lines.FRAME, *_TYPES, "time", "message"})
 
 def fields(message: Message, context: LogContext, now: int) -> Iterator[tuple[str, bytes]]:
     """The fields of a line, by their names. Raises ``EncodeError`` for what JSON cannot say."""
-    yield "time", b'"%b"' % _written(now).encode()
+    yield "time", b'"%b"' % _iso_time(now).encode()
     assistant = isinstance(message, AssistantMessage)
     for name in _TYPES:
         item = getattr(context, name)
@@ -179,7 +179,7 @@ def _rounded(seconds: float) -> float:
     return float(Decimal(repr(seconds)).quantize(_MILLISECOND, context=_DIGITS))
 
 
-def _written(now: int) -> str:
+def _iso_time(now: int) -> str:
     return (_EPOCH + timedelta(milliseconds=now)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -27,9 +27,17 @@ from palaver.core.errors import StoreError
 from palaver.core.messages import Message
 from palaver.core.parts import Blob
 from palaver.store.jsonl import journal
-from palaver.store.jsonl.folder import Folder, News, Sync
-from palaver.store.memory import Held, MemoryStore
-from palaver.store.records import BlobPut, BlobsDropped, Change, Created, Deleted, Joined, is_unreadable
+from palaver.store.jsonl.folder import Folder, Sync, Update
+from palaver.store.memory import MemoryStore, ThreadState
+from palaver.store.records import (
+    BlobAdded,
+    BlobsRemoved,
+    Change,
+    EntriesAdded,
+    ThreadCreated,
+    ThreadDeleted,
+    is_unreadable,
+)
 from palaver.store.store import Appended, Damage, Freed, Progress, Verified
 from palaver.threads.ids import now_ms
 from palaver.threads.thread import Entry
@@ -41,7 +49,7 @@ MAX_BYTES: Final = 64 << 20
 _BATCH: Final = 64
 
 
-class _Replayed(MemoryStore):
+class _State(MemoryStore):
     """A store in memory that takes over what a folder says."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
@@ -49,12 +57,12 @@ class _Replayed(MemoryStore):
         self._garbage = False
         self._dead = 0
 
-    def take(self, news: News) -> list[Damage]:
+    def take(self, news: Update) -> list[Damage]:
         """Follow what happened; give the damage."""
         damage = list(news.damage)
         stretches = journal.LostLines(news.lost)
-        if news.anew:
-            self._held.clear()
+        if news.complete:
+            self._states.clear()
             self._blobs.clear()
             self._garbage, self._dead = False, 0
         for step in news.steps:
@@ -62,50 +70,54 @@ class _Replayed(MemoryStore):
                 try:
                     self._apply(change)
                 except (KeyError, StoreError):  # what this was made for is lost
-                    held = self._held.get(getattr(change, "thread", ""))
-                    fitted, lost = journal.fitted(change, None if held is None else held.tree, step.place, stretches)
+                    held = self._states.get(getattr(change, "thread", ""))
+                    fitted, lost = journal.applicable(
+                        change, None if held is None else held.tree, step.place, stretches
+                    )
                     damage += lost
                     for each in fitted:
                         self._apply(each)
         return damage
 
     def _apply(self, change: Change) -> None:
-        if isinstance(change, Deleted) and change.thread in self._held:
-            self._dead += len(self._held[change.thread].tree)
-        self._garbage = self._garbage or isinstance(change, (Deleted, BlobsDropped))
+        if isinstance(change, ThreadDeleted) and change.thread in self._states:
+            self._dead += len(self._states[change.thread].tree)
+        self._garbage = self._garbage or isinstance(change, (ThreadDeleted, BlobsRemoved))
         super()._apply(change)
 
     def unreadable(self, named: Collection[tuple[str | None, str | None]], place: str) -> list[Damage]:
         """The records that stand for what could not be read, and that are not named yet: a rewrite kept them."""
         return [
             Damage("unreadable", place, "a record stands for it", name, entry.id)
-            for name, held in self._held.items()
+            for name, held in self._states.items()
             for entry in held.tree.entries
             if is_unreadable(entry.message) and (name, entry.id) not in named
         ]
 
     def whole(self) -> Iterator[list[Change]]:
         """The changes that lead here from nothing, in pieces."""
-        for name, held in self._held.items():
-            yield [Created(thread=name, at=held.created_at, title=held.title, tags=held.tags, metadata=held.metadata)]
+        for name, held in self._states.items():
+            yield [
+                ThreadCreated(thread=name, at=held.created_at, title=held.title, tags=held.tags, metadata=held.metadata)
+            ]
             entries, at = held.tree.entries, 0
             keyed = sorted((start, count, key) for key, (start, count) in held.keys.items())
             for start, count, key in [*keyed, (len(entries), 0, None)]:
                 for first in range(at, start, _BATCH):
                     piece = tuple(entries[first : min(first + _BATCH, start)])
-                    yield [Joined(thread=name, at=held.updated_at, entries=piece)]
+                    yield [EntriesAdded(thread=name, at=held.updated_at, entries=piece)]
                 at = start + count
                 piece = tuple(entries[start:at])
                 heads = dict(held.tree.branches) if key is None else dict[str, str | None]()
-                yield [Joined(thread=name, at=held.updated_at, entries=piece, branches=heads, key=key)]
+                yield [EntriesAdded(thread=name, at=held.updated_at, entries=piece, branches=heads, key=key)]
         for data in self._blobs.values():
-            yield [BlobPut(data=data)]
+            yield [BlobAdded(data=data)]
 
 
-class JsonlStore(_Replayed):
+class JsonlStore(_State):
     """Keeps threads in a folder. ``sync``: ``fsync`` (the disk has it) or ``flush`` (it survives the process alone).
 
-    ``wait`` is for how many seconds a call waits for others to let go of the folder.
+    ``timeout`` is for how many seconds a call waits for others to let go of the folder.
     """
 
     def __init__(
@@ -114,7 +126,7 @@ class JsonlStore(_Replayed):
         *,
         sync: Sync = "fsync",
         max_bytes: int = MAX_BYTES,
-        wait: float = 30.0,
+        timeout: float = 30.0,
         clock: Callable[[], int] = now_ms,
     ) -> None:
         """Open the store in a folder, and begin it where there is none; one that cannot be written is for reading only.
@@ -129,8 +141,8 @@ class JsonlStore(_Replayed):
         self._damage: dict[Damage, None] = {}
         self._made: list[Change] = []
         self._open = True
-        self._lock = self._turn = _Turn(self._begin)
-        self._folder = Folder(Path(directory), sync=sync, max_bytes=max_bytes, wait=wait, clock=clock)
+        self._lock = self._turn = _LockContext(self._begin)
+        self._folder = Folder(Path(directory), sync=sync, max_bytes=max_bytes, timeout=timeout, clock=clock)
         try:
             with self._lock:
                 pass
@@ -151,7 +163,7 @@ class JsonlStore(_Replayed):
             raise StoreError(f"{self._name}: opened before this process was forked; open it again")
         stack.enter_context(self._folder.locked())
         try:
-            news = self._folder.news()
+            news = self._folder.updates()
             if news is not None:
                 self._damage.update(dict.fromkeys(self.take(news)))
         except BaseException:
@@ -173,9 +185,9 @@ class JsonlStore(_Replayed):
         self._made.append(change)
         self._apply(change)
 
-    def _repeated(self, held: Held, given: list[Message], key: str) -> Appended:
-        self._folder.settle()  # what was written under the key may not be on the disk yet
-        return super()._repeated(held, given, key)
+    def _earlier_append(self, held: ThreadState, given: list[Message], key: str) -> Appended:
+        self._folder.sync_read()  # what was written under the key may not be on the disk yet
+        return super()._earlier_append(held, given, key)
 
     def add(
         self,
@@ -187,23 +199,23 @@ class JsonlStore(_Replayed):
     ) -> int:
         """Add entries as they are; those that are there already are on the disk when this returns."""
         with self._lock:
-            self._folder.settle()
+            self._folder.sync_read()
             return super().add(thread, entries, branches=branches, absent=absent)
 
     def put_blob(self, data: bytes) -> Blob:
         """Keep bytes."""
         with self._lock:
-            self._folder.settle()
+            self._folder.sync_read()
             return super().put_blob(data)
 
     def verify(self, *, progress: Progress | None = None) -> Verified:
         """Read every file again, and compare what they say with what is in memory."""
         with self._lock:
             news, size = self._folder.audit()
-            again = _Replayed(self._clock)
+            again = _State(self._clock)
             damage = again.take(news)
-            for name, held in self._held.items():
-                copy = again._held.get(name)  # noqa: SLF001 (one of our own)
+            for name, held in self._states.items():
+                copy = again._states.get(name)  # noqa: SLF001 (one of our own)
                 if copy is None or (copy.info(), copy.tree.entries) != (held.info(), held.tree.entries):
                     damage.append(Damage("missing", self._name, "the files do not say what they said when read", name))
             found = again.verify(progress=progress)
@@ -215,7 +227,7 @@ class JsonlStore(_Replayed):
         with self._lock:
             self._folder.check_writable()
             freed = super().gc(progress=progress)
-            if not (self._garbage or self._folder.left_over()):
+            if not (self._garbage or self._folder.has_leftovers()):
                 return freed
             size = self._folder.rewrite(self.whole())
             self._made.clear()  # the new file says it
@@ -231,7 +243,7 @@ class JsonlStore(_Replayed):
             self._folder.close()
 
 
-class _Turn(AbstractContextManager[None]):
+class _LockContext(AbstractContextManager[None]):
     """A lock of this process around one of the folder: taken by the first ``with``, let go of by the last."""
 
     def __init__(self, begin: Callable[[ExitStack], None]) -> None:

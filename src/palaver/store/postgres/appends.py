@@ -1,24 +1,16 @@
-"""Appends: those of many callers are one call of the database's function ``append``, each with its own outcome.
+"""Grouped appends: writer threads send the appends of many callers as one call of the function ``append``.
 
 Rules:
 
-- ``again`` says that an earlier try may have been done already: it is found by the ids of its entries.
-- Appends to one branch keep their order; threads are locked in the order of their names, by whoever sends a group.
-
-Threads that send appends, those of many callers together.
-
-Rules:
-
-- Callers hand in an append and wait. What waits is sent as one group, in one transaction: while one group is sent, the
-  next one gathers. So round trips and commits are shared by those who wait at once.
-- ``WRITERS`` threads, so that one makes its group ready while the server works on that of another. All appends to one
-  thread of the store go through the same writer, so the writers do not wait for each other.
-- Each append has its own outcome (``appending.Outcome``). When a group fails as a whole, and not because the server
-  stayed away, nobody knows whose fault it was: each of its callers is told ``BUSY``, as where another client holds the
-  thread, and tries alone, on a connection of its own.
-- Threads of their own, not those of callers: an interrupt (Ctrl-C) in a caller cannot leave another's work half done.
-  An idle one holds neither store nor connections: a store that nobody closed goes when nobody knows it any more, and
-  its threads with it.
+- Callers queue an ``AppendRequest`` and wait. Waiting requests are sent in one transaction; while one group is on its
+  way, the next one gathers. So callers that wait at the same time share round trips and commits.
+- ``WRITERS`` threads send, so that one prepares its group while the server works on another. All appends to one thread
+  of the store use the same writer, and appends to one branch keep their order.
+- Each request has its own ``Outcome``. When a group fails as a whole, and the server is up, each caller gets ``BUSY``
+  and tries alone on its own connection; so it does where another client holds the thread.
+- ``again`` says that an earlier try may have committed; the entries are then found by their ids.
+- Writer threads are not those of callers, so an interrupt in a caller cannot break another's append. An idle writer
+  holds neither the store nor a connection, and ends when the store is collected.
 
 Stability: experimental.
 """
@@ -38,9 +30,9 @@ from msgspec import UNSET, UnsetType
 from palaver.core.errors import NotFoundError, StoreError
 from palaver.store import message_codec
 from palaver.store.postgres import call_parameters
-from palaver.store.postgres.database import Link, is_lost, sayable
-from palaver.store.postgres.updates import KEEP, SHARED, locked, lost, moved_on
-from palaver.store.records import Prepared, repeats
+from palaver.store.postgres.database import Link, encodable, is_lost
+from palaver.store.postgres.updates import KEEP, SHARED, head_conflict, lock_thread, missing_blobs
+from palaver.store.records import Prepared, check_same_messages
 from palaver.store.store import Appended
 from palaver.threads.ids import now_ms
 from palaver.threads.thread import Entry
@@ -50,11 +42,11 @@ from palaver.threads.thread import Entry
 
 _APPEND: Final[LiteralString] = (
     "select * from {s}.append(%s::json, %s, %s, %s, %s::text[], %s::smallint[], %s::bigint[], %b::bytea, "  # noqa: S608 (of constants)
-    f"{call_parameters.KEEP})"
+    f"{call_parameters.PLACEHOLDERS})"
 )
 
 
-class Joining(NamedTuple):
+class AppendRequest(NamedTuple):
     """An append that is ready to be sent, as often as it takes; ``size`` in bytes."""
 
     thread: str
@@ -77,56 +69,60 @@ class Outcome(NamedTuple):
 BUSY: Final = "busy"
 
 
-def append(link: Link, joining: Joining, *, again: bool) -> Outcome:
+def append(link: Link, request: AppendRequest, *, again: bool) -> Outcome:
     """Let the messages of one append join, however large they are, whoever holds the thread now."""
-    if joining.size <= call_parameters.MOST:
-        return join(link, [joining], again=again)[0]
+    if request.size <= call_parameters.MAX_BYTES:
+        return append_group(link, [request], again=again)[0]
     with link.transaction():
         link.execute(SHARED)
-        locked(link, joining.thread)
-        for digest in lost(link, joining.rows):
-            raise message_codec.not_there(digest)
-        for call in call_parameters.calls(joining.rows):
+        lock_thread(link, request.thread)
+        for digest in missing_blobs(link, request.rows):
+            raise message_codec.missing_blob(digest)
+        for call in call_parameters.calls(request.rows):
             link.execute(KEEP, *call)
-        return _join(link, [joining], call_parameters.NOTHING, waits=True, again=again)[0]
+        return _call_append(link, [request], call_parameters.EMPTY, waits=True, again=again)[0]
 
 
-def join(link: Link, joining: Sequence[Joining], *, again: bool, waits: bool = True) -> list[Outcome]:
+def append_group(link: Link, requests: Sequence[AppendRequest], *, again: bool, waits: bool = True) -> list[Outcome]:
     """Let the messages of several appends join in one transaction, which must not be too large for one call.
 
     Each has its own outcome. Without ``waits`` it is ``BUSY`` where another client holds the thread.
     """
-    if not any(row.packed.named for each in joining for row in each.rows):
-        return _join_all(link, joining, again=again, waits=waits)
+    if not any(row.packed.external_blobs for each in requests for row in each.rows):
+        return _append_small(link, requests, again=again, waits=waits)
     with link.transaction():
         link.execute(SHARED)
-        gone = lost(link, [row for each in joining for row in each.rows])
-        outcomes = [_nameless(each, gone) for each in joining]
-        sound = [each for each, outcome in zip(joining, outcomes, strict=True) if outcome is None]
-        found = iter(_join_all(link, sound, again=again, waits=waits) if sound else ())
+        gone = missing_blobs(link, [row for each in requests for row in each.rows])
+        outcomes = [_missing_blob_outcome(each, gone) for each in requests]
+        sound = [each for each, outcome in zip(requests, outcomes, strict=True) if outcome is None]
+        found = iter(_append_small(link, sound, again=again, waits=waits) if sound else ())
         return [next(found) if outcome is None else outcome for outcome in outcomes]
 
 
-def _nameless(joining: Joining, gone: Collection[bytes]) -> Outcome | None:
+def _missing_blob_outcome(request: AppendRequest, gone: Collection[bytes]) -> Outcome | None:
     """What became of an append that names a blob which is not there."""
-    digest = next((digest for row in joining.rows for digest in row.packed.named if digest in gone), None)
+    digest = next((digest for row in request.rows for digest in row.packed.external_blobs if digest in gone), None)
     return None if digest is None else Outcome("no blob", digest.hex(), 0, 0)
 
 
-def _join_all(link: Link, joining: Sequence[Joining], *, again: bool, waits: bool) -> list[Outcome]:
-    return _join(
-        link, joining, call_parameters.calls(row for each in joining for row in each.rows)[0], waits=waits, again=again
+def _append_small(link: Link, requests: Sequence[AppendRequest], *, again: bool, waits: bool) -> list[Outcome]:
+    return _call_append(
+        link,
+        requests,
+        call_parameters.calls(row for each in requests for row in each.rows)[0],
+        waits=waits,
+        again=again,
     )
 
 
-def _join(
-    link: Link, joining: Sequence[Joining], call: call_parameters.Columns, *, waits: bool, again: bool
+def _call_append(
+    link: Link, requests: Sequence[AppendRequest], call: call_parameters.Columns, *, waits: bool, again: bool
 ) -> list[Outcome]:
-    order = sorted(range(len(joining)), key=lambda at: joining[at][:2])
-    rows = [row for at in order for row in joining[at].rows]
+    order = sorted(range(len(requests)), key=lambda at: requests[at][:2])
+    rows = [row for at in order for row in requests[at].rows]
     found = link.execute(
         _APPEND,
-        json.dumps([_wanted(joining[at]) for at in order]),
+        json.dumps([_request_json(requests[at]) for at in order]),
         waits,
         again,
         now_ms(),
@@ -137,39 +133,39 @@ def _join(
         *call,
     ).fetchall()
     outcomes = {at: Outcome(*row) for at, row in zip(order, found, strict=True)}
-    return [outcomes[at] for at in range(len(joining))]
+    return [outcomes[at] for at in range(len(requests))]
 
 
-def _wanted(joining: Joining) -> dict[str, object]:
-    expect = joining.expect
+def _request_json(request: AppendRequest) -> dict[str, object]:
+    expect = request.expect
     return {
-        "thread": sayable(joining.thread),
-        "branch": sayable(joining.branch),
+        "thread": encodable(request.thread),
+        "branch": encodable(request.branch),
         "expects": expect is not UNSET,
-        "expected": sayable(expect) if isinstance(expect, str) else None,
-        "key": joining.key,
-        "messages": len(joining.rows),
+        "expected": encodable(expect) if isinstance(expect, str) else None,
+        "key": request.key,
+        "messages": len(request.rows),
     }
 
 
-def appended(joining: Joining, outcome: Outcome, earlier: Callable[[int, int], Sequence[Entry]]) -> Appended:
+def append_result(request: AppendRequest, outcome: Outcome, earlier: Callable[[int, int], Sequence[Entry]]) -> Appended:
     """What to tell of an append. ``earlier`` reads entries from one place to another."""
-    thread, branch, _, key, rows, _ = joining
+    thread, branch, _, key, rows, _ = request
     match outcome.kind:
         case "joined":
             return Appended(_entries(rows, outcome.entry))
         case "repeated":
             known = earlier(outcome.place, outcome.place + outcome.messages)
-            repeats(known, rows, thread, key or "")
+            check_same_messages(known, rows, thread, key or "")
             return Appended(tuple(known), repeated=True)
         case "no thread":
             raise NotFoundError(f"no thread {thread!r}")
         case "no branch":
             raise NotFoundError(f"thread {thread}: no branch {branch!r}")
         case "no blob":
-            raise message_codec.not_there(bytes.fromhex(outcome.entry or ""))
+            raise message_codec.missing_blob(bytes.fromhex(outcome.entry or ""))
         case _:
-            raise moved_on(thread, branch, outcome.entry)
+            raise head_conflict(thread, branch, outcome.entry)
 
 
 def _entries(rows: Iterable[Prepared], parent: str | None) -> tuple[Entry, ...]:
@@ -183,19 +179,19 @@ def _entries(rows: Iterable[Prepared], parent: str | None) -> tuple[Entry, ...]:
 # --- writer -----------------------------------------------------------------------------------------------------------
 
 
-Send: TypeAlias = Callable[[Sequence[Joining]], Sequence[Outcome]]
+Send: TypeAlias = Callable[[Sequence[AppendRequest]], Sequence[Outcome]]
 
 WRITERS: Final = 2
-_MOST: Final = 128
+_MAX_GROUP: Final = 128
 
 
 class _Job:
     """An append, how it is sent, and what became of it."""
 
-    __slots__ = ("done", "error", "joining", "outcome", "send")
+    __slots__ = ("done", "error", "outcome", "request", "send")
 
-    def __init__(self, joining: Joining, send: Send) -> None:
-        self.joining = joining
+    def __init__(self, request: AppendRequest, send: Send) -> None:
+        self.request = request
         self.send = send
         self.outcome = Outcome(BUSY, None, 0, 0)
         self.error: Exception | None = None
@@ -214,12 +210,12 @@ class Writers:
         for writer in self._writers:
             weakref.finalize(self, writer.end).atexit = False
 
-    def run(self, joining: Joining) -> Outcome:
+    def run(self, request: AppendRequest) -> Outcome:
         """Send an append, together with others. Raises ``StoreError``."""
         if os.getpid() != self._process:
             raise StoreError("the store was opened before this process was forked; open it again")
-        job = _Job(joining, self._send)
-        self._writers[hash(joining.thread) % WRITERS].put(job)
+        job = _Job(request, self._send)
+        self._writers[hash(request.thread) % WRITERS].put(job)
         job.done.acquire()
         if job.error is not None:
             raise job.error
@@ -267,9 +263,9 @@ class _Writer:
         with self._changed:
             while self._open and not self._waiting:
                 self._changed.wait()
-            while self._waiting and len(jobs) < _MOST:
-                size += self._waiting[0].joining.size
-                if jobs and size > call_parameters.MOST:
+            while self._waiting and len(jobs) < _MAX_GROUP:
+                size += self._waiting[0].request.size
+                if jobs and size > call_parameters.MAX_BYTES:
                     break
                 jobs.append(self._waiting.popleft())
         return jobs
@@ -278,7 +274,7 @@ class _Writer:
 def _send(jobs: Sequence[_Job]) -> None:
     """Send a group, and let its callers go on."""
     try:
-        outcomes = jobs[0].send([job.joining for job in jobs])
+        outcomes = jobs[0].send([job.request for job in jobs])
     except Exception as error:  # noqa: BLE001 (raised in the caller)
         if len(jobs) == 1 or not isinstance(error, StoreError) or is_lost(error.__cause__):
             for job in jobs:

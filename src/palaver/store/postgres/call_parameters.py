@@ -1,10 +1,10 @@
-"""Messages as the parameters that the functions of the database take.
+"""Messages as parameters of the database functions.
 
 Rules:
 
-- One parameter for each column, so that any number of rows is one call, and one text of a statement. Bytes stand in it
-  one behind the other, and their lengths in an array: the driver takes far longer over a list.
-- A body or blob stands in the parameters once. What does not fit into one call (``MOST``, in bytes) goes in several.
+- One parameter for each column, so any number of rows is one call with one statement text. Bytes are concatenated, with
+  their lengths in an array: the driver is much slower with lists.
+- Each body or blob appears once. What exceeds ``MAX_BYTES`` is split into several calls.
 
 Stability: experimental.
 """
@@ -19,32 +19,32 @@ from palaver.store.records import Prepared
 
 Columns: TypeAlias = tuple[bytes | str, ...]
 
-MOST: Final = 64 << 20
-KEEP: Final = (
+MAX_BYTES: Final = 64 << 20
+PLACEHOLDERS: Final = (
     "%b::bytea, %s::smallint[], %s::bigint[], %s::integer[], %b::bytea, "
     "%b::bytea, %s::smallint[], %s::bigint[], %s::integer[], %b::bytea, %s::integer[], %b::bytea"
 )
 """The parameters of ``keep`` but its last, and the last of ``append``."""
 
 
-def calls(rows: Iterable[Prepared], blobs: Iterable[message_codec.Kept] = ()) -> list[Columns]:
+def calls(rows: Iterable[Prepared], blobs: Iterable[message_codec.StoredBytes] = ()) -> list[Columns]:
     """The columns to keep messages and their media by, for as many calls of ``keep`` as it takes; at least one."""
     media = {blob.digest: blob for blob in blobs}
     bodies: dict[bytes, message_codec.Packed] = {}
     for row in rows:
         media.update((blob.digest, blob) for blob in row.packed.media)
         bodies[row.packed.body.digest] = row.packed
-    filled: list[tuple[list[message_codec.Kept], list[message_codec.Packed]]] = [([], [])]
-    room = MOST
-    ordered: list[message_codec.Kept | message_codec.Packed] = [media[digest] for digest in sorted(media)]
+    filled: list[tuple[list[message_codec.StoredBytes], list[message_codec.Packed]]] = [([], [])]
+    room = MAX_BYTES
+    ordered: list[message_codec.StoredBytes | message_codec.Packed] = [media[digest] for digest in sorted(media)]
     ordered += [bodies[digest] for digest in sorted(bodies)]
     for item in ordered:
-        size = len(item.data) if isinstance(item, message_codec.Kept) else len(item.body.data)
-        if size > room and room < MOST:
+        size = len(item.data) if isinstance(item, message_codec.StoredBytes) else len(item.body.data)
+        if size > room and room < MAX_BYTES:
             filled.append(([], []))
-            room = MOST
+            room = MAX_BYTES
         room -= size
-        if isinstance(item, message_codec.Kept):
+        if isinstance(item, message_codec.StoredBytes):
             filled[-1][0].append(item)
         else:
             filled[-1][1].append(item)
@@ -64,7 +64,7 @@ def _bodies(packed: Sequence[message_codec.Packed]) -> Columns:
     )
 
 
-def _columns(kept: Sequence[message_codec.Kept]) -> Columns:
+def _columns(kept: Sequence[message_codec.StoredBytes]) -> Columns:
     return (
         b"".join([k.digest for k in kept]),
         array([k.encoding for k in kept]),
@@ -79,5 +79,5 @@ def array(values: Iterable[int | str | None]) -> str:
     return "{%s}" % ",".join(["null" if value is None else str(value) for value in values])  # noqa: UP031 (braces)
 
 
-NOTHING: Final = (*_columns(()), *_bodies(()))
+EMPTY: Final = (*_columns(()), *_bodies(()))
 """The columns of no messages and no media."""

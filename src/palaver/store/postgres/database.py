@@ -1,17 +1,15 @@
-"""Connections to a PostgreSQL database: a pool of them, what happens when one is lost, and what its errors mean.
+"""Connections to PostgreSQL: the pool, retries after a lost connection, and the meaning of server errors.
+
+Only this module imports psycopg.
 
 Rules:
 
-- Connections commit on their own: a statement is a transaction, unless ``Link.transaction`` says otherwise.
-- Work is a function of a link, and of whether it was tried before. When the connection is lost in the middle (the
-  server was restarted, a backend killed, the network cut), or when the server chose it to break a deadlock, it is tried
-  again from its beginning, until ``patience`` seconds have passed since the first loss. So work must find what an
-  earlier try did, where doing it twice would show.
-- Every error of the driver becomes one ``StoreError``, by its SQLSTATE (PostgreSQL's documentation, appendix A):
-  ``UnavailableError`` for what the machine cannot do now, ``DamageError`` for corrupted data. The text is the server's
-  own first line, without its detail, which may quote rows.
-
-The PostgreSQL driver, or word of what to install. Nothing else in Palaver imports it.
+- Connections autocommit: a statement is a transaction, outside ``Link.transaction``.
+- Work is a function of a ``Link`` and of whether it was tried before. After a lost connection or a deadlock it runs
+  again from its start, for up to ``timeout`` seconds since the first loss. So work must detect what an earlier try did.
+- A driver error becomes one ``StoreError`` by its SQLSTATE (PostgreSQL documentation, appendix A):
+  ``UnavailableError`` for what the machine cannot do now, ``DamageError`` for corrupted data. Its text is the server's
+  first line, without the detail, which may quote rows.
 
 Stability: experimental.
 """
@@ -51,14 +49,14 @@ Row: TypeAlias = tuple[Any, ...]
 
 _LOCKS: Final = 0x70616C61  # the first half of every advisory lock of ours
 _WORD_LOCKS: Final = 0x70616C62  # and of that of the words
-_NOBODY: Final = "\x7f"  # no name holds a control character
-_PAUSE: Final = 0.05
+_UNUSED_NAME: Final = "\x7f"  # no name holds a control character
+_RETRY_SECONDS: Final = 0.05
 _ATTEMPT: Final = 1.0  # the pool waits longer and longer between attempts, so it is asked anew instead
-_SPEAK_OF: Final = 200
+_MAX_ERROR_TEXT: Final = 200
 
 # SQLSTATE, by its first characters. Those that are lost are tried again.
 _LOST: Final = ("08", "57P01", "57P02", "57P03", "57P05", "25P03", "40001", "40P01", "53300")
-_MEANS: Final[Mapping[str, type[StoreError]]] = {
+_ERRORS: Final[Mapping[str, type[StoreError]]] = {
     "08": UnavailableError,  # connection exceptions
     "25006": UnavailableError,  # a read-only server, such as a standby
     "25P": UnavailableError,  # idle for too long
@@ -97,7 +95,7 @@ class Link:
 
     def execute(self, text: LiteralString, *values: object) -> psycopg.Cursor[Row]:
         """Run a statement."""
-        return self._connection.execute(self._sql(text), _sayable(values), binary=True)
+        return self._connection.execute(self._sql(text), _encodable_values(values), binary=True)
 
     def script(self, text: LiteralString) -> None:
         """Run statements that take no values and give no rows."""
@@ -120,7 +118,9 @@ class Link:
 
     def rows(self, text: LiteralString, *values: object) -> list[Row]:
         """Run a query, and give all its rows; it is planned anew, since how many they are depends on the values."""
-        return self._connection.execute(self._sql(text), _sayable(values), binary=True, prepare=False).fetchall()
+        return self._connection.execute(
+            self._sql(text), _encodable_values(values), binary=True, prepare=False
+        ).fetchall()
 
     def row(self, text: LiteralString, *values: object) -> Row | None:
         """Run a statement, and give its first row."""
@@ -136,7 +136,7 @@ class Link:
         """Run a query whose rows come ``at_once`` at a time, within a transaction."""
         with self._connection.cursor(f"palaver_{time.monotonic_ns()}", binary=True) as cursor:
             cursor.itersize = at_once
-            cursor.execute(self._sql(text), _sayable(values))
+            cursor.execute(self._sql(text), _encodable_values(values))
             yield iter(cursor)
 
     def transaction(self) -> AbstractContextManager[object]:
@@ -147,10 +147,10 @@ class Link:
 class Database:
     """A pool of connections to one database, and the schema in it."""
 
-    def __init__(self, conninfo: str, schema: str, *, least: int, most: int, patience: float) -> None:
+    def __init__(self, conninfo: str, schema: str, *, min_size: int, max_size: int, timeout: float) -> None:
         """Open the pool. Raises ``UnavailableError`` when there is no server."""
         self.schema = checked_name(schema, "schema's name")
-        self.patience = patience
+        self.timeout = timeout
         self._written: dict[str, bytes] = {}
         settings: dict[str, Any] = {"autocommit": True, "client_encoding": "utf8"}
         try:
@@ -158,15 +158,15 @@ class Database:
             psycopg.connect(conninfo, **settings).close()  # says at once, and in its own words, what is wrong
             self._pool = psycopg_pool.ConnectionPool(
                 conninfo,
-                min_size=least,
-                max_size=most,
+                min_size=min_size,
+                max_size=max_size,
                 kwargs=settings,
                 open=False,
                 name=f"palaver {schema}",
                 reconnect_timeout=_ATTEMPT,
             )
         except psycopg.Error as error:
-            raise meaning(error) from error
+            raise store_error(error) from error
         self._pool.open()
 
     def run(self, work: Callable[[Link, bool], T]) -> T:
@@ -175,31 +175,31 @@ class Database:
         until: float | None = None
         while True:
             try:
-                with self._pool.connection(timeout=min(_ATTEMPT, self.patience)) as connection:
+                with self._pool.connection(timeout=min(_ATTEMPT, self.timeout)) as connection:
                     tried, again = again, True
                     return work(Link(connection, self.schema, self._written), tried)
             except psycopg.Error as error:
                 now = time.monotonic()
-                until = now + self.patience if until is None else until
+                until = now + self.timeout if until is None else until
                 if not is_lost(error) or now >= until:
-                    raise meaning(error) from error
-            time.sleep(_PAUSE)
+                    raise store_error(error) from error
+            time.sleep(_RETRY_SECONDS)
 
     def close(self) -> None:
         """Let go of all connections."""
         self._pool.close()
 
 
-def _sayable(values: tuple[object, ...]) -> list[object]:
-    return [sayable(value) if isinstance(value, str) else value for value in values]
+def _encodable_values(values: tuple[object, ...]) -> list[object]:
+    return [encodable(value) if isinstance(value, str) else value for value in values]
 
 
-def sayable(name: str) -> str:
+def encodable(name: str) -> str:
     """A text that PostgreSQL can hold. A name that it cannot is looked for as one that nothing is called."""
-    return name if is_text(name) else _NOBODY
+    return name if is_encodable(name) else _UNUSED_NAME
 
 
-def is_text(value: str) -> bool:
+def is_encodable(value: str) -> bool:
     """Whether PostgreSQL can hold a text: it has neither NUL nor lone surrogates."""
     return "\0" not in value and (value.isascii() or not any("\ud800" <= c < "\ue000" for c in value))
 
@@ -213,9 +213,9 @@ def is_lost(error: BaseException | None) -> bool:
     return error.sqlstate.startswith(_LOST)
 
 
-def meaning(error: psycopg.Error) -> StoreError:
+def store_error(error: psycopg.Error) -> StoreError:
     """The error of ours that an error of the driver means."""
-    said = excerpt((error.diag.message_primary or str(error)).strip(), _SPEAK_OF)
+    said = excerpt((error.diag.message_primary or str(error)).strip(), _MAX_ERROR_TEXT)
     if isinstance(error, psycopg_pool.PoolClosed):
         return StoreError("the store is closed")
     if isinstance(error, psycopg_pool.PoolTimeout):
@@ -225,7 +225,7 @@ def meaning(error: psycopg.Error) -> StoreError:
         kind = UnavailableError if isinstance(error, psycopg.OperationalError) else StoreError
         return kind(f"PostgreSQL: {said}")
     for length in (5, 3, 2):
-        found = _MEANS.get(state[:length])
+        found = _ERRORS.get(state[:length])
         if found is not None:
             return found(f"PostgreSQL: {said} ({state})")
     return StoreError(f"PostgreSQL: {said} ({state})")

@@ -1,10 +1,10 @@
-"""What reads threads: each function is one or two statements on one connection, and changes nothing.
+"""Reads of threads: each function is one or two statements on one connection, and changes nothing.
 
 Rules:
 
-- Entries and heads are immutable places, so what was looked up in one statement still holds in the next.
-- A body comes with each row. Media come when a message that left them is put together, once for each call.
-- What a statement should have found and has not (a place, a body, a blob) is ``DamageError`` with table and row.
+- Places of entries never change, so the result of one statement still holds in the next.
+- Bodies come with their rows. Blobs are read when a message needs them, once for each call.
+- A place, body or blob that must exist and does not is a ``DamageError`` with table and row.
 
 Stability: experimental.
 """
@@ -19,12 +19,12 @@ from palaver.core import jsontext
 from palaver.core.errors import DamageError, NotFoundError
 from palaver.store import message_codec
 from palaver.store.postgres.database import Link, Row
-from palaver.store.records import entry_of, unreadable
+from palaver.store.records import decode_entry, unreadable
 from palaver.store.store import ThreadInfo
 from palaver.threads.thread import Entry
 
 if TYPE_CHECKING:
-    from palaver.store.postgres.updates import Known
+    from palaver.store.postgres.updates import LockedThread
 
 _INFO: Final = """
 select t.id, t.title, t.tags, t.metadata, t.created_at, t.updated_at, t.length, b.names, b.heads
@@ -70,8 +70,8 @@ select t.thread, x.found, x.place, x.sure from {s}.threads t left join lateral (
     (select true, place, 0 from {s}.entries where thread = t.thread and %s and id >= %s and id < %s limit 2)
 ) x on true where t.id = %s order by x.sure desc
 """
-_LEAST_PREFIX: Final = 4
-_MOST: Final = (1 << 63) - 1
+_MIN_PREFIX: Final = 4
+_MAX_INT: Final = (1 << 63) - 1
 _LAST_CHARACTER: Final = "\U0010ffff"
 _ALL: Final = 1 << 62
 
@@ -87,10 +87,12 @@ def info(link: Link, id: str) -> ThreadInfo:
     return _info(row)
 
 
-def listed(link: Link, tag: str | None, limit: int | None) -> list[int]:
+def list_threads(link: Link, tag: str | None, limit: int | None) -> list[int]:
     """The numbers of threads, those that went on last first."""
     wanted = None if tag is None else json.dumps(tag)
-    return [row[0] for row in link.rows(_LISTED, wanted, wanted, None if limit is None else max(min(limit, _MOST), 0))]
+    return [
+        row[0] for row in link.rows(_LISTED, wanted, wanted, None if limit is None else max(min(limit, _MAX_INT), 0))
+    ]
 
 
 def pages(numbers: Sequence[int]) -> Iterator[list[int]]:
@@ -130,7 +132,7 @@ def heads(link: Link, thread: int) -> dict[str, str | None]:
     return {name: head for name, head in link.rows(query, thread)}  # noqa: C416 (rows are tuples of any length)
 
 
-def head_of(link: Link, known: Known, branch: str) -> tuple[str | None, int | None]:
+def head_of(link: Link, known: LockedThread, branch: str) -> tuple[str | None, int | None]:
     """The head of a branch: id and place. Raises ``NotFoundError``."""
     query = """
     select e.id, b.head from {s}.branches b
@@ -142,7 +144,7 @@ def head_of(link: Link, known: Known, branch: str) -> tuple[str | None, int | No
     return row[0], row[1]
 
 
-def place_of(link: Link, known: Known, entry: str | None) -> int | None:
+def place_of(link: Link, known: LockedThread, entry: str | None) -> int | None:
     """The place of an entry; ``None`` is before the first. Raises ``NotFoundError``."""
     if entry is None:
         return None
@@ -160,7 +162,7 @@ def id_at(link: Link, thread: int, place: int | None) -> str | None:
 
 def _find(link: Link, thread: str, name: str) -> tuple[int, int | None]:
     """The number of a thread, and the place that a name means in it, as ``Thread.find`` does."""
-    rows = link.rows(_FIND, name, name, len(name) >= _LEAST_PREFIX, name, name + _LAST_CHARACTER, thread)
+    rows = link.rows(_FIND, name, name, len(name) >= _MIN_PREFIX, name, name + _LAST_CHARACTER, thread)
     if not rows:
         raise NotFoundError(f"no thread {thread!r}")
     found = [row for row in rows if row[1]]
@@ -207,7 +209,7 @@ def path(link: Link, thread: str, of: str, last: int | None) -> list[Entry]:
 
 def _entries(link: Link, thread: str, rows: Sequence[Row]) -> list[Entry]:
     blob, before = blobs(link), parents(link, rows)
-    return [entry_from(thread, row, before, blob) for row in rows]
+    return [decode_row(thread, row, before, blob) for row in rows]
 
 
 def parents(link: Link, rows: Sequence[Row]) -> dict[tuple[int, int], str]:
@@ -222,7 +224,7 @@ def parents(link: Link, rows: Sequence[Row]) -> dict[tuple[int, int], str]:
     return known
 
 
-def entry_from(thread: str, row: Row, parents: Mapping[tuple[int, int], str], blob: Callable[[bytes], bytes]) -> Entry:
+def decode_row(thread: str, row: Row, parents: Mapping[tuple[int, int], str], blob: Callable[[bytes], bytes]) -> Entry:
     """Read an entry back from the ``COLUMNS`` of its row. Raises ``DamageError`` for one that is at no place."""
     place, number, name, before, stamps, sent_at, digest, encoding, data = row
     where = f"entries {thread}/{place}"
@@ -231,7 +233,9 @@ def entry_from(thread: str, row: Row, parents: Mapping[tuple[int, int], str], bl
         raise DamageError(f"{where}: the entry before it is not there")
     if data is None:
         return Entry(name, parent, unreadable(b"", f"{where}: its message is not there", id=name, sent_at=sent_at))
-    return entry_of(name, parent, stamps, sent_at, message_codec.Kept(digest, encoding, data, 0), blob, where)
+    return decode_entry(
+        name, parent, stamps, sent_at, message_codec.StoredBytes(digest, encoding, data, 0), blob, where
+    )
 
 
 def blobs(link: Link) -> Callable[[bytes], bytes]:
@@ -252,4 +256,4 @@ def blobs(link: Link) -> Callable[[bytes], bytes]:
 def get_blob(link: Link, digest: bytes) -> bytes | None:
     """The bytes of an address; ``None`` when there are none."""
     row = link.row("select encoding, data from {s}.blobs where digest = %b", digest)
-    return None if row is None else message_codec.restored(digest, row[0], row[1], f"blobs {digest.hex()}")
+    return None if row is None else message_codec.decompress(digest, row[0], row[1], f"blobs {digest.hex()}")

@@ -25,16 +25,16 @@ from typing import Final
 from palaver.core.errors import DamageError, DecodeError
 from palaver.store import message_codec, search_text
 from palaver.store.postgres.database import Link, Row
-from palaver.store.postgres.queries import COLUMNS, blobs, entry_from, parents
-from palaver.store.records import bound, is_unreadable
+from palaver.store.postgres.queries import COLUMNS, blobs, decode_row, parents
+from palaver.store.records import clamp_time, is_unreadable
 from palaver.store.store import Hit, Progress, Query
 
 _PARTED: Final = "\n"
 _LONG: Final = 200
-_LEAST_HITS: Final = 32
-_MOST_HITS: Final = 1000
+_MIN_HITS: Final = 32
+_MAX_HITS: Final = 1000
 _PORTION: Final = 2000
-_MOST: Final = 16 << 20  # bytes that are held at once, unless a single body has more
+_MAX_HELD: Final = 16 << 20  # bytes that are held at once, unless a single body has more
 
 _SHARED: Final = "select pg_advisory_xact_lock_shared({lock})"
 _LOCK: Final = "select pg_advisory_xact_lock({words})"
@@ -79,7 +79,7 @@ def catch_up(link: Link, progress: Progress | None = None) -> int:
             link.execute(_SHARED)  # none of the bodies is removed meanwhile
             link.execute(_LOCK)
             taken = _portion(link.rows(_FRESH, _PORTION))
-            found = [(body, _words_of(*row)) for body, *row in link.rows(_BODIES, taken)]
+            found = [(body, _index_text(*row)) for body, *row in link.rows(_BODIES, taken)]
             link.execute(_TAKE_IN, [body for body, _ in found], [text for _, text in found])
             link.execute(_TAKE_OUT, taken)
         done += len(taken)
@@ -94,23 +94,23 @@ def _portion(fresh: Iterable[Row]) -> list[int]:
     held = 0
     for body, size in fresh:
         held += size or 0
-        if taken and held > _MOST:
+        if taken and held > _MAX_HELD:
             break
         taken.append(body)
     return taken
 
 
-def _words_of(digest: bytes, encoding: int, data: bytes) -> str:
+def _index_text(digest: bytes, encoding: int, data: bytes) -> str:
     """What the index holds of a body; nothing of one that cannot be read, which is for ``verify`` to tell."""
     try:
         message = message_codec.unpack(
-            message_codec.restored(digest, encoding, data), "", message_codec.MOVED, None, lambda _: b""
+            message_codec.decompress(digest, encoding, data), "", message_codec.MEDIA_EXTRACTED, None, lambda _: b""
         )
     except (DamageError, DecodeError):
         return ""
     return _PARTED.join(
         [
-            *sorted(set(search_text.words(search_text.searchable(message)))),
+            *sorted(set(search_text.words(search_text.searchable_text(message)))),
             *(_label(*each) for each in search_text.labels_of(message)),
         ]
     )
@@ -124,7 +124,7 @@ def _label(kind: str, text: str) -> str:
 # -- asking --------------------------------------------------------------------------------------------------------
 
 
-def asked(query: Query) -> str:
+def needs_index(query: Query) -> str:
     """What to ask of the index; nothing when the query has neither words nor labels."""
     wanted = (("role", query.role), ("agent", query.agent), ("tool", query.tool), ("tag", query.tag))
     labels = [_quoted(_label(kind, text)) for kind, text in wanted if text is not None]
@@ -141,12 +141,12 @@ def search(link: Link, query: Query) -> list[Hit]:
     terms = search_text.parse(query.text)
     if query.limit <= 0:
         return []
-    since, until = bound(query.since), bound(query.until)
+    since, until = clamp_time(query.since), clamp_time(query.until)
     narrow = (since, since, until, until, query.thread, query.thread)
-    wanted = asked(query)
+    wanted = needs_index(query)
     statement, values = (_INDEXED, (wanted, *narrow)) if wanted else (_ALL, narrow)
     hits: list[Hit] = []
-    portion = min(max(query.limit, _LEAST_HITS), _MOST_HITS)
+    portion = min(max(query.limit, _MIN_HITS), _MAX_HITS)
     with link.transaction(), link.stream(statement, *values, at_once=portion) as found:
         while len(hits) < query.limit and (places := list(islice(found, portion))):
             hits += _hits(link, terms, places)
@@ -158,8 +158,8 @@ def _hits(link: Link, terms: search_text.Terms, places: Sequence[Row]) -> list[H
     before, blob = parents(link, rows), blobs(link)
     hits: list[Hit] = []
     for *row, thread in rows:
-        entry = entry_from(thread, tuple(row), before, blob)
-        text = search_text.searchable(entry.message)
-        if search_text.matches(terms, search_text.normal(text)) and not is_unreadable(entry.message):
+        entry = decode_row(thread, tuple(row), before, blob)
+        text = search_text.searchable_text(entry.message)
+        if search_text.matches(terms, search_text.normalize(text)) and not is_unreadable(entry.message):
             hits.append(Hit(thread, entry, search_text.excerpt(terms, text)))
     return hits

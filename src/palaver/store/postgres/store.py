@@ -4,7 +4,7 @@ Rules:
 
 - One schema of one database holds everything (``palaver.store.postgres.schema``). The database's encoding is UTF8.
 - Every method is one piece of work on one connection of the pool. When the connection is lost, it is tried again for
-  ``patience`` seconds, and finds what it had done already; then ``UnavailableError`` says that it may have been done.
+  ``timeout`` seconds, and finds what it had done already; then ``UnavailableError`` says that it may have been done.
 - What costs time (JSON, hashes, compression, words) is done before a connection is taken.
 - Appends that are made at once are sent together (``palaver.store.postgres.appends``).
 - Words are indexed when somebody searches (``palaver.store.postgres.search``).
@@ -33,27 +33,33 @@ from palaver.store.store import Appended, Freed, Hit, Progress, Query, Store, Th
 from palaver.threads.ids import uuid7
 from palaver.threads.thread import MAIN, Entry
 
-_PATIENCE: Final = 30.0
+_TIMEOUT: Final = 30.0
 
 
 class PostgresStore(Store):
     """Keeps threads in a schema of a PostgreSQL database, which is begun where it is not there.
 
-    ``conninfo`` is a libpq connection string or URI. At most ``most`` connections are open, and ``least`` are kept.
-    ``patience`` is for how many seconds a lost server is waited for.
+    ``conninfo`` is a libpq connection string or URI. Between ``min_size`` and ``max_size``
+    connections are open. ``timeout`` is how long, in seconds, a lost server is waited for.
     """
 
     def __init__(
-        self, conninfo: str, *, schema: str = "palaver", least: int = 1, most: int = 16, patience: float = _PATIENCE
+        self,
+        conninfo: str,
+        *,
+        schema: str = "palaver",
+        min_size: int = 1,
+        max_size: int = 16,
+        timeout: float = _TIMEOUT,
     ) -> None:
         """Open a store. Raises ``UnavailableError`` without a server, ``StoreError`` for tables of a newer version."""
-        self._database = Database(conninfo, schema, least=least, most=most, patience=patience)
+        self._database = Database(conninfo, schema, min_size=min_size, max_size=max_size, timeout=timeout)
         try:
             self._database.run(lambda link, _: tables.migrate(link))
         except BaseException:
             self._database.close()
             raise
-        self._writers = Writers(partial(_join, self._database), repr(self))
+        self._writers = Writers(partial(_send_group, self._database), repr(self))
 
     # -- threads ---------------------------------------------------------------------------------------------------
 
@@ -79,7 +85,7 @@ class PostgresStore(Store):
     def threads(self, *, tag: str | None = None, limit: int | None = None) -> Iterator[ThreadInfo]:
         """The threads, those that went on last first."""
         check_given("threads", tag=tag, limit=limit)
-        numbers = self._database.run(lambda link, _: queries.listed(link, tag, limit))
+        numbers = self._database.run(lambda link, _: queries.list_threads(link, tag, limit))
         for page in queries.pages(numbers):
             yield from self._infos(page)
 
@@ -117,12 +123,12 @@ class PostgresStore(Store):
         """Let messages join."""
         rows = prepare(messages)
         name = None if key is None else checked_name(key, "key")
-        joining = appends.Joining(thread, branch, expect, name, rows, call_parameters.size(rows))
-        outcome = self._writers.run(joining) if joining.size <= call_parameters.MOST else None
+        request = appends.AppendRequest(thread, branch, expect, name, rows, call_parameters.size(rows))
+        outcome = self._writers.run(request) if request.size <= call_parameters.MAX_BYTES else None
         if outcome is None or outcome.kind == appends.BUSY:
             tried = outcome is not None
-            outcome = self._database.run(lambda link, again: appends.append(link, joining, again=again or tried))
-        return appends.appended(joining, outcome, lambda start, stop: self.read(thread, start=start, stop=stop))
+            outcome = self._database.run(lambda link, again: appends.append(link, request, again=again or tried))
+        return appends.append_result(request, outcome, lambda start, stop: self.read(thread, start=start, stop=stop))
 
     def add(
         self,
@@ -133,7 +139,7 @@ class PostgresStore(Store):
         absent: Collection[str] = (),
     ) -> int:
         """Add entries as they are. When the connection was lost, those that are there already do not count as new."""
-        given = updates.adding(thread, entries, branches or {}, absent)
+        given = updates.prepare_add(thread, entries, branches or {}, absent)
         return self._database.run(lambda link, _: updates.add(link, given))
 
     def read(self, thread: str, *, start: int = 0, stop: int | None = None) -> Sequence[Entry]:
@@ -167,7 +173,7 @@ class PostgresStore(Store):
         """Find messages."""
         check_given("search", query=query)
         search_text.parse(query.text)  # a query that says nothing takes no connection
-        if search.asked(query):
+        if search.needs_index(query):
             self._database.run(lambda link, _: search.catch_up(link))
         return self._database.run(lambda link, _: search.search(link, query))
 
@@ -177,13 +183,13 @@ class PostgresStore(Store):
 
     def put_blob(self, data: bytes) -> Blob:
         """Keep bytes."""
-        kept = message_codec.kept(message_codec.blob_data(data))
-        self._database.run(lambda link, _: updates.keep_blob(link, kept))
-        return message_codec.named(kept.digest)
+        kept = message_codec.compress(message_codec.checked_data(data))
+        self._database.run(lambda link, _: updates.put_blob(link, kept))
+        return message_codec.blob_for(kept.digest)
 
     def get_blob(self, blob: Blob | str) -> bytes:
         """The bytes of a blob."""
-        digest = message_codec.address(blob)
+        digest = message_codec.digest_of(blob)
         found = self._database.run(lambda link, _: queries.get_blob(link, digest))
         if found is None:
             raise NotFoundError(f"no blob sha256:{digest.hex()}")
@@ -209,6 +215,6 @@ class PostgresStore(Store):
         return f"PostgresStore({self._database.place!r}, schema={self._database.schema!r})"
 
 
-def _join(database: Database, joining: Sequence[appends.Joining]) -> list[appends.Outcome]:
+def _send_group(database: Database, requests: Sequence[appends.AppendRequest]) -> list[appends.Outcome]:
     """Send a group of appends."""
-    return database.run(lambda link, again: appends.join(link, joining, again=again, waits=False))
+    return database.run(lambda link, again: appends.append_group(link, requests, again=again, waits=False))

@@ -1,11 +1,11 @@
-"""What changes a thread: each function is one transaction on one connection, safe to try again.
+"""Changes of a thread: each function is one transaction on one connection, and safe to retry.
 
 Rules:
 
-- ``again`` says that an earlier try may have been done already: it is found by the ids of its entries, or by its token,
-  and then told as if it were this one.
-- Who changes a thread locks its row first. So places are given in the order of commits, and ``read(start=n)`` misses
-  nothing that is committed later.
+- ``again`` says that an earlier try may have committed. It is found by the ids of its entries or by its token, and
+  counts as this try.
+- A change locks the thread's row first. So places are assigned in the order of commits, and ``read(start=n)`` misses
+  nothing that commits later.
 
 Stability: experimental.
 """
@@ -23,22 +23,22 @@ from palaver.core import jsontext
 from palaver.core.errors import ConflictError, NotFoundError, StoreError
 from palaver.store import message_codec
 from palaver.store.postgres import call_parameters, queries
-from palaver.store.postgres.database import Link, is_text
+from palaver.store.postgres.database import Link, is_encodable
 from palaver.store.records import (
     Prepared,
     checked_name,
     checked_tags,
     checked_title,
-    dates,
     frozen_metadata,
     prepare_entry,
+    time_range,
 )
 from palaver.threads.ids import now_ms, uuid7
 from palaver.threads.thread import Entry
 
 SHARED: Final = "select pg_advisory_xact_lock_shared({lock})"
 _LOCK: Final = "select thread, id, length from {s}.threads where id = %s for no key update"
-KEEP: Final = f"select {{s}}.keep({call_parameters.KEEP}, null)"
+KEEP: Final = f"select {{s}}.keep({call_parameters.PLACEHOLDERS}, null)"
 _BEGIN: Final = "select {s}.begin_thread(%s, %s, %s, %s::text[], %s, %s)"
 _UPDATE: Final = """
 update {s}.threads set
@@ -86,7 +86,7 @@ _DELETE: Final = (
 )
 
 
-class Known(NamedTuple):
+class LockedThread(NamedTuple):
     """A thread whose row is locked: its number, its id, how many entries it has."""
 
     thread: int
@@ -132,18 +132,18 @@ def create(link: Link, id: str, token: str, given: Details, at: int | None = Non
         raise ConflictError(f"there is a thread {id!r}")
 
 
-def locked(link: Link, id: str) -> Known:
+def lock_thread(link: Link, id: str) -> LockedThread:
     """Lock a thread until the end of the transaction. Raises ``NotFoundError``."""
     row = link.row(_LOCK, id)
     if row is None:
         raise NotFoundError(f"no thread {id!r}")
-    return Known(*row)
+    return LockedThread(*row)
 
 
 def update(link: Link, id: str, given: Details) -> None:
     """Change what is known of a thread."""
     with link.transaction():
-        thread = locked(link, id).thread
+        thread = lock_thread(link, id).thread
         link.execute(_UPDATE, given.retitled, given.title, given.tags, given.metadata, thread)
         link.execute(_PROVE, thread)
 
@@ -175,7 +175,7 @@ def _set_head(link: Link, thread: int, branch: str, place: int | None) -> None:
 def fork(link: Link, id: str, name: str, *, of: str, at: str | UnsetType | None, token: str, again: bool) -> str | None:
     """Name a new branch; give its head."""
     with link.transaction():
-        known = locked(link, id)
+        known = lock_thread(link, id)
         if again and (row := link.row(_MOVED, token)) is not None:
             return queries.id_at(link, known.thread, row[0])
         head, place = queries.head_of(link, known, of) if at is UNSET else (at, queries.place_of(link, known, at))
@@ -191,12 +191,12 @@ def rewind(
 ) -> None:
     """Move the head of a branch."""
     with link.transaction():
-        known = locked(link, id)
+        known = lock_thread(link, id)
         if again and link.row(_MOVED, token) is not None:
             return
         head, before = queries.head_of(link, known, branch)
         if expect is not UNSET and expect != head:
-            raise moved_on(id, branch, head)
+            raise head_conflict(id, branch, head)
         _move(link, known.thread, _Move(token, branch, "rewind", before, queries.place_of(link, known, to)))
 
 
@@ -218,7 +218,7 @@ def _move(link: Link, thread: int, move: _Move) -> None:
     _touch(link, thread, now)
 
 
-def moved_on(thread: str, branch: str, head: str | None) -> ConflictError:
+def head_conflict(thread: str, branch: str, head: str | None) -> ConflictError:
     """The error for a head that is not the one expected."""
     return ConflictError(f"thread {thread}: branch {branch!r} has moved on to {head!r}", found=head)
 
@@ -226,7 +226,7 @@ def moved_on(thread: str, branch: str, head: str | None) -> ConflictError:
 # -- messages ------------------------------------------------------------------------------------------------------
 
 
-class Adding(NamedTuple):
+class AddRequest(NamedTuple):
     """Entries that are ready to be added as they are."""
 
     thread: str
@@ -236,9 +236,9 @@ class Adding(NamedTuple):
     absent: Collection[str]
 
 
-def adding(
+def prepare_add(
     thread: str, entries: Iterable[Entry], branches: Mapping[str, str | None], absent: Collection[str]
-) -> Adding:
+) -> AddRequest:
     """Make entries ready. Raises ``StoreError`` for names that no store holds."""
     checked_name(thread, "id of the thread")
     for name in branches:
@@ -246,7 +246,7 @@ def adding(
     rows = [(prepare_entry(entry), entry.parent) for entry in entries]
     for row, _ in rows:
         checked_name(row.id, "id of the entry")
-    return Adding(thread, rows, branches, call_parameters.calls(row for row, _ in rows), absent)
+    return AddRequest(thread, rows, branches, call_parameters.calls(row for row, _ in rows), absent)
 
 
 class _Place(NamedTuple):
@@ -255,29 +255,31 @@ class _Place(NamedTuple):
     place: int
     seal: bytes
     parent: str | None
-    said: tuple[bytes, int, int | None]
+    content: tuple[bytes, int, int | None]
 
 
-def add(link: Link, given: Adding) -> int:
+def add(link: Link, given: AddRequest) -> int:
     """Add entries as they are; give how many were new."""
     with link.transaction():
         link.execute(SHARED)
         row = link.row(_LOCK, given.thread)
         if row is None:
             with suppress(ConflictError):  # another began it just now
-                begun = dates([row.message for row, _ in given.entries], now_ms())[0]
+                begun = time_range([row.message for row, _ in given.entries], now_ms())[0]
                 create(link, given.thread, uuid7(), details(None, (), {}), begun)
-        known = locked(link, given.thread) if row is None else Known(*row)
+        known = lock_thread(link, given.thread) if row is None else LockedThread(*row)
         at = _known(link, known, given)
-        new = _new(link, known, at, given.entries)
+        new = _new_entries(link, known, at, given.entries)
         for branch, head in given.branches.items():
             if head is not None and head not in at:
                 raise StoreError(f"thread {known.id}: the head of branch {branch!r} is {head!r}, which is not there")
         missing = [
-            each for each in lost(link, [row for row, _ in new]) if message_codec.named(each).hash not in given.absent
+            each
+            for each in missing_blobs(link, [row for row, _ in new])
+            if message_codec.blob_for(each).hash not in given.absent
         ]
         if missing:
-            raise message_codec.not_there(missing[0])
+            raise message_codec.missing_blob(missing[0])
         if new:
             for call in given.calls:
                 link.execute(KEEP, *call)
@@ -287,7 +289,7 @@ def add(link: Link, given: Adding) -> int:
                 known.thread,
                 [place.place for place in places],
                 [None if place.parent is None else at[place.parent].place for place in places],
-                [place.said[0] for place in places],
+                [place.content[0] for place in places],
                 [row.sent_at for row, _ in new],
                 [row.stamps for row, _ in new],
                 [row.id for row, _ in new],
@@ -296,55 +298,55 @@ def add(link: Link, given: Adding) -> int:
         for branch, head in given.branches.items():
             _set_head(link, known.thread, branch, None if head is None else at[head].place)
         if new or given.branches:
-            last = dates([row.message for row, _ in new], now_ms())[1] if new else 0
+            last = time_range([row.message for row, _ in new], now_ms())[1] if new else 0
             _touch(link, known.thread, last, len(new))
         return len(new)
 
 
-def _known(link: Link, known: Known, given: Adding) -> dict[str, _Place]:
+def _known(link: Link, known: LockedThread, given: AddRequest) -> dict[str, _Place]:
     """The places of those entries that are there already and matter here."""
     ids = {row.id for row, _ in given.entries}
     ids.update(parent for _, parent in given.entries if parent is not None)
     ids.update(head for head in given.branches.values() if head is not None)
-    sayable = [name for name in ids if is_text(name)]
+    sayable = [name for name in ids if is_encodable(name)]
     return {
         name: _Place(place, seal, parent, (digest, stamps, sent_at))
         for place, name, seal, parent, digest, stamps, sent_at in link.rows(_KNOWN, known.thread, sayable)
     }
 
 
-def _new(
-    link: Link, known: Known, at: dict[str, _Place], entries: Iterable[tuple[Prepared, str | None]]
+def _new_entries(
+    link: Link, known: LockedThread, at: dict[str, _Place], entries: Iterable[tuple[Prepared, str | None]]
 ) -> list[tuple[Prepared, str | None]]:
     """Find places and seals for the entries that are not there; ``at`` learns them."""
     new: list[tuple[Prepared, str | None]] = []
     for row, parent in entries:
-        said = (row.packed.body.digest, row.stamps, row.sent_at)
+        content = (row.packed.body.digest, row.stamps, row.sent_at)
         earlier = at.get(row.id)
         if earlier is None:
             if parent is not None and parent not in at:
                 raise StoreError(f"thread {known.id}: entry {row.id} follows {parent!r}, which is not there")
             before = message_codec.first_seal(known.id) if parent is None else at[parent].seal
             seal = message_codec.seal(before, row.id, row.stamps, row.sent_at, row.packed.body.digest)
-            at[row.id] = _Place(known.length + len(new), seal, parent, said)
+            at[row.id] = _Place(known.length + len(new), seal, parent, content)
             new.append((row, parent))
-        elif (earlier.parent, earlier.said) != (parent, said) and (
+        elif (earlier.parent, earlier.content) != (parent, content) and (
             earlier.place >= known.length or queries.entry_at(link, known.id, earlier.place) != row.entry(parent)
         ):
             raise StoreError(f"thread {known.id}: entry {row.id} is there already, and is another one")
     return new
 
 
-def lost(link: Link, rows: Iterable[Prepared]) -> list[bytes]:
+def missing_blobs(link: Link, rows: Iterable[Prepared]) -> list[bytes]:
     """The blobs that messages name and that are not there; ``gc`` waits for the transaction's shared lock."""
-    named = dict.fromkeys(digest for row in rows for digest in row.packed.named)
+    named = dict.fromkeys(digest for row in rows for digest in row.packed.external_blobs)
     if not named:
         return []
     there = {bytes(row[0]) for row in link.rows(_THERE, list(named))}
     return [digest for digest in named if digest not in there]
 
 
-def keep_blob(link: Link, blob: message_codec.Kept) -> None:
+def put_blob(link: Link, blob: message_codec.StoredBytes) -> None:
     """Keep bytes, if they are not kept yet."""
     with link.transaction():
         link.execute(SHARED)

@@ -26,8 +26,8 @@ from palaver.store.postgres.database import Link, Row
 from palaver.store.store import Damage, DamageKind, Freed, Progress, Verified
 
 _PORTION: Final = 1000
-_SPEAK_OF: Final = 200
-_MOST: Final = 16 << 20  # bytes that are held at once, unless a single row has more
+_REPORT_EVERY: Final = 200
+_MAX_HELD: Final = 16 << 20  # bytes that are held at once, unless a single row has more
 
 _SIZES: Final[Mapping[str, LiteralString]] = {
     "bodies": "select body, octet_length(data) from {s}.bodies order by body",
@@ -50,7 +50,7 @@ select (select count(*) from {s}.threads), (select count(*) from {s}.entries),
 """
 
 
-class _Wrong(NamedTuple):
+class _Rule(NamedTuple):
     """A query that finds rows of a table which are wrong: what to call the row, and its thread."""
 
     kind: DamageKind
@@ -59,11 +59,11 @@ class _Wrong(NamedTuple):
     query: LiteralString
 
 
-def _altered(table: str, query: LiteralString) -> _Wrong:
-    return _Wrong("altered", table, "its proof does not agree", query)
+def _altered(table: str, query: LiteralString) -> _Rule:
+    return _Rule("altered", table, "its proof does not agree", query)
 
 
-_WRONG: Final = (
+_RULES: Final = (
     _altered("threads", "select id, id from {s}.threads r where proof is distinct from {s}.thread_proof(r)"),
     _altered(
         "branches",
@@ -85,42 +85,42 @@ _WRONG: Final = (
     _altered(
         "blobs", "select encode(digest, 'hex'), null from {s}.blobs r where proof is distinct from {s}.blob_proof(r)"
     ),
-    _Wrong(
+    _Rule(
         "missing",
         "threads",
         "some of its entries are not there",
         """select t.id, t.id from {s}.threads t
         where t.length <> (select count(*) from {s}.entries e where e.thread = t.thread)""",
     ),
-    _Wrong(
+    _Rule(
         "missing",
         "threads",
         "it has no branch main",
         """select t.id, t.id from {s}.threads t
         where not exists (select from {s}.branches b where b.thread = t.thread and b.name = 'main')""",
     ),
-    _Wrong(
+    _Rule(
         "missing",
         "branches",
         "its thread or head is not there",
         """select coalesce(t.id, '') || '@' || r.name, t.id from {s}.branches r left join {s}.threads t using (thread)
         where t.id is null or r.head >= t.length""",
     ),
-    _Wrong(
+    _Rule(
         "missing",
         "moves",
         "its thread is not there",
         """select r.move::text, null from {s}.moves r
         where not exists (select from {s}.threads t where t.thread = r.thread)""",
     ),
-    _Wrong(
+    _Rule(
         "missing",
         "words",
         "its message is not there",
         """select w.body::text, null from (select body from {s}.words union all select body from {s}.fresh) w
         where not exists (select from {s}.bodies b where b.body = w.body)""",
     ),
-    _Wrong(
+    _Rule(
         "missing",
         "bodies",
         "its words are not there",
@@ -128,7 +128,7 @@ _WRONG: Final = (
         where not exists (select from {s}.words w where w.body = b.body)
         and not exists (select from {s}.fresh f where f.body = b.body)""",
     ),
-    _Wrong(
+    _Rule(
         "missing",
         "keys",
         "its thread or entries are not there",
@@ -158,7 +158,7 @@ class Check:
             link.execute("set transaction isolation level repeatable read, read only")
             threads, entries, bodies, blobs = link.row(_COUNTS) or (0, 0, 0, 0)
             self._total = entries + bodies + blobs
-            for wrong in _WRONG:
+            for wrong in _RULES:
                 self._find(wrong)
             self._seals()
             self._bytes("bodies", _BODIES, self._message)
@@ -176,7 +176,7 @@ class Check:
     ) -> None:
         self._damage.append(Damage(kind, place, reason, thread, entry))
 
-    def _find(self, wrong: _Wrong) -> None:
+    def _find(self, wrong: _Rule) -> None:
         with self._link.stream(wrong.query) as rows:
             for row, thread in rows:
                 self._found(wrong.kind, f"{wrong.table} {row}", wrong.reason, thread)
@@ -223,7 +223,7 @@ class Check:
                 where = f"{table} {name.hex() if isinstance(name, bytes) else name}"
                 self._size += len(data)
                 try:
-                    text = message_codec.restored(digest, encoding, data, where)
+                    text = message_codec.decompress(digest, encoding, data, where)
                     if len(text) != size or encoding not in {message_codec.RAW, message_codec.ZSTD}:
                         self._found("altered", where, "its size does not agree")
                     look(text)
@@ -239,7 +239,9 @@ class Check:
 
     def _message(self, text: bytes) -> None:
         """Read a message back as ``read`` would, but for the bytes of its media."""
-        for digest in message_codec.addresses(message_codec.unpack(text, "", message_codec.MOVED, None, self._media)):
+        for digest in message_codec.blob_digests(
+            message_codec.unpack(text, "", message_codec.MEDIA_EXTRACTED, None, self._media)
+        ):
             self._media(digest)
 
     def _media(self, digest: bytes) -> bytes:
@@ -263,7 +265,7 @@ def _portions(link: Link, query: LiteralString) -> Iterator[list[object]]:
     held = 0
     with link.stream(query, at_once=_PORTION) as rows:
         for name, size in rows:
-            if names and (held + size > _MOST or len(names) >= _PORTION):
+            if names and (held + size > _MAX_HELD or len(names) >= _PORTION):
                 yield names
                 names, held = [], 0
             names.append(name)
@@ -331,7 +333,7 @@ def gc(link: Link, progress: Progress | None) -> Freed:
         for vacuum in _VACUUM:
             link.script(vacuum)
     if warned:  # PostgreSQL passes over a table that is somebody else's, and calls that a success
-        raise StoreError(f"PostgreSQL: what was removed is still on the disk: {excerpt(warned[0], _SPEAK_OF)}")
+        raise StoreError(f"PostgreSQL: what was removed is still on the disk: {excerpt(warned[0], _REPORT_EVERY)}")
     if progress is not None:
         progress(sum(removed), sum(removed))
     return Freed(removed[0], removed[1], max(before - link.value(_SPACE, link.schema), 0))

@@ -29,7 +29,7 @@ _PRIMARY: Final = 0xFF
 """An extended code has its primary one in the last byte."""
 
 
-def fault(error: Exception, path: str) -> Exception:
+def store_error(error: Exception, path: str) -> Exception:
     """The error that an error of SQLite means; any other is given back as it is."""
     if isinstance(error, OverflowError | sqlite3.DataError):
         return StoreError(f"{path}: that is larger than a row can be")
@@ -40,9 +40,9 @@ def fault(error: Exception, path: str) -> Exception:
 
 
 @contextmanager
-def faults(path: str) -> Generator[None]:
+def translated_errors(path: str) -> Generator[None]:
     """Raise what the errors of SQLite mean."""
     try:
         yield
     except (sqlite3.Error, OverflowError) as error:
-        raise fault(error, path) from error
+        raise store_error(error, path) from error

@@ -34,11 +34,11 @@ _FLOAT: Final = 7
 _ZERO: Final = 8
 _ONE: Final = 9
 _BLOB: Final = 12
-_MOST_COLUMNS: Final = 16
-_MOST_CLAIMS: Final = 8
+_MAX_COLUMNS: Final = 16
+_MAX_CLAIMS: Final = 8
 
 
-class Found(NamedTuple):
+class PageRow(NamedTuple):
     """A row: where it stands, its rowid (``None`` in tables without), its values."""
 
     page: int
@@ -77,14 +77,14 @@ class Pages:
         found = self._logged.get(number) or [self._map[(number - 1) * self.size : number * self.size]]
         return [image[: self.size].ljust(self.size, b"\0") for image in found]
 
-    def rows(self, number: int) -> Iterator[Found]:
+    def rows(self, number: int) -> Iterator[PageRow]:
         """Whatever reads as a row on a page."""
         start = _HEADER if number == 1 else 0
         for page in self._images(number):
             for kind in (_TABLE_LEAF, _INDEX_LEAF, _INDEX_INNER):
                 yield from self._cells(number, page, start, kind)
 
-    def _cells(self, number: int, page: bytes, start: int, kind: int) -> Iterator[Found]:
+    def _cells(self, number: int, page: bytes, start: int, kind: int) -> Iterator[PageRow]:
         (count,) = struct.unpack_from(">H", page, start + 3)
         first = start + (12 if kind == _INDEX_INNER else 8)
         if not 0 < count <= (self.size - first) // 4:
@@ -98,7 +98,7 @@ class Pages:
                 if row is not None:
                     yield row
 
-    def _cell(self, number: int, page: bytes, place: int, kind: int) -> Found | None:
+    def _cell(self, number: int, page: bytes, place: int, kind: int) -> PageRow | None:
         if kind == _INDEX_INNER:
             place += 4
         length, place = _varint(page, place)
@@ -112,7 +112,7 @@ class Pages:
         if local < length:
             payload = self._overflow(payload, page[place + local : place + local + 4], length, (number, place))
         values = _record(payload) if len(payload) == length else None
-        return None if values is None else Found(number, rowid, values)
+        return None if values is None else PageRow(number, rowid, values)
 
     def _local(self, length: int, most: int) -> int:
         if length <= most:
@@ -127,7 +127,7 @@ class Pages:
         (next_,) = struct.unpack(">I", following)
         while have < length and next_ > 0:
             claims = self._claims.setdefault(next_, set())
-            if len(claims) >= _MOST_CLAIMS and cell not in claims:
+            if len(claims) >= _MAX_CLAIMS and cell not in claims:
                 break
             claims.add(cell)
             page = self.page(next_)
@@ -163,7 +163,7 @@ def _record(payload: bytes) -> tuple[Value, ...] | None:
         kind, place = _varint(payload, place)
         size = _INTEGERS.get(kind, 8 if kind == _FLOAT else max(kind - _BLOB, 0) // 2)
         data = payload[at : at + size]
-        if len(data) != size or len(values) > _MOST_COLUMNS:
+        if len(data) != size or len(values) > _MAX_COLUMNS:
             return None
         values.append(_value(kind, data))
         at += size

@@ -1,10 +1,10 @@
-"""What is asked of the tables.
+"""Reads of the tables.
 
 Rules:
 
-- Functions over a connection; who calls them holds one snapshot for all that must agree.
-- What is read is checked as it is read: a message by its address, an entry by its seal, other rows by their mark. So a
-  changed byte is a ``DamageError`` that names table and row, and never another answer.
+- Functions take a connection; the caller holds one snapshot for all reads that must agree.
+- Each row is checked as it is read: a message by its address, an entry by its seal, other rows by their mark. A changed
+  byte is a ``DamageError`` with table and row.
 
 Stability: experimental.
 """
@@ -19,14 +19,14 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from palaver.core import jsontext
 from palaver.core.errors import DamageError, DecodeError, NotFoundError
 from palaver.store import message_codec
-from palaver.store.records import entry_of, is_unreadable, unreadable
-from palaver.store.sqlite.schema import check, id_bytes, id_ranges, id_text, typed
+from palaver.store.records import decode_entry, is_unreadable, unreadable
+from palaver.store.sqlite.schema import id_bytes, id_ranges, id_text, row_mark, typed
 from palaver.store.store import ThreadInfo
 from palaver.threads.thread import Entry
 
 Row: TypeAlias = tuple[Any, ...]
 
-_LEAST_PREFIX: Final = 4
+_MIN_PREFIX: Final = 4
 _COLUMNS: Final = "e.place, e.id, e.parent, e.stamps, e.sent_at, e.seal, e.body, b.digest, b.encoding, b.data, b.size"
 _READ: Final = (
     f"SELECT {_COLUMNS} FROM entries e LEFT JOIN bodies b ON b.id = e.body"  # noqa: S608 (constants)
@@ -86,7 +86,7 @@ def thread_of(db: sqlite3.Connection, id: str) -> ThreadRow:
 
 def checked_thread(row: Row) -> ThreadRow:
     """A row of ``threads`` that is as it was written."""
-    if check(*row[:-1]) != row[-1]:
+    if row_mark(*row[:-1]) != row[-1]:
         raise DamageError(f"threads {row[0]}: altered: its mark does not agree")
     return ThreadRow(*row[:-1])
 
@@ -96,7 +96,7 @@ def checked_thread(row: Row) -> ThreadRow:
 
 def info_of(db: sqlite3.Connection, thread: ThreadRow) -> ThreadInfo:
     """What is known of a thread."""
-    about = about_of(db, thread.number)
+    about = details_of(db, thread.number)
     return ThreadInfo(
         id=thread.id,
         title=about.get("title"),
@@ -113,17 +113,17 @@ def infos_of(db: sqlite3.Connection, numbers: Iterable[int], tag: str | None) ->
     """What is known of those threads that are there still, and have a tag."""
     for number in numbers:
         row = db.execute(_THREAD + "number = ?", (number,)).fetchone()
-        if row is None or (tag is not None and tag not in about_of(db, number).get("tags", ())):
+        if row is None or (tag is not None and tag not in details_of(db, number).get("tags", ())):
             continue
         yield info_of(db, checked_thread(row))
 
 
-def about_of(db: sqlite3.Connection, number: int) -> dict[str, Any]:
+def details_of(db: sqlite3.Connection, number: int) -> dict[str, Any]:
     """Title, tags and metadata of a thread."""
     row = db.execute("SELECT data, mark FROM abouts WHERE thread = ?", (number,)).fetchone()
     if row is None:
         return {}
-    if check(number, row[0]) != row[1]:
+    if row_mark(number, row[0]) != row[1]:
         raise DamageError(f"abouts {number}: altered: its mark does not agree")
     try:
         found: dict[str, Any] = jsontext.view(row[0])
@@ -158,7 +158,7 @@ def head_of(db: sqlite3.Connection, thread: ThreadRow, branch: str) -> tuple[int
 
 
 def _head(number: int, name: str, head: int | None, mark: bytes, id: bytes | None) -> tuple[int | None, str | None]:
-    if check(number, name, head) != mark:
+    if row_mark(number, name, head) != mark:
         raise DamageError(f"branches {number} {name!r}: altered: its mark does not agree")
     if head is None:
         return None, None
@@ -189,7 +189,7 @@ def find(db: sqlite3.Connection, thread: ThreadRow, of: str) -> int | None:
     except NotFoundError:
         pass
     found: list[Row] = []
-    if len(of) >= _LEAST_PREFIX:
+    if len(of) >= _MIN_PREFIX:
         for low, high in id_ranges(of):
             found += db.execute(
                 "SELECT place FROM entries WHERE thread = ? AND id BETWEEN ? AND ? LIMIT 2", (thread.number, low, high)
@@ -236,7 +236,7 @@ def entries_of(db: sqlite3.Connection, thread: ThreadRow, rows: Iterable[Row]) -
     known: dict[int | None, tuple[str | None, bytes]] = {None: (None, message_codec.first_seal(thread.id))}
     found: list[Entry] = []
 
-    blob = message_codec.Shared(lambda digest: blob_of(db, digest, missing=DamageError))
+    blob = message_codec.BlobCache(lambda digest: blob_of(db, digest, missing=DamageError))
     for row in rows:
         place, name, parent, stamps, sent_at, seal, body, digest, encoding, data, size = row
         if tuple(map(type, row if digest is not None else row[:_OWN])) not in _TYPES:
@@ -252,9 +252,9 @@ def entries_of(db: sqlite3.Connection, thread: ThreadRow, rows: Iterable[Row]) -
             continue
         if not message_codec.is_sealed(seal, sealed, entry, stamps, sent_at, digest):
             raise DamageError(f"entries {number} {place}: altered: its seal does not agree")
-        kept = message_codec.Kept(digest, encoding, data, size)
+        kept = message_codec.StoredBytes(digest, encoding, data, size)
         time = int(sent_at) if type(sent_at) is float else sent_at
-        made = entry_of(entry, before, stamps, time, kept, blob, f"bodies {body}")
+        made = decode_entry(entry, before, stamps, time, kept, blob, f"bodies {body}")
         if time is not sent_at and not is_unreadable(made.message):
             raise DamageError(f"entries {number} {place}: altered: a column has a value of another type")
         found.append(made)
@@ -284,4 +284,4 @@ def blob_of(
     row = db.execute("SELECT id, encoding, data FROM blobs WHERE digest = ?", (digest,)).fetchone()
     if row is None:
         raise missing(f"no blob sha256:{digest.hex()}")
-    return message_codec.restored(digest, row[1], row[2], f"blobs {row[0]}")
+    return message_codec.decompress(digest, row[1], row[2], f"blobs {row[0]}")

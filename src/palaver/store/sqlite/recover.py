@@ -1,17 +1,16 @@
-"""Saving what is sound in a damaged file, into another store.
+"""Recovery of sound data from a damaged SQLite file into another store.
 
 Rules:
 
-- The file is read page by page, without SQLite (``pages``), and not changed. A file that is cut, or that SQLite refuses
-  to open, is read all the same.
-- An entry is saved when its row and its body are found, its body agrees with its address and its seal with the entry
-  before it. Where the row before it is lost, the seal cannot be checked; the body is.
-- Nothing is guessed. An entry whose parent is lost begins a conversation of its own (``parent`` ``None``), on a branch
-  ``recovered-1``, …; the last entry before a gap gets one too. A branch whose head is lost ends at the last entry
-  before it that was saved. All of it is reported, and so is all that was there and could not be saved.
-- A sound message whose entry is lost is saved in the thread ``recovered-messages``, without its id and time. Where a
-  thread was deleted since the last ``gc`` and nothing else is lost, such messages are what was deleted, and stay so.
-- Keys of appends are not carried over. A thread whose own row is lost is called ``recovered-thread-N``.
+- The file is read page by page, without SQLite (``pages``), and not changed, even when SQLite refuses to open it.
+- An entry is saved when its row and its body are found, the body has its address, and the seal follows from the entry
+  before it. Where that row is lost, only the body is checked.
+- Nothing is guessed. An entry with a lost parent begins a conversation (``parent`` ``None``) on a branch
+  ``recovered-1``, …, and so does the last entry before a gap. A branch with a lost head ends at the last saved entry.
+  ``Recovered.lost`` reports all of it.
+- A sound message without an entry goes into the thread ``recovered-messages``, without id and time. When a thread was
+  deleted since the last ``gc`` and nothing else is lost, such messages are what was deleted, and are not saved.
+- Keys of appends are dropped. A thread with a lost row is called ``recovered-thread-N``.
 
 Stability: experimental.
 """
@@ -30,9 +29,9 @@ from msgspec import Struct
 from palaver.core import jsontext
 from palaver.core.errors import DamageError, DecodeError, PalaverError
 from palaver.store import message_codec
-from palaver.store.records import entry_of
-from palaver.store.sqlite.pages import Found, Pages
-from palaver.store.sqlite.schema import UNCLEAN, check, id_text
+from palaver.store.records import decode_entry
+from palaver.store.sqlite.pages import PageRow, Pages
+from palaver.store.sqlite.schema import UNCLEAN, id_text, row_mark
 from palaver.store.store import Damage, Progress, Store
 from palaver.threads.thread import MAIN, Entry
 
@@ -46,7 +45,7 @@ _BLOBS: Final = "nibib"
 _DIGEST: Final = 32
 _STEP: Final = 100
 _BATCH: Final = 500
-_NAMELESS: Final = "recovered-messages"
+_ORPHANED_MESSAGES: Final = "recovered-messages"
 
 
 class Recovered(Struct, frozen=True):
@@ -76,7 +75,7 @@ class _Row(NamedTuple):
     seal: bytes
 
 
-class _Left:
+class _FoundRows:
     """The rows that were found, by what they are."""
 
     def __init__(self) -> None:
@@ -88,7 +87,7 @@ class _Left:
         self.blobs: dict[bytes, list[int]] = {}
         self.unclean = False
 
-    def take(self, found: Found) -> None:
+    def add(self, found: PageRow) -> None:
         """Tell what a row is, by its shape, and keep it when its mark agrees."""
         row: Any = found.values
         number = found.rowid
@@ -97,13 +96,13 @@ class _Left:
             if _ENTRIES.fullmatch(shape) and len(row[-1]) == _DIGEST:
                 entry = _Row(*row)
                 self.entries.setdefault(entry.thread, {}).setdefault(entry.place, []).append(entry)
-            elif _BRANCHES.fullmatch(shape) and check(*row[:-1]) == row[-1]:
+            elif _BRANCHES.fullmatch(shape) and row_mark(*row[:-1]) == row[-1]:
                 self.branches.setdefault(row[0], {})[row[1]] = row[2]
             elif row == (UNCLEAN, 1):
                 self.unclean = True
-        elif shape == _THREADS and check(number, *row[1:-1]) == row[-1]:
+        elif shape == _THREADS and row_mark(number, *row[1:-1]) == row[-1]:
             self.threads[number] = (row[1], row[4])
-        elif shape == _ABOUTS and check(number, row[1]) == row[2]:
+        elif shape == _ABOUTS and row_mark(number, row[1]) == row[2]:
             self.abouts[number] = row[1]
         elif shape == _BODIES:
             self.bodies.setdefault(number, []).append(found.page)
@@ -117,65 +116,67 @@ def recover(path: str | os.PathLike[str], into: Store, *, progress: Progress | N
     Raises what ``into.add`` raises, and ``OSError`` for a file that cannot be read at all.
     """
     with closing(Pages(os.path.abspath(path))) as pages:  # noqa: PTH100 (as the store does)
-        left = _Left()
+        left = _FoundRows()
         for done, number in enumerate(pages.numbers, 1):
             for row in pages.rows(number):
-                left.take(row)
+                left.add(row)
             if progress is not None and done % _STEP == 0:
                 progress(done, pages.count)
-        return _Saving(pages, left, into).all()
+        return _Recovery(pages, left, into).run()
 
 
-class _Saving:
+class _Recovery:
     """Writing what was found into a store."""
 
-    def __init__(self, pages: Pages, left: _Left, into: Store) -> None:
+    def __init__(self, pages: Pages, left: _FoundRows, into: Store) -> None:
         self._pages = pages
-        self._left = left
+        self._rows = left
         self._into = into
         self._lost: list[Damage] = []
         self._saved_blobs: set[bytes] = set()
         if pages.log.damage is not None:
             self._lost.append(pages.log.damage)
 
-    def all(self) -> Recovered:
-        left = self._left
-        blobs = sum(self._blob(digest) for digest in left.blobs)
+    def run(self) -> Recovered:
+        left = self._rows
+        blobs = sum(self._save_blob(digest) for digest in left.blobs)
         entries = threads = 0
         for number in sorted(left.threads.keys() | left.entries.keys()):
             known = left.threads.get(number)
             name = f"recovered-thread-{number}" if known is None else known[0]
             if known is None:
                 self._lost.append(Damage("missing", f"threads {number}", "its own row is lost", name))
-            entries += self._thread(number, name, known)
+            entries += self._save_thread(number, name, known)
             threads += 1
-        nameless = self._nameless()
+        nameless = self._save_orphaned_messages()
         return Recovered(threads + bool(nameless), entries + nameless, blobs, tuple(self._lost))
 
-    def _nameless(self) -> int:
+    def _save_orphaned_messages(self) -> int:
         """Save the messages whose entries are lost, in the order in which they were first written."""
-        if self._left.unclean and not self._lost:
+        if self._rows.unclean and not self._lost:
             return 0  # nothing is lost: they are what was deleted
-        named = {row.body for rows in self._left.entries.values() for each in rows.values() for row in each}
+        named = {row.body for rows in self._rows.entries.values() for each in rows.values() for row in each}
         entries: list[Entry] = []
-        for number in sorted(self._left.bodies.keys() - named):
+        for number in sorted(self._rows.bodies.keys() - named):
             for body in self._bodies(number):
                 try:
-                    text = message_codec.restored(body.digest, body.encoding, body.data)
-                    message = message_codec.unpack(text, "", message_codec.MOVED, None, self._needed_blob)
+                    text = message_codec.decompress(body.digest, body.encoding, body.data)
+                    message = message_codec.unpack(text, "", message_codec.MEDIA_EXTRACTED, None, self._needed_blob)
                 except (PalaverError, TypeError, ValueError, OverflowError):
                     continue
                 made = f"recovered-{body.digest.hex()[:32]}"
                 entries.append(Entry(made, entries[-1].id if entries else None, message))
-                reason = f"its entry is lost; it is saved in the thread {_NAMELESS}"
-                self._lost.append(Damage("missing", f"bodies {number}", reason, _NAMELESS, made))
+                reason = f"its entry is lost; it is saved in the thread {_ORPHANED_MESSAGES}"
+                self._lost.append(Damage("missing", f"bodies {number}", reason, _ORPHANED_MESSAGES, made))
                 break
         if entries:
             heads = {MAIN: entries[-1].id}
-            self._into.add(_NAMELESS, entries, branches=heads, absent=self._absent(entries, _NAMELESS))
+            self._into.add(
+                _ORPHANED_MESSAGES, entries, branches=heads, absent=self._missing_blobs(entries, _ORPHANED_MESSAGES)
+            )
         return len(entries)
 
-    def _blob(self, digest: bytes) -> bool:
+    def _save_blob(self, digest: bytes) -> bool:
         data = self._blob_bytes(digest)
         if data is None:
             self._lost.append(Damage("altered", f"blob sha256:{digest.hex()}", "its hash does not agree"))
@@ -184,36 +185,36 @@ class _Saving:
         self._saved_blobs.add(digest)
         return True
 
-    def _absent(self, entries: list[Entry], thread: str) -> set[str]:
+    def _missing_blobs(self, entries: list[Entry], thread: str) -> set[str]:
         """The blobs that messages name and that were not saved, each reported where it is named."""
         absent: set[str] = set()
         for entry in entries:
-            for digest in message_codec.addresses(entry.message):
+            for digest in message_codec.blob_digests(entry.message):
                 if digest not in self._saved_blobs:
-                    name = message_codec.named(digest).hash
+                    name = message_codec.blob_for(digest).hash
                     absent.add(name)
                     self._lost.append(Damage("missing", f"blob {name}", "a message names it", thread, entry.id))
         return absent
 
     def _blob_bytes(self, digest: bytes) -> bytes | None:
-        for page in self._left.blobs.get(digest, ()):
+        for page in self._rows.blobs.get(digest, ()):
             for found in self._pages.rows(page):
                 row: Any = found.values
                 if len(row) == 5 and row[2] == digest:  # noqa: PLR2004 (columns)
                     try:
-                        return message_codec.restored(digest, row[1], row[4])
+                        return message_codec.decompress(digest, row[1], row[4])
                     except (PalaverError, TypeError):
                         continue
         return None
 
     # -- a thread --------------------------------------------------------------------------------------------------
 
-    def _thread(self, number: int, name: str, known: tuple[str, int] | None) -> int:
+    def _save_thread(self, number: int, name: str, known: tuple[str, int] | None) -> int:
         rows: dict[int, _Row] = {}
         saved: dict[int, Entry] = {}
         began: list[int] = []
-        for place, candidates in sorted(self._left.entries.get(number, {}).items()):
-            found = self._entry(candidates, rows, saved, known)
+        for place, candidates in sorted(self._rows.entries.get(number, {}).items()):
+            found = self._find_entry(candidates, rows, saved, known)
             rows[place] = found[0]
             entry = found[1]
             if entry is None:
@@ -230,14 +231,14 @@ class _Saving:
             self._lost.append(Damage("missing", gap, "its row is lost", name))
         branches = self._branches(number, name, rows, saved, began)
         given = list(saved.values())
-        absent = self._absent(given, name)
+        absent = self._missing_blobs(given, name)
         for start in range(0, len(given), _BATCH):
             self._into.add(name, given[start : start + _BATCH], absent=absent)
         self._into.add(name, (), branches=branches)
-        self._about(number, name)
+        self._save_details(number, name)
         return len(saved)
 
-    def _entry(
+    def _find_entry(
         self, candidates: list[_Row], rows: dict[int, _Row], saved: dict[int, Entry], known: tuple[str, int] | None
     ) -> tuple[_Row, Entry | None]:
         """The row that is sound, and its entry; the last row without one where none is."""
@@ -253,7 +254,7 @@ class _Saving:
                     found = sealed and message_codec.seal(sealed, id_text(row.id), row.stamps, row.sent_at, body.digest)
                     if found is not None and found != row.seal:
                         continue
-                    entry = entry_of(
+                    entry = decode_entry(
                         id_text(row.id),
                         None if parent is None else parent.id,
                         row.stamps,
@@ -268,12 +269,12 @@ class _Saving:
                 return row, entry
         return candidates[-1], None
 
-    def _bodies(self, number: int) -> Iterator[message_codec.Kept]:
-        for page in self._left.bodies.get(number, ()):
+    def _bodies(self, number: int) -> Iterator[message_codec.StoredBytes]:
+        for page in self._rows.bodies.get(number, ()):
             for found in self._pages.rows(page):
                 row: Any = found.values
                 if found.rowid == number and len(row) == 5 and isinstance(row[1], bytes):  # noqa: PLR2004 (columns)
-                    yield message_codec.Kept(row[1], row[2], row[4], row[3])
+                    yield message_codec.StoredBytes(row[1], row[2], row[4], row[3])
 
     def _needed_blob(self, digest: bytes) -> bytes:
         data = self._blob_bytes(digest)
@@ -285,7 +286,7 @@ class _Saving:
         self, number: int, name: str, rows: dict[int, _Row], saved: dict[int, Entry], began: list[int]
     ) -> dict[str, str | None]:
         branches: dict[str, str | None] = {}
-        for branch, head in self._left.branches.get(number, {}).items():
+        for branch, head in self._rows.branches.get(number, {}).items():
             place = head
             while place is not None and place not in saved:
                 place = rows[place].parent if place in rows and (rows[place].parent or 0) < place else None
@@ -307,7 +308,7 @@ class _Saving:
         """A branch for each leaf of what begins anew, and for each that is a leaf because what followed it is lost."""
         follows = {rows[place].parent for place in saved if place not in began}
         cut = {row.parent for place, row in rows.items() if place not in saved or place in began}
-        nameless = number not in self._left.branches or self._pages.log.damaged is not None  # heads may be old
+        nameless = number not in self._rows.branches or self._pages.log.damaged is not None  # heads may be old
         starts: dict[int, int] = {}
         branches: dict[str, str | None] = {}
         for place, entry in saved.items():
@@ -324,8 +325,8 @@ class _Saving:
                 self._lost.append(Damage("missing", where, reason, name, saved[start].id))
         return branches
 
-    def _about(self, number: int, name: str) -> None:
-        data = self._left.abouts.get(number)
+    def _save_details(self, number: int, name: str) -> None:
+        data = self._rows.abouts.get(number)
         if data is None:
             return
         try:

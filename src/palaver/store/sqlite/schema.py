@@ -1,19 +1,15 @@
-"""The tables, how they came to be, and how a file is opened.
+"""The schema of an SQLite store: tables, migrations, connections, and how values are written in columns.
 
 Rules:
 
-- A migration and its record are one transaction. ``user_version`` is the number of the newest; a file with a greater
-  one is refused, and so is a file that has tables and not our ``application_id``. Neither is changed.
-- ``entries`` is keyed by thread and place, so that a thread is read as it lies. What takes room stands in ``bodies``
-  and ``blobs``, once for each address. ``sealed`` chains are those of ``pack``; rows that no seal and no hash vouches
-  for have a ``mark`` over their values.
-- ``moves`` records each move of a head that was no append, and is only added to.
-- No two tables have rows of the same shape: so that ``recover`` can tell what a row was from the row alone.
-- ``messages`` and ``conversations`` are views for whoever reads the file with SQL; nothing here asks them. They have
-  text where the tables have bytes, and nothing where a body is no JSON.
-- ``words`` is an index without content: text and labels of bodies up to the one that ``states.indexed`` names.
-
-How values stand in columns: ids as bytes, and a check for rows that no hash vouches for.
+- A migration and its record are one transaction. ``user_version`` is the newest migration. A file with a greater one,
+  or with tables and another ``application_id``, is refused and not changed.
+- ``entries`` is keyed by thread and place, in reading order. ``bodies`` and ``blobs`` hold each content once. Seals are
+  those of ``message_codec``; a row that no seal or hash covers has a ``mark``, a checksum of its values.
+- ``moves`` records each move of a head that is no append; it only grows.
+- No two tables have rows of the same shape, so ``recover`` can identify a row by its columns.
+- ``messages`` and ``conversations`` are views for readers of the file; they are ``NULL`` where a body is not JSON.
+- ``words`` is a contentless FTS5 index, up to the body that ``states.indexed`` names.
 
 Stability: experimental.
 """
@@ -46,7 +42,7 @@ UNCLEAN: Final = "unclean"
 _CHECKPOINT_PAGES: Final = (100, 1000)
 _WRITER_CACHE_KIB: Final = 16_384
 _LOG_BYTES: Final = 64 << 20
-_PAUSE: Final = 0.01
+_RETRY_SECONDS: Final = 0.01
 
 _FIRST: Final = """
 CREATE TABLE threads (
@@ -157,7 +153,7 @@ def connect_reader(path: str, *, timeout: float) -> sqlite3.Connection:
     that holds commits it stays closed, as SQLite says.
     """
     db = _connected(f"{Path(path).as_uri()}?mode=ro", timeout, uri=True)
-    if writable(path) or holds_commits(path):
+    if writable(path) or has_commits(path):
         return db
     try:
         db.execute("SELECT 1 FROM sqlite_master").close()
@@ -177,7 +173,7 @@ def checked_reader(path: str, *, timeout: float) -> None:
 
 
 @contextmanager
-def no_writer(path: str, *, timeout: float) -> Generator[bool]:
+def writers_blocked(path: str, *, timeout: float) -> Generator[bool]:
     """Keep all others from writing, and change nothing; ``False`` when one of them writes for longer than ``timeout``.
 
     A file that SQLite cannot lock, or that this process may not write, is not kept from anybody.
@@ -204,7 +200,7 @@ def writable(path: str) -> bool:
     return os.access(path, os.W_OK) and os.access(Path(path).parent, os.W_OK)
 
 
-def holds_commits(path: str) -> bool:
+def has_commits(path: str) -> bool:
     """Whether the log of a file holds what the file does not."""
     try:
         return os.stat(f"{path}-wal").st_size > 0  # noqa: PTH116 (no path has been made of it)
@@ -258,7 +254,7 @@ def _write_ahead(db: sqlite3.Connection, timeout: float) -> None:
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
                 raise
-        time.sleep(_PAUSE)
+        time.sleep(_RETRY_SECONDS)
 
 
 def _migrate(db: sqlite3.Connection, path: str) -> None:
@@ -324,6 +320,6 @@ def typed(value: object, kind: type[T], place: str) -> T:
     return value
 
 
-def check(*values: bytes | str | int | None) -> bytes:
+def row_mark(*values: bytes | str | int | None) -> bytes:
     """Eight bytes that vouch for the values of a row."""
     return blake2b(repr(values).encode(), digest_size=8).digest()

@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 from palaver.core.errors import DamageError, DecodeError
 from palaver.core.messages import Message
 from palaver.store import message_codec, search_text
-from palaver.store.records import bound, is_unreadable
+from palaver.store.records import clamp_time, is_unreadable
 from palaver.store.sqlite.queries import Row, ThreadRow, checked_thread, entry_at, thread_of
 from palaver.store.sqlite.schema import INDEXED, typed
 from palaver.store.store import Hit, Query
@@ -41,7 +41,7 @@ _CHUNK_BYTES: Final = 1 << 20
 _BODIES: Final = "SELECT id, digest, encoding, data FROM bodies WHERE id > ? ORDER BY id"
 
 
-class Reach(NamedTuple):
+class IndexState(NamedTuple):
     """Up to which body the index reaches, by which rules it was made, and how often bodies were removed."""
 
     indexed: int
@@ -49,7 +49,7 @@ class Reach(NamedTuple):
     removals: int
 
 
-class Words(NamedTuple):
+class IndexedText(NamedTuple):
     """A row of the index."""
 
     id: int
@@ -68,24 +68,24 @@ def set_state(db: sqlite3.Connection, name: str, value: int) -> None:
     db.execute("INSERT OR REPLACE INTO states VALUES (?, ?)", (name, value))
 
 
-def reach_of(db: sqlite3.Connection) -> Reach:
+def index_state(db: sqlite3.Connection) -> IndexState:
     """How far the index reaches now."""
-    return Reach(state(db, INDEXED), state(db, _WORDS), state(db, _REMOVALS))
+    return IndexState(state(db, INDEXED), state(db, _WORDS), state(db, _REMOVALS))
 
 
 # -- making --------------------------------------------------------------------------------------------------------
 
 
-def words_of(id: int, digest: bytes, encoding: int, data: bytes) -> Words:
+def indexed_text(id: int, digest: bytes, encoding: int, data: bytes) -> IndexedText:
     """What the index holds of a body; nothing of one that cannot be read, which is for ``verify`` to tell."""
     try:
-        text = message_codec.restored(digest, encoding, data)
-        message = message_codec.unpack(text, "", message_codec.MOVED, None, lambda _: b"")
+        text = message_codec.decompress(digest, encoding, data)
+        message = message_codec.unpack(text, "", message_codec.MEDIA_EXTRACTED, None, lambda _: b"")
     except (DamageError, DecodeError):
-        return Words(id, "", "")
-    return Words(
+        return IndexedText(id, "", "")
+    return IndexedText(
         id,
-        search_text.normal(search_text.searchable(message)),
+        search_text.normalize(search_text.searchable_text(message)),
         " ".join([_label(*each) for each in search_text.labels_of(message)]),
     )
 
@@ -96,56 +96,56 @@ def _label(kind: str, value: str) -> str:
 
 def is_behind(db: sqlite3.Connection) -> bool:
     """Whether there are bodies that the index does not hold."""
-    reach = reach_of(db)
+    reach = index_state(db)
     return (
         reach.rules != VERSION
         or db.execute("SELECT 1 FROM bodies WHERE id > ?", (reach.indexed,)).fetchone() is not None
     )
 
 
-def next_words(db: sqlite3.Connection) -> tuple[Reach, list[Words]]:
+def next_texts(db: sqlite3.Connection) -> tuple[IndexState, list[IndexedText]]:
     """Up to where the index reaches, and what comes next."""
-    reach = reach_of(db)
+    reach = index_state(db)
     after = reach.indexed if reach.rules == VERSION else 0
-    found: list[Words] = []
+    found: list[IndexedText] = []
     size = 0
     for row in db.execute(_BODIES, (after,)):
-        found.append(words_of(*row))
+        found.append(indexed_text(*row))
         size += len(found[-1].text)
         if len(found) >= _CHUNK or size > _CHUNK_BYTES:
             break
     return reach, found
 
 
-def take_in(reach: Reach, found: list[Words]) -> Callable[[sqlite3.Connection], None]:
+def add_texts(reach: IndexState, found: list[IndexedText]) -> Callable[[sqlite3.Connection], None]:
     """Work: add words to the index, if it still reaches as far as it did, and no body was removed since."""
 
     def work(db: sqlite3.Connection) -> None:
-        if reach_of(db) == reach:
+        if index_state(db) == reach:
             if state(db, _WORDS) != VERSION:
-                begin_anew(db)
+                rebuild(db)
             db.executemany("INSERT INTO words (rowid, text, labels) VALUES (?, ?, ?)", found)
             set_state(db, INDEXED, found[-1].id)
 
     return work
 
 
-def begin_anew(db: sqlite3.Connection) -> None:
+def rebuild(db: sqlite3.Connection) -> None:
     """Empty the index."""
     db.execute("INSERT INTO words (words) VALUES ('delete-all')")
     set_state(db, INDEXED, 0)
     set_state(db, _WORDS, VERSION)
 
 
-def take_out(db: sqlite3.Connection, gone: Iterable[Words]) -> None:
+def remove_texts(db: sqlite3.Connection, gone: Iterable[IndexedText]) -> None:
     """Remove the words of bodies that are being removed."""
     set_state(db, _REMOVALS, state(db, _REMOVALS) + 1)
     if state(db, _WORDS) != VERSION:
-        begin_anew(db)
+        rebuild(db)
     reach = state(db, INDEXED)
     indexed = [each for each in gone if each.id <= reach]
     if not all(each.labels for each in indexed):  # a damaged one: nobody knows its words any more
-        begin_anew(db)
+        rebuild(db)
         return
     db.executemany("INSERT INTO words (words, rowid, text, labels) VALUES ('delete', ?, ?, ?)", indexed)
 
@@ -168,8 +168,8 @@ def search(db: sqlite3.Connection, query: Query, *, scan: bool = False) -> list[
     conditions = ["1"]
     for condition, value in (
         ("words MATCH ?", " AND ".join(asked) or None),
-        ("coalesce(e.sent_at, 0) >= ?", bound(query.since)),
-        ("coalesce(e.sent_at, 0) < ?", bound(query.until)),
+        ("coalesce(e.sent_at, 0) >= ?", clamp_time(query.since)),
+        ("coalesce(e.sent_at, 0) < ?", clamp_time(query.until)),
         ("e.thread = ?", None if query.thread is None else thread_of(db, query.thread).number),
     ):
         if value is not None:
@@ -199,15 +199,15 @@ def _hits(
                 raise DamageError(f"threads {number!r}: missing: entries refer to it")
             threads[number] = checked_thread(row)
         entry = entry_at(db, threads[number], place)
-        if is_unreadable(entry.message) or not _fits(entry.message, query):
+        if is_unreadable(entry.message) or not _matches_fields(entry.message, query):
             continue
-        text = search_text.searchable(entry.message)
-        if not scan or search_text.matches(terms, search_text.normal(text)):
+        text = search_text.searchable_text(entry.message)
+        if not scan or search_text.matches(terms, search_text.normalize(text)):
             hits.append(Hit(threads[number].id, entry, search_text.excerpt(terms, text)))
     return hits
 
 
-def _fits(message: Message, query: Query) -> bool:
+def _matches_fields(message: Message, query: Query) -> bool:
     """Whether the labels are those asked for, and not others of the same hash."""
     return (
         query.role in {None, message.role}

@@ -2,12 +2,12 @@
 
 Rules:
 
-- One thread writes, for all callers of this object (``writer``); several processes may write to one file, each waits
-  for the other's commit. Readers have connections of their own, see the last commit, and wait for nobody.
-- A commit is on the disk when ``append`` returns (``sync="full"``). With ``sync="normal"`` it survives the death of
-  the process, but the last ones may be lost with the machine's; the file stays whole.
-- JSON, hashes, compression and words are made in the caller's thread.
-- The file must be on a local disk (SQLite's log needs shared memory), and be opened anew after ``fork``.
+- One thread writes for all callers of a store (``writer_thread``). Several processes may write to one file, and wait
+  for each other's commits. Readers have their own connections, see the last commit, and never wait.
+- With ``sync="full"`` a commit is on the disk when ``append`` returns. With ``sync="normal"`` it survives the death of
+  the process; a crash of the machine may lose the last commits, and the file stays whole.
+- JSON, hashes, compression and words are computed in the caller's thread.
+- The file must be on a local disk (SQLite's log needs shared memory), and be opened again after ``fork``.
 
 Stability: experimental.
 """
@@ -31,20 +31,20 @@ from palaver.core.messages import Message
 from palaver.core.parts import Blob
 from palaver.store import message_codec, search_text
 from palaver.store.records import (
+    check_same_messages,
     checked_name,
     checked_tags,
     checked_title,
     frozen_metadata,
     prepare,
     prepare_entry,
-    repeats,
 )
 from palaver.store.sqlite import queries, search_index, updates, upkeep
-from palaver.store.sqlite.errors import faults
+from palaver.store.sqlite.errors import translated_errors
 from palaver.store.sqlite.schema import Sync, checked_reader, connect, connect_reader, writable
 from palaver.store.sqlite.verify import verify
-from palaver.store.sqlite.wal import look
-from palaver.store.sqlite.writer_thread import NoWriter, Writer
+from palaver.store.sqlite.wal import inspect
+from palaver.store.sqlite.writer_thread import ReadOnlyWriter, Writer
 from palaver.store.store import Appended, Freed, Hit, Progress, Query, Store, ThreadInfo, Verified, check_given
 from palaver.threads.ids import now_ms, uuid7
 from palaver.threads.thread import MAIN, Entry
@@ -84,10 +84,10 @@ class SQLiteStore(Store):
         _refuse_damaged_log(self._path, timeout)
         why = "read_only is set" if read_only else "this process may not write the file, or beside it"
         self._read_only = read_only or (os.path.exists(self._path) and not writable(self._path))  # noqa: PTH110 (a string)
-        with faults(self._path):
+        with translated_errors(self._path):
             if self._read_only:
                 checked_reader(self._path, timeout=timeout)
-                self._writer: Writer = NoWriter(self._path, why)
+                self._writer: Writer = ReadOnlyWriter(self._path, why)
             else:
                 _begin_private(self._path)
                 self._writer = Writer(connect(self._path, timeout=timeout, sync=sync), self._path)
@@ -97,7 +97,7 @@ class SQLiteStore(Store):
     def _reader(self) -> Generator[sqlite3.Connection]:
         """A connection on which all that is read is of one moment."""
         self._writer.check()
-        with faults(self._path):
+        with translated_errors(self._path):
             try:
                 db = self._idle.pop()
             except IndexError:
@@ -177,9 +177,9 @@ class SQLiteStore(Store):
 
         def work(db: sqlite3.Connection) -> ThreadInfo:
             found = queries.thread_of(db, thread)
-            about = jsontext.encode(dict(queries.about_of(db, found.number)) | changes)
+            about = jsontext.encode(dict(queries.details_of(db, found.number)) | changes)
             queries.branches_of(db, found.number)  # raises for what is damaged, before anything is written
-            updates.set_about(db, found.number, about)
+            updates.set_details(db, found.number, about)
             return queries.info_of(db, found)
 
         return self._writer.run(work)
@@ -209,7 +209,7 @@ class SQLiteStore(Store):
             first, count = joined.earlier
             with self._reader() as db:
                 earlier = queries.read(db, queries.thread_of(db, thread), first, first + count)
-            repeats(earlier, rows, thread, key)
+            check_same_messages(earlier, rows, thread, key)
             return Appended(tuple(earlier), repeated=True)
         parent, entries = joined.parent, list[Entry]()
         for row in rows:
@@ -279,10 +279,10 @@ class SQLiteStore(Store):
         done = 0
         while not self._read_only:
             with self._reader() as db:
-                reach, found = search_index.next_words(db)
+                reach, found = search_index.next_texts(db)
             if not found:
                 return done
-            self._writer.run(search_index.take_in(reach, found))
+            self._writer.run(search_index.add_texts(reach, found))
             done += len(found)
             if progress is not None:
                 progress(done, None)
@@ -290,13 +290,13 @@ class SQLiteStore(Store):
 
     def put_blob(self, data: bytes) -> Blob:
         """Keep bytes."""
-        kept = message_codec.kept(message_codec.blob_data(data))
+        kept = message_codec.compress(message_codec.checked_data(data))
         self._writer.run(updates.put_blob(kept))
-        return message_codec.named(kept.digest)
+        return message_codec.blob_for(kept.digest)
 
     def get_blob(self, blob: Blob | str) -> bytes:
         """The bytes of a blob."""
-        digest = message_codec.address(blob)
+        digest = message_codec.digest_of(blob)
         with self._reader() as db:
             return queries.blob_of(db, digest)
 
@@ -315,7 +315,7 @@ class SQLiteStore(Store):
         messages = blobs = 0
         for start in range(0, len(bodies), upkeep.CHUNK):
             with self._reader() as db:
-                gone = upkeep.words_of(db, bodies[start : start + upkeep.CHUNK])
+                gone = upkeep.indexed_texts(db, bodies[start : start + upkeep.CHUNK])
             messages += self._writer.run(upkeep.remove_bodies(gone))
             if progress is not None:
                 progress(min(start + upkeep.CHUNK, len(bodies)), len(bodies))
@@ -343,7 +343,7 @@ def _begin_private(path: str) -> None:
 
 def _refuse_damaged_log(path: str, timeout: float) -> None:
     """Raise ``DamageError`` for what SQLite would drop without a word as soon as it opens the file."""
-    found = look(path, timeout=timeout).damage
+    found = inspect(path, timeout=timeout).damage
     if found is None:
         return
     if found.kind == "torn":

@@ -1,10 +1,10 @@
-"""What is done to the tables: each function is work for the writer, within its transaction.
+"""Changes of the tables: each function is work for the writer, within its transaction.
 
 Rules:
 
-- Heads are read here, in the transaction that moves them: another process may have moved them since.
-- First everything is checked, then written: so that an error leaves nothing to undo.
-- An append writes an entry, its body where that is new, the thread's length and the branch's head, and nothing else.
+- Heads are read in the transaction that moves them: another process may have moved them since.
+- Checks come before writes, so an error leaves nothing to undo.
+- An append writes the entries, new bodies, the thread's length and the branch's head, and nothing else.
 
 Stability: experimental.
 """
@@ -19,9 +19,9 @@ from msgspec import UNSET, UnsetType
 
 from palaver.core.errors import ConflictError, DamageError, NotFoundError, StoreError
 from palaver.store import message_codec
-from palaver.store.records import Prepared, dates
+from palaver.store.records import Prepared, time_range
 from palaver.store.sqlite.queries import Row, ThreadRow, entry_at, head_of, place_of, thread_of
-from palaver.store.sqlite.schema import UNCLEAN, check, id_bytes, id_text, typed
+from palaver.store.sqlite.schema import UNCLEAN, id_bytes, id_text, row_mark, typed
 from palaver.threads.thread import MAIN, Entry
 
 _BODY: Final = "INSERT OR IGNORE INTO bodies (digest, encoding, data, size) VALUES (?, ?, ?, ?)"
@@ -35,7 +35,7 @@ _FOR_APPEND: Final = (
 )
 
 
-class Joined(NamedTuple):
+class AppendResult(NamedTuple):
     """What an append found: the head that it follows; for a known key, the first place of its entries, and how many."""
 
     parent: str | None
@@ -53,17 +53,17 @@ def create(db: sqlite3.Connection, id: str, about: bytes | None, now: int) -> Th
     row = (number, id, now, now, 0)
     db.execute(
         "INSERT INTO threads (number, id, created_at, updated_at, length, mark) VALUES (?, ?, ?, ?, ?, ?)",
-        (*row, check(*row)),
+        (*row, row_mark(*row)),
     )
     _set_head(db, number, MAIN, None)
     if about is not None:
-        set_about(db, number, about)
+        set_details(db, number, about)
     return ThreadRow(*row)
 
 
-def set_about(db: sqlite3.Connection, number: int, about: bytes) -> None:
+def set_details(db: sqlite3.Connection, number: int, about: bytes) -> None:
     """Keep title, tags and metadata."""
-    db.execute("INSERT OR REPLACE INTO abouts VALUES (?, ?, ?)", (number, about, check(number, about)))
+    db.execute("INSERT OR REPLACE INTO abouts VALUES (?, ?, ?)", (number, about, row_mark(number, about)))
 
 
 def touch(db: sqlite3.Connection, thread: ThreadRow, now: int, more: int = 0) -> ThreadRow:
@@ -71,7 +71,7 @@ def touch(db: sqlite3.Connection, thread: ThreadRow, now: int, more: int = 0) ->
     changed = thread._replace(updated_at=max(now, thread.updated_at), length=thread.length + more)
     db.execute(
         "UPDATE threads SET updated_at = ?, length = ?, mark = ? WHERE number = ?",
-        (changed.updated_at, changed.length, check(*changed), changed.number),
+        (changed.updated_at, changed.length, row_mark(*changed), changed.number),
     )
     return changed
 
@@ -96,24 +96,24 @@ def append(  # noqa: PLR0917 (the arguments of Store.append)
     expect: str | UnsetType | None,
     key: str | None,
     now: int,
-) -> Joined:
+) -> AppendResult:
     """Let prepared messages join at the end of a branch."""
     row = _row_for_append(db, thread, branch)
     found = ThreadRow(*row[:5])
-    if check(*found) != row[5]:
+    if row_mark(*found) != row[5]:
         raise DamageError(f"threads {found.number}: altered: its mark does not agree")
     if key is not None:
         known = db.execute(
             "SELECT first, count, mark FROM keys WHERE thread = ? AND key = ?", (found.number, key)
         ).fetchone()
         if known is not None:
-            if check(found.number, key, known[0], known[1]) != known[2]:
+            if row_mark(found.number, key, known[0], known[1]) != known[2]:
                 raise DamageError(f"keys {found.number} {key!r}: altered: its mark does not agree")
-            return Joined(None, (known[0], known[1]))
+            return AppendResult(None, (known[0], known[1]))
     name, head, mark, head_id, seal = row[6:]
     if name is None:
         raise NotFoundError(f"thread {thread}: no branch {branch!r}")
-    if check(found.number, name, head) != mark or (head is not None and head_id is None):
+    if row_mark(found.number, name, head) != mark or (head is not None and head_id is None):
         head_of(db, found, branch)  # raises, and says what is wrong
     parent = None if head_id is None else id_text(head_id)
     if expect is not UNSET and expect != parent:
@@ -128,24 +128,24 @@ def append(  # noqa: PLR0917 (the arguments of Store.append)
             last_seal = _insert(db, found.number, place, head, last_seal, prepared)
             head = place
             place += 1
-        db.execute(_HEAD, (head, check(found.number, branch, head), found.number, branch))
+        db.execute(_HEAD, (head, row_mark(found.number, branch, head), found.number, branch))
     if key is not None:
         values = (found.number, key, found.length, len(rows))
         db.execute(
-            "INSERT INTO keys (thread, key, first, count, mark) VALUES (?, ?, ?, ?, ?)", (*values, check(*values))
+            "INSERT INTO keys (thread, key, first, count, mark) VALUES (?, ?, ?, ?, ?)", (*values, row_mark(*values))
         )
     if rows or key is not None:
         touch(db, found, now, len(rows))
-    return Joined(parent)
+    return AppendResult(parent)
 
 
 def _check_blobs(db: sqlite3.Connection, rows: Iterable[Prepared], absent: Collection[str] = ()) -> None:
     """Raise ``NotFoundError`` for a blob that a message names and that is not there."""
-    for digest in dict.fromkeys(digest for row in rows for digest in row.packed.named):
-        if message_codec.named(digest).hash in absent:
+    for digest in dict.fromkeys(digest for row in rows for digest in row.packed.external_blobs):
+        if message_codec.blob_for(digest).hash in absent:
             continue
         if db.execute("SELECT 1 FROM blobs WHERE digest = ?", (digest,)).fetchone() is None:
-            raise message_codec.not_there(digest)
+            raise message_codec.missing_blob(digest)
 
 
 def _row_for_append(db: sqlite3.Connection, thread: str, branch: str) -> Row:
@@ -190,14 +190,14 @@ def add(  # noqa: PLR0917 (the arguments of Store.add)
         found, begun = thread_of(db, thread), False
     except NotFoundError:
         found, begun = ThreadRow(0, thread, 0, 0, 0), True
-    places, new = _new(db, found, given)
+    places, new = _new_entries(db, found, given)
     _check_blobs(db, [prepared for _, prepared in new], absent)
     heads: dict[str, int | None] = {}
     for name, head in branches.items():
-        heads[name] = None if head is None else _place(db, found, head, places)
+        heads[name] = None if head is None else _cached_place(db, found, head, places)
         if head is not None and heads[name] is None:
             raise StoreError(f"thread {thread}: the head of branch {name!r} is {head!r}, which is not there")
-    first, last = dates([entry.message for entry, _ in new], now) if new or begun else (now, found.updated_at)
+    first, last = time_range([entry.message for entry, _ in new], now) if new or begun else (now, found.updated_at)
     if begun:
         found = create(db, thread, None, first)
     seals: dict[int | None, bytes] = {None: message_codec.first_seal(thread)}
@@ -211,13 +211,13 @@ def add(  # noqa: PLR0917 (the arguments of Store.add)
         at = places[entry.id]
         seals[at] = _insert(db, found.number, at, parent, seals[parent], prepared)
     for name, place in heads.items():
-        move(db, found.number, name, place, now)
+        move_head(db, found.number, name, place, now)
     if new or heads:
         touch(db, found, last, len(new))
     return len(new)
 
 
-def _new(
+def _new_entries(
     db: sqlite3.Connection, thread: ThreadRow, given: Iterable[tuple[Entry, Prepared]]
 ) -> tuple[dict[str, int], list[tuple[Entry, Prepared]]]:
     """The entries that are not there yet, and the places of all that were named."""
@@ -225,9 +225,9 @@ def _new(
     fresh: dict[str, Entry] = {}
     new: list[tuple[Entry, Prepared]] = []
     for entry, prepared in given:
-        if entry.parent is not None and _place(db, thread, entry.parent, places) is None:
+        if entry.parent is not None and _cached_place(db, thread, entry.parent, places) is None:
             raise StoreError(f"thread {thread.id}: entry {entry.id} follows {entry.parent!r}, which is not there")
-        known = _place(db, thread, entry.id, places)
+        known = _cached_place(db, thread, entry.id, places)
         if known is None:
             places[entry.id] = thread.length + len(new)
             fresh[entry.id] = entry
@@ -237,7 +237,7 @@ def _new(
     return places, new
 
 
-def _place(db: sqlite3.Connection, thread: ThreadRow, id: str, places: dict[str, int]) -> int | None:
+def _cached_place(db: sqlite3.Connection, thread: ThreadRow, id: str, places: dict[str, int]) -> int | None:
     if id not in places and thread.length:
         try:
             places[id] = place_of(db, thread, id)
@@ -253,16 +253,16 @@ def _set_head(db: sqlite3.Connection, number: int, branch: str, head: int | None
     db.execute(
         "INSERT INTO branches (thread, name, head, mark) VALUES (?, ?, ?, ?)"
         " ON CONFLICT (thread, name) DO UPDATE SET head = excluded.head, mark = excluded.mark",
-        (number, branch, head, check(number, branch, head)),
+        (number, branch, head, row_mark(number, branch, head)),
     )
 
 
-def move(db: sqlite3.Connection, number: int, branch: str, head: int | None, now: int) -> None:
+def move_head(db: sqlite3.Connection, number: int, branch: str, head: int | None, now: int) -> None:
     """Set a head, and record that."""
     (next_,) = db.execute("SELECT coalesce(max(number), 0) + 1 FROM moves WHERE thread = ?", (number,)).fetchone()
     row = (number, next_, now, branch, head)
     db.execute(
-        "INSERT INTO moves (thread, number, at, branch, head, mark) VALUES (?, ?, ?, ?, ?, ?)", (*row, check(*row))
+        "INSERT INTO moves (thread, number, at, branch, head, mark) VALUES (?, ?, ?, ?, ?, ?)", (*row, row_mark(*row))
     )
     _set_head(db, number, branch, head)
 
@@ -279,7 +279,7 @@ def fork(  # noqa: PLR0917 (the arguments of Store.fork)
     try:
         taken = head_of(db, found, name)[1]
     except NotFoundError:
-        move(db, found.number, name, place, now)
+        move_head(db, found.number, name, place, now)
         touch(db, found, now)
         return head
     raise ConflictError(f"thread {thread}: there is a branch {name!r}", found=taken)
@@ -293,14 +293,14 @@ def rewind(  # noqa: PLR0917 (the arguments of Store.rewind)
     head = head_of(db, found, branch)[1]
     if expect is not UNSET and expect != head:
         raise ConflictError(f"thread {thread}: branch {branch!r} has moved on to {head!r}", found=head)
-    move(db, found.number, branch, None if to is None else place_of(db, found, to), now)
+    move_head(db, found.number, branch, None if to is None else place_of(db, found, to), now)
     touch(db, found, now)
 
 
 # -- blobs ---------------------------------------------------------------------------------------------------------
 
 
-def put_blob(kept: message_codec.Kept) -> Callable[[sqlite3.Connection], None]:
+def put_blob(kept: message_codec.StoredBytes) -> Callable[[sqlite3.Connection], None]:
     """Keep bytes once."""
 
     def work(db: sqlite3.Connection) -> None:

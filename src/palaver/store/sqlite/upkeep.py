@@ -1,12 +1,12 @@
-"""Removing from the disk what nothing refers to any more.
+"""Garbage collection: removal of unreferenced bodies and blobs from the disk.
 
 Rules:
 
-- What goes is looked for without holding anybody up, and looked at again in the transaction that removes it: an append
-  may have taken it up since.
-- Bytes that are removed are overwritten (``secure_delete``). The index drops removed words when it is merged
-  (``optimize``); ``VACUUM`` and a checkpoint that empties the log then leave none of them behind. That this is due is
-  kept in the file (``states.unclean``), so that it is made up for when it was cut off.
+- Candidates are found without blocking writers, and checked again in the transaction that removes them: an append may
+  have used them since.
+- Removed bytes are overwritten (``secure_delete``). ``optimize`` drops removed words from the index; ``VACUUM`` and a
+  checkpoint that empties the log remove the last copies. ``states.unclean`` records that this is due, so an
+  interrupted run is completed later.
 
 Stability: experimental.
 """
@@ -21,16 +21,16 @@ from palaver.core.errors import UnavailableError
 from palaver.store.sqlite import search_index
 from palaver.store.sqlite.queries import Row
 from palaver.store.sqlite.schema import INDEXED, UNCLEAN
-from palaver.store.sqlite.search_index import Words
+from palaver.store.sqlite.search_index import IndexedText
 
 CHUNK: Final = 200
-_NOBODYS: Final = "NOT EXISTS (SELECT 1 FROM entries WHERE entries.body = bodies.id)"
+_WITHOUT_ENTRY: Final = "NOT EXISTS (SELECT 1 FROM entries WHERE entries.body = bodies.id)"
 _UNUSED: Final = "NOT EXISTS (SELECT 1 FROM uses WHERE uses.blob = blobs.digest)"
 
 
 def unused_bodies(db: sqlite3.Connection) -> list[int]:
     """The bodies of no entry."""
-    return [row for (row,) in db.execute(f"SELECT id FROM bodies INDEXED BY bodies_digest WHERE {_NOBODYS}")]  # noqa: S608 (constants)
+    return [row for (row,) in db.execute(f"SELECT id FROM bodies INDEXED BY bodies_digest WHERE {_WITHOUT_ENTRY}")]  # noqa: S608 (constants)
 
 
 def unused_blobs(db: sqlite3.Connection) -> list[int]:
@@ -38,26 +38,26 @@ def unused_blobs(db: sqlite3.Connection) -> list[int]:
     return [row for (row,) in db.execute(f"SELECT id FROM blobs INDEXED BY blobs_digest WHERE {_UNUSED}")]  # noqa: S608 (constants)
 
 
-def words_of(db: sqlite3.Connection, ids: list[int]) -> list[Words]:
+def indexed_texts(db: sqlite3.Connection, ids: list[int]) -> list[IndexedText]:
     """What the index holds of bodies."""
     rows: list[Row] = []
     for body in ids:
         rows += db.execute("SELECT id, digest, encoding, data FROM bodies WHERE id = ?", (body,))
-    return [search_index.words_of(*row) for row in rows]
+    return [search_index.indexed_text(*row) for row in rows]
 
 
-def remove_bodies(gone: list[Words]) -> Callable[[sqlite3.Connection], int]:
+def remove_bodies(gone: list[IndexedText]) -> Callable[[sqlite3.Connection], int]:
     """Work: remove bodies that are of no entry still; give how many."""
 
     def work(db: sqlite3.Connection) -> int:
         still = [
             each
             for each in gone
-            if db.execute(f"SELECT 1 FROM bodies WHERE id = ? AND {_NOBODYS}", (each.id,)).fetchone()  # noqa: S608 (constants)
+            if db.execute(f"SELECT 1 FROM bodies WHERE id = ? AND {_WITHOUT_ENTRY}", (each.id,)).fetchone()  # noqa: S608 (constants)
         ]
         if not still:
             return 0
-        search_index.take_out(db, still)
+        search_index.remove_texts(db, still)
         ids = [(each.id,) for each in still]
         db.executemany("DELETE FROM uses WHERE body = ?", ids)
         db.executemany("DELETE FROM bodies WHERE id = ?", ids)

@@ -1,12 +1,12 @@
-"""Reading everything in a file, and deriving every hash again.
+"""Verification of an SQLite file: everything is read, and every hash derived again.
 
 Rules:
 
-- Nothing is changed, and no damage is raised: each is told by table and row. A file that SQLite cannot open is damage
-  of the file; a table that it cannot read to the end is damage of the table, and the others are looked at all the same.
-- SQLite checks its own structure and its indices (``integrity_check``), and the index of words its own. Here each body
-  and blob is compared with its address, each entry with its seal, each other row with its mark, and all that is
-  referred to is looked for. What a body needs of blobs is derived from the message again.
+- Nothing is changed, and damage is reported by table and row, not raised. A table that SQLite cannot read to its end is
+  damage of that table; the others are checked all the same.
+- SQLite checks its structure, its indexes (``integrity_check``) and the index of words. This module compares each body
+  and blob with its address, each entry with its seal and each other row with its mark, looks up every reference, and
+  derives from each message which blobs it needs.
 
 Stability: experimental.
 """
@@ -23,9 +23,9 @@ from typing import Final
 
 from palaver.core.errors import DamageError, DecodeError, PalaverError
 from palaver.store import message_codec
-from palaver.store.sqlite.errors import fault
-from palaver.store.sqlite.schema import APPLICATION, NEWEST, check, connect_reader, id_text, pragma
-from palaver.store.sqlite.wal import look as look_at_log
+from palaver.store.sqlite.errors import store_error
+from palaver.store.sqlite.schema import APPLICATION, NEWEST, connect_reader, id_text, pragma, row_mark
+from palaver.store.sqlite.wal import inspect as inspect_log
 from palaver.store.store import Damage, DamageKind, Progress, Verified
 
 _STEP: Final = 500
@@ -37,7 +37,7 @@ _TYPES: Final = frozenset(
 _ALTERED: Final = "its mark does not agree"
 
 
-class _Look:
+class _Verification:
     """One look at a file: what was seen, and what was wrong with it."""
 
     def __init__(self, db: sqlite3.Connection, path: str, progress: Progress | None) -> None:
@@ -50,7 +50,7 @@ class _Look:
         self._done = 0
         self._total: int | None = None
 
-    def tell(
+    def report(
         self, kind: DamageKind, place: str, reason: str, thread: int | None = None, entry: bytes | None = None
     ) -> None:
         name = None if thread is None else self.names.get(thread, f"number {thread}")
@@ -72,7 +72,7 @@ class _Look:
         try:
             yield
         except (sqlite3.Error, ValueError, TypeError, OverflowError) as error:
-            self.tell("unreadable", name, str(error))
+            self.report("unreadable", name, str(error))
 
     def count(self) -> None:
         with self.table("entries"):
@@ -88,7 +88,7 @@ def verify(path: str | os.PathLike[str], *, timeout: float = 30.0, progress: Pro
         return Verified(damage=(Damage("missing", path, "there is no such file"),))
     # SQLite takes a log with a damaged frame for one that was cut off there, and says nothing. It is looked at before
     # the snapshot is taken: while one is held, SQLite cannot begin the log anew, and it grows with every write.
-    log = look_at_log(path, timeout=timeout).damage
+    log = inspect_log(path, timeout=timeout).damage
     try:
         with closing(connect_reader(path, timeout=timeout)) as db:
             db.execute("BEGIN")
@@ -96,116 +96,118 @@ def verify(path: str | os.PathLike[str], *, timeout: float = 30.0, progress: Pro
             if application != APPLICATION or not 0 < version <= NEWEST:
                 reason = f"its beginning is no store's: application {application}, schema {version}"
                 return Verified(damage=(Damage("altered", path, reason),))
-            look = _Look(db, path, progress)
-            look.count()
+            run = _Verification(db, path, progress)
+            run.count()
             for part in _PARTS:
-                part(look)
+                part(run)
             if log is not None:
-                look.damage.append(log)
-            return look.finish()
+                run.damage.append(log)
+            return run.finish()
     except sqlite3.Error as error:
-        return Verified(damage=(Damage("unreadable", path, str(fault(error, path))),))
+        return Verified(damage=(Damage("unreadable", path, str(store_error(error, path))),))
 
 
-def _structure(look: _Look) -> None:
-    with look.table("file"):
-        for (line,) in look.db.execute("PRAGMA integrity_check").fetchall():
+def _structure(run: _Verification) -> None:
+    with run.table("file"):
+        for (line,) in run.db.execute("PRAGMA integrity_check").fetchall():
             if line != "ok":
-                look.tell("altered", "file", " ".join(line.split()))
+                run.report("altered", "file", " ".join(line.split()))
 
 
-def _threads(look: _Look) -> None:
-    with look.table("threads"):
-        for row in look.db.execute("SELECT number, id, created_at, updated_at, length, mark FROM threads").fetchall():
-            look.threads += 1
-            look.names[row[0]] = str(row[1])
-            if check(*row[:-1]) != row[-1]:
-                look.tell("altered", f"threads {row[0]}", _ALTERED, row[0])
-            _entries(look, row[0], look.names[row[0]], row[4] if type(row[4]) is int else 0)
+def _threads(run: _Verification) -> None:
+    with run.table("threads"):
+        for row in run.db.execute("SELECT number, id, created_at, updated_at, length, mark FROM threads").fetchall():
+            run.threads += 1
+            run.names[row[0]] = str(row[1])
+            if row_mark(*row[:-1]) != row[-1]:
+                run.report("altered", f"threads {row[0]}", _ALTERED, row[0])
+            _entries(run, row[0], run.names[row[0]], row[4] if type(row[4]) is int else 0)
     for table in ("entries", "branches", "keys", "moves", "abouts"):
-        with look.table(table):
+        with run.table(table):
             query = f"SELECT DISTINCT thread FROM {table} WHERE thread NOT IN (SELECT number FROM threads)"  # noqa: S608 (the names above)
-            for (number,) in look.db.execute(query).fetchall():
-                look.tell("missing", f"threads {number}", f"{table} refers to it", number)
+            for (number,) in run.db.execute(query).fetchall():
+                run.report("missing", f"threads {number}", f"{table} refers to it", number)
 
 
-def _entries(look: _Look, number: int, name: str, length: int) -> None:
+def _entries(run: _Verification, number: int, name: str, length: int) -> None:
     """The entries of a thread: places without gaps, parents before them, seals that follow from each other."""
     seals: dict[int | None, bytes] = {None: message_codec.first_seal(name)}
-    with look.table("entries"):
-        for place, entry, parent, stamps, sent_at, body, seal, digest in look.db.execute(
+    with run.table("entries"):
+        for place, entry, parent, stamps, sent_at, body, seal, digest in run.db.execute(
             "SELECT e.place, e.id, e.parent, e.stamps, e.sent_at, e.body, e.seal, b.digest"
             " FROM entries e LEFT JOIN bodies b ON b.id = e.body WHERE e.thread = ? ORDER BY e.place",
             (number,),
         ):
-            look.entries += 1
-            look.step()
+            run.entries += 1
+            run.step()
             where = f"entries {number} {place}"
             if digest is None:
-                look.tell("missing", where, f"bodies {body} is not there", number, entry)
+                run.report("missing", where, f"bodies {body} is not there", number, entry)
             elif tuple(map(type, (place, entry, parent, stamps, sent_at, body, seal, digest))) not in _TYPES:
-                look.tell("altered", where, "a column has a value of another type", number, entry)
+                run.report("altered", where, "a column has a value of another type", number, entry)
                 continue  # its place and seal are nothing that others can follow
             elif parent not in seals or (parent is not None and parent >= place):
-                look.tell("missing", where, f"entries {number} {parent}, which it follows, is not there", number, entry)
+                run.report(
+                    "missing", where, f"entries {number} {parent}, which it follows, is not there", number, entry
+                )
             elif not message_codec.is_sealed(seal, seals[parent], id_text(entry), stamps, sent_at, digest):
-                look.tell("altered", where, "its seal does not agree", number, entry)
+                run.report("altered", where, "its seal does not agree", number, entry)
             elif type(sent_at) is float:  # an older version stored it
-                look.tell("unreadable", where, f"its time is no integer but {sent_at}", number, entry)
+                run.report("unreadable", where, f"its time is no integer but {sent_at}", number, entry)
             seals[place] = seal
     if len(seals) - 1 != length or any(place not in seals for place in range(length)):
-        look.tell("missing", f"threads {number}", f"{len(seals) - 1} of {length} entries are there", number)
-    _of_thread(look, number, seals, length)
+        run.report("missing", f"threads {number}", f"{len(seals) - 1} of {length} entries are there", number)
+    _branches_and_keys(run, number, seals, length)
 
 
-def _of_thread(look: _Look, number: int, seals: dict[int | None, bytes], length: int) -> None:
-    with look.table("branches"):
-        rows = look.db.execute("SELECT name, head, mark FROM branches WHERE thread = ?", (number,)).fetchall()
+def _branches_and_keys(run: _Verification, number: int, seals: dict[int | None, bytes], length: int) -> None:
+    with run.table("branches"):
+        rows = run.db.execute("SELECT name, head, mark FROM branches WHERE thread = ?", (number,)).fetchall()
         for name, head, mark in rows:
-            if check(number, name, head) != mark:
-                look.tell("altered", f"branches {number} {name!r}", _ALTERED, number)
+            if row_mark(number, name, head) != mark:
+                run.report("altered", f"branches {number} {name!r}", _ALTERED, number)
             elif head not in seals:
-                look.tell("missing", f"branches {number} {name!r}", f"its head, place {head}, is not there", number)
+                run.report("missing", f"branches {number} {name!r}", f"its head, place {head}, is not there", number)
         if not rows:
-            look.tell("missing", f"branches {number}", "there is none", number)
-    with look.table("keys"):
-        for key, first, count, mark in look.db.execute(
+            run.report("missing", f"branches {number}", "there is none", number)
+    with run.table("keys"):
+        for key, first, count, mark in run.db.execute(
             "SELECT key, first, count, mark FROM keys WHERE thread = ?", (number,)
         ):
-            if check(number, key, first, count) != mark or first + count > length:
-                look.tell("altered", f"keys {number} {key!r}", _ALTERED, number)
+            if row_mark(number, key, first, count) != mark or first + count > length:
+                run.report("altered", f"keys {number} {key!r}", _ALTERED, number)
 
 
-def _marked(look: _Look) -> None:
-    with look.table("abouts"):
-        for number, data, mark in look.db.execute("SELECT thread, data, mark FROM abouts"):
-            if check(number, data) != mark:
-                look.tell("altered", f"abouts {number}", _ALTERED, number)
-    with look.table("moves"):
-        for *row, mark in look.db.execute("SELECT thread, number, at, branch, head, mark FROM moves"):
-            if check(*row) != mark:
-                look.tell("altered", f"moves {row[0]} {row[1]}", _ALTERED, row[0])
+def _details_and_moves(run: _Verification) -> None:
+    with run.table("abouts"):
+        for number, data, mark in run.db.execute("SELECT thread, data, mark FROM abouts"):
+            if row_mark(number, data) != mark:
+                run.report("altered", f"abouts {number}", _ALTERED, number)
+    with run.table("moves"):
+        for *row, mark in run.db.execute("SELECT thread, number, at, branch, head, mark FROM moves"):
+            if row_mark(*row) != mark:
+                run.report("altered", f"moves {row[0]} {row[1]}", _ALTERED, row[0])
 
 
-def _bodies(look: _Look) -> None:
-    with look.table("bodies"):
-        for row, digest, encoding, size, data in look.db.execute("SELECT id, digest, encoding, size, data FROM bodies"):
-            look.step()
+def _bodies(run: _Verification) -> None:
+    with run.table("bodies"):
+        for row, digest, encoding, size, data in run.db.execute("SELECT id, digest, encoding, size, data FROM bodies"):
+            run.step()
             try:
-                text = message_codec.restored(digest, encoding, data, f"bodies {row}")
+                text = message_codec.decompress(digest, encoding, data, f"bodies {row}")
                 uses = _uses(text)
             except PalaverError as error:
-                _tell_body(look, row, error)
+                _report_body(run, row, error)
                 continue
-            look.size += len(data)
+            run.size += len(data)
             if size != len(text):
-                _tell_body(look, row, f"its size is not {size}")
-            known = {blob for (blob,) in look.db.execute("SELECT blob FROM uses WHERE body = ?", (row,))}
+                _report_body(run, row, f"its size is not {size}")
+            known = {blob for (blob,) in run.db.execute("SELECT blob FROM uses WHERE body = ?", (row,))}
             if known != uses:
-                look.tell("altered", f"uses {row}", "these are not the blobs of the message")
+                run.report("altered", f"uses {row}", "these are not the blobs of the message")
             for blob in uses:
-                if look.db.execute("SELECT 1 FROM blobs WHERE digest = ?", (blob,)).fetchone() is None:
-                    _tell_body(look, row, f"missing: blob sha256:{blob.hex()}")
+                if run.db.execute("SELECT 1 FROM blobs WHERE digest = ?", (blob,)).fetchone() is None:
+                    _report_body(run, row, f"missing: blob sha256:{blob.hex()}")
 
 
 def _uses(text: bytes) -> set[bytes]:
@@ -216,40 +218,40 @@ def _uses(text: bytes) -> set[bytes]:
         uses.add(digest)
         return b""
 
-    uses.update(message_codec.addresses(message_codec.unpack(text, "", message_codec.MOVED, None, note)))
+    uses.update(message_codec.blob_digests(message_codec.unpack(text, "", message_codec.MEDIA_EXTRACTED, None, note)))
     return uses
 
 
-def _tell_body(look: _Look, id: int, error: object) -> None:
+def _report_body(run: _Verification, id: int, error: object) -> None:
     """Name a body, and each entry that says it."""
     kind: DamageKind = "missing" if "missing" in str(error) else "altered"
     if isinstance(error, DecodeError):
         kind = "unreadable"
-    whose = look.db.execute("SELECT thread, id FROM entries WHERE body = ?", (id,)).fetchall()
+    whose = run.db.execute("SELECT thread, id FROM entries WHERE body = ?", (id,)).fetchall()
     for thread, entry in whose or [(None, None)]:
-        look.tell(kind, f"bodies {id}", _reason(error), thread, entry)
+        run.report(kind, f"bodies {id}", _reason(error), thread, entry)
 
 
 def _reason(error: object) -> str:
     return str(error) if not isinstance(error, DamageError | DecodeError) else str(error).partition(": ")[2]
 
 
-def _blobs(look: _Look) -> None:
-    with look.table("blobs"):
-        for row, digest, encoding, size, data in _each_blob(look):
-            look.blobs += 1
+def _blobs(run: _Verification) -> None:
+    with run.table("blobs"):
+        for row, digest, encoding, size, data in _each_blob(run):
+            run.blobs += 1
             try:
-                found = message_codec.restored(digest, encoding, data, f"blobs {row}")
+                found = message_codec.decompress(digest, encoding, data, f"blobs {row}")
             except PalaverError as error:
-                look.tell("altered", f"blobs {row}", _reason(error))
+                run.report("altered", f"blobs {row}", _reason(error))
                 continue
-            look.size += len(data)
+            run.size += len(data)
             if len(found) != size:
-                look.tell("altered", f"blobs {row}", f"its size is not {size}")
+                run.report("altered", f"blobs {row}", f"its size is not {size}")
 
 
-def _each_blob(look: _Look) -> Iterator[tuple[int, bytes, int, int, bytes]]:
-    yield from look.db.execute("SELECT id, digest, encoding, size, data FROM blobs")
+def _each_blob(run: _Verification) -> Iterator[tuple[int, bytes, int, int, bytes]]:
+    yield from run.db.execute("SELECT id, digest, encoding, size, data FROM blobs")
 
 
-_PARTS: Final[tuple[Callable[[_Look], None], ...]] = (_structure, _threads, _marked, _bodies, _blobs)
+_PARTS: Final[tuple[Callable[[_Verification], None], ...]] = (_structure, _threads, _details_and_moves, _bodies, _blobs)

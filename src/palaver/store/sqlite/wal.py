@@ -2,15 +2,13 @@
 
 Rules:
 
-- The format is that of https://www.sqlite.org/fileformat2.html#walformat. SQLite takes a log up to the last commit in
-  front of the first frame whose checksum does not agree, says nothing, and overwrites the rest. So a log is read here
-  before SQLite may do that.
-- Frames of one generation of the log have its salts. Each checksum builds on the one before, so frames behind a damaged
-  one can still be checked. A sound frame that ends a commit behind one that is not sound proves damage: a writer writes
-  a commit behind what is whole. Without one, the end of the log is what a killed writer did not finish.
-- A last commit whose own frame is not sound may be either. It is reported as torn.
-- Other processes may write while the log is read: SQLite begins it anew from the front, under new salts, and what is
-  read then is part old and part new. So damage counts only when the same frames show it again while nobody can write.
+- Format: https://www.sqlite.org/fileformat2.html#walformat. SQLite silently drops everything from the first frame with
+  a wrong checksum on, and overwrites it. So the log is read here first.
+- Frames of one generation share its salts, and each checksum builds on the one before. A sound commit frame behind an
+  unsound frame proves damage; without one, the end of the log is the unfinished work of a killed writer.
+- A last commit whose own frame is unsound may be either, and is reported as torn.
+- Other processes may restart the log while it is read. So damage counts only when the same frames show it again while
+  nobody can write.
 
 Stability: experimental.
 """
@@ -24,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, TypeAlias
 
-from palaver.store.sqlite.schema import PAGE, no_writer
+from palaver.store.sqlite.schema import PAGE, writers_blocked
 from palaver.store.store import Damage
 
 PAGE_SIZES: Final = frozenset({512, 1024, 2048, 4096, 8192, 16384, 32768, 65536})
@@ -32,7 +30,7 @@ _HEADER: Final = 32
 _FRAME_HEADER: Final = 24
 _SUMS: Final = 8
 _MAGIC: Final = 0x377F0682
-_LOOKS: Final = 4
+_ATTEMPTS: Final = 4
 
 _Sums: TypeAlias = tuple[int, int]
 
@@ -70,7 +68,7 @@ class Log(NamedTuple):
         return None
 
 
-def look(path: str, *, timeout: float = 30.0) -> Log:
+def inspect(path: str, *, timeout: float = 30.0) -> Log:
     """Look at the log of the store ``path``, which other processes may write to.
 
     Damage is looked at again while nobody can write; what is gone then was the work of a writer. Where others keep the
@@ -79,10 +77,10 @@ def look(path: str, *, timeout: float = 30.0) -> Log:
     """
     file = f"{path}-wal"
     found = read_log(file)
-    for _ in range(_LOOKS):
+    for _ in range(_ATTEMPTS):
         if found.damage is None:
             return found
-        with no_writer(path, timeout=timeout) as alone:
+        with writers_blocked(path, timeout=timeout) as alone:
             if not alone:
                 break
             again = read_log(file, found.proof)
@@ -175,7 +173,7 @@ def _frames(file: BinaryIO, start: int, stop: int) -> Iterator[Frame]:
         if len(head) < _FRAME_HEADER:
             return
         number, commit, *of_frame, one, two = struct.unpack(">6I", head)
-        chained = _salted(of_frame, salts)
+        chained = _same_generation(of_frame, salts)
         if chained:
             page = file.read(size)
             if len(page) < size:
@@ -186,7 +184,7 @@ def _frames(file: BinaryIO, start: int, stop: int) -> Iterator[Frame]:
         offset += _FRAME_HEADER + size
 
 
-def _salted(found: list[int], salts: tuple[int, ...]) -> bool:
+def _same_generation(found: list[int], salts: tuple[int, ...]) -> bool:
     """Whether a frame is of this generation; one of the two numbers may be damaged."""
     return any(one == other for one, other in zip(found, salts, strict=True))
 

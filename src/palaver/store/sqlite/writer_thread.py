@@ -24,13 +24,13 @@ from threading import Lock, Thread
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from palaver.core.errors import StoreError, UnavailableError
-from palaver.store.sqlite.errors import fault
+from palaver.store.sqlite.errors import store_error
 from palaver.store.sqlite.schema import pace_checkpoints
 
 T = TypeVar("T")
 Work: TypeAlias = Callable[[sqlite3.Connection], T]
 
-_MOST: Final = 256
+_MAX_GROUP: Final = 256
 _PACED: Final = 64
 """Commits after which the file is asked anew how large it is."""
 
@@ -98,7 +98,7 @@ class Writer:
         self._thread.join()
 
 
-class NoWriter(Writer):
+class ReadOnlyWriter(Writer):
     """Stands for the writer of a file that is open for reading only: it refuses all work."""
 
     def __init__(self, path: str, why: str) -> None:
@@ -123,7 +123,7 @@ def _serve(db: sqlite3.Connection, queue: SimpleQueue[_Job | None], path: str) -
     while more:
         taken = [queue.get()]
         with suppress(Empty):
-            while len(taken) < _MOST:
+            while len(taken) < _MAX_GROUP:
                 taken.append(queue.get_nowait())
         jobs = [job for job in taken if job is not None]
         more = len(jobs) == len(taken)
@@ -148,7 +148,7 @@ def _commit(db: sqlite3.Connection, jobs: list[_Job], path: str) -> None:
         db.execute("BEGIN IMMEDIATE")
     except sqlite3.Error as error:  # no work's fault: tried again for each alone, all would wait for as long again
         for job in jobs:
-            job.error = fault(error, path)
+            job.error = store_error(error, path)
         return
     try:
         for job in jobs:
@@ -165,7 +165,7 @@ def _commit(db: sqlite3.Connection, jobs: list[_Job], path: str) -> None:
             if db.in_transaction:
                 db.execute("ROLLBACK")
         if len(jobs) == 1:
-            jobs[0].error = fault(error, path)
+            jobs[0].error = store_error(error, path)
             return
         for job in jobs:
             job.error = None
@@ -176,4 +176,4 @@ def _do_alone(db: sqlite3.Connection, job: _Job, path: str) -> None:
     try:
         job.result = job.work(db)
     except Exception as error:  # noqa: BLE001 (raised in the caller)
-        job.error = fault(error, path)
+        job.error = store_error(error, path)

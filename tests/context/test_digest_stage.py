@@ -5,7 +5,7 @@ from hypothesis import assume, given, settings, strategies as st
 
 import palaver as p
 from palaver.context import plan_of
-from palaver.context.digest_stage import CONTINUE, PRUNE, Entry, Tools, is_memory, prune, read
+from palaver.context.digest_stage import CONTINUE, PRUNE, Entry, Tools, is_memory, parse, prune
 from palaver.testing.rules import WIRES, check_request
 from palaver.wires import get
 from tests.context.memories import IMAGE, assert_promises, plans, step, turns, words
@@ -35,7 +35,7 @@ def _memory(plan):
 
 
 def _told(plan):
-    return [entry.text for entry in read(_memory(plan))]
+    return [entry.text for entry in parse(_memory(plan))]
 
 
 @pytest.mark.row("CBF-29")
@@ -174,11 +174,11 @@ def test_the_promises_hold_and_pruning_twice_is_pruning_once(plan):
 def test_pruning_again_loses_no_newest_entry(first, later, capacity):
     once = prune(plan_of(first, capacity=capacity))
     assume(any(is_memory(each) for each in once.messages))
-    before = read(_memory(once))
+    before = parse(_memory(once))
     twice = prune(plan_of([*once.messages, *later], capacity=capacity))
     memories = [each for each in twice.messages if is_memory(each)]
     assert len(memories) == 1
-    after = read(memories[0])
+    after = parse(memories[0])
     if capacity == 200_000:
         assert after[: len(before)] == before
     else:
@@ -214,4 +214,4 @@ def test_every_wire_can_send_it_and_carries_the_memory(wire, plan):
 def test_the_stage_is_the_summary():
     plan = _plan(_turn(0), _turn(1), [p.user("live")])
     assert PRUNE.run(plan) == prune(plan)
-    assert isinstance(read(_memory(prune(plan)))[0], Entry)
+    assert isinstance(parse(_memory(prune(plan)))[0], Entry)

@@ -9,7 +9,7 @@ import pytest
 
 import palaver as p
 from palaver.context import Plan, plan_of
-from palaver.context.shorten_stage import LEAST, shorten
+from palaver.context.shorten_stage import MIN_RESULT, shorten
 from palaver.tokens import estimate
 
 _LINE = re.compile(r"\n\[\.\.\. (\d+) characters(?: of the result of (\S+))? left out \.\.\.]\n")
@@ -37,7 +37,7 @@ def test_a_huge_message_keeps_head_and_tail(make: Any, mark: str) -> None:
     assert text.startswith(head)
     assert text.endswith(tail)
     assert len(head) + int(left_out) + len(tail) == len(text)
-    assert len(head) > len(tail) > LEAST / 4
+    assert len(head) > len(tail) > MIN_RESULT / 4
     assert short.metadata == {"s": 1, "compaction": "shorten"}
     assert after.items[2].tokens == estimate(short)
     assert shorten(after) is after

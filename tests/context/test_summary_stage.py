@@ -11,9 +11,9 @@ from hypothesis import assume, given, settings, strategies as st
 
 import palaver as p
 from palaver import wires
-from palaver.context import Breaker, Plan, Stage, Summarise, plan_of, summarising, summary_of
+from palaver.context import Breaker, Plan, Stage, SummaryRequest, plan_of, summarizer, summary_of
 from palaver.context.compaction import AUTO_SHARE, pipeline
-from palaver.context.labels import kept, rounds
+from palaver.context.labels import preserved, rounds
 from palaver.context.plan import Work
 from palaver.core.errors import ContextOverflowError, MessageError, OverloadedError, SummaryError, TransportError
 from palaver.core.request import Settings
@@ -21,7 +21,7 @@ from palaver.testing import rules
 from tests.context.driving import SUMMARY, TAG, asked, conversations, driven, filled, one_task, shown
 from tests.wires.histories import histories
 
-AUTO = Stage("auto", summarising(), AUTO_SHARE)
+AUTO = Stage("auto", summarizer(), AUTO_SHARE)
 TARGETS = [
     target for name in wires.names() for target in (name, *(f"{name}:{variant}" for variant in wires.variants(name)))
 ]
@@ -29,9 +29,9 @@ TOOLS = (p.Tool.of("read", "Read a file.", {"type": "object", "properties": {"pa
 OVERFLOW = ContextOverflowError("some_wire", "prompt is too long")
 
 
-def question(plan: Plan, work: Work | None = None) -> Summarise:
-    found = (work or summarising())(plan)
-    assert isinstance(found, Summarise)
+def question(plan: Plan, work: Work | None = None) -> SummaryRequest:
+    found = (work or summarizer())(plan)
+    assert isinstance(found, SummaryRequest)
     return found
 
 
@@ -67,12 +67,12 @@ def test_a_run_of_one_task_is_cut_between_rounds() -> None:
 def test_the_promises_hold(messages: list[p.Message], keep: int, most: float, scale: float) -> None:
     """I1, I2, I6, I8, I10 and DAS-28: the bounds of the tail."""
     plan = filled(messages, scale=scale, keep_last=[TAG])
-    asking = summarising(keep=keep, most=most)(plan)
-    if not isinstance(asking, Summarise):
+    asking = summarizer(keep=keep, max_share=most)(plan)
+    if not isinstance(asking, SummaryRequest):
         assert asking is plan
         return
     found = asking.applied("ok")
-    known = kept(plan)
+    known = preserved(plan)
     at = next(place for place, item in enumerate(found.items) if item.origin is None)
     origins = [item.origin for item in found.items if item.origin is not None]
     assert sum(item.origin is None for item in found.items) == 1
@@ -105,7 +105,7 @@ def test_summing_up_again_changes_nothing(messages: list[p.Message]) -> None:
         assert again.plan is once.plan
         assert none == []
     else:  # what may not be touched is too heavy: one summary is not summed up over and over
-        assert summarising()(once.plan) is once.plan
+        assert summarizer()(once.plan) is once.plan
 
 
 @given(conversations(), st.sampled_from([0.9, 1.0, 1.5, 4.0]), st.sampled_from(["ok", "", OVERFLOW]))
@@ -115,8 +115,8 @@ def test_the_promises_hold_among_the_other_stages(
     messages: list[p.Message], share: float, answer: str | Exception
 ) -> None:
     plan = filled(messages, share)
-    known = kept(plan)
-    found, _ = driven(plan, pipeline(summarising()), answer)
+    known = preserved(plan)
+    found, _ = driven(plan, pipeline(summarizer()), answer)
     alone = [item for at, item in enumerate(plan.items) if known.untouchable[at]]
     assert [item for item in found.plan.items if item in alone] == alone
     assert known.task is None or known.task in [item.origin for item in found.plan.items]
@@ -127,7 +127,7 @@ def test_the_promises_hold_among_the_other_stages(
 
 def test_results_that_the_model_has_not_seen_stay_behind_the_summary() -> None:
     messages = [*one_task(8), p.user("stop that", id="u1"), p.user("at once", id="u2")]
-    found = question(filled(messages), summarising(keep=0, most=0)).applied(SUMMARY)
+    found = question(filled(messages), summarizer(keep=0, max_share=0)).applied(SUMMARY)
     assert [message.id for message in found.messages] == ["u0", None, "a7", "rc00070000", "u1", "u2"]
 
 
@@ -145,7 +145,7 @@ def test_results_that_the_model_has_not_seen_stay_behind_the_summary() -> None:
 )
 def test_where_nothing_can_be_cut_the_plan_comes_back(messages: list[p.Message]) -> None:
     plan = filled(messages)
-    assert summarising(most=1.0)(plan) is plan
+    assert summarizer(max_share=1.0)(plan) is plan
 
 
 def test_too_little_is_not_worth_asking() -> None:
@@ -153,22 +153,22 @@ def test_too_little_is_not_worth_asking() -> None:
     for size in (1, 1000):
         messages = [p.user("task"), p.assistant("a" * size), p.assistant("b" * size), *rest]
         plan = filled(messages)
-        assert summarising(keep=2, most=1.0)(plan) is plan
-        assert summarising(keep=1, most=1.0)(plan) is not plan
+        assert summarizer(keep=2, max_share=1.0)(plan) is plan
+        assert summarizer(keep=1, max_share=1.0)(plan) is not plan
 
 
 @pytest.mark.parametrize(("scale", "stays"), [(0.5, 5), (1.0, 2), (2.0, 1)])
 def test_the_tail_is_weighed_in_the_tokens_of_the_provider(scale: float, stays: int) -> None:
     messages = [p.user("task"), *[p.assistant("a" * 350) for _ in range(20)]]
     plan = plan_of(messages, capacity=1000, scale=scale)
-    found = question(plan, summarising(keep=5)).applied(SUMMARY)
+    found = question(plan, summarizer(keep=5)).applied(SUMMARY)
     assert len(found.items) == 2 + stays
 
 
 @pytest.mark.parametrize("wrong", [{"keep": -1}, {"most": -0.1}, {"most": 1.1}, {"most": math.nan}, {"capacity": 0}])
 def test_numbers_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(MessageError, match=next(iter(wrong))):
-        summarising(**wrong)
+        summarizer(**wrong)
 
 
 # -- the question ----------------------------------------------------------------------------------
@@ -193,9 +193,9 @@ def test_the_question() -> None:
 
 @pytest.mark.parametrize(("capacity", "most"), [(400_000, 20_480), (40_000, 10_000), (100, 1024)])
 def test_the_answer_has_room(capacity: int, most: int) -> None:
-    asking = question(filled(one_task(100)), summarising(capacity=capacity))
+    asking = question(filled(one_task(100)), summarizer(capacity=capacity))
     assert asking.request.settings == Settings(max_tokens=most, temperature=0.3)
-    assert question(filled(one_task()), summarising(settings=Settings(max_tokens=500))).request.settings == Settings(
+    assert question(filled(one_task()), summarizer(settings=Settings(max_tokens=500))).request.settings == Settings(
         max_tokens=500
     )
 
@@ -205,7 +205,7 @@ def test_the_answer_has_room(capacity: int, most: int) -> None:
 def test_the_question_fits_the_model_that_is_asked(capacity: int, scale: float) -> None:
     messages = [p.user("task"), *[p.assistant("é" * 9000) for _ in range(90)], p.user("go on")]
     plan = filled(messages, scale=scale)
-    request = question(plan, summarising(capacity=capacity)).request
+    request = question(plan, summarizer(capacity=capacity)).request
     asked_for = plan_of(request.messages, capacity=1, scale=scale).tokens + (request.settings.max_tokens or 0)
     assert capacity // 2 < asked_for <= capacity * 1.02
 
@@ -238,7 +238,7 @@ def test_asking_about_less_leaves_out_the_oldest_but_not_what_people_said() -> N
 
 def test_what_was_shortened_already_is_asked_in_less_room() -> None:
     messages = [p.user("task"), *[p.assistant("a" * 9000) for _ in range(170)], p.user("go on")]
-    asking = question(filled(messages), summarising(capacity=30_000))
+    asking = question(filled(messages), summarizer(capacity=30_000))
     less = asking.shorter()
     assert less is not None
     assert 0.4 * len(shown(asking)) < len(shown(less)) < 0.82 * len(shown(asking))
@@ -246,9 +246,9 @@ def test_what_was_shortened_already_is_asked_in_less_room() -> None:
 
 @given(conversations(), st.sampled_from([None, 3000]))
 def test_asking_about_less_ends_and_always_sends_less(messages: list[p.Message], capacity: int | None) -> None:
-    asking = summarising(capacity=capacity)(filled(messages))
-    assume(isinstance(asking, Summarise))
-    while isinstance(asking, Summarise):
+    asking = summarizer(capacity=capacity)(filled(messages))
+    assume(isinstance(asking, SummaryRequest))
+    while isinstance(asking, SummaryRequest):
         less = asking.shorter()
         assert less is None or len(shown(less)) < len(shown(asking))
         asking = less
@@ -259,7 +259,7 @@ def test_asking_about_less_ends_and_always_sends_less(messages: list[p.Message],
 
 def test_the_summary_tells_what_it_stands_for() -> None:
     plan = filled(one_task(6), scale=2.0)
-    found = question(plan, summarising(most=1.0)).applied(SUMMARY)
+    found = question(plan, summarizer(max_share=1.0)).applied(SUMMARY)
     message = found.messages[1]
     assert isinstance(message, p.UserMessage)
     assert (message.mode, message.source, message.is_summary) == ("tool", "compaction", True)
@@ -406,9 +406,9 @@ def test_the_summary_is_in_the_body_of_every_wire(target: str) -> None:
 @settings(max_examples=30)
 @given(messages=conversations())
 def test_a_conversation_that_was_summed_up_goes_to_every_wire(target: str, messages: list[p.Message]) -> None:
-    asking = summarising()(filled(messages))
-    assume(isinstance(asking, Summarise))
-    assert isinstance(asking, Summarise)
+    asking = summarizer()(filled(messages))
+    assume(isinstance(asking, SummaryRequest))
+    assert isinstance(asking, SummaryRequest)
     for request in (asking.request, p.Request(messages=asking.applied("Sumtoken.").messages, tools=TOOLS)):
         body = wires.get(target).encode_request(request.replace(model="some-model")).body
         assert rules.check_request(target.partition(":")[0], body, target.partition(":")[2] or None) == []
@@ -423,7 +423,7 @@ def test_so_does_any_history(target: str, history: tuple[p.Message, ...], keep: 
     """Broken pairs, odd ids and parts of every kind, before the cut and behind it."""
     sent = [message for message in history if not isinstance(message, p.RescueMarker | p.FlushMarker)]
     plan = filled([p.user("task"), p.assistant("x" * 4000), p.assistant("y" * 4000), *sent, p.user("go on")])
-    asking = question(plan, summarising(keep=keep))
+    asking = question(plan, summarizer(keep=keep))
     found = asking.applied("Sumtoken.")
     for messages in (asking.request.messages, found.messages):
         request = p.Request(messages=messages, tools=TOOLS, model="some-model")
@@ -434,6 +434,6 @@ def test_so_does_any_history(target: str, history: tuple[p.Message, ...], keep: 
 
 def test_a_stage_has_its_own_name() -> None:
     plan = filled(one_task())
-    found, _ = driven(plan, Stage("mine", summarising("mine"), share=0.5), SUMMARY)
+    found, _ = driven(plan, Stage("mine", summarizer("mine"), share=0.5), SUMMARY)
     assert found.plan.changes[0].stage == "mine"
     assert found.plan.messages[1].payload["compaction"]["stage"] == "mine"

@@ -16,9 +16,9 @@ PICTURE = p.Image.from_bytes(bytes(range(256)) * 20)
 
 
 def back(message, packed, entry):
-    blobs = {each.digest: message_codec.restored(each.digest, each.encoding, each.data) for each in packed.media}
-    body = message_codec.restored(packed.body.digest, packed.body.encoding, packed.body.data)
-    stamps = message_codec.stamps_of(message) | packed.marks
+    blobs = {each.digest: message_codec.decompress(each.digest, each.encoding, each.data) for each in packed.media}
+    body = message_codec.decompress(packed.body.digest, packed.body.encoding, packed.body.data)
+    stamps = message_codec.stamps_for(message) | packed.marks
     return message_codec.unpack(body, entry.id, stamps, entry.message.sent_at, blobs.__getitem__)
 
 
@@ -40,9 +40,9 @@ def test_an_entry_is_kept_as_it_was(message):
         assert message_codec.pack(bare).body.digest == message_codec.pack(message).body.digest
         assert stamps == message_codec.STAMPED_ID | message_codec.STAMPED_TIME
     packed = message_codec.pack(bare)
-    blobs = {each.digest: message_codec.restored(*each[:3]) for each in packed.media}
-    text = message_codec.restored(*packed.body[:3])
-    sent_at = message_codec.column(entry.message.sent_at)
+    blobs = {each.digest: message_codec.decompress(*each[:3]) for each in packed.media}
+    text = message_codec.decompress(*packed.body[:3])
+    sent_at = message_codec.int64_or_none(entry.message.sent_at)
     assert message_codec.unpack(text, entry.id, stamps | packed.marks, sent_at, blobs.__getitem__) == entry.message
 
 
@@ -72,10 +72,10 @@ def test_inline_media_leave_the_message_and_come_back_as_the_same_text(data):
 def test_the_blob_of_an_image_goes_by_the_hash_of_its_bytes():
     (blob,) = message_codec.pack(p.user(PICTURE)).media
     assert (
-        message_codec.named(blob.digest).hash
+        message_codec.blob_for(blob.digest).hash
         == "sha256:" + __import__("hashlib").sha256(PICTURE.source.bytes).hexdigest()
     )
-    message = p.user(p.Image(message_codec.named(blob.digest)))
+    message = p.user(p.Image(message_codec.blob_for(blob.digest)))
     assert message_codec.pack(message).uses == (blob.digest,)
     assert message_codec.pack(message).media == ()
 
@@ -94,36 +94,36 @@ def test_small_media_stay():
 
 def test_a_time_that_no_column_holds_stays_in_the_message():
     for sent_at in (2**63, -(2**63) - 1, 2**70):
-        assert message_codec.column(sent_at) is None
+        assert message_codec.int64_or_none(sent_at) is None
     for sent_at in (2**63 - 1, -(2**63), 0):
-        assert message_codec.column(sent_at) == sent_at
+        assert message_codec.int64_or_none(sent_at) == sent_at
 
 
 def test_messages_of_one_read_share_their_media():
     packed = message_codec.pack(p.user(PICTURE))
     body, blobs = (
-        message_codec.restored(*packed.body[:3]),
-        {each.digest: message_codec.restored(*each[:3]) for each in packed.media},
+        message_codec.decompress(*packed.body[:3]),
+        {each.digest: message_codec.decompress(*each[:3]) for each in packed.media},
     )
-    shared = message_codec.Shared(blobs.__getitem__)
-    one, two = (message_codec.unpack(body, "e", message_codec.MOVED, None, shared) for _ in range(2))
+    shared = message_codec.BlobCache(blobs.__getitem__)
+    one, two = (message_codec.unpack(body, "e", message_codec.MEDIA_EXTRACTED, None, shared) for _ in range(2))
     assert one.images[0].source is two.images[0].source
     assert one.images == (PICTURE,)
 
 
 def test_long_text_is_compressed_and_random_bytes_are_not():
-    assert message_codec.kept(b"abc" * 1000).encoding == message_codec.ZSTD
-    assert message_codec.kept(os.urandom(3000)).encoding == message_codec.RAW
-    assert message_codec.kept(b"abc").encoding == message_codec.RAW
+    assert message_codec.compress(b"abc" * 1000).encoding == message_codec.ZSTD
+    assert message_codec.compress(os.urandom(3000)).encoding == message_codec.RAW
+    assert message_codec.compress(b"abc").encoding == message_codec.RAW
 
 
 @given(st.integers(0, 200), st.integers(1, 255), st.booleans())
 def test_a_changed_byte_is_found(place, flip, long):
-    kept = message_codec.kept((b"hello " * 500) if long else b"hello")
+    kept = message_codec.compress((b"hello " * 500) if long else b"hello")
     data = bytearray(kept.data)
     data[place % len(data)] ^= flip
     with pytest.raises(DamageError, match="bodies 7"):
-        message_codec.restored(kept.digest, kept.encoding, bytes(data), "bodies 7")
+        message_codec.decompress(kept.digest, kept.encoding, bytes(data), "bodies 7")
 
 
 def test_a_seal_vouches_for_everything_before_it():
@@ -143,7 +143,7 @@ def test_a_seal_vouches_for_everything_before_it():
 @pytest.mark.parametrize("name", ["", "sha256:", "sha256:zz", "sha256:" + "0" * 63, "md5:" + "0" * 64, "0" * 64])
 def test_what_names_no_blob_is_refused(name):
     with pytest.raises(NotFoundError):
-        message_codec.address(name)
+        message_codec.digest_of(name)
 
 
 IDS = ['a"b', 'x","agent":"b', "a\\", "a\x00b", "\ud800", ""]
@@ -157,7 +157,7 @@ def test_an_entry_of_any_id_is_kept_as_it_is(id, own):
     message = p.user("hi").replace(**(own | {"id": id} if "id" in own else own))
     bare, stamps = message_codec.unstamped(Entry(id, None, message))
     packed = message_codec.pack(bare)
-    text = message_codec.restored(*packed.body[:3])
+    text = message_codec.decompress(*packed.body[:3])
     assert message_codec.unpack(text, id, stamps | packed.marks, message.sent_at, {}.__getitem__) == message
     assert len(message_codec.seal(message_codec.first_seal("t"), id, stamps, message.sent_at, packed.body.digest)) == 32
 
@@ -177,4 +177,4 @@ def test_a_body_that_is_no_message_is_one_error(body, stamps):
 def test_media_that_cannot_be_put_back_are_one_error(name):
     message = p.user(p.Image(p.Blob(name)))
     with pytest.raises(DecodeError, match=name[:14]):
-        message_codec.put_back(message, lambda _: b"\xff")
+        message_codec.restore_media(message, lambda _: b"\xff")

@@ -8,8 +8,8 @@ from anyio.lowlevel import checkpoint
 
 from palaver import StoreError, user
 from palaver.core.errors import NotFoundError
-from palaver.store.in_thread import MOST_THREADS, in_thread
 from palaver.store.memory import MemoryStore
+from palaver.store.to_thread import MAX_THREADS, to_thread
 
 PATIENCE = 10
 
@@ -48,9 +48,9 @@ async def until(event):
 def test_arguments_and_value_pass_through(backend):
     async def main():
         with MemoryStore() as store:
-            info = await in_thread(store.create, "trip", title="To Husum", tags=["sea"])
+            info = await to_thread(store.create, "trip", title="To Husum", tags=["sea"])
             assert (info.id, info.title, info.tags) == ("trip", "To Husum", ("sea",))
-            assert await in_thread(threading.get_ident) != threading.get_ident()
+            assert await to_thread(threading.get_ident) != threading.get_ident()
 
     anyio.run(main, backend=backend)
 
@@ -58,7 +58,7 @@ def test_arguments_and_value_pass_through(backend):
 def test_an_exception_passes_through(backend):
     async def main():
         with MemoryStore() as store, pytest.raises(NotFoundError, match="nowhere") as caught:
-            await in_thread(store.read, "nowhere")
+            await to_thread(store.read, "nowhere")
         assert isinstance(caught.value, StoreError)
 
     anyio.run(main, backend=backend)
@@ -69,7 +69,7 @@ def test_the_event_loop_goes_on(backend):
 
     async def main():
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(in_thread, gate.append, "hi")
+            tasks.start_soon(to_thread, gate.append, "hi")
             await until(gate.begun)
             gate.go.set()
 
@@ -84,7 +84,7 @@ def test_cancelling_in_the_middle_waits_for_the_append(backend):
 
     async def call():
         try:
-            await in_thread(gate.append, "hi")
+            await to_thread(gate.append, "hi")
             await checkpoint()
         finally:
             after.append(gate.kept)
@@ -108,7 +108,7 @@ def test_what_was_not_begun_never_is(backend):
     async def main():
         with anyio.CancelScope() as scope:
             scope.cancel()
-            await in_thread(gate.append, "hi")
+            await to_thread(gate.append, "hi")
         assert scope.cancelled_caught
 
     anyio.run(main, backend=backend)
@@ -129,7 +129,7 @@ def test_a_hundred_at_once(backend):
     async def main():
         async with anyio.create_task_group() as tasks:
             for number in range(100):
-                tasks.start_soon(in_thread, append, number)
+                tasks.start_soon(to_thread, append, number)
 
     anyio.run(main, backend=backend)
     assert sorted(int(entry.message.text) for entry in store.path("trip")) == list(range(100))
@@ -144,7 +144,7 @@ def test_no_more_than_the_most_threads(backend):
         with lock:
             running.add(number)
             most.append(len(running))
-            if len(running) == MOST_THREADS:
+            if len(running) == MAX_THREADS:
                 full.set()
         assert go.wait(PATIENCE)
         with lock:
@@ -152,15 +152,15 @@ def test_no_more_than_the_most_threads(backend):
 
     async def main():
         async with anyio.create_task_group() as tasks:
-            for number in range(MOST_THREADS + 50):
-                tasks.start_soon(in_thread, call, number)
+            for number in range(MAX_THREADS + 50):
+                tasks.start_soon(to_thread, call, number)
             await until(full)
             await anyio.wait_all_tasks_blocked()
             go.set()
 
     anyio.run(main, backend=backend)
-    assert max(most) == MOST_THREADS
-    assert len(most) == MOST_THREADS + 50
+    assert max(most) == MAX_THREADS
+    assert len(most) == MAX_THREADS + 50
 
 
 def test_other_threads_are_not_held_up(backend):
@@ -170,7 +170,7 @@ def test_other_threads_are_not_held_up(backend):
         anyio.to_thread.current_default_thread_limiter().total_tokens = 1
         async with anyio.create_task_group() as tasks:
             for number in range(3):
-                tasks.start_soon(in_thread, gate.append, str(number))
+                tasks.start_soon(to_thread, gate.append, str(number))
             await until(gate.begun)
             with anyio.fail_after(PATIENCE):
                 await anyio.to_thread.run_sync(gate.go.set)
@@ -181,7 +181,7 @@ def test_other_threads_are_not_held_up(backend):
 
 def test_each_event_loop_has_its_own_threads(backend):
     async def main():
-        return await in_thread(len, "abc")
+        return await to_thread(len, "abc")
 
     assert [anyio.run(main, backend=backend) for _ in range(3)] == [3, 3, 3]
 
@@ -191,7 +191,7 @@ def test_an_append_ends_behind_a_task_that_asyncio_cancels():
     gate = Gate()
 
     async def main():
-        task = asyncio.create_task(in_thread(gate.append, "hi"))
+        task = asyncio.create_task(to_thread(gate.append, "hi"))
         await until(gate.begun)
         task.cancel()
         with suppress(asyncio.CancelledError):

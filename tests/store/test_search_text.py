@@ -24,7 +24,7 @@ from palaver import (
     user,
 )
 from palaver.store import search_text
-from palaver.store.search_text import LONGEST_WORD, MOST_BYTES, MOST_QUERY, MOST_TEXT, Terms
+from palaver.store.search_text import MAX_BYTES, MAX_QUERY, MAX_TEXT, MAX_WORD, Terms
 from palaver.testing.strategies import any_messages, odd_text
 
 POSTGRES = os.environ.get("PALAVER_POSTGRES", "host=127.0.0.1 user=postgres dbname=test")
@@ -51,32 +51,32 @@ SEARCHED = [
     (FlushMarker(reason="start again"), "start again"),
     (user("before " + "QUJD" * 300 + " after"), "before   after"),
     (user("a" * 999), "a" * 999),
-    (user("a" * (MOST_TEXT - 5), "second"), "a"),
+    (user("a" * (MAX_TEXT - 5), "second"), "a"),
 ]
 
 
 @pytest.mark.parametrize(("message", "text"), SEARCHED[:-1])
 def test_what_somebody_said_is_searched(message, text):
-    assert search_text.searchable(message) == text
+    assert search_text.searchable_text(message) == text
 
 
 def test_provider_fields_are_not_searched():
     assert (
-        search_text.searchable(user("hello").replace(provider_json=Raw(b'{"elsewhere": {"note": "hidden"}}')))
+        search_text.searchable_text(user("hello").replace(provider_json=Raw(b'{"elsewhere": {"note": "hidden"}}')))
         == "hello"
     )
 
 
 def test_only_the_beginning_of_a_message_is_searched():
-    text = search_text.searchable(user("a " * (MOST_TEXT // 2 - 3), "second", "third"))
-    assert len(text) <= MOST_TEXT
+    text = search_text.searchable_text(user("a " * (MAX_TEXT // 2 - 3), "second", "third"))
+    assert len(text) <= MAX_TEXT
     assert text.endswith("\nsecon")
-    assert len(search_text.searchable(user(*["b " * MOST_TEXT] * 3))) == MOST_TEXT
+    assert len(search_text.searchable_text(user(*["b " * MAX_TEXT] * 3))) == MAX_TEXT
 
 
 @given(any_messages(newer=True))
 def test_every_message_has_a_text(message):
-    assert len(search_text.searchable(message)) <= MOST_TEXT
+    assert len(search_text.searchable_text(message)) <= MAX_TEXT
 
 
 # -- words -------------------------------------------------------------------------------------------------------------
@@ -115,14 +115,14 @@ WORDS = {
 
 @pytest.mark.parametrize("text", WORDS)
 def test_a_text_has_its_words(text):
-    assert search_text.normal(text) == WORDS[text]
+    assert search_text.normalize(text) == WORDS[text]
     assert search_text.words(text) == WORDS[text].split()
 
 
 @given(odd_text(40) | st.text(max_size=40))
 def test_normal_text_is_normal(text):
-    normal = search_text.normal(text)
-    assert search_text.normal(normal) == normal
+    normal = search_text.normalize(text)
+    assert search_text.normalize(normal) == normal
     assert normal == " ".join(search_text.words(text))
     assert all(char == " " or not char.isascii() or char in "abcdefghijklmnopqrstuvwxyz0123456789" for char in normal)
 
@@ -134,18 +134,18 @@ def test_text_in_ascii_and_in_other_characters_is_read_alike(before, after):
 
 @pytest.mark.parametrize("letter", ["a", "é", "\U00010428"])
 def test_a_long_word_counts_by_its_beginning(letter):
-    (word,) = search_text.words(letter * 3 * LONGEST_WORD)
-    assert len(word) == LONGEST_WORD
-    assert search_text.matches(search_text.parse(letter * 2 * LONGEST_WORD), word)
-    assert not search_text.matches(search_text.parse(letter * (LONGEST_WORD - 1)), word)
+    (word,) = search_text.words(letter * 3 * MAX_WORD)
+    assert len(word) == MAX_WORD
+    assert search_text.matches(search_text.parse(letter * 2 * MAX_WORD), word)
+    assert not search_text.matches(search_text.parse(letter * (MAX_WORD - 1)), word)
 
 
 def test_a_normal_text_ends_with_a_whole_word():
-    normal = search_text.normal("\U00020000" * MOST_TEXT)
-    assert MOST_BYTES - 5 <= len(normal.encode()) <= MOST_BYTES
-    assert set(search_text.words("\U00020000" * MOST_TEXT)) == {"\U00020000"}
-    whole = "abc " * (MOST_BYTES // 4)
-    assert search_text.normal(whole) == whole.strip()
+    normal = search_text.normalize("\U00020000" * MAX_TEXT)
+    assert MAX_BYTES - 5 <= len(normal.encode()) <= MAX_BYTES
+    assert set(search_text.words("\U00020000" * MAX_TEXT)) == {"\U00020000"}
+    whole = "abc " * (MAX_BYTES // 4)
+    assert search_text.normalize(whole) == whole.strip()
 
 
 # -- queries -----------------------------------------------------------------------------------------------------------
@@ -187,9 +187,9 @@ def test_a_query_without_a_word_is_refused(query):
 
 
 def test_a_query_has_a_limit():
-    assert len(search_text.parse("a " * (MOST_QUERY // 2)).needles) == 1
+    assert len(search_text.parse("a " * (MAX_QUERY // 2)).needles) == 1
     with pytest.raises(StoreError, match="the query has 10,001 characters; 10,000 are the most"):
-        search_text.parse("a" * (MOST_QUERY + 1))
+        search_text.parse("a" * (MAX_QUERY + 1))
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_a_query_has_a_limit():
     ],
 )
 def test_a_query_matches(query, text, found):
-    assert search_text.matches(search_text.parse(query), search_text.normal(text)) is found
+    assert search_text.matches(search_text.parse(query), search_text.normalize(text)) is found
 
 
 # -- every index says the same -----------------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ def fts5():
         db.execute("CREATE VIRTUAL TABLE t USING fts5 (text, content='', tokenize='ascii')")
 
         def find(text, terms):
-            normal = search_text.normal(text)
+            normal = search_text.normalize(text)
             db.execute("INSERT INTO t (rowid, text) VALUES (1, ?)", (normal,))
             found = db.execute("SELECT rowid FROM t WHERE t MATCH ?", (search_text.fts5(terms),)).fetchall()
             db.execute("INSERT INTO t (t, rowid, text) VALUES ('delete', 1, ?)", (normal,))
@@ -300,7 +300,7 @@ def tsquery():
 @example("x" + "é" * 3_000, "xé*")
 def test_sqlite_finds_what_matches(fts5, text, query):
     if terms := asked(query):
-        assert fts5(text, terms) is search_text.matches(terms, search_text.normal(text))
+        assert fts5(text, terms) is search_text.matches(terms, search_text.normalize(text))
 
 
 @pytest.mark.server
@@ -310,7 +310,7 @@ def test_sqlite_finds_what_matches(fts5, text, query):
 def test_postgres_finds_where_all_words_occur(tsquery, text, query):
     if terms := asked(query):
         single = [needle for phrase in terms.needles for needle in apart(phrase)]
-        assert tsquery(text, terms) is search_text.matches(Terms(tuple(single)), search_text.normal(text))
+        assert tsquery(text, terms) is search_text.matches(Terms(tuple(single)), search_text.normalize(text))
 
 
 @pytest.mark.server
@@ -318,7 +318,7 @@ def test_postgres_finds_where_all_words_occur(tsquery, text, query):
 @example("京" * 20_000 + "都", "京都")
 def test_postgres_loses_nothing_that_matches(tsquery, text, query):
     terms = asked(query)
-    if terms and search_text.matches(terms, search_text.normal(text)):
+    if terms and search_text.matches(terms, search_text.normalize(text)):
         assert tsquery(text, terms)
 
 
@@ -334,7 +334,7 @@ def test_postgres_takes_the_largest_text_and_the_longest_query(tsquery):
     text = " ".join(a + b + c + d for a in letters for b in letters for c in letters for d in letters[:1])
     assert tsquery(text, search_text.parse(letters[3] * 3 + letters[0]))
     numbers = " ".join(map(str, range(1_950)))
-    assert len(numbers) < MOST_QUERY
+    assert len(numbers) < MAX_QUERY
     assert tsquery(numbers, search_text.parse(numbers))
     assert not tsquery(numbers, search_text.parse("99999"))
 
@@ -382,5 +382,5 @@ def test_an_excerpt_shows_the_first_match_as_it_was_written(query, text, excerpt
 def test_an_excerpt_holds_what_was_found(before, word, after):
     terms = search_text.parse(word)
     found = search_text.excerpt(terms, f"{before} {word} {after}", 80)
-    assert search_text.matches(terms, search_text.normal(found))
+    assert search_text.matches(terms, search_text.normalize(found))
     assert len(found) <= 80 + len("……")

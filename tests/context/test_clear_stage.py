@@ -148,7 +148,7 @@ def test_an_answer_loses_all_its_proofs_or_none() -> None:
     redacted = p.Reasoning("", encrypted="more", wire="anthropic_messages")
     short = p.Reasoning("ok", "sig2", wire="anthropic_messages")
     said = _thinking(_THOUGHT, redacted, short, "text")
-    assert said.content == (p.Reasoning(labels.reasoning(_THOUGHT.text)), p.Reasoning("ok"), p.Text("text"))
+    assert said.content == (p.Reasoning(labels.reasoning_label(_THOUGHT.text)), p.Reasoning("ok"), p.Text("text"))
     assert _thinking(short, "text").content[0] == short
     assert _thinking(p.Reasoning("", encrypted="e" * 400), "text").content == (p.Text("text"),)
     assert _thinking(p.Reasoning("", encrypted="e" * 400)).content[0].encrypted is not None  # nothing would be left
@@ -174,7 +174,7 @@ def test_reasoning_of_the_open_turn_stays() -> None:
     assert open_turn[2].text.startswith("[Result: c1")
     assert open_turn[3:] == messages[3:]
     closed = micro(planned((*messages, p.assistant("done")))).messages
-    assert closed[1].reasoning == closed[3].reasoning == labels.reasoning(_THOUGHT.text)
+    assert closed[1].reasoning == closed[3].reasoning == labels.reasoning_label(_THOUGHT.text)
 
 
 def test_snip_leaves_the_reasoning_of_the_last_three_messages() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 import palaver as p
-from palaver.store.import_conversations import Intake
+from palaver.store.import_conversations import ConversationImporter
 from palaver.store.memory import MemoryStore
 
 TALK = [p.system("s"), p.user("hi"), p.assistant("hello"), p.user("and now?"), p.assistant("this")]
@@ -16,54 +16,54 @@ def texts(store, taken):
 @pytest.mark.row("DAS-29")
 def test_what_was_taken_in_adds_nothing_wherever_it_comes_from():
     store = MemoryStore()
-    first = Intake(store).take(TALK, source="a.json", title="A")
+    first = ConversationImporter(store).add(TALK, source="a.json", title="A")
     assert (first.new, first.known) == (5, 0)
     for source in ("a.json", "moved/a.json", None):
-        again = Intake(store).take(list(TALK), source=source)
+        again = ConversationImporter(store).add(list(TALK), source=source)
         assert (again.thread, again.new, again.known) == (first.thread, 0, 5)
     assert store.info(first.thread).length == 5
     assert len(list(store.threads())) == 1
     assert store.info(first.thread).title == "A"
-    edited = Intake(store).take([*TALK[:2], p.user("else")], source="moved/a.json")
+    edited = ConversationImporter(store).add([*TALK[:2], p.user("else")], source="moved/a.json")
     assert (edited.thread, edited.known) == (first.thread, 2), "its other name was not noted"
 
 
 def test_a_longer_conversation_continues_the_shorter():
     store = MemoryStore()
-    intake = Intake(store)
-    first = intake.take(TALK[:3])
-    longer = intake.take(TALK)
+    intake = ConversationImporter(store)
+    first = intake.add(TALK[:3])
+    longer = intake.add(TALK)
     assert (longer.thread, longer.new, longer.known) == (first.thread, 2, 3)
     assert texts(store, longer) == [m.text for m in TALK]
-    assert intake.take(TALK[:3]).new == 0
+    assert intake.add(TALK[:3]).new == 0
     store.append(first.thread, [p.user("of another hand")])
-    beside = Intake(store).take([*TALK, p.user("more")])
+    beside = ConversationImporter(store).add([*TALK, p.user("more")])
     assert beside.thread != first.thread
     assert texts(store, beside) == [*[m.text for m in TALK], "more"]
 
 
 def test_an_edited_source_becomes_a_branch_where_it_parts():
     store = MemoryStore()
-    first = Intake(store).take(TALK, source="a.json")
+    first = ConversationImporter(store).add(TALK, source="a.json")
     edited = [*TALK[:3], p.user("something else"), p.assistant("that")]
-    branch = Intake(store).take(edited, source="a.json")
+    branch = ConversationImporter(store).add(edited, source="a.json")
     assert (branch.thread, branch.branch, branch.new, branch.known) == (first.thread, "import-2", 2, 3)
     assert texts(store, branch) == [m.text for m in edited]
     assert texts(store, first) == [m.text for m in TALK]
-    assert Intake(store).take(edited, source="b.json")[1:] == ("import-2", 0, 5)
-    shorter = Intake(store).take(TALK[:2], source="a.json")
+    assert ConversationImporter(store).add(edited, source="b.json")[1:] == ("import-2", 0, 5)
+    shorter = ConversationImporter(store).add(TALK[:2], source="a.json")
     assert (shorter.thread, shorter.branch, shorter.new) == (first.thread, "main", 0)
     assert set(store.info(first.thread).branches) == {"main", "import-2"}
 
 
 def test_another_conversation_is_another_thread():
     store = MemoryStore()
-    intake = Intake(store)
-    first = intake.take(TALK, source="a.json")
-    other = intake.take([p.user("else")], source="a.json")
+    intake = ConversationImporter(store)
+    first = intake.add(TALK, source="a.json")
+    other = intake.add([p.user("else")], source="a.json")
     assert other.thread != first.thread
-    nothing = intake.take([], source="empty.json")
-    assert intake.take([]).thread == nothing.thread
+    nothing = intake.add([], source="empty.json")
+    assert intake.add([]).thread == nothing.thread
     assert len(list(store.threads())) == 3
 
 
@@ -77,8 +77,8 @@ def test_an_import_that_was_cut_off_goes_on(cut, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(store, cut, stop)
         with pytest.raises(KeyboardInterrupt):
-            Intake(store).take(TALK, source="a.json")
-    again = Intake(store).take(TALK, source="a.json")
+            ConversationImporter(store).add(TALK, source="a.json")
+    again = ConversationImporter(store).add(TALK, source="a.json")
     assert texts(store, again) == [m.text for m in TALK]
     assert len(list(store.threads())) == 1
     assert store.info(again.thread).length == 5
@@ -90,32 +90,32 @@ def test_an_import_that_was_cut_off_goes_on(cut, monkeypatch):
 def test_metadata_of_somebody_else_under_the_same_name_disturb_nothing(theirs):
     store = MemoryStore()
     store.create("t", metadata={"imported": theirs})
-    assert Intake(store).take([p.user("a")], source="f").new == 1
-    assert Intake(store).take([p.user("a")], source="f").new == 0
+    assert ConversationImporter(store).add([p.user("a")], source="f").new == 1
+    assert ConversationImporter(store).add([p.user("a")], source="f").new == 0
     assert store.info("t").metadata == {"imported": theirs}
 
 
 def test_two_who_take_the_same_in_at_once_make_one_thread():
     store = MemoryStore()
-    first, second = Intake(store), Intake(store)  # neither knows of the other
-    taken = first.take(TALK, source="a.json")
-    again = second.take(TALK, source="b.json")
+    first, second = ConversationImporter(store), ConversationImporter(store)  # neither knows of the other
+    taken = first.add(TALK, source="a.json")
+    again = second.add(TALK, source="b.json")
     assert (again.thread, again.new) == (taken.thread, 0)
     assert texts(store, again) == [message.text for message in TALK]
 
 
 def test_two_who_take_the_same_in_at_once_add_it_once(monkeypatch):
     store = MemoryStore()
-    first, second = Intake(store), Intake(store)
+    first, second = ConversationImporter(store), ConversationImporter(store)
     append = store.append
 
     def overtaken(*args, **options):
         monkeypatch.setattr(store, "append", append)
-        assert second.take(TALK, source="b.json").new == len(TALK)
+        assert second.add(TALK, source="b.json").new == len(TALK)
         return append(*args, **options)
 
     monkeypatch.setattr(store, "append", overtaken)
-    taken = first.take(TALK, source="a.json")
+    taken = first.add(TALK, source="a.json")
     assert taken.new == 0
     assert [info.length for info in store.threads()] == [len(TALK)]
     assert texts(store, taken) == [message.text for message in TALK]
@@ -123,21 +123,21 @@ def test_two_who_take_the_same_in_at_once_add_it_once(monkeypatch):
 
 def test_what_another_process_took_in_meanwhile_is_continued():
     store = MemoryStore()
-    one, two = Intake(store), Intake(store)
-    first = one.take(TALK[:2])
-    assert two.take(TALK[:2]).new == 0
-    assert one.take(TALK[:3]).new == 1
-    assert one.take(TALK[:4]).new == 1
-    last = two.take(TALK)
+    one, two = ConversationImporter(store), ConversationImporter(store)
+    first = one.add(TALK[:2])
+    assert two.add(TALK[:2]).new == 0
+    assert one.add(TALK[:3]).new == 1
+    assert one.add(TALK[:4]).new == 1
+    last = two.add(TALK)
     assert (last.thread, last.branch, last.new) == (first.thread, "main", 1)
     assert store.info(first.thread).length == 5
 
 
 def test_a_conversation_whose_thread_was_deleted_is_taken_in_again():
     store = MemoryStore()
-    intake = Intake(store)
-    store.delete(intake.take(TALK, source="a.json").thread)
-    again = intake.take(TALK, source="a.json")
+    intake = ConversationImporter(store)
+    store.delete(intake.add(TALK, source="a.json").thread)
+    again = intake.add(TALK, source="a.json")
     assert again.new == 5
     store.delete(again.thread)
-    assert intake.take([*TALK, p.user("more")], source="a.json").new == 6
+    assert intake.add([*TALK, p.user("more")], source="a.json").new == 6

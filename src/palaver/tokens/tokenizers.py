@@ -1,16 +1,15 @@
-"""Counters that read text as a model does: tiktoken's encodings, and tokenisers of Hugging Face.
+"""Exact counters: tiktoken's encodings, and tokenizers of Hugging Face.
 
 Rules:
 
-- The libraries are the extra ``tokenizers``; each is imported when a counter of its kind is made, and a missing one is
-  one clear error. Making a counter may take a second, and tiktoken fetches an encoding that it does not have yet:
-  behind no network, give it an ``Encoding`` of your own, or fill its cache (``TIKTOKEN_CACHE_DIR``).
-- All text is text: ``<|endoftext|>`` in a message is what somebody wrote, and is no token of its own.
-- A text is read in pieces of at most 32,768 characters. tiktoken breaks off with a panic on 300,000 spaces or so, and
-  before 0.13 took time with the square of a run without a break. Pieces end before a space between two words, where
-  the patterns of OpenAI's encodings split anyway, so that the count is the same; a run without such a place is cut
-  where it is, which may cost a token or two.
-- Lone surrogates count as the replacement character: no tokeniser takes them.
+- The libraries are the extra ``tokenizers``. Each is imported when a counter of its kind is made; a missing one is one
+  clear error. Making a counter may take a second, and tiktoken downloads a new encoding: without network, pass an
+  ``Encoding`` or fill its cache (``TIKTOKEN_CACHE_DIR``).
+- ``<|endoftext|>`` in a message is ordinary text.
+- Texts are encoded in pieces of at most 32,768 characters: tiktoken panics on about 300,000 spaces, and before 0.13
+  took quadratic time on a run without a break. A piece ends before a space between two words, where OpenAI's patterns
+  split anyway; a run without one is cut, which may cost a token or two.
+- Lone surrogates count as the replacement character.
 
 Source: https://github.com/openai/tiktoken (issues 15, 195), https://huggingface.co/docs/tokenizers.
 
@@ -26,14 +25,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 from palaver.core.errors import DecodeError, MessageError, TransportError, UnknownNameError, excerpt
-from palaver.tokens.counter import Textual
+from palaver.tokens.counter import TextCounter
 from palaver.tokens.media import MediaRates
 
 if TYPE_CHECKING:
     import tiktoken
     import tokenizers
 
-PIECE: Final = 32_768
+MAX_PIECE: Final = 32_768
 """Characters that are read at once, at most."""
 _BREAK: Final = re.compile(r"(?<=\w)(?= \w)")
 """Before a single space between two words; nothing that an encoding knows goes across it."""
@@ -42,7 +41,7 @@ _SEARCHED: Final = 2_048
 
 
 @final
-class Tiktoken(Textual):
+class Tiktoken(TextCounter):
     """Counts with an encoding of tiktoken: ``"o200k_base"``, the id of a model (``"gpt-4o"``), or an ``Encoding``.
 
     Raises ``MessageError`` where tiktoken is not installed, ``UnknownNameError`` for a name that it does not know,
@@ -61,7 +60,7 @@ class Tiktoken(Textual):
 
 
 @final
-class HuggingFace(Textual):
+class HuggingFace(TextCounter):
     """Counts with a tokeniser of Hugging Face: the path of a ``tokenizer.json``, or a ``tokenizers.Tokenizer``.
 
     The tokeniser that is given is copied; neither padding nor truncation counts. Raises ``MessageError`` where the
@@ -86,12 +85,12 @@ class HuggingFace(Textual):
         super().__init__(f"tokenizers {name}", tokens, rates=rates)
 
 
-def pieces(text: str, most: int = PIECE) -> Iterator[str]:
-    """The text in pieces of at most ``most`` characters, cut before a space between two words where there is one."""
-    text = _sayable(text)
+def pieces(text: str, max_length: int = MAX_PIECE) -> Iterator[str]:
+    """The text in pieces of at most ``max_length`` characters, cut before a space between words where possible."""
+    text = _without_surrogates(text)
     start = 0
-    while len(text) - start > most:
-        end = start + most
+    while len(text) - start > max_length:
+        end = start + max_length
         places = _BREAK.finditer(text, max(start + 1, end - _SEARCHED), end + 2)
         cut = max((place.start() for place in places), default=end)
         yield text[start:cut]
@@ -99,7 +98,7 @@ def pieces(text: str, most: int = PIECE) -> Iterator[str]:
     yield text[start:]
 
 
-def _sayable(text: str) -> str:
+def _without_surrogates(text: str) -> str:
     """The text without lone surrogates."""
     if text.isascii():
         return text
@@ -126,22 +125,22 @@ def _encoding(library: Any, name: str) -> Any:
         return library.get_encoding(encoding)
     except Exception as error:
         hint = "tiktoken fetches it once; fill TIKTOKEN_CACHE_DIR where there is a network, or give an Encoding"
-        raise TransportError(f"the encoding {encoding} cannot be loaded: {hint} ({_why(error)})") from error
+        raise TransportError(f"the encoding {encoding} cannot be loaded: {hint} ({_reason(error)})") from error
 
 
 def _read(library: Any, path: Path) -> Any:
     try:
         return library.Tokenizer.from_str(path.read_text("utf-8"))
     except Exception as error:  # the library raises nothing more special
-        raise DecodeError(f"no tokeniser can be read from it: {_why(error)}", source=str(path)) from error
+        raise DecodeError(f"no tokeniser can be read from it: {_reason(error)}", source=str(path)) from error
 
 
 def _copy(library: Any, tokeniser: Any) -> Any:
     try:
         return library.Tokenizer.from_str(tokeniser.to_str())
     except Exception as error:  # as above
-        raise MessageError(f"the tokeniser cannot be copied: {_why(error)}") from error
+        raise MessageError(f"the tokeniser cannot be copied: {_reason(error)}") from error
 
 
-def _why(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return excerpt(str(error), 120) or type(error).__name__

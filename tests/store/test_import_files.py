@@ -10,7 +10,7 @@ from msgspec import structs
 import palaver as p
 from palaver import transcripts
 from palaver.store import import_files
-from palaver.store.import_files import Filed, FileState, Filing
+from palaver.store.import_files import FileImporter, FileState, ImportedConversation
 from palaver.store.memory import MemoryStore
 from palaver.store.sqlite import SQLiteStore
 from palaver.transcripts.conversation import transcript_of
@@ -41,8 +41,8 @@ def file_of(*lines):
 def take(store, data, taker=None, state=None, dialect=PI):
     reader = dialect.reader()
     steps = [*reader.feed(data), *reader.finish()]
-    taken = list((taker or Filing(store)).take(steps, state, lambda: "digest"))
-    (filed,) = (each for each in taken if isinstance(each, Filed))
+    taken = list((taker or FileImporter(store)).add(steps, state, lambda: "digest"))
+    (filed,) = (each for each in taken if isinstance(each, ImportedConversation))
     return filed
 
 
@@ -52,7 +52,7 @@ def said(store, branch="main"):
 
 def test_a_file_is_a_thread_with_the_ids_of_the_file(store):
     taken = take(store, file_of(line(0, "What is\nthis?"), line(1, "and that?")))
-    assert taken == Filed(HEADER["id"], 2, 2, "What is")
+    assert taken == ImportedConversation(HEADER["id"], 2, 2, "What is")
     assert said(store) == ["What is\nthis?", "and that?"]
     assert store.info(HEADER["id"]).metadata["session"]["cwd"] == "/w"
     assert store.read(HEADER["id"])[1].id == "e0"
@@ -87,8 +87,8 @@ def test_an_edited_file_is_a_branch_beside_what_it_said_before(store):
     written = PI.write(structs.replace(transcript_of([]), thread=store.load(HEADER["id"])))
     assert written.body == data
     before = store.info(HEADER["id"])
-    assert take(store, data) == Filed(HEADER["id"], 3, 0, "one")
-    assert take(store, edited) == Filed(HEADER["id"], 3, 0, "one", "import-2")
+    assert take(store, data) == ImportedConversation(HEADER["id"], 3, 0, "one")
+    assert take(store, edited) == ImportedConversation(HEADER["id"], 3, 0, "one", "import-2")
     assert store.info(HEADER["id"]) == before
 
 
@@ -228,7 +228,7 @@ def test_an_import_that_was_cut_off_goes_on(store, monkeypatch):
     data = file_of(*(line(number, f"say {number}") for number in range(700)))
     reader = PI.reader()
     steps = [*reader.feed(data), *reader.finish()]
-    list(Filing(store).take(steps[:500]))
+    list(FileImporter(store).add(steps[:500]))
     assert 0 < store.info(HEADER["id"]).length < 500
     again = take(store, data)
     assert again.messages == 700
@@ -240,12 +240,12 @@ def test_a_file_that_has_not_changed_is_not_read_again(store):
     data = file_of(line(0, "one"))
     state = FileState("/x.jsonl", len(data), 5 * SECOND, 60 * SECOND)
     take(store, data, state=state)
-    taker = Filing(store)
+    taker = FileImporter(store)
 
     def never():
         raise AssertionError
 
-    assert taker.unchanged(state, never) == (Filed(HEADER["id"], 1, 0, "one"),)
+    assert taker.unchanged(state, never) == (ImportedConversation(HEADER["id"], 1, 0, "one"),)
     assert taker.unchanged(structs.replace(state, size=1), never) is None
     assert taker.unchanged(structs.replace(state, path="/y.jsonl"), never) is None
     touched = structs.replace(state, changed_at=9 * SECOND)
@@ -257,13 +257,13 @@ def test_a_file_that_changed_just_before_it_was_read_may_have_changed_since(stor
     data = file_of(line(0, "one"))
     state = FileState("/x.jsonl", len(data), 59 * SECOND, 60 * SECOND)
     take(store, data, state=state)
-    assert Filing(store).unchanged(state, lambda: "other") is None
+    assert FileImporter(store).unchanged(state, lambda: "other") is None
 
 
 def test_a_thread_that_was_deleted_is_taken_in_again(store):
     data = file_of(line(0, "one"))
     state = FileState("/x.jsonl", len(data), 5 * SECOND, 60 * SECOND)
-    taker = Filing(store)
+    taker = FileImporter(store)
     take(store, data, taker, state)
     store.delete(HEADER["id"])
     assert taker.unchanged(state, str) is None
@@ -297,7 +297,7 @@ def test_an_edited_file_with_many_branches_takes_steps_in_proportion(monkeypatch
 
 @pytest.mark.finding("F-109")
 def test_when_the_steps_are_spent_a_head_gets_a_branch_of_its_own(store, monkeypatch):
-    monkeypatch.setattr(import_files, "_LEAST_STEPS", 0)
+    monkeypatch.setattr(import_files, "_MIN_STEPS", 0)
     monkeypatch.setattr(import_files, "_STEPS", 0)
     take(store, file_of(line(0, "one"), line(1, "two")))
     take(store, file_of(line(0, "one"), line(1, "TWO")))

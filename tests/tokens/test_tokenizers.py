@@ -20,8 +20,8 @@ from palaver.core.messages import RescueMarker
 from palaver.core.parts import Image, Reasoning, ToolCall
 from palaver.core.tools import Tool
 from palaver.testing import strategies
-from palaver.tokens import Counter, Estimated, MediaRates, estimate, estimate_tools
-from palaver.tokens.tokenisers import PIECE, HuggingFace, Tiktoken, pieces
+from palaver.tokens import Counter, EstimateCounter, MediaRates, estimate, estimate_tools
+from palaver.tokens.tokenizers import MAX_PIECE, HuggingFace, Tiktoken, pieces
 
 MERGED = [" the", "the", "th", "he", " a", "aa", "aaaa", "  ", "    ", "--", "----", "ing"]
 
@@ -53,7 +53,7 @@ def byte_level():
 ENCODINGS = {name: encoding(name) for name in ("r50k_base", "cl100k_base", "o200k_base")}
 SMALL = Tiktoken(ENCODINGS["cl100k_base"])
 HUGGING = HuggingFace(byte_level())
-COUNTERS = [Estimated(), SMALL, HUGGING]
+COUNTERS = [EstimateCounter(), SMALL, HUGGING]
 
 
 @pytest.fixture(params=COUNTERS, ids=lambda counter: counter.name)
@@ -105,16 +105,16 @@ def test_every_kind_of_text_counts_and_the_rest_is_estimated():
 def test_the_estimate_is_the_default():
     message = assistant("the thing", ToolCall("c1", "look", "{}"))
     definition = Tool.of("look", "Look.", {"type": "object"})
-    assert Estimated().count(message) == estimate(message)
-    assert Estimated().count_tools([definition]) == estimate_tools([definition])
-    assert (Estimated().name, repr(Estimated())) == ("estimate", "Estimated()")
+    assert EstimateCounter().count(message) == estimate(message)
+    assert EstimateCounter().count_tools([definition]) == estimate_tools([definition])
+    assert (EstimateCounter().name, repr(EstimateCounter())) == ("estimate", "Estimated()")
 
 
 def test_media_cost_what_the_rates_of_the_model_say():
     image = user(Image.from_url("https://x/y.png"))
     rates = MediaRates(image=77)
     for counter in (
-        Estimated(rates=rates),
+        EstimateCounter(rates=rates),
         Tiktoken(ENCODINGS["cl100k_base"], rates=rates),
         HuggingFace(byte_level(), rates=rates),
     ):
@@ -178,8 +178,8 @@ def test_a_long_run_is_counted(name, run):
     # a million spaces are more than the pattern of o200k can read at once: tiktoken breaks off with a panic
     text = run * (1_000_000 // len(run))
     counter = Tiktoken(ENCODINGS[name]) if name in ENCODINGS else HUGGING
-    cut = -(-len(text) // PIECE)
-    piece = counter.count(user(run * (PIECE // len(run))))
+    cut = -(-len(text) // MAX_PIECE)
+    piece = counter.count(user(run * (MAX_PIECE // len(run))))
     assert piece * (cut - 1) <= counter.count(user(text)) <= piece * cut
 
 
@@ -250,5 +250,5 @@ def test_a_library_that_is_not_installed_names_the_extra(monkeypatch, library, m
 
 
 def test_counters_load_nothing_before_they_are_made():
-    code = "import sys, palaver.tokens.tokenisers; print({'tiktoken', 'tokenizers', 'regex'} & set(sys.modules))"
+    code = "import sys, palaver.tokens.tokenizers; print({'tiktoken', 'tokenizers', 'regex'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout.strip() == b"set()"

@@ -12,8 +12,8 @@ import palaver as p
 from palaver import wires
 from palaver.context import labels, plan_of
 from palaver.context.fold_stage import SOURCE, Count, collapse, partial, partial_up_to, stands_for
-from palaver.context.plan import Item, Summarise
-from palaver.context.summary_stage import summarising
+from palaver.context.plan import Item, SummaryRequest
+from palaver.context.summary_stage import summarizer
 from palaver.core.errors import MessageError
 from palaver.core.request import Encoded
 from palaver.testing import rules
@@ -61,12 +61,12 @@ def test_counts_add_up_when_what_was_folded_is_folded_again() -> None:
     once = collapse(
         planned((p.user("u", id="u"), *_round(1, said="one"), *_round(2, "write", failed=True), *_round(3)))
     )
-    assert once.messages[1].text.endswith(labels.collapsed({"read": 1, "write": 1}, 1))
+    assert once.messages[1].text.endswith(labels.collapsed_label({"read": 1, "write": 1}, 1))
     stamped = once.messages[1].replace(id="folded")
     twice = collapse(planned((once.messages[0], stamped, *_round(3), *_round(4, "write", said="two"), *_round(5))))
     assert _ids(twice.messages) == ["u", None, "a5", "r5"]
     texts = [part.text for part in twice.messages[1].content if isinstance(part, p.Text)]
-    assert texts == ["one", "two", labels.collapsed({"read": 2, "write": 2}, 1)]
+    assert texts == ["one", "two", labels.collapsed_label({"read": 2, "write": 2}, 1)]
     count = stands_for(twice.messages[1])
     assert count is not None
     assert (count.messages, count.replaces) == (8, ["folded", "a3", "r3", "a4", "r4"])
@@ -222,8 +222,8 @@ def _sent(messages: Sequence[p.Message], wire: str = "anthropic_messages") -> En
 def test_the_model_goes_on_reasoning_in_a_long_turn(name: str) -> None:
     plan = planned((p.user("task"), *_thinking(*range(12))), share=0.9)
     if name == "auto":
-        question = summarising()(plan)
-        assert isinstance(question, Summarise)
+        question = summarizer()(plan)
+        assert isinstance(question, SummaryRequest)
         after = question.applied("So far, twelve files were read, and all of them are fine.")
     else:
         after = {"collapse": collapse, "partial": partial}[name](plan)

@@ -19,7 +19,7 @@ from palaver.core.parts import Image, Reasoning, ToolCall
 from palaver.core.request import Settings
 from palaver.models import Capabilities, LanguageModel, Prompt, Retry, Timeouts
 from palaver.stream.assembler import Assembler
-from palaver.threads.prefix import Beginning
+from palaver.threads.prefix import ListPrefix
 from palaver.wires._engine.encoder import RequestEncoder
 from tests.models.asking import HI, Waits, at, told
 from tests.models.faults import HELLO, WHOLE, delta, endless, error, says, serve, sse, streams
@@ -158,7 +158,7 @@ async def test_a_turn_encodes_what_is_new(windows, anyio_backend, monkeypatch):
         session = at(server.url).session()
         for turn in range(6):
             messages.append(user(f"and {turn}?"))
-            prompt = Prompt(messages=Beginning(messages) if windows else tuple(messages), system=SYSTEM)
+            prompt = Prompt(messages=ListPrefix(messages) if windows else tuple(messages), system=SYSTEM)
             before = counted.turned
             await told(None, prompt, stream=False, session=session)
             if turn:
@@ -174,12 +174,12 @@ async def test_a_turn_encodes_what_is_new(windows, anyio_backend, monkeypatch):
 async def test_another_head_or_another_past_is_encoded_anew(anyio_backend, monkeypatch):
     counted = Counted(monkeypatch)
     messages = list(history(3))
-    first = Prompt(messages=Beginning(messages), system=SYSTEM)
+    first = Prompt(messages=ListPrefix(messages), system=SYSTEM)
     with serve(says(WHOLE)) as server:
         session = at(server.url).session()
         for prompt in [
             first,
-            first.replace(messages=Beginning([user("another thread"), *messages])),
+            first.replace(messages=ListPrefix([user("another thread"), *messages])),
             first.replace(system=(system("Be long."),)),
             first.replace(settings=Settings(seed=1)),
             first.replace(provider={"openai_chat": {"user": "u"}}),
@@ -249,14 +249,14 @@ async def test_a_body_that_cannot_be_encoded_leaves_the_session_usable(anyio_bac
     messages = [user("one")]
     with serve(says(WHOLE)) as server:
         session = at(server.url).session()
-        await told(None, Prompt(messages=Beginning(messages)), stream=False, session=session)
+        await told(None, Prompt(messages=ListPrefix(messages)), stream=False, session=session)
         messages.append(assistant("Hello"))
         append = RequestEncoder.append
         monkeypatch.setattr(RequestEncoder, "append", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            await told(None, Prompt(messages=Beginning(messages)), stream=False, session=session)
+            await told(None, Prompt(messages=ListPrefix(messages)), stream=False, session=session)
         monkeypatch.setattr(RequestEncoder, "append", append)
-        await told(None, Prompt(messages=Beginning(messages)), stream=False, session=session)
+        await told(None, Prompt(messages=ListPrefix(messages)), stream=False, session=session)
     assert len(json.loads(server.asked[-1].body)["messages"]) == 2
 
 
@@ -451,7 +451,7 @@ async def test_calls_and_results_go_on(anyio_backend):
     with serve(says(WHOLE)) as server:
         session = at(server.url).session()
         for _ in range(3):
-            await told(None, Prompt(messages=Beginning(messages)), stream=False, session=session)
+            await told(None, Prompt(messages=ListPrefix(messages)), stream=False, session=session)
             number = len(messages)
             messages += [assistant(ToolCall(f"call_{number}", "f", "{}")), tool(f"call_{number}", "done")]
     for one, next_one in itertools.pairwise(server.asked):
