@@ -220,7 +220,7 @@ async def test_a_connection_that_breaks_again_and_again_neither_loses_nor_double
             connection = await bus._link.ready()
             left = len(bus._outbox)
             await until(lambda mark=left: len(bus._outbox) < mark or not mark)
-            bus._link.fail(connection, OSError("cut by a test"))
+            bus._link.mark_broken(connection, OSError("cut by a test"))
         with anyio.fail_after(PATIENCE):
             await bus.flush()
         assert numbers(await take(events, 5000)) == list(range(5000))
