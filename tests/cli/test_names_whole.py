@@ -61,11 +61,11 @@ def test_an_unknown_form_lists_wires_and_formats(run, saved, chat, command):
 
 
 def test_wires_and_formats_are_listed_as_json(run):
-    print_events = [json.loads(line) for line in run("wires", "--json").out.splitlines()]
-    assert [each["name"] for each in print_events] == list(wires.names())
-    assert "mistral" in print_events[0]["variants"]
-    print_events = [json.loads(line) for line in run("formats", "--json").out.splitlines()]
-    assert [each["name"] for each in print_events] == list(transcripts.names())
+    rows = [json.loads(line) for line in run("wires", "--json").out.splitlines()]
+    assert [each["name"] for each in rows] == list(wires.names())
+    assert "mistral" in rows[0]["variants"]
+    rows = [json.loads(line) for line in run("formats", "--json").out.splitlines()]
+    assert [each["name"] for each in rows] == list(transcripts.names())
     assert [json.loads(line)["name"] for line in run("formats", "codex", "--json").out.splitlines()] == ["codex"]
 
 

@@ -49,7 +49,7 @@ class Row(Struct, frozen=True):
         return (self.kind, safe_line(self.what), str(len(self.places)), safe_line(self.where), safe_line(self.why))
 
 
-def group_files(losses: Iterable[Loss]) -> list[Row]:
+def group_losses(losses: Iterable[Loss]) -> list[Row]:
     """Group equal losses, in the order of their first place."""
     places: dict[tuple[LossKind, str, str], list[str]] = {}
     for loss in losses:
@@ -59,7 +59,7 @@ def group_files(losses: Iterable[Loss]) -> list[Row]:
 
 def as_text(losses: Iterable[Loss]) -> str:
     """Return the rows as text, aligned under a header. The reasons are long and come last."""
-    rows = [_HEADER, *(row.cells for row in group_files(losses))]
+    rows = [_HEADER, *(row.cells for row in group_losses(losses))]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     widths[-1] = 0
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
@@ -76,7 +76,7 @@ def as_table(losses: Iterable[Loss]) -> Table:
     for name in _HEADER:
         whole = name != "why"  # which takes the remaining width
         table.add_column(name, justify="right" if name == "count" else "left", no_wrap=whole, overflow="fold")
-    for row in group_files(losses):
+    for row in group_losses(losses):
         kind, what, count, where, why = row.cells
         places = where.replace(", ", "\n")
         table.add_row(Text(kind, _STYLES[row.kind]), Text(what), Text(count), Text(places), Text(why))
