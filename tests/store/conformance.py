@@ -17,6 +17,7 @@ _FINDINGS = {
     stores.unreadable_values_are_refused: "F-01",
     stores.a_bad_record_hides_no_other_message: "F-01",
     stores.generated_bad_records_hide_no_other_message: "F-01",
+    stores.arguments_of_a_wrong_type_are_refused: "F-16",
     stores.odd_values_are_refused_or_come_back_equal: "F-01",
     stores.invalid_json_hides_no_other_message: "F-01",
 }

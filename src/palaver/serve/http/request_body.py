@@ -1,7 +1,7 @@
 """Read and check a client's message: ``{"text", "payload"?, "run"?}``.
 
-Any other field is an error that names its place. The text may be empty only beside a payload. A body is read up to the limit and no further. Names of clients and
-runs follow ``palaver.swarm.names``.
+Any other field is an error that names its place. The text may be empty only beside a payload. A body is read up to the
+limit and no further. Names of clients and runs follow ``palaver.swarm.names``.
 
 Stability: experimental.
 """
