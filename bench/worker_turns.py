@@ -107,7 +107,7 @@ async def _owned(schema: str, workers: int) -> None:
     """Wait until so many workers own everything among them."""
     async with Leases(POSTGRES, schema=schema) as leases:
         while True:
-            held = await leases.listed()
+            held = await leases.list_all()
             owners = {each.owner for each in held if each.live}
             if held and None not in owners and len(owners) == workers:
                 return

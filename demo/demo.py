@@ -48,7 +48,7 @@ from palaver import (
 from palaver.agent import ActiveRun, Agent, Run, approve, compact, undo
 from palaver.cli import context, demo_model, receipt, render, source, stores
 from palaver.cli.compact import told as compacted
-from palaver.cli.run_renderer import Teller
+from palaver.cli.run_renderer import RunRenderer
 from palaver.cli.terminal import console, count
 from palaver.context import DEFAULT, contents
 from palaver.models import LanguageModel
@@ -193,7 +193,7 @@ def fork(out: Console, store: Store, thread: str) -> None:
     train = main.fork("by-train", at=asked.id)
     train.append(assistant("There is a night train as far as Niebüll."), user("Then we take the train."))
     command(out, "show", stores.short(thread), "--branches")
-    for line in render.drawn(store.load(thread)):
+    for line in render.branches(store.load(thread)):
         out.print(line, no_wrap=True, overflow="ellipsis")
     out.print()
 
@@ -224,28 +224,28 @@ def sailor(model: LanguageModel) -> Agent:
     return Agent(model, name="sailor", tools=demo_model.demo_tools(), policy={"reserve_berth": "ask"})
 
 
-async def told(teller: Teller, run: ActiveRun) -> Run:
+async def told(renderer: RunRenderer, run: ActiveRun) -> Run:
     """Tell what happens, as it happens."""
     async with run as events:
         async for event in events:
-            teller.show(event)
-    teller.over(run.result, stores.short(run.result.thread.id))
+            renderer.show(event)
+    renderer.over(run.result, stores.short(run.result.thread.id))
     return run.result
 
 
 async def sail(out: Console, store: Store) -> str:
     """Run an agent until it waits for an approval, and go on from what the store has; give the thread."""
-    teller = Teller(out, out)
+    renderer = RunRenderer(out, out)
     async with replay(RECORDING) as model:
         out.print(Line.assemble(("$ palaver run ", "dim"), (f'"{demo_model.PROMPT}"', "bold")), soft_wrap=True)
         thread = store.create(title=demo_model.PROMPT).id
-        run = await told(teller, sailor(model).start(demo_model.PROMPT, thread=store.open(thread)))
+        run = await told(renderer, sailor(model).start(demo_model.PROMPT, thread=store.open(thread)))
         (request,) = run.pending
         out.print()
         out.print(Line("The process could end here: what waits is in the thread. Another one decides, and goes on:"))
         command(out, "run", "--thread", stores.short(thread), "--decide", f"{request.call.id}=approve")
         decisions = {request.call.id: approve()}
-        await told(teller, sailor(model).start(thread=store.open(thread), decisions=decisions))
+        await told(renderer, sailor(model).start(thread=store.open(thread), decisions=decisions))
     return thread
 
 
@@ -253,7 +253,7 @@ def agent(out: Console, store: Store) -> None:
     thread = anyio.run(sail, out, store)
     out.print()
     command(out, "show", stores.short(thread))
-    for piece in render.spoken([entry.message for entry in store.path(thread)], render.View()):
+    for piece in render.messages([entry.message for entry in store.path(thread)], render.View()):
         out.print(piece)
 
 
@@ -282,7 +282,7 @@ async def fit(out: Console, store: Store) -> None:
     def fills() -> None:
         command(out, "context", name, "--window", f"{WINDOW}")
         path = thread.path()
-        for piece in context.drawn(contents(path, for_model(path), window=WINDOW, stages=DEFAULT), out):
+        for piece in context.render_contents(contents(path, for_model(path), window=WINDOW, stages=DEFAULT), out):
             out.print(piece)
 
     fills()
@@ -309,7 +309,7 @@ def session(out: Console, store: Store) -> None:
     branched = ", ".join(thread.branches)
     out.print(Line(f"  {file_format.title}: {transcript.title}; {tokens:,} tokens; branches {branched}", "bold"))
     messages = [entry.message for entry in chosen_history(thread.path(), "all")]
-    for drawn in render.spoken(messages, render.View()):
+    for drawn in render.messages(messages, render.View()):
         out.print(drawn)
     for each in drift:
         out.print(Line(f"  {each}: kept", "yellow"))

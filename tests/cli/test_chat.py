@@ -31,7 +31,7 @@ def said(asked):
 def test_turns_of_one_thread_and_another_process_goes_on(chat):
     with provider(says("one"), says("two"), says("three")) as there:
         at = chat(there).expect("> ").line("first").expect("one").expect("> ").line("second").expect("two")
-        at.expect("> ").line("/quit").expect(f"go on: palaver chat --thread talk --model {MODEL}")
+        at.expect("> ").line("/quit").expect(f"continue: palaver chat --thread talk --model {MODEL}")
         assert at.end() == 0
         at = chat(there).expect("> ").line("third").expect("three").expect("> ").type("\x04")
         assert at.end() == 0
@@ -60,7 +60,7 @@ def test_a_turn_is_taken_back(chat):
     with provider(says("one"), says("two"), says("other")) as there:
         at = chat(there).expect("> ").line("/undo").expect("nothing to take back")
         at.expect("> ").line("first").expect("one").expect("> ").line("second").expect("two")
-        at.expect("> ").line("/undo").expect("taken back: second").expect("> ").line("instead").expect("other")
+        at.expect("> ").line("/undo").expect("undone: second").expect("> ").line("instead").expect("other")
         assert at.expect("> ").type("\x04").end() == 0
     assert said(there.asked[2]) == ["first", "one", "instead"]
 
@@ -117,7 +117,7 @@ def test_what_is_typed_meanwhile_is_heard_at_the_next_step(chat, saved):
     read = [HOLD, *calls("read_file", {"path": "a.txt"})]
     with provider(read, says("done")) as there:
         at = chat(there, "--tools", "files").expect("> ").line("read").expect("the model").line("and hurry")
-        at.expect("it will hear that")
+        at.expect("the agent gets this")
         there.go.set()
         at.expect("done").expect("> ").type("\x04")
         assert at.end() == 0
@@ -145,7 +145,7 @@ def test_a_second_ctrl_c_in_a_turn_leaves_and_the_thread_can_go_on(chat, saved):
     saved(f"import anyio\n{nap}", "nap.py")
     with provider(calls("nap", {}), says("well")) as there:
         at = chat(there, "--tools", "nap.py", "--approve", "allow").expect("> ").line("sleep").expect("→ nap()")
-        at.interrupt().expect("^C").interrupt().expect("go on: palaver chat --thread talk")
+        at.interrupt().expect("^C").interrupt().expect("continue: palaver chat --thread talk")
         assert at.end() == 130
         at = chat(there).expect("> ").line("and?").expect("well").expect("> ").type("\x04")
         assert at.end() == 0

@@ -11,7 +11,7 @@ from rich.text import Text
 import palaver as p
 from palaver.agent.events import ContextCompacted
 from palaver.cli import context, run_renderer, stores
-from palaver.cli.run_renderer import Teller
+from palaver.cli.run_renderer import RunRenderer
 from palaver.context import Change, Failure, contents
 from palaver.core import jsontext
 from palaver.core.errors import SummaryError
@@ -145,7 +145,7 @@ def test_a_thread_is_compacted_and_that_is_taken_back(run, kept, watch):
     assert (undone.code, "main/before-2" in undone.out) == (0, True)
     assert kept(lambda store: [entry.message for entry in store.path(watch)]) == before
     again = run("compact", watch, "--undo")
-    assert (again.code, "nothing in it was compacted" in again.err) == (1, True)
+    assert (again.code, "no compaction to undo" in again.err) == (1, True)
 
 
 def test_a_goal_is_kept_and_one_that_is_reached_is_nothing_to_do(run, watch):
@@ -215,7 +215,7 @@ def test_a_compaction_in_a_run_is_one_line_and_one_event():
         failures=(Failure("auto", SummaryError("no \x1b[2J luck")),),
     )
     to = io.StringIO()
-    Teller(Console(file=io.StringIO()), Console(file=to, width=200)).show(told)
+    RunRenderer(Console(file=io.StringIO()), Console(file=to, width=200)).show(told)
     assert to.getvalue().splitlines() == [
         "context compacted: 90,000 → 20,000 of 100,000 tokens (snip)",
         "compaction, auto: no ␛[2J luck",
@@ -231,7 +231,7 @@ def test_where_the_encoding_has_no_blocks_the_bar_is_letters_also_in_colour(kept
     found = contents(path, for_model(path), window=60_000)
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="replace")
     out = Console(file=file, force_terminal=True, color_system="truecolor", width=60)
-    for each in context.drawn(found, out):
+    for each in context.render_contents(found, out):
         if isinstance(each, Text):
             out.print(each)
     file.flush()

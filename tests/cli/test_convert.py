@@ -49,7 +49,7 @@ def test_an_exchange_becomes_the_whole_conversation(run, saved):
     [
         (
             {"response": {"error": {"message": "no credit", "type": "x"}}},
-            "the answer is an error, which is left out: no",
+            "the answer is an error and is left out: no",
         ),
         ({"stream": "data: {}\n\n"}, "the answer is left out: openai_chat: the stream broke off"),
         ({"response": None}, "there is no answer"),
@@ -142,7 +142,7 @@ def test_an_ambiguous_file_says_what_it_may_be(run, saved):
     body = saved({"model": "m", "messages": [HI, thought]})
     done = run("convert", body, "--to", "palaver")
     assert (done.code, done.out) == (1, "")
-    assert done.err.endswith("this request may be of openai_chat or cohere_chat; say which with --from\n")
+    assert done.err.endswith("this request may be openai_chat or cohere_chat; choose one with --from\n")
     assert run("convert", body, "--to", "palaver", "--from", "cohere_chat").code == 0
     assert run("convert", body, "--to", "palaver", "--from", "openai_chat:groq").err.startswith("openai_chat:groq → ")
 

@@ -121,4 +121,4 @@ def test_a_session_may_be_named(run, args):
 def test_a_name_of_neither_wire_nor_format_is_refused(run):
     for done in (run("convert", SESSION, "--to", "nothing"), run("export", THREAD, "--as", "nothing")):
         assert done.code == 2
-        assert "no wire and no transcript format is called 'nothing'" in done.err
+        assert "no wire or transcript format is named 'nothing'" in done.err

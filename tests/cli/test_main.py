@@ -23,7 +23,7 @@ HI = {"role": "user", "content": "hi"}
         ("[1, 2]", "neither a request nor a response of a known wire (it is a list of 2)"),
         ("17", "neither a request nor a response of a known wire (it is a number)"),
         ('{"model":"gpt-5","messages":[{"role":"user","content":7}]}', "openai_chat: messages[0].content"),
-        ('data: {"novel":1}\n\n', "a recorded stream of no known wire; say which with --from"),
+        ('data: {"novel":1}\n\n', "a recorded stream of an unknown wire; choose one with --from"),
         ('{"request":{"model":"gpt-5","messages":[{"content":[]}]}}', "openai_chat: request.messages[0]"),
         ('{"palaver":99}\n', "palaver: line 1, palaver: version 99"),
         ('{"error":{"message":"no credit","type":"x","param":null,"code":null}}', "an error of openai_chat"),
@@ -58,7 +58,7 @@ def test_a_file_of_another_wire_than_named_says_so(run, saved):
     ("args", "cause"),
     [
         (["convert", "x"], "Missing option '--to' (see palaver convert --help)"),
-        (["convert", "x", "--to", "klingon"], "no wire and no transcript format is called 'klingon'"),
+        (["convert", "x", "--to", "klingon"], "no wire or transcript format is named 'klingon'"),
         (["convert", "x", "--to", "openai_chat:klingon"], "openai_chat has no variant 'klingon'; there are groq"),
         (["convert", "x", "--to", "palaver", "--from", "klingon"], "no wire 'klingon'"),
         (["convert", "x", "--to", "palaver", "--losses", "hide"], "Invalid value for '--losses'"),

@@ -6,7 +6,7 @@ import pytest
 
 from palaver import transcripts, user, wires
 from palaver.cli import stores
-from palaver.cli.run_renderer import Teller
+from palaver.cli.run_renderer import RunRenderer
 from palaver.store import open_store
 
 pytestmark = pytest.mark.finding("F-63")
@@ -40,7 +40,7 @@ def test_headings_name_thread_and_branches_whole(run, monkeypatch, location):
 
 def test_the_way_to_go_on_is_whole(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
-    Teller().command(f"go on: palaver chat --thread {LONG}")
+    RunRenderer().command(f"continue: palaver chat --thread {LONG}")
     said = capsys.readouterr()
     assert f"--thread {LONG}\n" in said.out + said.err
 
@@ -49,7 +49,7 @@ def test_a_path_that_is_not_there_is_a_file(run, location):
     with open_store(location) as store:
         store.open("t").append(user("hi"))
     assert "no such file" in run("show", "nope.json").err
-    assert "no thread goes by 'nope'" in run("show", "nope").err
+    assert "no thread is named 'nope'" in run("show", "nope").err
 
 
 @pytest.mark.parametrize("command", ["show", "convert", "import"])
@@ -61,11 +61,11 @@ def test_an_unknown_form_lists_wires_and_formats(run, saved, chat, command):
 
 
 def test_wires_and_formats_are_listed_as_json(run):
-    listed = [json.loads(line) for line in run("wires", "--json").out.splitlines()]
-    assert [each["name"] for each in listed] == list(wires.names())
-    assert "mistral" in listed[0]["variants"]
-    listed = [json.loads(line) for line in run("formats", "--json").out.splitlines()]
-    assert [each["name"] for each in listed] == list(transcripts.names())
+    rows = [json.loads(line) for line in run("wires", "--json").out.splitlines()]
+    assert [each["name"] for each in rows] == list(wires.names())
+    assert "mistral" in rows[0]["variants"]
+    rows = [json.loads(line) for line in run("formats", "--json").out.splitlines()]
+    assert [each["name"] for each in rows] == list(transcripts.names())
     assert [json.loads(line)["name"] for line in run("formats", "codex", "--json").out.splitlines()] == ["codex"]
 
 

@@ -45,7 +45,7 @@ def _read(file):
         return b""
 
 
-VERIFY = "import sys; from palaver.cli import main, progress; progress._PATIENCE = {}; sys.exit(main({}))"
+VERIFY = "import sys; from palaver.cli import main, progress; progress._DELAY = {}; sys.exit(main({}))"
 
 
 def test_a_bar_is_drawn_when_it_takes_long_and_taken_away(terminal):

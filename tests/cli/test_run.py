@@ -162,7 +162,7 @@ def test_without_a_terminal_it_waits_and_another_process_decides(process, tools)
         done = process("run", "book", "--model", MODEL, "--tools", "tools.py:book", **there.env)
         assert (done.code, done.out) == (3, "")
         assert tools() == ""
-        go_on = re.search(r"^go on: palaver (.*)$", done.err, re.MULTILINE)[1].split()
+        go_on = re.search(r"^continue: palaver (.*)$", done.err, re.MULTILINE)[1].split()
         assert go_on[-2:] == ["--decide", "call_1=approve"]
         done = process(*go_on, **there.env)
         assert (done.code, done.out) == (0, "Done.\n")
@@ -193,7 +193,7 @@ def test_ctrl_c_keeps_what_was_said_and_says_how_to_go_on(terminal, threads):
     with provider(says("half of", HOLD), says("the rest")) as there:
         at = terminal("run", "hi", "--model", MODEL, "--thread", "talk", env=there.env)
         at.expect("half of").interrupt().expect("cancelled")
-        at.expect(f"stopped; go on: palaver run --thread talk --model {MODEL}")
+        at.expect(f"stopped; continue: palaver run --thread talk --model {MODEL}")
         assert at.end() == 130
         assert [each.text for each in threads()["talk"]][:2] == ["hi", "half of"]
         there.go.set()
@@ -212,7 +212,7 @@ def test_an_interrupt_without_a_terminal_does_the_same(tmp_path, threads):
             at.send_signal(signal.SIGINT)
             _, said = at.communicate(timeout=20)
             assert at.returncode == 130
-            assert b"go on: palaver run --thread talk" in said
+            assert b"continue: palaver run --thread talk" in said
     assert threads()["talk"][1].text == "half of"
 
 
@@ -220,7 +220,7 @@ def test_ctrl_c_at_a_question_leaves_it_pending(terminal, tools):
     how = ("--model", MODEL, "--tools", "tools.py", "--thread", "berths")
     with provider(calls("book", {"berth": 7}), says("Done.")) as there:
         at = terminal("run", "book", *how, env=there.env)
-        at.expect("all\n? ").interrupt().expect("go on: palaver run --thread berths")
+        at.expect("all\n? ").interrupt().expect("continue: palaver run --thread berths")
         assert at.end() == 130
         at = terminal("run", *how, env=there.env)
         at.expect("all\n? ").line("a").expect("Done.")
@@ -275,7 +275,7 @@ def test_what_fails_is_one_line_and_exit_code_1(process):
 def test_without_key_and_server_it_says_what_to_set(process, bare):
     done = process("run", "hi")
     assert (done.code, done.out) == (2, "")
-    assert "no model is named" in done.err
+    assert "no model is given" in done.err
     assert "ANTHROPIC_API_KEY" in done.err
     assert "--model demo" in done.err
     assert done.err.count("\n") <= 6
@@ -319,7 +319,7 @@ def test_wrong_usage_is_one_line_and_exit_code_2(run, args, cause):
     [
         (None, "none.py", "no such file"),
         ("1 /", "bad.py", "SyntaxError"),
-        ("X = 1", "bad.py", "holds no tools"),
+        ("X = 1", "bad.py", "there are no tools in it"),
         ("X = 1", "bad.py:book", "holds no tool 'book'"),
         ("def f(*x): 'what a model cannot call'", "bad.py", "x"),
     ],

@@ -144,7 +144,7 @@ def test_ctrl_c_ends_open_streams_and_is_told_by_the_code(served, swarm):
     address = running.address()
     with connect(f"{address.replace('http', 'ws')}/v1/clients/ann", proxy=None) as ws:
         assert running.end(signal.SIGINT) == 130
-        with pytest.raises(Exception, match="the server stops"):
+        with pytest.raises(Exception, match="the server is stopping"):
             ws.recv()
 
 
@@ -181,7 +181,7 @@ def said(served, tmp_path):
             ws.send(json.dumps({"text": "hi"}))
             until_there(tmp_path / "asked")
             running.process.send_signal(signals[0])
-            with pytest.raises(Exception, match="the server stops"):
+            with pytest.raises(Exception, match="the server is stopping"):
                 ws.recv()
         for each in signals[1:]:
             running.process.send_signal(each)
@@ -231,7 +231,7 @@ def test_tokens_of_clients_and_names_of_the_server(served, swarm, tmp_path):
     ("text", "said"),
     [
         ("ann", "lines of CLIENT = "),
-        ("", "it holds no token"),
+        ("", "there is no token in it"),
         ('ann = ""', "ann: a token is a text"),
         ("ann = 3", "ann: a token is a text"),
         ('"a b" = "x"', "'a b': 1 to 128 ASCII letters"),
@@ -281,9 +281,9 @@ def test_a_conversation_goes_on_after_a_restart(served, swarm):
         (["office.py", "--token", ""], 2, "palaver: a token cannot be empty"),
         (["office.py", "--host", "0.0.0.0"], 2, "palaver: --host 0.0.0.0 is reached by others: --token or --tokens"),
         (["office.py", "--host", "::"], 2, "palaver: --host :: is reached by others: --token or --tokens"),
-        (["office.py", "--allow-origin", "app.example"], 1, "palaver: an origin is written as"),
+        (["office.py", "--allow-origin", "app.example"], 1, "palaver: an origin has the form"),
         (["office.py", "--host", "256.0.0.1"], 1, "palaver: 256.0.0.1:8000: "),
-        (["office.py", "--host", "a..b"], 1, "palaver: a..b:8000: no name of a host"),
+        (["office.py", "--host", "a..b"], 1, "palaver: a..b:8000: not a host name"),
     ],
 )
 def test_what_cannot_be_served_is_one_line(run, swarm, args, code, said):
@@ -340,7 +340,7 @@ def test_a_front_with_workers_that_are_started_again(served, swarm, servers):
     assert {answer["agent"] for _, answer in answers.values()} == {"desk"}
     assert {answer["answer"].split()[0] for _, answer in answers.values()} <= {first, second}
     os.kill(int(first), signal.SIGKILL)
-    assert running.until(rf"^palaver: worker \d \(process {first}\) ended with -9; another is started in 1 s$")
+    assert running.until(rf"^palaver: worker \d \(process {first}\) ended with -9; it is restarted in 1 s$")
     third = running.until(r"^worker \d: process (\d+)$").group(1)
     answers = [post(address, client, "again")[1]["answer"] for client in clients]
     assert {answer.split()[0] for answer in answers} <= {second, third}

@@ -70,9 +70,9 @@ def test_what_is_no_store_is_one_line(run, command, location):
 
 
 def test_a_location_is_shown_without_its_password():
-    assert stores.shown("postgresql://me:secret@db.example/x") == "postgresql://me:***@db.example/x"
-    assert stores.shown("postgresql://db.example/x") == "postgresql://db.example/x"
-    assert stores.shown("a@b.db") == "a@b.db"
+    assert stores.display_name("postgresql://me:secret@db.example/x") == "postgresql://me:***@db.example/x"
+    assert stores.display_name("postgresql://db.example/x") == "postgresql://db.example/x"
+    assert stores.display_name("a@b.db") == "a@b.db"
 
 
 # -- threads -------------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_names_with_at_signs_are_found(run, kept):
     kept(lambda store: store.fork("a@b", "c@d"))
     for name in ("a@b", "a@b@main", "a@b@c@d"):
         assert run("show", name).code == 0
-    assert "no thread goes by 'a@x'" in run("show", "a@x").err
+    assert "no thread is named 'a@x'" in run("show", "a@x").err
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_what_several_are_like_is_refused_with_their_names(run, kept):
     ids = [f"work-{number}-done" for number in range(5)]
     for each in ids:
         kept(lambda store, each=each: store.create(each))
-    assert "several threads are like that: " in run("show", "work-").err
+    assert "several threads match: " in run("show", "work-").err
     done = run("delete", "--yes", "done")
     assert (done.code, done.err.endswith(", and 2 more\n")) == (1, True)
     assert kept(lambda store: len(list(store.threads()))) == 5
@@ -205,7 +205,7 @@ def test_a_deep_tree_is_drawn():
 
     with open_store("memory:") as store:
         grow(store)
-        lines = list(render.drawn(store.load("deep")))
+        lines = list(render.branches(store.load("deep")))
     assert len(lines) == 2400
 
 
@@ -248,7 +248,7 @@ def test_a_search_is_narrowed(run, trip, args, found):
     assert (done.code, len(hits)) == (0, found)
     assert all(set(hit) == {"thread", "entry", "role", "agent", "sent_at", "tags", "excerpt"} for hit in hits)
     if not found:
-        assert done.err == "nothing was found\n"
+        assert done.err == "no message matches\n"
 
 
 def test_a_search_says_when_there_is_more(run, trip):
@@ -262,11 +262,11 @@ def test_a_search_says_when_there_is_more(run, trip):
     [
         ([], 2, "there is nothing to look for"),
         (["..."], 1, "there is no word in the query '...'"),
-        (["x", "--since", "soon"], 2, "'soon' is no time such as 2026-11-20"),
-        (["x", "--since", "0001-01-01T00:00:00+23:59"], 0, "nothing was found"),
+        (["x", "--since", "soon"], 2, "'soon' is not a time such as 2026-11-20"),
+        (["x", "--since", "0001-01-01T00:00:00+23:59"], 0, "no message matches"),
         (["x", "--role", "king"], 2, "Invalid value for '--role'"),
         (["x", "--limit", "0"], 2, "Invalid value for '--limit'"),
-        (["x", "--thread", "none"], 1, "no thread goes by 'none'"),
+        (["x", "--thread", "none"], 1, "no thread is named 'none'"),
     ],
 )
 def test_a_search_that_cannot_be_is_one_line(run, trip, args, code, cause):
@@ -291,7 +291,7 @@ def test_a_branch_begins_where_it_is_told(run, trip, kept):
     for place, length in {"trip": 3, "trip@kiel": 3, f"trip@{trip[0].id[-8:]}": 1}.items():
         name = f"from {length} {place}"
         behind = "1 message" if length == 1 else "3 messages"
-        assert run("fork", place, name).out == f"thread trip: branch {name} begins behind {behind}\n"
+        assert run("fork", place, name).out == f"thread trip: branch {name} starts after {behind}\n"
         assert kept(lambda store, name=name: len(store.path("trip", name))) == length
     taken = run("fork", "trip", "kiel")
     assert (taken.code, taken.err.count("\n")) == (1, 1)
@@ -357,7 +357,7 @@ def test_a_thread_is_deleted_only_when_that_is_meant(run, trip, kept, monkeypatc
         monkeypatch.setattr("click.confirm", lambda *_, answer=answer, **__: answer)
         assert run("delete", "trip").code == code
         assert bool(kept(lambda store: list(store.threads()))) is not answer
-    assert run("search", "rain*").err == "nothing was found\n"
+    assert run("search", "rain*").err == "no message matches\n"
 
 
 # -- verify, gc ----------------------------------------------------------------------------------------------------
@@ -366,7 +366,7 @@ def test_a_thread_is_deleted_only_when_that_is_meant(run, trip, kept, monkeypatc
 def test_a_sound_store_is_verified(run, trip):
     done = run("verify")
     assert (done.code, done.out.startswith("1 thread, 4 messages, 0 blobs, ")) == (0, True)
-    assert done.out.endswith(": nothing is wrong\n")
+    assert done.out.endswith(": no damage\n")
     assert run("verify", "--json").json["damage"] == []
 
 
@@ -394,9 +394,9 @@ def test_damage_is_listed_and_what_is_sound_is_saved(run, trip, location):
 def test_old_threads_go_only_when_that_is_meant(run, trip, coded, kept):
     nothing = run("gc")
     assert (nothing.code, nothing.out.startswith("removed 0 messages, 0 blobs;")) == (0, True)
-    listed = run("gc", "--older-than", "0", "--spare-tag", "keep")
-    assert (listed.code, listed.err) == (0, "1 thread would be deleted (--yes)\n")
-    assert listed.out.startswith(coded[-8:])
+    print_events = run("gc", "--older-than", "0", "--spare-tag", "keep")
+    assert (print_events.code, print_events.err) == (0, "1 thread would be deleted (--yes)\n")
+    assert print_events.out.startswith(coded[-8:])
     assert run("gc", "--older-than", "0", "--keep", "1").out.startswith("trip")
     assert run("gc", "--older-than", "1", "--yes").out.startswith("0 threads deleted\n")
     assert kept(lambda store: len(list(store.threads()))) == 2

@@ -78,7 +78,7 @@ def test_the_wire_can_be_named_and_must_agree(run, stream):
 
 def test_a_stream_that_nothing_tells_needs_a_name(run, stream):
     file = stream(b'data: {"novel": 1}\n\n')
-    assert run("show", file).err == f"palaver: {file}: a recorded stream of no known wire; say which with --from\n"
+    assert run("show", file).err == f"palaver: {file}: a recorded stream of an unknown wire; choose one with --from\n"
     assert "the stream broke off" in run("show", file, "--from", "anthropic_messages").err
 
 
@@ -130,7 +130,7 @@ def test_the_stream_of_an_exchange_is_its_answer(run, saved, base64_):
     [
         (
             ANTHROPIC.partition(b"event: message_delta")[0],
-            "the answer is not whole: anthropic_messages: the stream br",
+            "the answer is incomplete: anthropic_messages: the stream br",
             2,
         ),
         (ERROR, "the answer is left out: anthropic_messages: the provider ended the stream with an error: too busy", 1),
@@ -197,7 +197,7 @@ def test_what_is_no_stream_has_no_events(run, saved, body):
     file = saved(body)
     done = run("show", "--events", file)
     assert (done.code, done.out) == (1, "")
-    assert done.err == f"palaver: {file}: this is no recorded stream, and holds none\n"
+    assert done.err == f"palaver: {file}: there is no recorded stream in it\n"
 
 
 def test_a_message_cannot_steer_the_terminal_through_its_events(run, stream):

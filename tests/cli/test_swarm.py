@@ -107,7 +107,7 @@ def terminal(tmp_path, monkeypatch, desk):
 def test_one_message(run, desk):
     done = run("swarm", "desk.py", "--message", "hello", "--client", "ann")
     assert (done.code, done.out) == (0, "triage heard hello\n")
-    assert done.err == "triage\ngo on: palaver swarm desk.py --client ann\n"
+    assert done.err == "triage\ncontinue: palaver swarm desk.py --client ann\n"
 
 
 def test_a_hand_over_and_a_call_are_lines_aside_and_the_client_goes_on(run, desk, location, tmp_path):
@@ -119,7 +119,7 @@ def test_a_hand_over_and_a_call_are_lines_aside_and_the_client_goes_on(run, desk
     assert said[2:] == [
         "⇒ sales",
         "sales",
-        f"go on: palaver swarm desk.py:shop --store {tmp_path / 'other.db'} --client ann",
+        f"continue: palaver swarm desk.py:shop --store {tmp_path / 'other.db'} --client ann",
     ]
     again = run("swarm", "desk.py", "--message", "price", "--client", "ann", "--store", tmp_path / "other.db")
     assert (again.code, again.out) == (0, "it costs 3 shells\n")
@@ -180,7 +180,7 @@ def test_lines_that_are_no_utf8_are_read_all_the_same(process, desk, handler):
 
 @pytest.mark.parametrize(
     ("closed", "out", "err"),
-    [("<&-", "triage heard hi\n", "go on: "), (">&-", "", "go on: "), ("2>&-", "triage heard hi\n", "")],
+    [("<&-", "triage heard hi\n", "continue: "), (">&-", "", "continue: "), ("2>&-", "triage heard hi\n", "")],
 )
 def test_a_stream_that_is_closed_stops_nothing(desk, tmp_path, closed, out, err):
     command = shlex.join([sys.executable, "-m", "palaver", "swarm", "desk.py", "--message", "hi"])
@@ -261,7 +261,7 @@ def test_turns_at_a_terminal_and_another_process_goes_on(terminal):
     at.expect("triage> ").line("buy").expect("→ to_sales()").expect("⇒ sales").expect("what shall it be?")
     at.expect("sales> ").line("/agent triage").expect("⇒ triage").expect("triage> ")
     at.line("/agent nobody").expect("there is no agent nobody").expect("triage> ").line("/quit")
-    at.expect("go on: palaver swarm desk.py --client ann")
+    at.expect("continue: palaver swarm desk.py --client ann")
     assert at.end() == 0
     at = terminal("--client", "ann")
     assert "client ann, 7 messages" in at.text
@@ -297,7 +297,7 @@ def test_who_types_is_asked_in_the_place_of_a_person(terminal, clinic, location)
 
 def test_one_message_at_a_terminal_is_answered_there_too(terminal, clinic):
     at = terminal("--client", "ann", "--message", "help", file="clinic.py", expect="as doctor: ").line("here I am")
-    at.expect("doctor\n").expect("here I am").expect("go on: ")
+    at.expect("doctor\n").expect("here I am").expect("continue: ")
     assert at.end() == 0
 
 
@@ -305,7 +305,7 @@ def test_an_answer_that_came_too_late_is_told(terminal, saved):
     saved(CLINIC.replace("TIMEOUT", "1"), "clinic.py")
     at = terminal(file="clinic.py").expect("nurse> ").line("help").expect("as doctor: ")
     time.sleep(4)
-    at.line("here I am").expect("nobody waits for that answer any more").expect("no answer").expect("doctor> ")
+    at.line("here I am").expect("the question was closed before the answer").expect("no answer").expect("doctor> ")
 
 
 def test_in_a_pipe_nobody_is_asked(process, saved):

@@ -38,7 +38,7 @@ def test_one_of_several_is_named(file):
 def test_a_private_name_is_found_when_it_is_named(file):
     path = file(ONE.format(names="_hidden"))
     assert swarm_file.swarm(f"{path}:_hidden").name == "first"
-    with pytest.raises(click.ClickException, match="holds no Swarm"):
+    with pytest.raises(click.ClickException, match="there is not a Swarm in it"):
         swarm_file.swarm(path)
 
 
@@ -49,8 +49,8 @@ def test_a_private_name_is_found_when_it_is_named(file):
         ("raise SystemExit(3)", "", "SystemExit: 3"),
         ("def broken(", "", "SyntaxError"),
         ("import nothing_by_that_name", "", "ModuleNotFoundError"),
-        ("x = 1", "", "holds no Swarm"),
-        ("x = 1", ":x", "'x' is no Swarm"),
+        ("x = 1", "", "there is not a Swarm in it"),
+        ("x = 1", ":x", "'x' is not a Swarm"),
         (TWO, ":four", "holds nothing called 'four'; its swarms: one, same, two"),
     ],
 )

@@ -7,19 +7,19 @@ from palaver.testing import stores
 _ROWS = {
     stores.messages_are_stamped_when_they_join: ("MSG-06", "CBF-05"),
     stores.messages_come_back_equal: ("CBF-04", "CBF-06", "DAS-05", "DAS-06", "DAS-11", "MSG-09", "MSG-10"),
-    stores.what_was_acknowledged_is_there_after_opening_again: ("ASK-29", "DAS-29"),
-    stores.clients_do_not_see_each_other: ("ASK-02",),
-    stores.threads_are_known_by_any_name: ("ASK-29", "DAS-29"),
+    stores.acknowledged_data_survives_reopening: ("ASK-29", "DAS-29"),
+    stores.clients_are_isolated: ("ASK-02",),
+    stores.thread_ids_may_be_any_text: ("ASK-29", "DAS-29"),
 }
 _FINDINGS = {
-    stores.what_is_copied_keeps_its_times: "F-07",
+    stores.copies_keep_their_times: "F-07",
     stores.a_blob_that_a_message_names_is_there: "F-103",
-    stores.what_cannot_be_read_back_is_refused: "F-01",
-    stores.a_bad_record_closes_nothing_else: "F-01",
-    stores.generated_bad_records_close_nothing_else: "F-01",
-    stores.what_is_asked_with_a_wrong_type_is_refused: "F-16",
+    stores.unreadable_values_are_refused: "F-01",
+    stores.a_bad_record_hides_no_other_message: "F-01",
+    stores.generated_bad_records_hide_no_other_message: "F-01",
+    stores.arguments_of_a_wrong_type_are_refused: "F-16",
     stores.odd_values_are_refused_or_come_back_equal: "F-01",
-    stores.what_is_no_json_closes_nothing_else: "F-01",
+    stores.invalid_json_hides_no_other_message: "F-01",
 }
 
 

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from palaver.core.errors import SwarmError
-from palaver.swarm.extras.compute import TTL, Compute, ComputeCell
+from palaver.swarm.extras.compute import TTL, Compute, LiveCompute
 from palaver.swarm.log import Log, Records
 from palaver.swarm.state import State, StateCell
 from palaver.threads.thread import Thread
@@ -44,7 +44,7 @@ def derived():
 def bound(values, events, function, **more):
     state = StateCell(State("count", 0, shared=more.get("shared", False)), values, "ann", events.append)
     compute = Compute("sum", function, depends_on=(state._state,), **more)
-    return state, ComputeCell(compute, [state], "ann", events.append)
+    return state, LiveCompute(compute, [state], "ann", events.append)
 
 
 @pytest.mark.row("ASK-25")
@@ -72,7 +72,7 @@ async def test_it_is_computed_anew_when_a_state_is_set_or_cleared(values, events
 @pytest.mark.parametrize("is_shared", [False, True])
 async def test_it_lasts_as_long_as_it_may_shared_or_not(events, derived, is_shared):
     clock = Clock()
-    cell = ComputeCell(Compute("now", derived, ttl=10, shared=is_shared), [], "ann", events.append, clock=clock)
+    cell = LiveCompute(Compute("now", derived, ttl=10, shared=is_shared), [], "ann", events.append, clock=clock)
     for clock.now, asked in ((0, 1), (9.9, 1), (10, 2), (19.9, 2), (20, 3)):
         await cell.get()
         assert derived.asked == asked
@@ -80,7 +80,7 @@ async def test_it_lasts_as_long_as_it_may_shared_or_not(events, derived, is_shar
 
 
 async def test_update_makes_it_old(events, derived):
-    cell = ComputeCell(Compute("now", derived), [], "ann", events.append)
+    cell = LiveCompute(Compute("now", derived), [], "ann", events.append)
     await cell.get()
     cell.update()
     await cell.get()
@@ -93,7 +93,7 @@ async def test_each_get_is_one_event_and_middlewares_come_in_order(events):
         return f"{value}>2({client})"
 
     compute = Compute("text", lambda client: client, middlewares=[lambda value, client: f"{value}>1({client})", second])
-    cell = ComputeCell(compute, [], "ann", events.append)
+    cell = LiveCompute(compute, [], "ann", events.append)
     await cell.get()
     await cell.get()
     assert [(event.source, event.type, event.client, event.name, event.output) for event in events] == [
@@ -118,7 +118,7 @@ async def test_a_function_that_fails_rejects_its_caller_and_is_asked_again(event
         await anyio.lowlevel.checkpoint()
         return 1 // (len(asked) - 1)
 
-    cell = ComputeCell(Compute("once", fails_once), [], "ann", events.append)
+    cell = LiveCompute(Compute("once", fails_once), [], "ann", events.append)
 
     async def get():
         try:
@@ -130,7 +130,7 @@ async def test_a_function_that_fails_rejects_its_caller_and_is_asked_again(event
         for _ in range(5):
             group.start_soon(get)
     assert (len(asked), len(refused), len(events)) == (2, 1, 4)
-    bad = ComputeCell(Compute("bad", lambda _: object()), [], "ann", events.append)
+    bad = LiveCompute(Compute("bad", lambda _: object()), [], "ann", events.append)
     with pytest.raises(SwarmError, match="compute 'bad': the value is not JSON"):
         await bad.get()
 
@@ -168,7 +168,7 @@ async def test_it_may_not_ask_for_itself(events):
     async def asks(client):
         return await cell.get()
 
-    cell = ComputeCell(Compute("loop", asks), [], "ann", events.append)
+    cell = LiveCompute(Compute("loop", asks), [], "ann", events.append)
     with pytest.raises(SwarmError, match="compute 'loop'"):
         await cell.get()
 
@@ -194,7 +194,7 @@ async def test_a_state_that_only_memory_holds_makes_it_old(disk, events, derived
 async def test_it_says_what_it_computed_to_its_observer(events, derived):
     seen = []
     compute = Compute("now", derived, on_compute=lambda value, client: seen.append((value, client)))
-    cell = ComputeCell(compute, [], "ann", events.append)
+    cell = LiveCompute(compute, [], "ann", events.append)
     await cell.get()
     await cell.get()
     assert seen == [(["ann"], "ann")]
@@ -207,4 +207,4 @@ def test_a_description_that_cannot_work_is_refused():
         Compute("sum", str, depends_on=[COUNT], shared=True)
     state = StateCell(State("other", 0), Records(Log(Thread("ann"))), "ann", lambda _: None)
     with pytest.raises(SwarmError, match="other"):
-        ComputeCell(Compute("sum", str, depends_on=[COUNT]), [state], "ann", lambda _: None)
+        LiveCompute(Compute("sum", str, depends_on=[COUNT]), [state], "ann", lambda _: None)

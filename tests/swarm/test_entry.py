@@ -7,7 +7,7 @@ from trio.testing import MockClock
 from palaver.core.errors import ClosedError, SwarmError
 from palaver.swarm import Swarm
 from palaver.swarm.extras.chats import Chats, auto_close
-from palaver.swarm.extras.entry import Rated, Scheduled, complete, connect, fork
+from palaver.swarm.extras.entry import RateLimited, Scheduled, complete, connect, fork
 from tests.swarm.scripts import agent, at_work, echo, last
 
 pytestmark = pytest.mark.anyio
@@ -109,7 +109,7 @@ async def test_what_waits_when_a_session_closes_gets_nothing():
 async def test_a_message_too_soon_after_the_start_of_the_last_gives_nothing():
     now = [100.0]
     async with at_work(agent()) as it:
-        rated = Rated(it.session, delay=10, clock=lambda: now[0])
+        rated = RateLimited(it.session, delay=10, clock=lambda: now[0])
         assert await rated.complete("one") == "echo:one"
         now[0] = 109.9
         assert await rated.complete("two") == ""
@@ -134,7 +134,7 @@ async def test_s7_of_a_connection_whose_connector_is_told_each_answer_once():
             for text in ("bar", "baz"):
                 group.start_soon(ask, text)
         users = [each.text for each in it.session.user_history]
-        assert await Rated(it, delay=10, clock=lambda: 0.0).complete("more") == "r:more"
+        assert await RateLimited(it, delay=10, clock=lambda: 0.0).complete("more") == "r:more"
     assert told == [f"r:{users[0]}", f"r:{users[2]}", "r:more"]
     assert {got[text] for text in users[1:]} == {f"r:{users[2]}"}
     assert sorted(users) == ["bar", "baz", "foo"]

@@ -6,7 +6,7 @@ import palaver as p
 from palaver.core.errors import SwarmError
 from palaver.store.sqlite import SQLiteStore
 from palaver.swarm import SOURCES, Compute, State
-from palaver.swarm.extras.compute import ComputeCell
+from palaver.swarm.extras.compute import LiveCompute
 from palaver.swarm.log import Records
 from tests.swarm.scripts import agent, asked, at_work, branching, calling, echo
 
@@ -78,7 +78,7 @@ async def test_k9_a_shared_value_is_kept_as_long_as_it_says():
         made.append(now[0])
         return len(made)
 
-    cell = ComputeCell(Compute("n", derive, ttl=60, shared=True), [], "shared", lambda _: None, clock=lambda: now[0])
+    cell = LiveCompute(Compute("n", derive, ttl=60, shared=True), [], "shared", lambda _: None, clock=lambda: now[0])
     for moment in (0.0, 0.25, 59.9, 60.1, 119.0):
         now[0] = moment
         await cell.get()

@@ -8,7 +8,7 @@ import pytest
 from palaver.core.errors import SwarmError
 from palaver.swarm.bus import Since, Where
 from palaver.swarm.local_bus import LocalBus
-from palaver.testing.buses import numbers, said, take
+from palaver.testing.buses import event_of, numbers, take
 
 pytestmark = pytest.mark.anyio
 
@@ -21,7 +21,7 @@ def anyio_backend(request):
 async def test_no_more_is_kept_than_was_asked_for():
     async with LocalBus(history=3) as bus:
         for number in range(10):
-            bus.publish(said(number))
+            bus.publish(event_of(number))
         async with bus.subscribe(since=Since()) as events:
             kept = await take(events, 3)
         assert (numbers(kept), [event.place for event in kept]) == ([7, 8, 9], [8, 9, 10])
@@ -34,7 +34,7 @@ async def test_no_more_is_kept_than_was_asked_for():
 async def test_nothing_need_be_kept():
     async with LocalBus(history=0) as bus, bus.subscribe(since=Since()) as events:
         for number in range(3):
-            bus.publish(said(number))
+            bus.publish(event_of(number))
         assert [(event.input["n"], event.place) for event in await take(events, 3)] == [(0, 1), (1, 2), (2, 3)]
 
 
@@ -45,8 +45,8 @@ async def test_nobody_is_asked_about_clients_that_others_listen_to():
             await bus.listen(
                 lambda _: None, Where(client=f"c{number}", test=lambda event: asked.append(event.client) or True)
             )
-        bus.publish(said(1, "c7"))
-        bus.publish(said(2, "nobody"))
+        bus.publish(event_of(1, "c7"))
+        bus.publish(event_of(2, "nobody"))
     assert asked == ["c7"]
 
 
@@ -57,7 +57,7 @@ async def test_what_a_handler_raises_is_logged_and_told_to_nobody(caplog):
             raise RuntimeError("oh")
 
         listener = await bus.listen(fails)
-        bus.publish(said(1))
+        bus.publish(event_of(1))
         await listener.idle()
     (record,) = caplog.records
     assert (record.name, record.levelno) == ("palaver.swarm", logging.ERROR)
@@ -68,7 +68,7 @@ async def test_a_handler_that_hangs_holds_the_end_up_for_the_grace_alone(caplog)
     with anyio.fail_after(60):
         async with LocalBus(grace=0.05) as bus:
             await bus.listen(lambda _: anyio.sleep_forever())
-            bus.publish(said(1))
+            bus.publish(event_of(1))
     assert "closed before everything was" in caplog.text
 
 
@@ -77,7 +77,7 @@ async def test_a_listener_that_must_lose_nothing_is_closed_with_a_word(caplog):
         heard = []
         await bus.listen(lambda event: heard.append(event.input["n"]), size=2, overflow="fail")
         for number in range(5):
-            bus.publish(said(number))
+            bus.publish(event_of(number))
     assert heard == [0, 1]
     assert "room for no more" in caplog.text
 
@@ -100,6 +100,6 @@ async def test_a_listener_may_listen():
             await bus.listen(lambda each: heard.append(each.input["n"]), Where(client="bob"), since=Since())
 
         await bus.listen(hear, Where(client="ann"))
-        bus.publish(said(1, "bob"))
-        bus.publish(said(2, "ann"))
+        bus.publish(event_of(1, "bob"))
+        bus.publish(event_of(2, "ann"))
     assert heard == [1]

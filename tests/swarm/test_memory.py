@@ -84,7 +84,7 @@ def test_describe(value, text):
 
 
 def test_describe_cuts_where_it_is_told_to_and_refuses_what_is_not_json():
-    assert describe({"a": "xyz"}, cut=2) == "A: xy"
+    assert describe({"a": "xyz"}, limit=2) == "A: xy"
     with pytest.raises(SwarmError, match="a description"):
         describe({"a": object()})
 

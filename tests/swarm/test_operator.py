@@ -28,7 +28,7 @@ async def test_a_person_answers_and_both_are_kept():
         async def sit():
             async for question in desk.inbox:
                 assert (question.client, question.place.agent, question.text) == ("ann", "human", "anybody there?")
-                assert desk.waiting == (question,)
+                assert desk.pending == (question,)
                 assert question.answer("I am")
                 assert not question.answer("twice")
                 return
@@ -38,7 +38,7 @@ async def test_a_person_answers_and_both_are_kept():
             assert await it.session.complete("anybody there?") == "I am"
         assert it.log == ['user/user"anybody there?"', 'assistant"I am"']
         assert it.session.messages[1].source == "operator"
-        assert desk.waiting == ()
+        assert desk.pending == ()
 
 
 @pytest.mark.row("ASK-28")
@@ -50,11 +50,11 @@ async def test_nobody_answers_in_time():
         assert await it.session.complete("hello?") == ""
         assert anyio.current_time() - began == pytest.approx(90)
         assert it.log == ['user/user"hello?"']
-        assert desk.waiting == ()
+        assert desk.pending == ()
         async with anyio.create_task_group() as group:  # what is not answered is not in the inbox any more
 
             async def sit():
-                question = await desk.taken()
+                question = await desk.take()
                 assert question.text == "and now?"
                 question.answer("now")
 
@@ -73,11 +73,11 @@ async def test_a_new_message_disposes_of_the_question_before_it():
 
         async with anyio.create_task_group() as group:
             group.start_soon(say, "one")
-            first = await desk.taken()
+            first = await desk.take()
             await it.session.cancel()
             assert first.is_open  # a late answer is kept, though nobody is told it
             group.start_soon(say, "two")
-            second = await desk.taken()
+            second = await desk.take()
             assert not first.is_open
             assert not first.answer("late")
             assert second.answer("in time")
@@ -95,7 +95,7 @@ async def test_a_late_answer_is_kept_and_told_to_nobody():
 
         async with anyio.create_task_group() as group:
             group.start_soon(say)
-            first = await desk.taken()
+            first = await desk.take()
             await it.session.cancel()
         assert first.answer("late")
         await anyio.wait_all_tasks_blocked()
@@ -165,11 +165,11 @@ async def test_a_session_that_closes_disposes_of_its_question():
 
         async with anyio.create_task_group() as group:
             group.start_soon(say)
-            question = await desk.taken()
+            question = await desk.take()
             await it.session.close()
         await anyio.wait_all_tasks_blocked()
         assert not question.is_open
-        assert desk.waiting == ()
+        assert desk.pending == ()
     assert got == [""]
 
 
@@ -180,7 +180,7 @@ async def test_who_is_handed_the_conversation_without_a_word_is_told_what_the_cl
     async with at_work(first, person(desk)) as it, anyio.create_task_group() as group:
 
         async def sit():
-            question = await desk.taken()
+            question = await desk.take()
             question.answer(f"you said: {question.text}")
 
         group.start_soon(sit)

@@ -8,7 +8,7 @@ from palaver.swarm import Call, Event, tool
 from palaver.swarm.bus import Since, Where
 from palaver.swarm.local_bus import LocalBus
 from palaver.swarm.policy import Policy
-from palaver.testing.buses import numbers, said, take
+from palaver.testing.buses import event_of, numbers, take
 from tests.swarm.scripts import PLACEHOLDER, agent, at_work, branching, calling
 from tests.swarm.slow import Slow
 
@@ -25,7 +25,7 @@ def anyio_backend(request):
 
 async def test_each_consumer_gets_each_message_once_and_in_order_however_it_takes_them():
     """The fault D40: a consumer that polled and streamed got every message twice."""
-    sent = [said(number) for number in range(100)]
+    sent = [event_of(number) for number in range(100)]
     called, waited = [], []
     async with LocalBus() as bus, bus.subscribe() as early:
         listener = await bus.listen(called.append)
@@ -45,10 +45,10 @@ async def test_each_consumer_gets_each_message_once_and_in_order_however_it_take
 async def test_replay_is_bounded(sent):
     async with LocalBus(history=1024) as bus:
         for number in range(sent):
-            bus.publish(said(number))
+            bus.publish(event_of(number))
         kept = min(sent, 1024)
         async with bus.subscribe(since=Since(), size=2048) as events:
-            bus.publish(said(sent))
+            bus.publish(event_of(sent))
             assert numbers(await take(events, kept + 1)) == list(range(sent - kept, sent + 1))
             assert events.dropped == 0
 
@@ -56,7 +56,7 @@ async def test_replay_is_bounded(sent):
 async def test_an_inbox_is_bounded_and_tells_what_it_lost():
     async with LocalBus() as bus, bus.subscribe(size=8) as events:
         for number in range(20):
-            bus.publish(said(number))
+            bus.publish(event_of(number))
         assert numbers(await take(events, 8)) == list(range(12, 20))
         assert events.dropped == 12
 
@@ -82,9 +82,9 @@ async def test_a_broadcast_reaches_everybody_except_the_sender():
 
 async def test_who_is_closed_gets_what_waits_and_then_the_end():
     async with LocalBus() as bus, bus.subscribe() as events, bus.subscribe() as other:
-        bus.publish(said(1))
+        bus.publish(event_of(1))
         events.close()
-        bus.publish(said(2))
+        bus.publish(event_of(2))
         with anyio.fail_after(60):
             assert numbers([event async for event in events]) == [1]
         assert numbers(await take(other, 2)) == [1, 2]

@@ -7,7 +7,7 @@ from trio.testing import MockClock
 import palaver as p
 from palaver.core.errors import TurnError
 from palaver.store.memory import MemoryStore
-from palaver.swarm import Call, Chats, Rated, Scheduled, Swarm, complete, connect, fork, tool
+from palaver.swarm import Call, Chats, RateLimited, Scheduled, Swarm, complete, connect, fork, tool
 from palaver.swarm.extras.pipeline import Pipeline
 from tests.swarm.scripts import PLACEHOLDER, agent, at_work, branching, calling
 from tests.swarm.slow import Callers, Slow
@@ -232,7 +232,7 @@ async def by_scheduled(live):
 
 async def by_rated(live):
     async with live.session("ann") as session:
-        return await Rated(session).complete("x")
+        return await RateLimited(session).complete("x")
 
 
 async def by_chats(live):

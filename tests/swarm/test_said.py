@@ -5,7 +5,7 @@ import pytest
 
 import palaver as p
 from palaver.core.errors import MessageError
-from palaver.swarm import Policy, Rated, Scheduled, Swarm, connect
+from palaver.swarm import Policy, RateLimited, Scheduled, Swarm, connect
 from palaver.swarm.extras.entry import complete
 from tests.swarm.scripts import agent, at_work, last
 from tests.swarm.slow import Callers, Slow
@@ -24,7 +24,7 @@ WAYS = {
     "execute": lambda session, given: session.execute(given),
     "run": lambda session, given: session.run(given),
     "consult": lambda session, given: session.consult("A", given),
-    "rated": lambda session, given: Rated(session).complete(given),
+    "rated": lambda session, given: RateLimited(session).complete(given),
     "scheduled": lambda session, given: Scheduled(session).complete(given),
 }
 

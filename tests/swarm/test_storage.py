@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec import Struct
 
 from palaver.core.errors import SwarmError, UnavailableError
-from palaver.swarm.extras.storage import Storage, StorageCell, cosine
+from palaver.swarm.extras.storage import LiveStorage, Storage, cosine
 from palaver.swarm.log import Log, Records
 from palaver.threads.thread import Thread
 
@@ -51,7 +51,7 @@ def numbers(embed, **more):
 
 
 async def filled(storage, values, publish, upto=7):
-    cell = StorageCell(storage, values, "ann", publish)
+    cell = LiveStorage(storage, values, "ann", publish)
     for number in range(1, upto + 1):
         await cell.upsert({"id": number})
     return cell
@@ -77,7 +77,7 @@ async def test_s19(values, events, embed):
 
 
 async def test_each_operation_is_one_event(values, events, embed):
-    cell = StorageCell(numbers(embed, shared=True), values, "ann", events.append)
+    cell = LiveStorage(numbers(embed, shared=True), values, "ann", events.append)
     await cell.upsert({"id": 1})
     assert await cell.get(1) == await cell.get("1") == {"id": 1}
     await cell.remove(1)
@@ -98,18 +98,18 @@ async def test_items_are_there_after_a_restart_and_are_found(place, events, embe
     cell = await filled(numbers(embed), await place.open(), events.append, 3)
     await cell.upsert({"id": 2, "text": "again"})
     await cell.remove(1)
-    cell = StorageCell(numbers(embed), await place.open(), "ann", events.append)
+    cell = LiveStorage(numbers(embed), await place.open(), "ann", events.append)
     assert await cell.list() == ({"id": 2, "text": "again"}, {"id": 3})
     assert ids(await cell.take("3")) == [3, 2]
     await cell.clear()
-    cell = StorageCell(numbers(embed), await place.open(), "ann", events.append)
+    cell = LiveStorage(numbers(embed), await place.open(), "ann", events.append)
     assert await cell.list() == await cell.take("3") == ()
     await cell.upsert({"id": 4})
-    assert ids(await StorageCell(numbers(embed), await place.open(), "ann", events.append).list()) == [4]
+    assert ids(await LiveStorage(numbers(embed), await place.open(), "ann", events.append).list()) == [4]
 
 
 async def test_two_processes_share_a_storage(shared, events, embed):
-    one, other = [StorageCell(numbers(embed, shared=True), await shared.open(), "", events.append) for _ in "12"]
+    one, other = [LiveStorage(numbers(embed, shared=True), await shared.open(), "", events.append) for _ in "12"]
     await one.upsert({"id": 1})
     assert ids(await other.take("1")) == [1]
     await other.upsert({"id": 1, "text": "changed"})
@@ -122,7 +122,7 @@ async def test_two_processes_share_a_storage(shared, events, embed):
 
 @pytest.mark.row("ASK-25")
 async def test_the_numeric_index_is_one_more_than_the_largest(values, events, embed):
-    cell = StorageCell(Storage("notes", index=lambda item: item["id"]), values, "ann", events.append)
+    cell = LiveStorage(Storage("notes", index=lambda item: item["id"]), values, "ann", events.append)
     assert await cell.numeric_index() == 1
     for item_id in ("1", "2", "7", "x9", "-12", "3.5", "²", "9" * 30):
         await cell.upsert({"id": item_id})
@@ -140,7 +140,7 @@ async def test_an_upsert_that_fails_leaves_nothing_and_the_next_ones_happen(valu
     def index(item):
         return {1: "1", 2: 7, 3: {"a": None}}.get(item["id"]) or str(1 // (item["id"] - 4))
 
-    cell = StorageCell(
+    cell = LiveStorage(
         Storage("numbers", embed=embed, index=index, similarity=near, type=dict[str, int]),
         values, "ann", events.append,
     )  # fmt: skip
@@ -195,12 +195,12 @@ async def test_what_cannot_be_searched_rejects_the_search_alone(values, events, 
     embed.bad = {"9"}
     with pytest.raises(ConnectionError):
         await cell.take("9")
-    broken = StorageCell(numbers(embed, score=0), values, "ann", events.append)
+    broken = LiveStorage(numbers(embed, score=0), values, "ann", events.append)
     object.__setattr__(broken._storage, "similarity", lambda one, _: one[0] // 0)
     with pytest.raises(ZeroDivisionError):
         await broken.take("1")
     assert ids(await cell.take("1")) == [1, 2]
-    blind = StorageCell(Storage("blind", index=str), values, "ann", events.append)
+    blind = LiveStorage(Storage("blind", index=str), values, "ann", events.append)
     await blind.upsert({"id": 1})
     with pytest.raises(SwarmError, match="storage 'blind' has no embedding"):
         await blind.take("1")
@@ -211,7 +211,7 @@ async def test_what_cannot_be_searched_rejects_the_search_alone(values, events, 
 
 async def test_the_best_of_several_texts_counts(values, events, embed):
     storage = Storage("pairs", embed=embed, index=lambda item: item["at"], similarity=near)
-    cell = StorageCell(storage, values, "ann", events.append)
+    cell = LiveStorage(storage, values, "ann", events.append)
     await cell.upsert({"id": "far", "at": {"a": "50", "b": "60"}})
     await cell.upsert({"id": "both", "at": {"a": "90", "b": "1"}})
     await cell.upsert({"id": "none", "at": {}})
@@ -222,7 +222,7 @@ async def test_the_best_of_several_texts_counts(values, events, embed):
 
 async def test_a_text_is_embedded_once_for_each_item_and_again_when_it_changed(values, events, embed):
     storage = Storage("notes", embed=embed, index=lambda item: item["text"], similarity=near)
-    cell = StorageCell(storage, values, "ann", events.append)
+    cell = LiveStorage(storage, values, "ann", events.append)
     for item_id in "ab":
         await cell.upsert({"id": item_id, "text": "1"})
         await cell.upsert({"id": item_id, "text": "1", "more": True})
@@ -237,13 +237,13 @@ async def test_a_text_is_embedded_once_for_each_item_and_again_when_it_changed(v
 
 async def test_a_cache_knows_texts_of_items_and_of_searches_also_after_a_restart(place, events, embed):
     storage = Storage("notes", embed=embed, index=lambda item: item["text"], similarity=near, cache=True)
-    cell = StorageCell(storage, await place.open(), "ann", events.append)
+    cell = LiveStorage(storage, await place.open(), "ann", events.append)
     await cell.upsert({"id": "a", "text": "1"})
     await cell.upsert({"id": "b", "text": "1"})
     await cell.take("2")
     assert ids(await cell.take("2")) == ["a", "b"]
     assert embed.asked == ["1", "2"]
-    cell = StorageCell(storage, await place.open(), "ann", events.append)
+    cell = LiveStorage(storage, await place.open(), "ann", events.append)
     assert ids(await cell.take("2")) == ["a", "b"]
     assert embed.asked == ["1", "2"]
 
@@ -271,7 +271,7 @@ async def test_no_more_texts_than_the_pool_are_embedded_at_once(events, pool):
         now -= 1
         return [float(text)]
 
-    cell = StorageCell(numbers(embed, pool=pool), Records(Log(Thread("ann"))), "ann", events.append)
+    cell = LiveStorage(numbers(embed, pool=pool), Records(Log(Thread("ann"))), "ann", events.append)
     async with anyio.create_task_group() as group:
         for number in range(30):
             group.start_soon(cell.upsert, {"id": number})
@@ -288,7 +288,7 @@ async def test_a_slow_embedding_holds_up_no_other_operation(events):
         await gate.wait()
         return [1.0]
 
-    cell = StorageCell(numbers(embed), Records(Log(Thread("ann"))), "ann", events.append)
+    cell = LiveStorage(numbers(embed), Records(Log(Thread("ann"))), "ann", events.append)
     async with anyio.create_task_group() as group:
         group.start_soon(cell.upsert, {"id": 1})
         await began.wait()
@@ -306,7 +306,7 @@ async def test_a_cancelled_search_leaves_the_storage_usable(events):
         await gate.wait()
         return [float(text)]
 
-    cell = StorageCell(numbers(embed), Records(Log(Thread("ann"))), "ann", events.append)
+    cell = LiveStorage(numbers(embed), Records(Log(Thread("ann"))), "ann", events.append)
     for operation, argument in ((cell.upsert, {"id": 1}), (cell.take, "1")):
         async with anyio.create_task_group() as group:
             group.start_soon(operation, argument)
@@ -318,16 +318,16 @@ async def test_a_cancelled_search_leaves_the_storage_usable(events):
 
 async def test_items_of_a_type_with_a_key_of_their_own(place, events, embed):
     storage = Storage("notes", embed=embed, index=lambda note: note.text, key=lambda note: note.id, type=Note)
-    cell = StorageCell(storage, await place.open(), "ann", events.append)
+    cell = LiveStorage(storage, await place.open(), "ann", events.append)
     await cell.upsert(Note(3, "5"))
-    cell = StorageCell(storage, await place.open(), "ann", events.append)
+    cell = LiveStorage(storage, await place.open(), "ann", events.append)
     assert (await cell.get(3)).text == "5"
     assert await cell.take("5") == await cell.list(lambda note: note.id == 3) == (Note(3, "5"),)
     assert await cell.numeric_index() == 4
 
 
 async def test_nobody_can_change_an_item_by_what_he_was_given(values, events, embed):
-    cell = StorageCell(Storage("notes", index=lambda _: ""), values, "ann", events.append)
+    cell = LiveStorage(Storage("notes", index=lambda _: ""), values, "ann", events.append)
     item = {"id": 1, "tags": ["a"]}
     await cell.upsert(item)
     events[0].input["item"]["tags"].append("b")
@@ -386,7 +386,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def restarts(self):
         self.embed = Embedding()
-        self.cell = StorageCell(numbers(self.embed, score=0), Records(Log(self.thread)), "ann", lambda _: None)
+        self.cell = LiveStorage(numbers(self.embed, score=0), Records(Log(self.thread)), "ann", lambda _: None)
 
     @rule(number=st.integers(0, 9), value=st.integers(0, 3))
     def upserts(self, number, value):

@@ -1,28 +1,11 @@
-"""What ``run`` and ``chat`` are asked for: the options that both have, and how they are typed again to go on.
+"""The options that ``run`` and ``chat`` share: the model, the tools, and how to continue a thread.
 
-Rules:
-
-- Nothing that runs an agent is imported here: the help of every command reads this module.
-
-Which model is meant, and what to say where none can be asked.
-
-The tools that ``--tools`` names.
-
-Rules:
-
-- ``files`` are the built-in tools for the folder that one is in. ``mcp:URL`` and ``mcp:COMMAND …`` are the tools of an
-  MCP server; one that fails is an error, for whoever names it wants it.
-- ``FILE.py:name,…`` are functions and ``AgentTool`` values of a Python file, which is run. Without names they are what
-  its ``TOOLS`` lists, else its ``AgentTool`` values and the public functions that it defines, in their order.
-
-The tools ``files``: read, list and write files of one folder.
-
-Rules:
-
-- A path means a place in the folder; what lies outside, also by way of a link, does not exist for the tools. Links are
-  resolved before that is judged.
-- Only plain files are read and written, text of at most a million bytes; a file is written whole or not at all.
-- Reading is a read. Writing is a write: whoever runs the agent decides whether it is asked for.
+- This module imports nothing that runs an agent: the help of every command reads it.
+- ``--tools files`` gives tools for the working folder. A path outside it, also through a link, does not exist for them.
+  They read and write plain text files of at most a million bytes. Writing needs approval, reading does not.
+- ``--tools mcp:URL`` or ``"mcp:COMMAND …"`` gives the tools of an MCP server. A server that fails is an error.
+- ``--tools FILE.py:NAME,…`` gives functions and ``AgentTool`` values of a Python file, which is executed. Without names
+  it gives the file's ``TOOLS``, else its ``AgentTool`` values and public functions in their order.
 
 Stability: experimental.
 """
@@ -59,15 +42,12 @@ if TYPE_CHECKING:
     from palaver.models.http_model import Model
 
 
-# --- agent options ----------------------------------------------------------------------------------------------------
-
-
 Mode = Literal["ask", "allow", "deny"]
 _F = TypeVar("_F", bound="Callable[..., Any]")
 
 
-class Asked(NamedTuple):
-    """The options that both commands have."""
+class AgentOptions(NamedTuple):
+    """The values of the shared options."""
 
     model: str | None = None
     tools: tuple[str, ...] = ()
@@ -80,57 +60,61 @@ class Asked(NamedTuple):
     no_compaction: bool = False
 
     def again(self, command: str, thread: str, *more: str) -> str:
-        """What to type to go on with a thread in the same way. It names the store without its password."""
+        """Return the command that continues a thread with the same options. It shows the store without its password."""
         words = ["palaver", command, "--thread", thread]
         words += [] if self.model is None else ["--model", self.model]
         words += [word for each in self.tools for word in ("--tools", each)]
-        words += [] if self.location is None else ["--store", stores.shown(self.location)]
+        words += [] if self.location is None else ["--store", stores.display_name(self.location)]
         words += [] if self.approve == "ask" else ["--approve", self.approve]
         words += ["--no-compaction"] if self.no_compaction else []
         return shlex.join([*words, *more])
 
 
 _OPTIONS: Final = (
-    click.option("--model", metavar="M", help="provider/id, or demo; else PALAVER_MODEL."),
+    click.option("--model", metavar="M", help="provider/id, or demo. Default: PALAVER_MODEL."),
     click.option(
         "--tools",
         multiple=True,
         metavar="TOOLS",
         help="FILE.py, FILE.py:name,…, mcp:URL, “mcp:COMMAND …”, or files; may be repeated.",
     ),
-    click.option("--thread", metavar="T", help="Go on with a thread, or begin one of that name."),
+    click.option("--thread", metavar="T", help="Continue a thread, or start one of that name."),
     stores.option,
-    click.option("--system", default="", metavar="TEXT", help="What the model is told first."),
+    click.option("--system", default="", metavar="TEXT", help="The system prompt."),
     click.option(
         "--approve",
         type=click.Choice(("ask", "allow", "deny")),
         default="ask",
         show_default=True,
-        help="What becomes of calls that do more than read.",
+        help="What to do with calls that do more than read.",
     ),
-    click.option("--max-steps", "steps", type=click.IntRange(min=1), metavar="N", help="How often the model is asked."),
     click.option(
-        "--image", "images", multiple=True, metavar="FILE", type=click.Path(), help="Show it an image; may be repeated."
+        "--max-steps", "steps", type=click.IntRange(min=1), metavar="N", help="Ask the model at most N times."
     ),
-    click.option("--no-compaction", is_flag=True, help="Leave a conversation that fills the window as it is."),
+    click.option(
+        "--image",
+        "images",
+        multiple=True,
+        metavar="FILE",
+        type=click.Path(),
+        help="Add an image to the prompt; may be repeated.",
+    ),
+    click.option("--no-compaction", is_flag=True, help="Do not compact a conversation that fills the window."),
 )
 
 
 def options(command: _F) -> _F:
-    """Give a command the options; it gets them by the names of the fields of ``Asked``."""
+    """Add the options to a command, which gets them under the field names of ``AgentOptions``."""
     return reduce(lambda made, option: option(made), reversed(_OPTIONS), command)
 
 
-def asked(given: dict[str, Any]) -> Asked:
-    """Take them out of what click gives."""
-    return Asked(**{name: given[name] for name in Asked._fields})
+def parse(values: dict[str, Any]) -> AgentOptions:
+    """Read the options from the arguments that click passes."""
+    return AgentOptions(**{name: values[name] for name in AgentOptions._fields})
 
 
-# -- decisions that are typed beforehand -----------------------------------------------------------------------------
-
-
-class Typed(NamedTuple):
-    """A decision as it was typed: ``CALL=approve``, ``CALL=reject:no``, ``CALL=answer:…``, ``CALL=edit:{…}``."""
+class TypedDecision(NamedTuple):
+    """A decision of ``--decide``: ``CALL=approve``, ``CALL=reject:no``, ``CALL=answer:…``, ``CALL=edit:{…}``."""
 
     call: str
     kind: Literal["approve", "edit", "reject", "answer"]
@@ -145,47 +129,45 @@ _KINDS: Final[dict[str, Literal["approve", "edit", "reject", "answer"]]] = {
 }
 
 
-def decisions(_context: click.Context, _option: click.Parameter, given: Sequence[str]) -> tuple[Typed, ...]:
-    """Take decisions apart: a callback of an option."""
-    return tuple([_decision(each) for each in given])
+def parse_decisions(
+    _context: click.Context, _option: click.Parameter, values: Sequence[str]
+) -> tuple[TypedDecision, ...]:
+    """Parse decisions: the callback of ``--decide``."""
+    return tuple([_parse_decision(each) for each in values])
 
 
-def _decision(text: str) -> Typed:
+def _parse_decision(text: str) -> TypedDecision:
     call, equals, rest = text.partition("=")
-    kind, _, said = rest.partition(":")
+    kind, _, argument = rest.partition(":")
     if not (call and equals) or kind not in _KINDS:
-        raise click.BadParameter(f"{text!r} is not CALL={'|'.join(_KINDS)}, with :TEXT behind the last three")
-    return Typed(call, _KINDS[kind], said)
+        raise click.BadParameter(f"{text!r} is not CALL={'|'.join(_KINDS)}, with :TEXT after the last three")
+    return TypedDecision(call, _KINDS[kind], argument)
 
 
-# --- choosing ---------------------------------------------------------------------------------------------------------
-
-
-_SHOWN: Final = 6
+_MAX_KEYS: Final = 6
 _USAGE: Final = 2
 
 
-def chosen(name: str | None, *, demo: bool = True) -> Model:
-    """The model of a name, or of ``PALAVER_MODEL``. ``demo`` says that the script would do as well.
+def choose_model(name: str | None, *, demo: bool = True) -> Model:
+    """Return the model of a name, or of ``PALAVER_MODEL``. ``demo``: suggest the demo model when a key is missing.
 
-    Raises ``UnknownNameError``. Where no model is named, or no key is set for it, it says what to do, and ends the
-    command.
+    Raises ``UnknownNameError``. Without a model or its key, print what to do and end the command.
     """
     name = name or os.environ.get(names.DEFAULT, "").strip()
     if is_demo(name):
         return demo_model()
     if not name:
-        _give_up("no model is named", _what_there_is())
+        _exit_with_hint("no model is given", _model_hints())
     provider = name.partition("/")[0]
     found = names.model(name)
     row = providers.PROVIDERS.get(provider)
     if row is not None and row.needs_key and row.keys and first_set(row.keys) is None:
-        _give_up(f"{provider}: no key: set {' or '.join(row.keys)}", _without() if demo else iter(()))
+        _exit_with_hint(f"{provider}: no key: set {' or '.join(row.keys)}", _demo_hint() if demo else iter(()))
     return found
 
 
-def sizes(name: str) -> tuple[str, Capabilities]:
-    """What is known of a model, which is not asked: its name, with the provider where one is known, and what it can.
+def model_info(name: str) -> tuple[str, Capabilities]:
+    """Return a model's full name, with its provider if known, and its capabilities. The model is not asked.
 
     ``name`` may also be the bare id that an answer names.
     """
@@ -205,88 +187,85 @@ def sizes(name: str) -> tuple[str, Capabilities]:
 
 
 def is_demo(name: str) -> bool:
-    """Whether a name is that of the script, which needs no provider."""
+    """Return whether a name is that of the demo model."""
     return name.partition("/")[0] == NAME
 
 
-def _give_up(what: str, lines: Iterator[str]) -> None:
+def _exit_with_hint(what: str, lines: Iterator[str]) -> None:
     echo(f"palaver: {what}", err=True)
     for line in lines:
         echo(f"  {line}", err=True)
     raise click.exceptions.Exit(_USAGE)
 
 
-def _what_there_is() -> Iterator[str]:
-    """What to set."""
+def _model_hints() -> Iterator[str]:
+    """Yield lines that say what to set."""
     ready = names.available()
     here = anyio.run(names.running_servers)
     for name in (*ready, *here):
-        why = "answers on this machine" if name in here else "has its key set"
+        why = "answers on this machine" if name in here else "has a key"
         yield f"{name} {why}: --model {name}/…, or set {names.DEFAULT}={name}/…"
     if not ready and not here:
         keys = [row.keys[0] for row in providers.PROVIDERS.values() if row.needs_key and row.keys]
-        some = ", ".join(list(dict.fromkeys(keys))[:_SHOWN])
+        some = ", ".join(list(dict.fromkeys(keys))[:_MAX_KEYS])
         yield f"no key is set ({some}, …), and no server such as Ollama answers on this machine"
         yield "set a key and name a model: --model anthropic/claude-…, openai/gpt-…, ollama/…"
-    yield from _without()
+    yield from _demo_hint()
 
 
-def _without() -> Iterator[str]:
-    yield f"without a key: --model {NAME} plays a script, with tools and an approval"
+def _demo_hint() -> Iterator[str]:
+    yield f"without a key: --model {NAME} runs a script with tools and an approval"
 
 
-# --- builtin tools ----------------------------------------------------------------------------------------------------
-
-
-_LARGEST: Final = 1_000_000
-_LISTED: Final = 500
+_MAX_BYTES: Final = 1_000_000
+_MAX_LISTED: Final = 500
 
 
 def file_tools(folder: Path | None = None) -> tuple[AgentTool, ...]:
-    """``read_file``, ``list_files`` and ``write_file`` for a folder, the one that one is in by default."""
+    """Return ``read_file``, ``list_files`` and ``write_file`` for a folder. Default: the working folder."""
     root = (folder or Path.cwd()).resolve()
 
-    def read_file(path: Annotated[str, "The file, seen from the working folder."]) -> str:
+    def read_file(path: Annotated[str, "The path, relative to the working folder."]) -> str:
         """Read a text file."""
-        place = _inside(root, path)
-        if not place.is_file():
+        target = _inside(root, path)
+        if not target.is_file():
             raise ToolError(f"{path}: no such file")
         try:
-            if place.stat().st_size > _LARGEST:
-                raise ToolError(f"{path}: larger than {_LARGEST:,} bytes")
-            return place.read_bytes().decode()
+            if target.stat().st_size > _MAX_BYTES:
+                raise ToolError(f"{path}: larger than {_MAX_BYTES:,} bytes")
+            return target.read_bytes().decode()
         except UnicodeDecodeError:
             raise ToolError(f"{path}: not text") from None
         except OSError as error:
-            raise _refused(path, error) from None
+            raise _tool_error(path, error) from None
 
-    def list_files(path: Annotated[str, "The folder, seen from the working folder."] = ".") -> str:
+    def list_files(path: Annotated[str, "The path, relative to the working folder."] = ".") -> str:
         """List the files and folders in a folder; folders end in a slash."""
-        place = _inside(root, path)
-        if not place.is_dir():
+        target = _inside(root, path)
+        if not target.is_dir():
             raise ToolError(f"{path}: no such folder")
         try:
-            names = sorted(f"{each.name}/" if each.is_dir() else each.name for each in place.iterdir())
+            names = sorted(f"{each.name}/" if each.is_dir() else each.name for each in target.iterdir())
         except OSError as error:
-            raise _refused(path, error) from None
-        more = [f"… and {len(names) - _LISTED:,} more"] if len(names) > _LISTED else []
-        return "\n".join(names[:_LISTED] + more) or "(empty)"
+            raise _tool_error(path, error) from None
+        more = [f"… and {len(names) - _MAX_LISTED:,} more"] if len(names) > _MAX_LISTED else []
+        return "\n".join(names[:_MAX_LISTED] + more) or "(empty)"
 
     def write_file(
-        path: Annotated[str, "The file, seen from the working folder."],
-        content: Annotated[str, "All that the file is to hold."],
+        path: Annotated[str, "The path, relative to the working folder."],
+        content: Annotated[str, "The whole content of the file."],
     ) -> str:
-        """Write a text file, in place of what it held before. Its folder must exist."""
-        place = _inside(root, path)
-        if place.exists() and not place.is_file():
+        """Write a text file and replace its content. Its folder must exist."""
+        target = _inside(root, path)
+        if target.exists() and not target.is_file():
             raise ToolError(f"{path}: not a file")
         try:
             data = content.encode()
-            files.write(str(place), data)
+            files.write(str(target), data)
         except UnicodeEncodeError:
-            raise ToolError(f"{path}: the content holds half a character") from None
+            raise ToolError(f"{path}: the content has a lone surrogate") from None
         except OSError as error:
-            raise _refused(path, error) from None
+            raise _tool_error(path, error) from None
         return f"{path}: {len(data):,} bytes written"
 
     return (
@@ -298,19 +277,16 @@ def file_tools(folder: Path | None = None) -> tuple[AgentTool, ...]:
 
 def _inside(root: Path, path: str) -> Path:
     try:
-        place = (root / path).resolve()
-    except (OSError, RuntimeError, ValueError):  # links in a circle, a name that cannot be
+        target = (root / path).resolve()
+    except (OSError, RuntimeError, ValueError):  # a cycle of links, or an invalid name
         raise ToolError(f"{path!r}: no such place") from None
-    if not place.is_relative_to(root):
+    if not target.is_relative_to(root):
         raise ToolError(f"{path}: outside of the working folder")
-    return place
+    return target
 
 
-def _refused(path: str, error: OSError) -> ToolError:
+def _tool_error(path: str, error: OSError) -> ToolError:
     return ToolError(f"{path}: {(error.strerror or type(error).__name__).lower()}")
-
-
-# --- toolsets ---------------------------------------------------------------------------------------------------------
 
 
 _MCP: Final = "mcp:"
@@ -319,9 +295,9 @@ _BUILT_IN: Final[dict[str, Callable[[], tuple[AgentTool, ...]]]] = {"files": fil
 
 @asynccontextmanager
 async def toolset(named: Sequence[str]) -> AsyncGenerator[tuple[AgentTool, ...]]:
-    """The tools, in order, with their servers running. Raises ``click.ClickException`` naming what is wrong."""
-    tools = [tool for name in named if not name.startswith(_MCP) for tool in _local(name)]
-    servers = _servers([name.removeprefix(_MCP) for name in named if name.startswith(_MCP)])
+    """Yield the tools, with their MCP servers running. Raises ``click.ClickException``."""
+    tools = [tool for name in named if not name.startswith(_MCP) for tool in _local_tools(name)]
+    servers = _mcp_servers([name.removeprefix(_MCP) for name in named if name.startswith(_MCP)])
     if not servers:
         yield tuple(tools)
         return
@@ -333,7 +309,7 @@ async def toolset(named: Sequence[str]) -> AsyncGenerator[tuple[AgentTool, ...]]
         bad_input(f"mcp server {failed[0].server}", failed[0].error)
 
 
-def _servers(named: Iterable[str]) -> dict[str, mcp.McpServer]:
+def _mcp_servers(named: Iterable[str]) -> dict[str, mcp.McpServer]:
     servers: dict[str, mcp.McpServer] = {}
     for text in named:
         if text.startswith(("http://", "https://")):
@@ -344,7 +320,7 @@ def _servers(named: Iterable[str]) -> dict[str, mcp.McpServer]:
             except ValueError as error:
                 raise click.UsageError(f"mcp:{text}: {error}") from None
             if not words:
-                raise click.UsageError("mcp: names an address, or a command")
+                raise click.UsageError("mcp: needs a URL or a command")
             name, server = Path(words[0]).stem, mcp.stdio(*words)
         number = 1
         while (free := name if number == 1 else f"{name}_{number}") in servers:
@@ -353,7 +329,7 @@ def _servers(named: Iterable[str]) -> dict[str, mcp.McpServer]:
     return servers
 
 
-def _local(name: str) -> tuple[AgentTool, ...]:
+def _local_tools(name: str) -> tuple[AgentTool, ...]:
     if name in _BUILT_IN:
         return _BUILT_IN[name]()
     file, colon, names = name, "", ""
@@ -363,30 +339,30 @@ def _local(name: str) -> tuple[AgentTool, ...]:
         known = ", ".join(_BUILT_IN)
         raise click.UsageError(f"--tools {name}: neither FILE.py, FILE.py:name,…, mcp:…, nor one of {known}")
     module = swarm_file.load_python(file, "tools")
-    chosen = [_attribute(file, module, each) for each in names.split(",")] if colon else _all(file, module)
-    if not chosen:
-        bad_input(file, "holds no tools")
+    tools = [_named_tool(file, module, each) for each in names.split(",")] if colon else _all_tools(file, module)
+    if not tools:
+        bad_input(file, "there are no tools in it")
     try:
-        return tuple([each if isinstance(each, AgentTool) else function_tool(each) for each in chosen])
+        return tuple([each if isinstance(each, AgentTool) else function_tool(each) for each in tools])
     except MessageError as error:
         bad_input(file, error)
 
 
-def _attribute(file: str, module: ModuleType, name: str) -> Any:
+def _named_tool(file: str, module: ModuleType, name: str) -> Any:
     found = getattr(module, name.strip(), None)
     if not (isinstance(found, AgentTool) or callable(found)):
-        bad_input(file, f"holds no tool {name.strip()!r}")
+        bad_input(file, f"there is no tool {name.strip()!r} in it")
     return found
 
 
-def _all(file: str, module: ModuleType) -> list[Any]:
+def _all_tools(file: str, module: ModuleType) -> list[Any]:
     listed = getattr(module, "TOOLS", None)
     if listed is not None:
         if not isinstance(listed, Iterable) or isinstance(listed, str | bytes | Mapping):
             bad_input(file, f"TOOLS: expected a list of tools or functions, got {type(listed).__name__}")
-        for place, each in enumerate(items := list(cast("Iterable[object]", listed))):
+        for position, each in enumerate(items := list(cast("Iterable[object]", listed))):
             if not (isinstance(each, AgentTool) or callable(each)):
-                bad_input(file, f"TOOLS[{place}]: {excerpt(repr(each))} is neither a tool nor a function")
+                bad_input(file, f"TOOLS[{position}]: {excerpt(repr(each))} is neither a tool nor a function")
         return items
     values = [value for name, value in vars(module).items() if not name.startswith("_")]
     return [

@@ -1,27 +1,11 @@
 """``palaver chat``: a conversation with an agent at the terminal.
 
-Rules:
-
-- A line is a turn; one that ends in a backslash goes on in the next. A line that begins with a slash is a command.
-- Ctrl-C stops a turn and keeps what was said; at the prompt it leaves, as Ctrl-D does. What is typed while the agent
-  works is told to it at its next step.
-- Everything is in the thread: what ``/undo`` takes back stays there, on no branch.
-
-The loop of ``palaver chat``: reads lines, runs turns, and does what commands say.
-
-The commands of a chat: lines that begin with a slash.
-
-Rules:
-
-- ``/help`` and ``/quit`` are everywhere, ``/help`` first and ``/quit`` last; a command that there is not is told, and
-  does nothing.
-
-What is typed at a prompt, or comes from a pipe, as turns of a conversation.
-
-Rules:
-
-- A line is a turn; one that ends in a backslash goes on in the next.
-- At a terminal the arrow keys bring back what was said. A pipe has no prompt.
+- A line is a turn. A line that ends in a backslash continues on the next. A line that starts with a slash is a command:
+  ``/help`` comes first and ``/quit`` last, and an unknown command only prints a note.
+- Ctrl-C during a turn stops it and keeps its messages. At the prompt it leaves, as Ctrl-D does. A line that is typed
+  while the agent works reaches it at its next step.
+- Everything is kept in the thread: messages that ``/undo`` removes stay there, on no branch.
+- At a terminal the arrow keys recall earlier lines. A pipe has no prompt.
 
 Stability: experimental.
 """
@@ -39,10 +23,10 @@ import click
 from palaver.agent.approvals import left_open
 from palaver.agent.notes import USER_PROMPT
 from palaver.cli import agent_options, context
-from palaver.cli.compact import told
-from palaver.cli.conversation import images, opened
-from palaver.cli.run_renderer import Teller
-from palaver.cli.terminal import count, in_line
+from palaver.cli.compact import render_compaction
+from palaver.cli.conversation import images, open_conversation
+from palaver.cli.run_renderer import RunRenderer
+from palaver.cli.terminal import count, safe_line
 from palaver.core.errors import PalaverError
 from palaver.core.messages import UserMessage
 from palaver.core.parts import UserPart
@@ -51,62 +35,56 @@ from palaver.core.usage import Usage
 if TYPE_CHECKING:
     from palaver.agent.agent import Input
     from palaver.agent.run import Run
-    from palaver.cli.agent_options import Asked
+    from palaver.cli.agent_options import AgentOptions
     from palaver.cli.conversation import Conversation
 
 
-# --- commands ---------------------------------------------------------------------------------------------------------
+class QuitChat(Exception):  # noqa: N818 (not an error)
+    """The user wants to leave the chat."""
 
 
-class Leave(Exception):  # noqa: N818 (not an error)
-    """The user wants to leave."""
+class SlashCommands:
+    """The commands of a chat. Each one gets the rest of its line and has a help text."""
 
-
-class Commands:
-    """What can be typed in a chat: each command does something with the rest of its line, and says what it does."""
-
-    def __init__(self, teller: Teller, own: Mapping[str, tuple[Callable[[str], None], str]]) -> None:
-        """Take a chat's own commands."""
-        self._teller = teller
-        self._known: Mapping[str, tuple[Callable[[str], None], str]] = {
-            "/help": (self._help, "say this"),
+    def __init__(self, renderer: RunRenderer, own: Mapping[str, tuple[Callable[[str], None], str]]) -> None:
+        """Add a chat's own commands to ``/help`` and ``/quit``."""
+        self._renderer = renderer
+        self._commands_by_name: Mapping[str, tuple[Callable[[str], None], str]] = {
+            "/help": (self._help, "show this help"),
             **own,
-            "/quit": (self._quit, "leave; so do Ctrl-D, and Ctrl-C at the prompt"),
+            "/quit": (self._quit, "leave; Ctrl-D, or Ctrl-C at the prompt, does the same"),
         }
 
     def run(self, line: str) -> None:
-        """Do what a line says. Raises ``Leave``, and what the command raises."""
+        """Run the command of a line. Raises ``QuitChat``, and what the command raises."""
         name, _, rest = line.strip().partition(" ")
-        found = self._known.get(name)
+        found = self._commands_by_name.get(name)
         if found is None:
-            self._teller.line(f"there is no {in_line(name)}; /help says what there is", "yellow")
+            self._renderer.line(f"unknown command {safe_line(name)}; /help lists the commands", "yellow")
         else:
             found[0](rest.strip())
 
     def _help(self, _: str) -> None:
-        for name, (_does, about) in self._known.items():
-            self._teller.line(f"{name:8} {about}", "dim")
-        self._teller.line("a line that ends in \\ goes on in the next; Ctrl-C stops a turn", "dim")
+        for name, (_does, about) in self._commands_by_name.items():
+            self._renderer.line(f"{name:8} {about}", "dim")
+        self._renderer.line("a line that ends in \\ continues on the next; Ctrl-C stops a turn", "dim")
 
     def _quit(self, _: str) -> None:
-        raise Leave
-
-
-# --- lines ------------------------------------------------------------------------------------------------------------
+        raise QuitChat
 
 
 _MORE: Final = "… "
 
 
-class Lines:
-    """Reads turns; ``typed`` says that somebody types."""
+class PromptReader:
+    """Reads turns from standard input. ``interactive``: a person types at a terminal."""
 
-    def __init__(self, teller: Teller, *, typed: bool) -> None:
+    def __init__(self, renderer: RunRenderer, *, interactive: bool) -> None:
         """Read from standard input."""
-        self._teller, self._typed = teller, typed
+        self._renderer, self._interactive = renderer, interactive
 
     def read(self, prompt: str) -> str:
-        """A turn, as it was typed. Raises ``EOFError``, and ``KeyboardInterrupt`` for Ctrl-C."""
+        """Read one turn. Raises ``EOFError``, and ``KeyboardInterrupt`` for Ctrl-C."""
         lines = [self._line(prompt)]
         while lines[-1].endswith("\\"):
             lines[-1] = lines[-1][:-1]
@@ -114,8 +92,8 @@ class Lines:
         return "\n".join(lines)
 
     def _line(self, prompt: str) -> str:
-        if self._typed:
-            self._teller.rest()
+        if self._interactive:
+            self._renderer.end_line()
             return input(prompt)
         line = sys.stdin.readline()
         if not line:
@@ -123,8 +101,8 @@ class Lines:
         return line.rstrip("\n")
 
     def remember(self, texts: Iterable[str]) -> None:
-        """Let the arrow keys bring back what was said before."""
-        if not self._typed:
+        """Let the arrow keys recall these lines."""
+        if not self._interactive:
             return
         try:
             import readline
@@ -136,9 +114,6 @@ class Lines:
                 readline.add_history(text)
 
 
-# --- chatting ---------------------------------------------------------------------------------------------------------
-
-
 _PROMPT: Final = "> "
 _INTERRUPTED: Final = 130
 _REMEMBERED: Final = 200
@@ -147,27 +122,29 @@ _REMEMBERED: Final = 200
 class Chat:
     """One conversation at the terminal."""
 
-    def __init__(self, asked: Asked, talk: Conversation, first: Sequence[UserPart], *, typed: bool) -> None:
-        """Hold the conversation; ``first`` joins the first turn, ``typed`` says that somebody types."""
-        self._asked, self._talk, self._typed = asked, talk, typed
-        self._teller = Teller()
-        self._lines = Lines(self._teller, typed=typed)
+    def __init__(
+        self, options: AgentOptions, conversation: Conversation, first: Sequence[UserPart], *, interactive: bool
+    ) -> None:
+        """Chat about a thread. ``first`` joins the first turn; ``interactive``: a person types at a terminal."""
+        self._options, self._conversation, self._interactive = options, conversation, interactive
+        self._renderer = RunRenderer()
+        self._lines = PromptReader(self._renderer, interactive=interactive)
         self._images = first
         self._usage, self._cost = Usage(), 0.0
         self._unpriced = False
         own: Mapping[str, tuple[Callable[[str], None], str]] = {
-            "/undo": (self._undo, "take the last turn back"),
-            "/fork": (self._fork, "[NAME]: go on on a new branch; this one stays as it is"),
-            "/model": (self._model, "[M]: say, or change, which model is asked"),
+            "/undo": (self._undo, "undo the last turn"),
+            "/fork": (self._fork, "[NAME]: continue on a new branch; this one stays unchanged"),
+            "/model": (self._model, "[M]: show or change the model"),
             "/tools": (self._tools, "list the tools"),
-            "/context": (self._context, "say what fills the window of the model"),
-            "/compact": (self._compact, "[TOKENS]: make it shorter; what it was stays as a branch"),
-            "/cost": (self._costs, "say what this chat has used"),
+            "/context": (self._context, "show what fills the model's window"),
+            "/compact": (self._compact, "[TOKENS]: compact the conversation; the original stays as a branch"),
+            "/cost": (self._cost_of_chat, "show the usage and cost of this chat"),
         }
-        self._commands = Commands(self._teller, own)
+        self._commands = SlashCommands(self._renderer, own)
 
     def go(self) -> int:
-        """Talk until the user leaves; give the exit code."""
+        """Chat until the user leaves. Return the exit code."""
         code = 0
         self._greet()
         self._remember()
@@ -184,43 +161,45 @@ class Chat:
                 if line.startswith("/"):
                     self._commands.run(line)
                 elif line.strip():
-                    self._talk.entitle(line)
+                    self._conversation.set_title(line)
                     self._turn([line, *self._images] if self._images else line)
                     self._images = ()
-            except Leave:
+            except QuitChat:
                 break
             except KeyboardInterrupt:
-                self._teller.line("stopped", "dim")
-                if self._talk.busy:  # the second one in a turn
+                self._renderer.line("stopped", "dim")
+                if self._conversation.busy:  # the second one in a turn
                     self._leave()
                     raise
             except PalaverError as error:
-                self._teller.line(in_line(str(error)), "red")
+                self._renderer.line(safe_line(str(error)), "red")
         self._leave()
         return code
 
     def _leave(self) -> None:
-        self._teller.command(f"go on: {in_line(self._asked.again('chat', self._talk.place))}")
+        self._renderer.command(f"continue: {safe_line(self._options.again('chat', self._conversation.address))}")
 
     # -- a turn ------------------------------------------------------------------------------------------------------
 
-    def _turn(self, said: Input) -> None:
-        asks = self._typed and sys.stderr.isatty()
-        run = self._talk.talk(said, self._teller, asks=asks, steered=self._steered if self._typed else None)
+    def _turn(self, prompt: Input) -> None:
+        asks = self._interactive and sys.stderr.isatty()
+        run = self._conversation.run_with_approvals(
+            prompt, self._renderer, asks=asks, steered=self._steered if self._interactive else None
+        )
         self._count(run)
 
     def _steered(self, _line: str) -> None:
-        self._teller.line("it will hear that at its next step", "dim")
+        self._renderer.line("the agent gets this at its next step", "dim")
 
     def _resume(self) -> None:
-        """Ask at once what an earlier process left waiting."""
-        if self._talk.known and self._waits():
+        """Ask at once for the decisions that an earlier process left pending."""
+        if self._conversation.existed and self._has_pending():
             with suppress(KeyboardInterrupt):
                 self._turn(None)
 
-    def _waits(self) -> bool:
-        opened = left_open(self._talk.thread.path())
-        return opened is not None and bool(opened.recorded.pending) and self._typed
+    def _has_pending(self) -> bool:
+        opened = left_open(self._conversation.thread.path())
+        return opened is not None and bool(opened.recorded.pending) and self._interactive
 
     def _count(self, run: Run) -> None:
         self._usage += run.usage
@@ -230,87 +209,84 @@ class Chat:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def _remember(self) -> None:
-        """Let the arrow keys bring back what was said in this thread."""
-        said = [entry.message for entry in self._talk.thread.path()[-_REMEMBERED:]]
+        """Let the arrow keys recall the prompts of this thread."""
+        messages = [entry.message for entry in self._conversation.thread.path()[-_REMEMBERED:]]
         self._lines.remember(
-            message.text for message in said if isinstance(message, UserMessage) and USER_PROMPT in message.tags
+            message.text for message in messages if isinstance(message, UserMessage) and USER_PROMPT in message.tags
         )
 
     def _greet(self) -> None:
-        talk = self._talk
-        where = f"thread {in_line(talk.place)}"
-        length = len(talk.thread.path())
-        pieces = [in_line(talk.agent.model.name), f"{where}, {count(length, 'message')}" if length else where]
-        self._teller.command(" · ".join([*pieces, "/help"]))
+        conversation = self._conversation
+        where = f"thread {safe_line(conversation.address)}"
+        length = len(conversation.thread.path())
+        pieces = [safe_line(conversation.agent.model.name), f"{where}, {count(length, 'message')}" if length else where]
+        self._renderer.command(" · ".join([*pieces, "/help"]))
 
     # -- commands ----------------------------------------------------------------------------------------------------
 
     def _undo(self, _: str) -> None:
-        path = self._talk.thread.path()
+        path = self._conversation.thread.path()
         for at in range(len(path) - 1, -1, -1):
             message = path[at].message
             if isinstance(message, UserMessage) and USER_PROMPT in message.tags:
-                self._talk.thread.rewind(path[at - 1].id if at else None)
-                self._talk.moved()
-                self._teller.line(f"taken back: {in_line(message.text)}", "dim")
+                self._conversation.thread.rewind(path[at - 1].id if at else None)
+                self._conversation.move_to()
+                self._renderer.line(f"undone: {safe_line(message.text)}", "dim")
                 return
-        self._teller.line("there is nothing to take back", "yellow")
+        self._renderer.line("nothing to undo", "yellow")
 
     def _fork(self, name: str) -> None:
-        thread = self._talk.thread
+        thread = self._conversation.thread
         branches = thread.tree.branches
         name = name or next(free for number in counter(2) if (free := f"chat-{number}") not in branches)
         if name in branches:
-            self._teller.line(f"there is a branch {in_line(name)}", "yellow")
+            self._renderer.line(f"branch {safe_line(name)} exists already", "yellow")
             return
-        self._talk.moved(thread.fork(name))
-        self._teller.command(f"on branch {in_line(name)}")
+        self._conversation.move_to(thread.fork(name))
+        self._renderer.command(f"on branch {safe_line(name)}")
 
     def _model(self, name: str) -> None:
         if name:
-            with suppress(click.exceptions.Exit):  # it has said what to set
-                self._talk.agent = self._talk.agent.replace(model=agent_options.chosen(name))
-        self._teller.command(in_line(self._talk.agent.model.name))
+            with suppress(click.exceptions.Exit):  # choose_model has printed what to set
+                self._conversation.agent = self._conversation.agent.replace(model=agent_options.choose_model(name))
+        self._renderer.command(safe_line(self._conversation.agent.model.name))
 
     def _tools(self, _: str) -> None:
-        tools = self._talk.agent.toolbox.tools
+        tools = self._conversation.agent.toolbox.tools
         for tool in tools:
             about = (tool.definition.description or "").partition("\n")[0]
-            self._teller.line(f"{in_line(tool.name)} ({tool.effect}): {in_line(about)}", "dim")
+            self._renderer.line(f"{safe_line(tool.name)} ({tool.effect}): {safe_line(about)}", "dim")
         if not tools:
-            self._teller.line("none; --tools gives some", "dim")
+            self._renderer.line("none; --tools adds some", "dim")
 
     def _context(self, _: str) -> None:
-        self._teller.draw(context.drawn(self._talk.contents(), self._teller.aside))
+        self._renderer.draw(context.render_contents(self._conversation.contents(), self._renderer.aside))
 
     def _compact(self, size: str) -> None:
         if size and not (size.isascii() and size.isdigit() and int(size)):
-            self._teller.line(f"{in_line(size)} is no number of tokens", "yellow")
+            self._renderer.line(f"{safe_line(size)} is not a number of tokens", "yellow")
             return
-        self._teller.line("compacting; Ctrl-C stops it", "dim")
-        done = self._talk.compact(int(size) if size else None)
-        self._teller.draw(told(done, in_line(self._talk.place)))
+        self._renderer.line("compacting; Ctrl-C stops it", "dim")
+        done = self._conversation.compact(int(size) if size else None)
+        self._renderer.draw(render_compaction(done, safe_line(self._conversation.address)))
 
-    def _costs(self, _: str) -> None:
+    def _cost_of_chat(self, _: str) -> None:
         usage = self._usage
         read = sum(each or 0 for each in (usage.input, usage.cache_read, usage.cache_write))
         written = (usage.output or 0) + (usage.reasoning or 0)
         price = "" if self._unpriced and not self._cost else f", ${self._cost:.4f}"
-        more = " and what has no known price" if self._unpriced else ""
-        self._teller.line(f"{read:,} tokens in, {written:,} out{price}{more}", "dim")
-
-
-# --- chat -------------------------------------------------------------------------------------------------------------
+        more = " and calls of unknown price" if self._unpriced else ""
+        self._renderer.line(f"{read:,} tokens in, {written:,} out{price}{more}", "dim")
 
 
 @click.command(name="chat")
 @agent_options.options
 def command(**given: Any) -> int:
-    """Talk with an agent; /help says what can be typed.
+    """Chat with an agent; /help lists the commands.
 
-    The conversation is a thread of the store; --thread goes on with one.
+    The conversation is a thread of the store; --thread continues one.
     """
-    asked = agent_options.asked(given)
-    first = images(asked.images)
-    with opened(asked) as talk:
-        return Chat(asked, talk, first, typed=sys.stdin.isatty()).go()
+    options = agent_options.parse(given)
+    first = images(options.images)
+    with open_conversation(options) as conversation:
+        return Chat(options, conversation, first, interactive=sys.stdin.isatty()).go()

@@ -1,11 +1,9 @@
-"""``palaver compact``: makes a conversation of the store shorter now, and takes that back.
+"""``palaver compact``: compact a stored conversation, or undo its last compaction.
 
-Rules:
-
-- What the conversation was stays, as a branch that is named. Nothing is removed from the store.
-- Stages run from what costs nothing to what costs most, until the goal is reached. A model is asked for a summary only
-  when the others did not suffice; where none can be asked that stage is passed over, and it is said.
-- The model is the one that is named, else that of the last answer, else ``PALAVER_MODEL``.
+- The conversation before compaction is kept as a named branch. Nothing is removed from the store.
+- Stages run from the cheapest to the most expensive until the goal is reached. A model writes a summary only when the
+  other stages are not enough. When no model can be asked, that stage is skipped and reported.
+- The model is the one of ``--model``, else that of the last answer, else ``PALAVER_MODEL``.
 
 Stability: experimental.
 """
@@ -23,9 +21,9 @@ from rich.text import Text
 
 from palaver.agent import compaction
 from palaver.cli import agent_options, stores
-from palaver.cli.context import named
-from palaver.cli.show import bare_request
-from palaver.cli.terminal import bad_input, console, count, echo, in_line, safe
+from palaver.cli.context import model_name
+from palaver.cli.show import request_without_messages
+from palaver.cli.terminal import bad_input, console, count, echo, safe, safe_line
 from palaver.models import names, providers
 from palaver.threads.model_view import for_model
 
@@ -40,16 +38,20 @@ if TYPE_CHECKING:
 @click.command(name="compact")
 @click.argument("thread", metavar="THREAD[@BRANCH]")
 @click.option(
-    "--model", metavar="M", help="provider/id, whose window it is, and which sums up; else the last answer's."
+    "--model",
+    metavar="M",
+    help="provider/id: its window counts, and it writes summaries. Default: that of the last answer.",
 )
-@click.option("--to", type=click.IntRange(min=1), metavar="TOKENS", help="How short; half of what it is, by default.")
 @click.option(
-    "--window", type=click.IntRange(min=1), metavar="TOKENS", help="The model's window, where it is not known."
+    "--to", type=click.IntRange(min=1), metavar="TOKENS", help="The size to reach. Default: half of the current size."
 )
-@click.option("--no-model", is_flag=True, help="Ask no model for a summary.")
-@click.option("--cut-results", is_flag=True, help="Cut large results too that the model has not seen.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing; a model may be asked.")
-@click.option("--undo", is_flag=True, help="Take the last compaction back.")
+@click.option(
+    "--window", type=click.IntRange(min=1), metavar="TOKENS", help="The model's window, when it is not known."
+)
+@click.option("--no-model", is_flag=True, help="Do not ask a model for a summary.")
+@click.option("--cut-results", is_flag=True, help="Also cut large results that the model has not seen.")
+@click.option("--dry-run", is_flag=True, help="Show the result without writing it; a model may be asked.")
+@click.option("--undo", is_flag=True, help="Undo the last compaction.")
 @stores.option
 def command(
     thread: str,
@@ -63,27 +65,27 @@ def command(
     dry_run: bool,
     undo: bool,
 ) -> int:
-    """Make a conversation shorter, so that more fits behind it; what it was stays as a branch.
+    """Compact a conversation, so that more fits into the model's window. The original stays as a branch.
 
-    Exit code 1 when nothing could be done.
+    The exit code is 1 when nothing could be compacted.
     """
     if undo and (model or to or window or no_model or cut_results or dry_run):
         raise click.UsageError("--undo takes no other option")
-    with stores.opened(location) as store:
-        found = stores.address(store, thread)
-        if found.of not in found.info.branches:
-            bad_input(safe(str(found)), "a conversation is compacted on its branch; begin one there with palaver fork")
-        open_ = store.open(found.info.id, found.of)
+    with stores.open_existing(location) as store:
+        found = stores.find_address(store, thread)
+        if found.position_or_main not in found.info.branches:
+            bad_input(safe(str(found)), "only a branch can be compacted; start one there with palaver fork")
+        open_ = store.open(found.info.id, found.position_or_main)
         if undo:
-            return _undone(open_, safe(str(found)))
-        name = named(model, for_model(open_.path()), bare_request(found).model)
-        asked = None if name is None else _model(name, given=model is not None, asks=not no_model)
-        tools = bare_request(found).tools
+            return _undo(open_, safe(str(found)))
+        name = model_name(model, for_model(open_.path()), request_without_messages(found).model)
+        chosen = None if name is None else _model(name, required=model is not None and not no_model)
+        tools = request_without_messages(found).tools
 
         async def work() -> Compaction:
             return await compaction.compact(
                 open_,
-                asked,
+                chosen,
                 to=to,
                 window=window,
                 tools=tools,
@@ -94,49 +96,49 @@ def command(
 
         done = anyio.run(work)
     out = console()
-    for each in told(done, safe(str(found)), trial=dry_run):
+    for each in render_compaction(done, safe(str(found)), trial=dry_run):
         out.print(each)
     return 0 if done.changes else 1
 
 
-def _undone(thread: StoredThread, name: str) -> int:
+def _undo(thread: StoredThread, name: str) -> int:
     kept = anyio.run(compaction.undo, thread)
     if kept is None:
-        bad_input(name, "nothing in it was compacted")
-    echo(f"{name}: {count(len(thread.path()), 'message')} again; with the compaction it is branch {safe(kept)}")
+        bad_input(name, "no compaction to undo")
+    echo(f"{name}: {count(len(thread.path()), 'message')} again; the compacted conversation is branch {safe(kept)}")
     return 0
 
 
-def _model(name: str, *, given: bool, asks: bool) -> LanguageModel | None:
-    """The model; only one that somebody named, and that is to be asked, must have its key.
+def _model(name: str, *, required: bool) -> LanguageModel | None:
+    """Return the model. Its key must be set only when the user named it and it will be asked.
 
-    ``None`` for one that an answer names and nobody knows.
+    ``None`` for an unknown model that an answer names.
     """
-    if (given and asks) or agent_options.is_demo(name):
-        return agent_options.chosen(name)
-    full, _ = agent_options.sizes(name)
+    if required or agent_options.is_demo(name):
+        return agent_options.choose_model(name)
+    full, _ = agent_options.model_info(name)
     return names.model(full) if full.partition("/")[0] in providers.PROVIDERS else None
 
 
-def told(done: Compaction, name: str, *, trial: bool = False) -> Iterator[RenderableType]:
-    """What a compaction did, for people."""
+def render_compaction(done: Compaction, name: str, *, trial: bool = False) -> Iterator[RenderableType]:
+    """Describe what a compaction did."""
     if done.changes:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
         table.add_column("stage", no_wrap=True)
         for column in ("messages", "before", "after"):
             table.add_column(column, justify="right", no_wrap=True)
         for each in done.changes:
-            table.add_row(Text(in_line(each.stage)), f"{each.messages:,}", f"{each.before:,}", f"{each.after:,}")
+            table.add_row(Text(safe_line(each.stage)), f"{each.messages:,}", f"{each.before:,}", f"{each.after:,}")
         yield table
     for failure in done.failures:
-        yield Text(f"{in_line(failure.stage)}: {in_line(str(failure.error))}", "yellow")
+        yield Text(f"{safe_line(failure.stage)}: {safe_line(str(failure.error))}", "yellow")
     yield Text(_outcome(done, name, trial=trial))
 
 
 def _outcome(done: Compaction, name: str, *, trial: bool) -> str:
     if not done.changes:
-        return f"{name}: nothing could be done; it is {done.before:,} tokens, and the goal was {done.goal:,}"
+        return f"{name}: nothing could be compacted; it has {done.before:,} tokens, the goal was {done.goal:,}"
     short = "" if done.after <= done.goal else f", more than the goal of {done.goal:,}"
     size = f"{done.before:,} tokens became {done.after:,}{short}"
-    where = "nothing was written" if trial else f"what it was is branch {safe(done.kept or '')}"
+    where = "nothing was written" if trial else f"the original is branch {safe(done.kept or '')}"
     return f"{name}: {size}; {where}"

@@ -1,21 +1,12 @@
-"""``palaver context``: what fills a model's window, by kind.
+"""``palaver context``: show what fills a model's context window.
 
-Rules:
-
-- A file that exists wins, as for ``show``: a request is what would be sent. Anything else is a thread of the store.
-- The model is the one that is named, else that of the last answer, else that of the request, else ``PALAVER_MODEL``.
-  It is not asked, but with ``--exact``, and needs no key.
-- What an agent's instructions and tools weigh is not in its thread: there, the report of the provider knows of it, and
-  the estimate does not. A request has them.
-
-Draws what fills a window: a bar, a table by kind, and what would become of it.
-
-Rules:
-
-- With colour a kind is a colour; without, it is a letter, in the bar and in the table. So the bar says the same on
-  paper, in a pipe, and where the encoding has no blocks.
-- The bar is the whole window: what is used, what is left, and at its end what is not for the prompt.
-- Nothing is wider than the terminal: the room that numbers leave is that of the texts.
+- Tokens are the provider's last report plus an estimate of what follows it, or an estimate alone. Only ``--exact`` asks
+  the provider to count, and needs a key.
+- A thread does not hold the agent's instructions and tools: the provider's report includes them, the estimate does not.
+  A request file has them.
+- The output is a bar, a table by kind, and the stages that are due. A kind is a colour where there are colours, and a
+  letter elsewhere, in the bar and in the table.
+- The bar is the whole window: used, left, and what is reserved. Nothing is wider than the terminal.
 
 Stability: experimental.
 """
@@ -33,9 +24,9 @@ from rich.table import Table
 from rich.text import Text
 
 from palaver.cli import agent_options, files, stores
-from palaver.cli.show import bare_request, whole_media
+from palaver.cli.show import request_without_messages, with_media_bytes
 from palaver.cli.source import load
-from palaver.cli.terminal import bad_input, console, count, in_line, safe
+from palaver.cli.terminal import bad_input, console, count, safe, safe_line
 from palaver.context.compaction import DEFAULT
 from palaver.context.contents import contents
 from palaver.core.messages import AssistantMessage, ToolMessage
@@ -57,46 +48,43 @@ if TYPE_CHECKING:
     from palaver.threads.thread import Entry
 
 
-# --- filling ----------------------------------------------------------------------------------------------------------
-
-
 _BLOCK: Final = "█"
 _LETTERS: Final[tuple[str, str]] = (".", "-")
 _SHADES: Final[tuple[str, str]] = ("░", "▒")
-"""What is left, and what is not for the prompt."""
+"""For free space, and for space that is reserved."""
 _TOOLS: Final = 5
-_LOOKED_AT: Final = 300
-_PLACES: Final = 24
-"""The fewest cells of a bar."""
+_MAX_TEXT: Final = 300
+_MIN_BAR: Final = 24
+"""The least width of the bar, in cells."""
 
 
-class _Look(NamedTuple):
+class _Style(NamedTuple):
     name: str
     letter: str
     colour: str
 
 
-_LOOKS: Final[dict[Kind, _Look]] = {
-    "system": _Look("system prompt", "S", "magenta"),
-    "tools": _Look("tool definitions", "D", "bright_magenta"),
-    "user": _Look("user", "U", "green"),
-    "assistant": _Look("assistant", "A", "cyan"),
-    "reasoning": _Look("reasoning", "R", "bright_black"),
-    "calls": _Look("tool calls", "C", "yellow"),
-    "results": _Look("tool results", "T", "blue"),
-    "media": _Look("media", "M", "red"),
-    "summaries": _Look("summaries", "Y", "bright_cyan"),
+_KIND_STYLES: Final[dict[Kind, _Style]] = {
+    "system": _Style("system prompt", "S", "magenta"),
+    "tools": _Style("tool definitions", "D", "bright_magenta"),
+    "user": _Style("user", "U", "green"),
+    "assistant": _Style("assistant", "A", "cyan"),
+    "reasoning": _Style("reasoning", "R", "bright_black"),
+    "calls": _Style("tool calls", "C", "yellow"),
+    "results": _Style("tool results", "T", "blue"),
+    "media": _Style("media", "M", "red"),
+    "summaries": _Style("summaries", "Y", "bright_cyan"),
 }
 
 
-def drawn(found: Contents, out: Console) -> Iterator[RenderableType]:
-    """What fills a window."""
+def render_contents(found: Contents, out: Console) -> Iterator[RenderableType]:
+    """Render what fills a window."""
     about = "counted by the provider" if found.exact else "by the last report" if found.report else "estimated"
     used = f"{found.tokens:,} of {found.capacity:,} tokens"
     yield Text.assemble((used, "bold"), f" · {_share(found.pressure)} · {found.left:,} left · {about}")
     yield _bar(found, out)
     yield _kinds(found, out)
-    yield from _told(found)
+    yield from _details(found)
     if found.results:
         yield _results(found)
     if found.largest:
@@ -104,7 +92,7 @@ def drawn(found: Contents, out: Console) -> Iterator[RenderableType]:
 
 
 def plain(found: Contents) -> dict[str, Any]:
-    """The same for programs."""
+    """Return the contents as JSON values."""
     return {
         "model": found.model,
         "tokens": found.tokens,
@@ -136,15 +124,12 @@ def plain(found: Contents) -> dict[str, Any]:
     }
 
 
-# -- the bar -----------------------------------------------------------------------------------------------------------
-
-
 def _bar(found: Contents, out: Console) -> Text:
-    width = max(min(out.width, 100), _PLACES)
+    width = max(min(out.width, 100), _MIN_BAR)
     coloured = _coloured(out)
     left, other = _SHADES if coloured else _LETTERS
     pieces: list[tuple[int, str, str]] = [
-        (each.tokens, _BLOCK if coloured else _LOOKS[each.kind].letter, _LOOKS[each.kind].colour)
+        (each.tokens, _BLOCK if coloured else _KIND_STYLES[each.kind].letter, _KIND_STYLES[each.kind].colour)
         for each in found.kinds
     ]
     pieces += [(found.left, left, "dim"), (found.reserved + found.margin, other, "dim")]
@@ -163,9 +148,6 @@ def _coloured(out: Console) -> bool:
     return out.color_system is not None and not out.no_color and not out.options.ascii_only
 
 
-# -- tables ------------------------------------------------------------------------------------------------------------
-
-
 def _table() -> Table:
     return Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
 
@@ -178,10 +160,10 @@ def _kinds(found: Contents, out: Console) -> Table:
     for name in ("tokens", "share", "count"):
         table.add_column(name, justify="right", no_wrap=True)
     for each in found.kinds:
-        look = _LOOKS[each.kind]
-        sign = Text(_BLOCK if mark else look.letter, look.colour)
+        style = _KIND_STYLES[each.kind]
+        sign = Text(_BLOCK if mark else style.letter, style.colour)
         share = _share(each.tokens / max(found.tokens, 1))
-        table.add_row(sign, look.name, f"{each.tokens:,}", share, f"{each.count:,}")
+        table.add_row(sign, style.name, f"{each.tokens:,}", share, f"{each.count:,}")
     left, other = _SHADES if mark else _LETTERS
     table.add_row(Text(left, "dim"), Text("left", "dim"), f"{found.left:,}", "", "")
     table.add_row(Text(other, "dim"), Text("not for the prompt", "dim"), f"{found.reserved + found.margin:,}", "", "")
@@ -195,7 +177,7 @@ def _results(found: Contents) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for each in found.results[:_TOOLS]:
         share = _share(each.tokens / max(found.tokens, 1))
-        table.add_row(Text(in_line(each.tool)), f"{each.tokens:,}", share, f"{each.count:,}")
+        table.add_row(Text(safe_line(each.tool)), f"{each.tokens:,}", share, f"{each.count:,}")
     rest = found.results[_TOOLS:]
     if rest:
         tokens = sum(each.tokens for each in rest)
@@ -211,13 +193,13 @@ def _largest(found: Contents) -> Table:
     table.add_column("largest", justify="right", no_wrap=True)
     table.add_column("tokens", justify="right", no_wrap=True)
     table.add_column("who", overflow="fold", max_width=24)
-    table.add_column("says")  # takes the room that is left, and its cells do not wrap
+    table.add_column("says")  # takes the remaining width; its cells do not wrap
     for each in found.largest:
         table.add_row(
             f"#{each.place + 1:,}",
             f"{each.tokens:,}",
-            Text(in_line(_who(each))),
-            Text(_says(each.message), "dim", no_wrap=True, overflow="ellipsis"),
+            Text(safe_line(_who(each))),
+            Text(_excerpt(each.message), "dim", no_wrap=True, overflow="ellipsis"),
         )
     return table
 
@@ -229,20 +211,17 @@ def _who(heavy: LargeMessage) -> str:
     return "summary" if message.is_summary else message.role
 
 
-def _says(message: Message) -> str:
-    text = message.text[:_LOOKED_AT] or ", ".join(call.name for call in message.tool_calls)
+def _excerpt(message: Message) -> str:
+    text = message.text[:_MAX_TEXT] or ", ".join(call.name for call in message.tool_calls)
     return safe(" ".join(text.split()))
 
 
-# -- what is said of it ------------------------------------------------------------------------------------------------
-
-
-def _told(found: Contents) -> Iterator[Text]:
-    known = "" if found.known else " (taken, as it is not known; --window says it)"
+def _details(found: Contents) -> Iterator[Text]:
+    known = "" if found.known else " (assumed; set it with --window)"
     yield _line(
         "window",
         f"{found.window:,}{known}: {found.capacity:,} for the prompt, {found.reserved:,} for the answer, "
-        f"{found.margin:,} for what an estimate cannot know",
+        f"{found.margin:,} as a margin for the estimate",
     )
     due = found.due
     if due:
@@ -252,10 +231,10 @@ def _told(found: Contents) -> Iterator[Text]:
         more = max(upcoming.tokens - found.tokens, 0)
         yield _line("next stage", f"{upcoming.stage}, from {upcoming.tokens:,} tokens: {more:,} more")
     if found.report is not None:
-        said, guessed = found.report.tokens, found.report.estimate
-        off = (guessed - said) / max(said, 1)
-        where = f"{said:,} in the prompt of #{found.report.place + 1:,}"
-        yield _line("last report", f"{where}; an estimate alone says {guessed:,} ({off:+.0%})")
+        reported, estimated = found.report.tokens, found.report.estimate
+        off = (estimated - reported) / max(reported, 1)
+        where = f"{reported:,} in the prompt of #{found.report.place + 1:,}"
+        yield _line("last report", f"{where}; an estimate alone says {estimated:,} ({off:+.0%})")
 
 
 def _line(name: str, text: str, style: str = "") -> Text:
@@ -266,11 +245,8 @@ def _share(part: float) -> str:
     return f"{part:.1%}" if part < 0.0995 else f"{part:.0%}"  # noqa: PLR2004 (one digit below 10 %)
 
 
-# --- context ----------------------------------------------------------------------------------------------------------
-
-
-class _Found(NamedTuple):
-    """A conversation: its name for people, its path, and what it is sent with. ``sent`` has the bytes of its media."""
+class _Conversation(NamedTuple):
+    """A conversation: its display name, its path, and its request. ``sent`` are the messages with their media bytes."""
 
     name: str
     path: Sequence[Entry]
@@ -279,14 +255,14 @@ class _Found(NamedTuple):
 
 
 @click.command(name="context")
-@click.argument("what", metavar="FILE|THREAD[@PLACE]", type=click.Path(allow_dash=True))
-@click.option("--model", metavar="M", help="provider/id; else that of the last answer.")
-@click.option("--branch", metavar="NAME", help="Of a thread, the branch; else main.")
+@click.argument("what", metavar="FILE|THREAD[@POSITION]", type=click.Path(allow_dash=True))
+@click.option("--model", metavar="M", help="provider/id. Default: that of the last answer.")
+@click.option("--branch", metavar="NAME", help="The branch of a thread. Default: main.")
 @click.option(
-    "--window", type=click.IntRange(min=1), metavar="TOKENS", help="The model's window, where it is not known."
+    "--window", type=click.IntRange(min=1), metavar="TOKENS", help="The model's window, when it is not known."
 )
-@click.option("--from", "spoken", metavar="WIRE", help="The file's own wire; recognised when not given.")
-@click.option("--exact", is_flag=True, help="Ask the provider to count; it answers nothing, and needs a key.")
+@click.option("--from", "source_format", metavar="WIRE", help="The file's wire. Default: recognised.")
+@click.option("--exact", is_flag=True, help="Let the provider count the tokens; needs a key.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @stores.option
 def command(
@@ -295,25 +271,25 @@ def command(
     model: str | None,
     branch: str | None,
     window: int | None,
-    spoken: str | None,
+    source_format: str | None,
     location: str | None,
     exact: bool,
     as_json: bool,
 ) -> None:
-    """Say what fills a model's window, by kind: in a request in FILE, or in a thread of the store.
+    """Show what fills a model's window, for a request in FILE or a thread of the store.
 
-    Without --exact it is what the provider reported last and an estimate of what came since, or an estimate alone.
-    THREAD and PLACE are meant as in "palaver show".
+    Without --exact the count is the provider's last report plus an estimate of what follows it, or an estimate alone.
+    THREAD and POSITION are as in "palaver show".
     """
-    is_file = branch is None and (what == files.STANDARD or os.path.lexists(what) or spoken is not None)
-    found = _file(what, spoken) if is_file else _thread(what, branch, location)
+    is_file = branch is None and (what == files.STDIO or os.path.lexists(what) or source_format is not None)
+    found = _file(what, source_format) if is_file else _thread(what, branch, location)
     messages = for_model(found.path)
-    name = named(model, messages, found.request.model)
+    name = model_name(model, messages, found.request.model)
     if name is None:
-        bad_input(found.name, "no answer in it names a model: say which with --model provider/id")
-    full, can = agent_options.sizes(name)
-    counted = _counted(full, found) if exact else None
-    told = contents(
+        bad_input(found.name, "no answer in it names a model; pass --model provider/id")
+    full, can = agent_options.model_info(name)
+    exact_tokens = _exact_tokens(full, found) if exact else None
+    window_contents = contents(
         found.path,
         messages,
         model=full,
@@ -322,69 +298,68 @@ def command(
         settings=found.request.settings,
         tools=found.request.tools,
         stages=DEFAULT,
-        exact=counted,
+        exact=exact_tokens,
         now=now_ms(),
     )
     if as_json:
-        stores.say_json([plain(told)])
+        stores.print_json([plain(window_contents)])
     else:
-        _draw(found, told)
+        _draw(found, window_contents)
 
 
-def named(given: str | None, messages: Sequence[Message], otherwise: str | None = None) -> str | None:
-    """The model that is meant, by its name or by the bare id that an answer names; ``None`` where nothing says.
+def model_name(name: str | None, messages: Sequence[Message], otherwise: str | None = None) -> str | None:
+    """Return the model's name, or the bare id that the last answer names; ``None`` when there is none.
 
-    Raises ``UnknownNameError`` for a provider that there is not.
+    Raises ``UnknownNameError`` for an unknown provider.
     """
-    if given:
-        if "/" in given and not agent_options.is_demo(given):
-            providers.find(given.partition("/")[0])
-        return given
+    if name:
+        if "/" in name and not agent_options.is_demo(name):
+            providers.find(name.partition("/")[0])
+        return name
     for message in reversed(messages):
         if isinstance(message, AssistantMessage) and message.model:
             return message.model
     return otherwise or os.environ.get(names.DEFAULT, "").strip() or None
 
 
-def _draw(found: _Found, told: Contents) -> None:
+def _draw(found: _Conversation, window_contents: Contents) -> None:
     out = console()
-    pieces = [found.name, count(told.messages, "message"), in_line(told.model or "")]
+    pieces = [found.name, count(window_contents.messages, "message"), safe_line(window_contents.model or "")]
     out.print(Text(" · ".join(pieces), "bold"), overflow="fold")
-    for each in drawn(told, out):
+    for each in render_contents(window_contents, out):
         out.print(each)
 
 
-# -- what is meant -----------------------------------------------------------------------------------------------------
-
-
-def _file(what: str, spoken: str | None) -> _Found:
-    source = load(what, spoken, guess=True)
+def _file(what: str, source_format: str | None) -> _Conversation:
+    source = load(what, source_format, guess=True)
     if source.failure is not None:
-        bad_input(files.shown(what), source.failure)
+        bad_input(files.display_name(what), source.failure)
     value = source.value
     request = value if isinstance(value, Request) else Request((value.message,), value.model)
     thread = Thread()
     thread.append(*request.messages)
-    return _Found(safe(files.shown(what)), thread.path(), request, request.messages)
+    return _Conversation(safe(files.display_name(what)), thread.path(), request, request.messages)
 
 
-def _thread(what: str, branch: str | None, location: str | None) -> _Found:
-    if not stores.is_there(location):
-        bad_input(safe(files.shown(what)), f"no such file, and there is no store at {stores.shown(location)}")
-    with stores.opened(location) as store:
-        found = stores.address(store, what)
+def _thread(what: str, branch: str | None, location: str | None) -> _Conversation:
+    if not stores.exists(location):
+        bad_input(
+            safe(files.display_name(what)), f"no such file, and there is no store at {stores.display_name(location)}"
+        )
+    with stores.open_existing(location) as store:
+        found = stores.find_address(store, what)
         if branch is not None:
-            found = found._replace(place=stores.place(store, found.info, branch))
-        path = store.path(found.info.id, found.of)
-        sent = [whole_media(store, message) for message in for_model(path)]
-        return _Found(f"thread {safe(str(found))}", path, bare_request(found), sent)
+            found = found._replace(position=stores.find_position(store, found.info, branch))
+        path = store.path(found.info.id, found.position_or_main)
+        sent = [with_media_bytes(store, message) for message in for_model(path)]
+        return _Conversation(f"thread {safe(str(found))}", path, request_without_messages(found), sent)
 
 
-def _counted(name: str, found: _Found) -> int:
-    """What the provider counts. Raises ``CapabilityError`` where it has no way to."""
+def _exact_tokens(name: str, found: _Conversation) -> int:
+    """Return the provider's count. Raises ``CapabilityError`` when the provider cannot count."""
     request = found.request
     prompt = Prompt(messages=tuple(found.sent), tools=request.tools, settings=request.settings)
-    model = agent_options.chosen(name, demo=False)
+    model = agent_options.choose_model(name, demo=False)
 
     async def ask() -> int:
         return await count_tokens(model, prompt)

@@ -1,21 +1,14 @@
-"""A conversation at the terminal: an agent, a thread in the store, and turns that Ctrl-C stops.
+"""A conversation at the terminal: an agent, its thread in the store, and turns that Ctrl-C stops.
 
-Rules:
-
-- Runs go on in an event loop of their own, in another thread; this one draws, asks, and hears Ctrl-C. So a question at
-  the terminal blocks nothing, connections and MCP servers last from one turn to the next, and a signal never tears
-  apart what is being written.
-- The first Ctrl-C in a turn cancels the run, which then keeps what was said; the second gives up at once.
-- What waits for a decision is asked between two runs: it is in the thread before anybody is asked.
-
-Asks at the terminal what becomes of calls that wait for a decision.
-
-Rules:
-
-- What would run is shown whole, or as far as it says, and harmless: nobody approves what they cannot see.
-- A decision is a letter or a word; behind ``reject`` and ``answer`` may stand a text. ``edit`` opens the arguments in
-  ``$VISUAL`` or ``$EDITOR``, else in the line; they are checked by the tool, and asked for again when they do not fit.
-- The end of input (Ctrl-D) leaves it pending, with all that follow. Ctrl-C goes through.
+- Runs go on in an event loop in another thread; this thread draws, asks and handles Ctrl-C. So a question at the
+  terminal blocks nothing, connections and MCP servers last from one turn to the next, and a signal never interrupts a
+  write.
+- The first Ctrl-C in a turn cancels the run, which keeps its messages. The second one leaves at once.
+- Pending calls are decided between two runs: they are in the thread before anybody is asked. The call is shown
+  completely, or says how much is hidden.
+- A decision is a letter or a word; a text may follow ``reject`` and ``answer``. ``edit`` opens the arguments in
+  ``$VISUAL`` or ``$EDITOR``, else in the line; the tool checks them. Ctrl-D leaves this call and all later ones
+  pending.
 
 Stability: experimental.
 """
@@ -43,9 +36,9 @@ from palaver.agent.compaction import Compactor
 from palaver.agent.driver import ActiveRun
 from palaver.agent.policy import DecisionKind
 from palaver.cli import agent_options, stores
-from palaver.cli.agent_options import Typed, toolset
+from palaver.cli.agent_options import TypedDecision, toolset
 from palaver.cli.progress import interrupts
-from palaver.cli.terminal import in_line, safe
+from palaver.cli.terminal import safe, safe_line
 from palaver.context.compaction import DEFAULT
 from palaver.context.contents import contents
 from palaver.core import jsontext
@@ -66,20 +59,17 @@ if TYPE_CHECKING:
     from palaver.agent.policy import Judgement, Policy
     from palaver.agent.run import Run
     from palaver.agent.tool import AgentTool
-    from palaver.cli.agent_options import Asked
-    from palaver.cli.run_renderer import Teller
+    from palaver.cli.agent_options import AgentOptions
+    from palaver.cli.run_renderer import RunRenderer
     from palaver.context.contents import Contents
     from palaver.core.parts import ToolCall
     from palaver.store.store import Store
     from palaver.store.stored_thread import StoredThread
 
 
-# --- deciding ---------------------------------------------------------------------------------------------------------
-
-
-_LINES: Final = 20
-_LINE: Final = 2_000
-_WORDS: Final[Mapping[str, DecisionKind]] = {
+_MAX_LINES: Final = 20
+_MAX_LINE: Final = 2_000
+_KINDS_BY_WORD: Final[Mapping[str, DecisionKind]] = {
     "a": "approve",
     "approve": "approve",
     "y": "approve",
@@ -101,94 +91,92 @@ _PROMPTS: Final[Mapping[DecisionKind, str]] = {
 }
 
 
-def ask(requests: Iterable[ApprovalRequest], agent: Agent, teller: Teller) -> dict[str, Decision]:
-    """Ask for each. Gives what was decided; raises ``KeyboardInterrupt``."""
+def ask_decisions(requests: Iterable[ApprovalRequest], agent: Agent, renderer: RunRenderer) -> dict[str, Decision]:
+    """Ask for a decision on each request. Return the decisions by call id. Raises ``KeyboardInterrupt``."""
     decided: dict[str, Decision] = {}
     for request in requests:
-        decision = _asked(request, agent, teller)
+        decision = _ask_one(request, agent, renderer)
         if decision is None:
             break
         decided[request.call.id] = decision
     return decided
 
 
-def _asked(request: ApprovalRequest, agent: Agent, teller: Teller) -> Decision | None:
-    _shown(request, teller, _LINES)
+def _ask_one(request: ApprovalRequest, agent: Agent, renderer: RunRenderer) -> Decision | None:
+    _show_request(request, renderer, _MAX_LINES)
     choices = ", ".join([*(_PROMPTS[kind] for kind in request.choices), "[v]iew all"])
     while True:
         try:
-            teller.line(choices, "dim")
+            renderer.line(choices, "dim")
             word, _, text = input("? ").strip().partition(" ")
         except EOFError:
-            teller.line("left pending", "dim")
+            renderer.line("left pending", "dim")
             return None
         if word == "v":
-            _shown(request, teller, None)
+            _show_request(request, renderer, None)
             continue
-        kind = _WORDS.get(word.lower().rstrip(":"))
+        kind = _KINDS_BY_WORD.get(word.lower().rstrip(":"))
         if kind not in request.choices:
             continue
         if kind != "edit":
             return Decision(kind=kind, text=text.strip())
-        edited = _edited(request, agent, teller)
+        edited = _edit(request, agent, renderer)
         if edited is not None:
             return edited
 
 
-def _shown(request: ApprovalRequest, teller: Teller, most: int | None) -> None:
-    head = Line.assemble(("? ", "bold magenta"), (in_line(request.tool), "bold magenta"), " wants to run")
+def _show_request(request: ApprovalRequest, renderer: RunRenderer, most: int | None) -> None:
+    head = Line.assemble(("? ", "bold magenta"), (safe_line(request.tool), "bold magenta"), " wants to run")
     if request.reason:
-        head.append(f": {in_line(request.reason)}", "")
-    teller.line(head)
-    lines = safe(_told(request.call)).split("\n")
+        head.append(f": {safe_line(request.reason)}", "")
+    renderer.line(head)
+    lines = safe(_arguments_text(request.call)).split("\n")
     for line in lines[:most]:
-        shown = line if most is None or len(line) <= _LINE else f"{line[:_LINE]}…"
-        teller.aside.print(Line(f"    {shown}"), soft_wrap=True)
+        shown = line if most is None or len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}…"
+        renderer.aside.print(Line(f"    {shown}"), soft_wrap=True)
     if most is not None and len(lines) > most:
-        teller.line(f"    … {len(lines) - most:,} more lines", "yellow")
+        renderer.line(f"    … {len(lines) - most:,} more lines", "yellow")
 
 
-def _told(call: ToolCall) -> str:
-    """The arguments, a line for each, text with its own line breaks."""
+def _arguments_text(call: ToolCall) -> str:
+    """Return the arguments, one on each line; text keeps its line breaks."""
     try:
-        given: Mapping[str, Any] = call.arguments
+        values: Mapping[str, Any] = call.arguments
     except PalaverError:
         return call.arguments_json
     return "\n".join(
-        f"{key}: {value if isinstance(value, str) else jsontext.encode(value).decode()}" for key, value in given.items()
+        f"{key}: {value if isinstance(value, str) else jsontext.encode(value).decode()}"
+        for key, value in values.items()
     )
 
 
-# -- editing -----------------------------------------------------------------------------------------------------------
-
-
-def _edited(request: ApprovalRequest, agent: Agent, teller: Teller) -> Decision | None:
+def _edit(request: ApprovalRequest, agent: Agent, renderer: RunRenderer) -> Decision | None:
     text = request.call.arguments_json
     while True:
         try:
-            text = _changed(text)
+            text = _edit_text(text)
             if not text.strip():
                 return None
-            return _checked(request, text, agent)
+            return _edited_decision(request, text, agent)
         except EOFError:
             return None
         except (PalaverError, click.ClickException) as error:
-            teller.line(in_line(str(error)), "red")
+            renderer.line(safe_line(str(error)), "red")
 
 
-def _changed(text: str) -> str:
+def _edit_text(text: str) -> str:
     if os.environ.get("VISUAL") or os.environ.get("EDITOR"):
         edited = click.edit(jsontext.pretty(jsontext.value(text)).decode(), extension=".json")
         return "" if edited is None else edited
-    return _prefilled(text)
+    return _edit_line(text)
 
 
-def _prefilled(text: str) -> str:
-    """A line of input that begins with a text."""
+def _edit_line(text: str) -> str:
+    """Read a line of input that starts with a text."""
     set_hook: Callable[..., None]
     try:
         import readline
-    except ImportError:  # without it, the line begins empty
+    except ImportError:  # without it, the line starts empty
         return input("arguments (JSON): ")
     set_hook = readline.set_startup_hook
     set_hook(lambda: readline.insert_text(text))
@@ -198,7 +186,7 @@ def _prefilled(text: str) -> str:
         set_hook()
 
 
-def _checked(request: ApprovalRequest, text: str, agent: Agent) -> Decision:
+def _edited_decision(request: ApprovalRequest, text: str, agent: Agent) -> Decision:
     arguments = _object(text)
     tool = agent.toolbox.find(request.tool)
     if tool is not None:
@@ -206,10 +194,10 @@ def _checked(request: ApprovalRequest, text: str, agent: Agent) -> Decision:
     return Decision(kind="edit", arguments=arguments)
 
 
-def typed(given: Iterable[Typed]) -> dict[str, Decision]:
-    """Decisions that were typed as options. Raises ``click.UsageError`` for arguments that are no JSON."""
+def parse_decisions(values: Iterable[TypedDecision]) -> dict[str, Decision]:
+    """Return the decisions of ``--decide``. Raises ``click.UsageError`` for arguments that are not JSON."""
     decided: dict[str, Decision] = {}
-    for call, kind, text in given:
+    for call, kind, text in values:
         if kind != "edit":
             decided[call] = Decision(kind=kind, text=text)
             continue
@@ -223,50 +211,47 @@ def typed(given: Iterable[Typed]) -> dict[str, Decision]:
 def _object(text: str) -> dict[str, Any]:
     value = jsontext.value(text)
     if not isinstance(value, dict):
-        raise MessageError("arguments are an object of JSON")
+        raise MessageError("arguments must be a JSON object")
     return cast("dict[str, Any]", value)
 
 
-# --- conversation -----------------------------------------------------------------------------------------------------
-
-
 _TICK: Final = 0.1
-_ROOM: Final = 1_000
-_TITLE: Final = 80
+_MAX_QUEUED: Final = 1_000
+_MAX_TITLE: Final = 80
 EXITS: Final[Mapping[str, int]] = {"completed": 0, "waiting": 3, "cancelled": 130}
 """Exit codes by outcome; anything else is 1."""
 
 
 class Conversation:
-    """An agent and its thread. Made by ``opened``."""
+    """An agent and its thread. Made by ``open_conversation``."""
 
-    def __init__(self, portal: BlockingPortal, agent: Agent, thread: StoredThread, *, known: bool) -> None:
-        """Hold what was opened; ``known`` says that the thread was there before."""
+    def __init__(self, portal: BlockingPortal, agent: Agent, thread: StoredThread, *, existed: bool) -> None:
+        """Use an agent and its thread. ``existed``: the thread is not new."""
         self._portal = portal
         self.agent = agent
         self.thread = thread
-        self.known = known
+        self.existed = existed
         self.busy = False
-        """Whether a run is under way: also when a second Ctrl-C has left it behind."""
+        """Whether a run is in progress, also after a second Ctrl-C has abandoned it."""
         self._previous: Run | None = None
 
     @property
-    def place(self) -> str:
-        """The thread as a command takes it."""
+    def address(self) -> str:
+        """The thread's address as a command takes it."""
         of = self.thread
         return stores.short(of.id) if of.branch == MAIN else f"{stores.short(of.id)}@{of.branch}"
 
-    def entitle(self, text: str) -> None:
-        """Name the thread by the first line of what was said, if it has no name yet."""
-        if not self.known and not self.thread.path():
-            self.thread.store.update(self.thread.id, title=" ".join(text.split())[:_TITLE] or None)
+    def set_title(self, text: str) -> None:
+        """Make the start of a prompt the thread's title, if the thread is new."""
+        if not self.existed and not self.thread.path():
+            self.thread.store.update(self.thread.id, title=" ".join(text.split())[:_MAX_TITLE] or None)
 
-    def moved(self, thread: StoredThread | None = None) -> None:
-        """Go on at another place: on another branch, or where the head of this one was moved to."""
+    def move_to(self, thread: StoredThread | None = None) -> None:
+        """Continue on another branch, or at the moved head of this one."""
         self.thread = thread or self.thread
         self._previous = None
 
-    def turn(
+    def run_once(
         self,
         prompt: Input,
         show: Callable[[AgentEvent | None], object],
@@ -274,25 +259,26 @@ class Conversation:
         decisions: Mapping[str, Decision] | None = None,
         steered: Callable[[str], object] | None = None,
     ) -> Run:
-        """Run once. ``show`` gets the events, and ``None`` some times a second while there are none.
+        """Run once. ``show`` gets the events, and ``None`` several times a second while there are none.
 
-        With ``steered``, lines typed meanwhile are told to the agent, and to it. Raises as ``Agent.run`` does.
+        With ``steered``, lines that the user types meanwhile go to the agent and to ``steered``. Raises as
+        ``Agent.run``.
         """
-        waiting: Queue[AgentEvent | None] = Queue()  # SimpleQueue.get may hang after a signal (CPython 3.11)
-        held: list[ActiveRun] = []
-        told, self.busy = False, True
+        queue: Queue[AgentEvent | None] = Queue()  # SimpleQueue.get may hang after a signal (CPython 3.11)
+        active: list[ActiveRun] = []
+        cancelled, self.busy = False, True
         with interrupts() as interrupted:
-            task = self._portal.start_task_soon(self._run, prompt, decisions, waiting, held)
-            task.add_done_callback(lambda _: waiting.put(None))
+            task = self._portal.start_task_soon(self._run, prompt, decisions, queue, active)
+            task.add_done_callback(lambda _: queue.put(None))
             while True:
-                if interrupted and held and not told:
-                    self._portal.call(held[0].cancel)
-                    told = True
-                if steered is not None and held and (line := _typed()):
-                    self._portal.call(held[0].steer, line)
+                if interrupted and active and not cancelled:
+                    self._portal.call(active[0].cancel)
+                    cancelled = True
+                if steered is not None and active and (line := _typed_line()):
+                    self._portal.call(active[0].steer, line)
                     steered(line)
                 try:
-                    event = waiting.get(timeout=_TICK)
+                    event = queue.get(timeout=_TICK)
                 except Empty:
                     show(None)
                     continue
@@ -304,39 +290,39 @@ class Conversation:
             self._previous = run
         return run
 
-    def talk(
+    def run_with_approvals(
         self,
         prompt: Input,
-        teller: Teller,
+        renderer: RunRenderer,
         *,
         decisions: Mapping[str, Decision] | None = None,
         asks: bool,
         steered: Callable[[str], object] | None = None,
     ) -> Run:
-        """Run, and ask at the terminal what becomes of calls that wait, until nothing does. Raises as ``turn``.
+        """Run, and ask for decisions at the terminal until no call is pending. Raises as ``run_once``.
 
-        What it gives is the last run, with what all of them used.
+        Return the last run, with the usage of all of them.
         """
 
         def show(event: AgentEvent | None) -> None:
             if event is None:
-                teller.tick()
+                renderer.tick()
             else:
-                teller.show(event)
+                renderer.show(event)
 
-        runs = [self.turn(prompt, show, decisions=decisions, steered=steered)]
+        runs = [self.run_once(prompt, show, decisions=decisions, steered=steered)]
         while asks and runs[-1].outcome == "waiting":
-            teller.rest()
-            decided = ask(runs[-1].pending, self.agent, teller)
+            renderer.end_line()
+            decided = ask_decisions(runs[-1].pending, self.agent, renderer)
             if not decided:
                 break
-            runs.append(self.turn(None, show, decisions=decided, steered=steered))
-        run = _together(runs)
-        teller.over(run, self.place)
+            runs.append(self.run_once(None, show, decisions=decided, steered=steered))
+        run = _combined(runs)
+        renderer.finish(run, self.address)
         return run
 
     def compact(self, to: int | None) -> Compaction:
-        """Compact the conversation now; Ctrl-C stops that and changes nothing. Raises as ``compact`` does."""
+        """Compact the conversation. Ctrl-C stops that and changes nothing. Raises as ``compaction.compact`` does."""
         agent = self.agent
         work = partial(
             compaction.compact,
@@ -353,11 +339,11 @@ class Conversation:
             task.cancel()
             raise
         if done.kept is not None:
-            self.moved()
+            self.move_to()
         return done
 
     def contents(self) -> Contents:
-        """What fills the window of the agent's model."""
+        """Return what fills the window of the agent's model."""
         agent = self.agent
         can = agent.model.capabilities
         path = self.thread.path()
@@ -378,21 +364,21 @@ class Conversation:
         self,
         prompt: Input,
         decisions: Mapping[str, Decision] | None,
-        waiting: Queue[AgentEvent | None],
-        held: list[ActiveRun],
+        queue: Queue[AgentEvent | None],
+        active: list[ActiveRun],
     ) -> Run:
         how: dict[str, Any] = {"thread": self.thread} if self._previous is None else {"previous": self._previous}
-        async with self.agent.start(prompt, decisions=decisions, **how) as running:
-            held.append(running)
-            async for event in running:
-                waiting.put(event)
-                while waiting.qsize() > _ROOM:  # noqa: ASYNC110 (the reader is a thread)
+        async with self.agent.start(prompt, decisions=decisions, **how) as active_run:
+            active.append(active_run)
+            async for event in active_run:
+                queue.put(event)
+                while queue.qsize() > _MAX_QUEUED:  # noqa: ASYNC110 (the reader is a thread)
                     await anyio.sleep(_TICK)
-        return running.result
+        return active_run.result
 
 
-def _together(runs: Sequence[Run]) -> Run:
-    """The last of several runs, with what all of them used."""
+def _combined(runs: Sequence[Run]) -> Run:
+    """Return the last of several runs, with the usage of all of them."""
     costs = [each.cost for each in runs if each.usage.total]
     return structs.replace(
         runs[-1],
@@ -403,74 +389,72 @@ def _together(runs: Sequence[Run]) -> Run:
     )
 
 
-def _typed() -> str:
-    """A line that was typed at the terminal, without waiting for one."""
+def _typed_line() -> str:
+    """Return the line that the user typed, without waiting for one; ``""`` when there is none."""
     if os.name != "posix" or not sys.stdin.isatty() or not select.select([sys.stdin], [], [], 0)[0]:
         return ""
     return os.read(sys.stdin.fileno(), 65_536).decode(errors="replace").strip()
 
 
-# -- opening -----------------------------------------------------------------------------------------------------------
-
-
 @contextmanager
-def opened(asked: Asked, *, begins: bool = True) -> Generator[Conversation]:
-    """Open store, thread, tools and model. Without ``begins``, the thread must be there.
+def open_conversation(options: AgentOptions, *, create: bool = True) -> Generator[Conversation]:
+    """Open the store, thread, tools and model. Without ``create``, the thread must exist.
 
-    A thread that was begun here, and in which nothing was said, is gone afterwards.
-    Raises ``click.ClickException``, and ``PalaverError`` as the parts of it do.
+    A new thread without messages is deleted at the end. Raises ``click.ClickException`` and ``PalaverError``.
     """
-    model = agent_options.chosen(asked.model)
-    named = (*asked.tools, *(["demo"] if model.name.startswith("demo/") and "demo" not in asked.tools else []))
-    if not begins and not stores.is_there(asked.location):
-        raise NotFoundError(f"no thread goes by {asked.thread!r}: there is no store at {stores.shown(asked.location)}")
+    model = agent_options.choose_model(options.model)
+    names = (*options.tools, *(["demo"] if model.name.startswith("demo/") and "demo" not in options.tools else []))
+    if not create and not stores.exists(options.location):
+        raise NotFoundError(
+            f"no thread is named {options.thread!r}: there is no store at {stores.display_name(options.location)}"
+        )
     with (
-        open_store(asked.location) as store,
+        open_store(options.location) as store,
         start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(toolset(named)) as tools,
+        portal.wrap_async_context_manager(toolset(names)) as tools,
     ):
-        thread, known = _thread(store, asked.thread, begins=begins)
+        thread, existed = _thread(store, options.thread, create=create)
         agent = Agent(
             model,
-            instructions=asked.system,
+            instructions=options.system,
             tools=tools,
-            policy=_policy(asked.approve, tools),
-            limits=Limits() if asked.steps is None else Limits(iterations=asked.steps),
-            middleware=() if asked.no_compaction else (Compactor(),),
+            policy=_policy(options.approve, tools),
+            limits=Limits() if options.steps is None else Limits(iterations=options.steps),
+            middleware=() if options.no_compaction else (Compactor(),),
         )
         try:
-            yield Conversation(portal, agent, thread, known=known)
+            yield Conversation(portal, agent, thread, existed=existed)
         finally:
-            if not known and not store.info(thread.id).length:
+            if not existed and not store.info(thread.id).length:
                 store.delete(thread.id)
 
 
 def _policy(mode: Judgement, tools: tuple[AgentTool, ...]) -> Policy:
-    """What only reads is allowed; the rest is asked for, allowed or denied."""
+    """Return a policy that allows tools that only read, and applies ``mode`` to the others."""
     return {tool.name: mode for tool in tools if tool.effect != "read"}
 
 
-def _thread(store: Store, name: str | None, *, begins: bool) -> tuple[StoredThread, bool]:
-    """The thread that is meant, begun where it may be."""
+def _thread(store: Store, name: str | None, *, create: bool) -> tuple[StoredThread, bool]:
+    """Find a thread, or create it when ``create`` is true. Return it and whether it existed."""
     if name is None:
         return store.open(uuid7()), False
     try:
-        found = stores.address(store, name)
+        found = stores.find_address(store, name)
     except NotFoundError:
-        if not begins or "@" in name:
+        if not create or "@" in name:
             raise
         return store.open(name), False
-    if found.of in found.info.branches:
-        return store.open(found.info.id, found.of), True
-    branch = f"from-{stores.short(found.of)}"
+    if found.position_or_main in found.info.branches:
+        return store.open(found.info.id, found.position_or_main), True
+    branch = f"from-{stores.short(found.position_or_main)}"
     thread = store.open(found.info.id)
     with suppress(NotFoundError):
         return thread.on(branch), True
-    return thread.fork(branch, at=found.of), True
+    return thread.fork(branch, at=found.position_or_main), True
 
 
 def images(files: Sequence[str]) -> list[UserPart]:
-    """Read images. Raises ``OSError``, and ``click.UsageError`` for what is none."""
+    """Read images. Raises ``OSError``, and ``click.UsageError`` for a file that is not an image."""
     found = [Image.from_path(each) for each in files]
     for each, image in zip(files, found, strict=True):
         if not (image.media_type or "").startswith("image/"):

@@ -1,14 +1,11 @@
-"""``palaver convert``: the same conversation for another provider or program, with a receipt.
+"""``palaver convert``: convert a conversation for another provider or program, with a receipt.
 
-Rules:
-
-- A session becomes a session in another transcript format (``respeaking``), or a request: what its model would see
-  next.
-- A request becomes a request, a response a response, a recorded stream the response that it assembles to. A stream
-  that failed is refused: half an answer must not look like a whole one.
-- The body goes to standard output, or whole into a file; the receipt goes to standard error, so that the two can be
-  parted.
-- The body is written exactly as it would be sent; on a terminal, or when asked, it is indented.
+- A session becomes a session in another transcript format (``transcript_io``), or a request with what its model would
+  see next.
+- A request becomes a request, a response a response, and a recorded stream the response that it assembles to. A stream
+  that failed is refused, because half an answer must not look like a whole one.
+- The body goes to standard output, or completely into a file. The receipt goes to standard error.
+- The body is written exactly as it would be sent. It is indented on a terminal or with ``--pretty``.
 - ``--losses raise`` writes nothing when there is a loss.
 
 Stability: experimental.
@@ -24,8 +21,8 @@ from msgspec import structs
 
 from palaver import transcripts
 from palaver.cli import files, receipt, transcript_io
-from palaver.cli.source import PALAVER, Source, load, wire_called
-from palaver.cli.terminal import bad_input, echo, indented
+from palaver.cli.source import PALAVER, Source, find_wire, load
+from palaver.cli.terminal import bad_input, echo, indent_json
 from palaver.core import canonical
 from palaver.core.request import Encoded, Request
 from palaver.threads.thread import MAIN
@@ -43,22 +40,28 @@ _CHOICES: Final = ("show", "json", "raise")
     "--to", "target", required=True, metavar="FORM", help="A wire, wire:variant, a transcript format, or palaver."
 )
 @click.option(
-    "--from", "spoken", metavar="WIRE", help="The file's own wire or transcript format; recognised when not given."
+    "--from", "source_format", metavar="WIRE", help="The file's wire or transcript format. Default: recognised."
 )
-@click.option("--model", metavar="NAME", help="The model that the body is to name.")
-@click.option("-o", "--output", default=files.STANDARD, metavar="OUT", help="Write to a file, whole or not at all.")
+@click.option("--model", metavar="NAME", help="The model that the body names.")
+@click.option("-o", "--output", default=files.STDIO, metavar="OUT", help="Write to a file, completely or not at all.")
 @click.option(
     "--losses", type=click.Choice(_CHOICES), default="show", show_default=True, help="How to show the receipt."
 )
 @click.option("--pretty", is_flag=True, help="Indent the JSON of a wire, as on a terminal.")
 @transcript_io.history
-@click.option("--branch", default=MAIN, show_default=True, metavar="NAME", help="Of a session: which branch.")
-@click.option("--conversation", "number", type=click.IntRange(min=1), metavar="N", help="Of several: the one to take.")
+@click.option("--branch", default=MAIN, show_default=True, metavar="NAME", help="The branch of a session.")
+@click.option(
+    "--conversation",
+    "number",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Which conversation of the file to convert.",
+)
 def command(
     file: str,
     *,
     target: str,
-    spoken: str | None,
+    source_format: str | None,
     model: str | None,
     output: str,
     losses: Literal["show", "json", "raise"],
@@ -74,18 +77,18 @@ def command(
     "stream" or "stream_base64"), or Palaver's own form; - reads standard input. The receipt of what could not be
     carried goes to standard error. "palaver wires" lists the wires.
     """
-    wire = None if target == PALAVER or target in transcripts.names() else wire_called(target)
-    source = load(file, spoken)
+    wire = None if target == PALAVER or target in transcripts.names() else find_wire(target)
+    source = load(file, source_format)
     if source.failure is not None:
-        bad_input(files.shown(file), source.failure)
+        bad_input(files.display_name(file), source.failure)
     if target in transcripts.names():
-        chosen = transcript_io.chosen_transcripts(source, number, files.shown(file))
-        written = transcript_io.written(chosen, target, output, history=history, branch=branch)
-        return transcript_io.deliver(written, source, target, output, losses=losses, place=files.shown(file))
-    source = transcript_io.for_wire(source, number, branch, history, files.shown(file))
+        chosen = transcript_io.chosen_transcripts(source, number, files.display_name(file))
+        written = transcript_io.write_transcripts(chosen, target, output, history=history, branch=branch)
+        return transcript_io.deliver(written, source, target, output, losses=losses, place=files.display_name(file))
+    source = transcript_io.for_wire(source, number, branch, history, files.display_name(file))
     encoded = encode(source, wire, model)
     encoded = Encoded(encoded.chunks, (*source.unread, *encoded.losses))
-    return deliver(source, encoded, target, output, losses=losses, pretty=pretty, place=files.shown(file))
+    return deliver(source, encoded, target, output, losses=losses, pretty=pretty, place=files.display_name(file))
 
 
 def deliver(
@@ -98,12 +101,12 @@ def deliver(
     pretty: bool,
     place: str,
 ) -> int:
-    """Write what was encoded, and show its receipt; give the exit code."""
+    """Write the encoded body and show its receipt. Return the exit code."""
     if losses == "raise" and encoded.losses:
         echo(f"{summary(source, target, encoded)}; nothing was written", err=True)
         receipt.show(encoded.losses)
         return 1
-    indent = pretty or (output == files.STANDARD and sys.stdout.isatty())
+    indent = pretty or (output == files.STDIO and sys.stdout.isatty())
     files.write(output, _indented(encoded.body) if indent else encoded.body)
     if losses == "json":
         echo(receipt.as_json(encoded.losses), nl=False, err=True)
@@ -116,25 +119,25 @@ def deliver(
 
 
 def encode(source: Source, wire: Wire | None, model: str | None) -> Encoded:
-    """Write what was read for a wire, or in the canonical form."""
+    """Encode a source for a wire, or in the canonical form when ``wire`` is ``None``."""
     value: Any = source.value
     if model is not None and isinstance(value, Request):
-        value = structs.replace(value, model=model)  # the rest of the request is as it was
+        value = structs.replace(value, model=model)  # the rest of the request is unchanged
     if wire is None:
         whole = canonical.dump_conversation(value) if isinstance(value, Request) else canonical.encode(value) + b"\n"
         return Encoded((whole,))
     if wire.variant is not None and source.wire != f"{wire.name}:{wire.variant}":
-        value = value.replace()  # what was written for the wire is not yet fit for the variant
+        value = value.replace()  # a body for the wire does not yet fit the variant
     return wire.encode_request(value) if isinstance(value, Request) else wire.encode_response(value)
 
 
 def _indented(body: bytes) -> bytes:
     lines = body.rstrip(b"\n").split(b"\n") if body.endswith(b"\n") else [body]
-    return b"".join(indented(line) + b"\n" for line in lines)
+    return b"".join(indent_json(line) + b"\n" for line in lines)
 
 
 def summary(source: Source, target: str, encoded: Encoded) -> str:
-    """Say in a line what became what."""
+    """Return one line that says what was converted into what."""
     count = len(encoded.losses)
     what = "a response" if not isinstance(source.value, Request) else _messages(len(source.value.messages))
     lost = (

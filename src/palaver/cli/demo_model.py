@@ -1,11 +1,9 @@
-"""The model ``demo``: a script that answers over HTTP as a provider would, with two tools of its own.
+"""The model ``demo``: a script that answers over HTTP as a provider would, with tools of its own.
 
-Rules:
-
-- Everything but the provider is real: the request is written for a wire, sent by the HTTP client, read by the wire's
-  decoder, answered as a stream of events, and read from that again. No byte leaves the process.
-- What it says follows from the conversation alone, so another process can go on with it.
-- It asks for two readings at once, then for something that must be approved.
+- Only the provider is simulated. The request is encoded for a wire, sent by the HTTP client, decoded by the wire,
+  answered as an event stream, and decoded again. No byte leaves the process.
+- The answer depends only on the conversation, so another process can continue it.
+- The script asks for two readings at once, then for an action that needs approval.
 
 Stability: experimental.
 """
@@ -42,7 +40,7 @@ _TIDES: Final = {"husum": "high water at 18:42, 3.6 m", "tönning": "high water 
 
 @function_tool(effect="read")
 async def tide(harbour: Annotated[str, "Its name."]) -> str:
-    """Say when the water is high in a harbour."""
+    """Return the time of high water in a harbour."""
     if harbour.casefold() not in _TIDES:
         raise ToolError(f"No tide table for {harbour!r}; there are {', '.join(_TIDES)}.")
     await anyio.sleep(0.1)
@@ -51,7 +49,7 @@ async def tide(harbour: Annotated[str, "Its name."]) -> str:
 
 @function_tool(effect="read")
 async def wind(harbour: Annotated[str, "Its name."]) -> dict[str, object]:
-    """Say how the wind is in a harbour."""
+    """Return the wind in a harbour."""
     await anyio.sleep(0.1)
     return {"harbour": harbour, "from": "west", "beaufort": 4}
 
@@ -63,17 +61,17 @@ def reserve_berth(harbour: str, night: Annotated[str, "Such as 2026-11-21."], me
 
 
 def demo_tools() -> tuple[AgentTool, ...]:
-    """The tools that the script calls."""
+    """Return the tools that the script calls."""
     return tide, wind, reserve_berth
 
 
 def demo_model(*, pause: float = 0.02) -> Model:
-    """The model; ``pause`` is in seconds, between two pieces of an answer."""
+    """Return the model. ``pause`` is the number of seconds between two pieces of an answer."""
     import httpx
 
-    async def answered(request: httpx.Request) -> httpx.Response:
-        asked = wires.get(_WIRE).decode_request(await request.aread())
-        pieces = _pieces(_answer(asked.messages), pause)
+    async def respond(request: httpx.Request) -> httpx.Response:
+        decoded = wires.get(_WIRE).decode_request(await request.aread())
+        pieces = _pieces(_answer(decoded.messages), pause)
         return httpx.Response(200, headers={"content-type": "text/event-stream"}, content=pieces)
 
     return Model(
@@ -81,7 +79,7 @@ def demo_model(*, pause: float = 0.02) -> Model:
         id="script",
         endpoint=endpoint_for(NAME, _WIRE, "http://demo.invalid/v1/messages"),
         settings=Settings(max_tokens=1024),
-        http=Http(httpx.AsyncClient(transport=httpx.MockTransport(answered))),
+        http=Http(httpx.AsyncClient(transport=httpx.MockTransport(respond))),
     )
 
 
@@ -89,19 +87,16 @@ async def _pieces(message: AssistantMessage, pause: float) -> AsyncIterator[byte
     encoder = wires.get(_WIRE).stream_encoder()
     usage = Usage(input=400, output=len(message.text) // 4 + 20)
     reason: FinishReason = "tool_calls" if message.tool_calls else "stop"
-    said = message.replace(model="script", usage=usage, finish_reason=reason, response_id="msg_demo")
-    for event in replay_events(Response(said), size=8):
+    answer = message.replace(model="script", usage=usage, finish_reason=reason, response_id="msg_demo")
+    for event in replay_events(Response(answer), size=8):
         yield encoder.feed(event)
         if pause:
             await anyio.sleep(pause)
     yield encoder.finish()
 
 
-# -- the script --------------------------------------------------------------------------------------------------------
-
-
 def _answer(messages: Sequence[Message]) -> AssistantMessage:
-    """What the script says next."""
+    """Return the next answer of the script."""
     prompts = [index for index, message in enumerate(messages) if isinstance(message, UserMessage)]
     since = messages[prompts[-1] :] if prompts else messages
     results = {each.tool_call_id: each for each in since if isinstance(each, ToolMessage)}

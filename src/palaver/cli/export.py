@@ -1,16 +1,14 @@
-"""``palaver export``: a thread as a file.
+"""``palaver export``: write a thread to a file.
 
-Rules:
-
-- ``thread`` is the whole thread, or one branch of it, as a file that ``import`` takes back as it was
-  (``store.archive``). ``palaver`` is the conversation at one place in the canonical form; the name of a wire makes it a
-  request body, with a receipt as ``convert`` shows it.
-- A transcript format gives a session of the program whose format it is; what was read from such a file, and not
-  edited, is written as it was.
-- Tools, settings and model are those that the conversation was imported with. It is no longer the request that a wire
-  once read, so it is made whole where the wire wants that (``Request.origin``).
-- Media that the store keeps under their hash go out as bytes, except in a thread file, which has a place for them.
-- Files are written whole or not at all.
+- ``thread`` writes the whole thread or one branch as a thread file, which ``import`` reads back unchanged
+  (``store.archive``). ``palaver`` writes the conversation at one position in the canonical form. The name of a wire
+  writes a request body, with a receipt as in ``convert``.
+- A transcript format writes a session for the program that owns it. A session that was read from such a file and not
+  edited is written byte for byte.
+- Tools, settings and model are those of the imported request. The result is a new request, so a wire completes it where
+  it needs to (``Request.origin``).
+- Media in the blob store is written as bytes, except in a thread file, which has a place for blobs.
+- Files are written completely or not at all.
 
 Stability: experimental.
 """
@@ -25,8 +23,8 @@ from msgspec import structs
 
 from palaver import transcripts
 from palaver.cli import convert, files, progress, stores, transcript_io
-from palaver.cli.show import kept_request, whole_media
-from palaver.cli.source import PALAVER, Source, wire_called
+from palaver.cli.show import stored_request, with_media_bytes
+from palaver.cli.source import PALAVER, Source, find_wire
 from palaver.cli.terminal import bad_input, count, echo, safe
 from palaver.core.request import Request
 from palaver.store.archive import export_thread
@@ -41,10 +39,8 @@ _THREAD: Final = "thread"
 
 
 @click.command(name="export")
-@click.argument("thread", metavar="THREAD[@PLACE]")
-@click.option(
-    "-o", "--output", default=files.STANDARD, metavar="OUT", help="Write to a file; .zst compresses a thread."
-)
+@click.argument("thread", metavar="THREAD[@POSITION]")
+@click.option("-o", "--output", default=files.STDIO, metavar="OUT", help="Write to a file; .zst compresses a thread.")
 @click.option(
     "--as",
     "form",
@@ -53,7 +49,7 @@ _THREAD: Final = "thread"
     metavar="FORM",
     help="thread, palaver, a transcript format, or a wire.",
 )
-@click.option("--model", metavar="NAME", help="The model that a request is to name.")
+@click.option("--model", metavar="NAME", help="The model that the request names.")
 @click.option(
     "--losses",
     type=click.Choice(("show", "json", "raise")),
@@ -75,30 +71,32 @@ def command(
     history: History | None,
     location: str | None,
 ) -> int:
-    """Write a thread, or the conversation at one place of it, to a file.
+    """Write a thread, or the conversation at one position of it, to a file.
 
-    FORM is "thread" (all of it, or one branch, as "palaver import" takes it back), "palaver" (the canonical form), a
-    transcript format, which makes a session that its program reads (one that was imported and not changed is the same
-    file), or a wire, which makes a request body.
+    FORM is one of: "thread" (the whole thread or one branch, for "palaver import"), "palaver" (the canonical form), a
+    transcript format (a session for its program; an imported session that was not edited is written unchanged), or a
+    wire (a request body).
     """
     if form == _THREAD:
-        with stores.opened(location) as store:
-            _whole(store, stores.address(store, thread), output)
+        with stores.open_existing(location) as store:
+            _write_thread_file(store, stores.find_address(store, thread), output)
         return 0
     if form in transcripts.names():
-        with stores.opened(location) as store:
-            return _respoken(store, stores.address(store, thread), form, output, history=history, losses=losses)
-    wire = None if form == PALAVER else wire_called(form)
-    with stores.opened(location) as store:
-        found = stores.address(store, thread)
-        request = kept_request(store, found)
+        with stores.open_existing(location) as store:
+            return _write_transcript(
+                store, stores.find_address(store, thread), form, output, history=history, losses=losses
+            )
+    wire = None if form == PALAVER else find_wire(form)
+    with stores.open_existing(location) as store:
+        found = stores.find_address(store, thread)
+        request = stored_request(store, found)
     source = Source(request, safe(str(found)))
     return convert.deliver(
         source, convert.encode(source, wire, model), form, output, losses=losses, pretty=pretty, place=source.wire
     )
 
 
-def _respoken(
+def _write_transcript(
     store: Store,
     found: stores.Address,
     form: str,
@@ -109,29 +107,29 @@ def _respoken(
 ) -> int:
     """Write a thread as a session of a transcript format."""
     thread = store.load(found.info.id)
-    branch = found.of
+    branch = found.position_or_main
     if branch not in thread.branches:
         thread.fork(branch, at=thread.find(branch))
-    transcript = Transcript(_with_media(store, thread), found.info.title, found.info.metadata)
-    made = transcript_io.written([transcript], form, output, history=history, branch=branch)
+    transcript = Transcript(_with_blob_bytes(store, thread), found.info.title, found.info.metadata)
+    made = transcript_io.write_transcripts([transcript], form, output, history=history, branch=branch)
     source = Source(Request(), safe(str(found)))
     return transcript_io.deliver(made, source, form, output, losses=losses, place=source.wire)
 
 
-def _with_media(store: Store, thread: Thread) -> Thread:
-    """A thread with the bytes of blobs in its messages."""
+def _with_blob_bytes(store: Store, thread: Thread) -> Thread:
+    """Return a copy of a thread whose messages hold the bytes of their blobs."""
     full = Thread(thread.id)
-    entries = (structs.replace(each, message=whole_media(store, each.message)) for each in thread.entries)
+    entries = (structs.replace(each, message=with_media_bytes(store, each.message)) for each in thread.entries)
     full.add(entries, thread.branches)
     return full
 
 
-def _whole(store: Store, found: stores.Address, output: str) -> None:
-    if found.place is not None and found.place not in found.info.branches:
-        bad_input(str(found), "a thread file holds whole branches; begin one there with palaver fork, or use --as")
-    quiet = output == files.STANDARD and sys.stdout.isatty()
-    with files.writing(output) as out, progress.bar("exporting") as told:
-        entries = export_thread(store, found.info.id, out, branch=found.place, progress=None if quiet else told)
-    branches = len(found.info.branches) if found.place is None else 1
+def _write_thread_file(store: Store, found: stores.Address, output: str) -> None:
+    if found.position is not None and found.position not in found.info.branches:
+        bad_input(str(found), "a thread file holds whole branches; start one there with palaver fork, or use --as")
+    quiet = output == files.STDIO and sys.stdout.isatty()
+    with files.open_output(output) as out, progress.bar("exporting") as report:
+        entries = export_thread(store, found.info.id, out, branch=found.position, progress=None if quiet else report)
+    branches = len(found.info.branches) if found.position is None else 1
     about = f"{count(entries, 'message')}, {count(branches, 'branch')}"
     echo(f"thread {safe(stores.short(found.info.id))}: {about}", err=True)

@@ -1,20 +1,12 @@
-"""Read a file whole, and write one whole or not at all.
+"""Read and write files, and find the files in folders that a user names.
 
-Rules:
-
-- ``-`` is standard input, or standard output.
-- A file is written beside its place and moved there when it is complete, so that a reader never sees half of it and
-  a failure leaves the old one. What is no plain file (a pipe, a device) is written to directly.
-- ``os.path`` does it: ``pathlib`` costs as much to import as everything else here.
-
-Which files a command is given: those that are named, and those in folders that are named.
-
-Rules:
-
-- Of a folder, all that lies beneath is looked at, by name. Hidden files and folders are passed over, and so is what is
-  no plain file and what cannot be a conversation by its first bytes: neither JSON nor a recorded stream. They are
-  counted. Links to folders are not followed.
-- A file that is named is never passed over.
+- ``-`` is standard input or standard output.
+- A file is written to a temporary file temporary it and moved into place when complete, so a reader never sees half of
+  it and a failure keeps the old one. A pipe or a device is written to directly.
+- A folder is searched recursively, sorted by name. Hidden files and folders, special files and files whose first bytes
+  are neither JSON nor a recorded stream are skipped and counted. Links to folders are not followed.
+- A file that the user names is never skipped.
+- ``os.path`` is used because importing ``pathlib`` costs as much as everything else here.
 
 Stability: experimental.
 """
@@ -32,29 +24,26 @@ from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 import click
 
-from palaver.cli.terminal import ToTerminal
+from palaver.cli.terminal import TerminalWriter
 from palaver.wires import detect_stream
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
 
-# --- files ------------------------------------------------------------------------------------------------------------
-
-
-STANDARD = "-"
+STDIO = "-"
 
 
 def read(path: str) -> bytes:
     """Read a file, or standard input. Raises ``OSError``."""
-    if path == STANDARD:
+    if path == STDIO:
         return sys.stdin.buffer.read()
     with open(path, "rb") as file:
         return file.read()
 
 
 def is_piped() -> bool:
-    """Say whether something was piped or redirected into standard input; a terminal and a device are neither."""
+    """Return whether standard input is a pipe, a file or a socket; false for a terminal or a device."""
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode
     except (OSError, ValueError, AttributeError):  # closed, or no file at all
@@ -62,22 +51,22 @@ def is_piped() -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
 
 
-def shown(path: str) -> str:
-    """Name a file in a message."""
-    return "standard input" if path == STANDARD else click.format_filename(path)
+def display_name(path: str) -> str:
+    """Return a file's name for a message."""
+    return "standard input" if path == STDIO else click.format_filename(path)
 
 
 def write(path: str, data: bytes) -> None:
     """Write a file, or standard output. Raises ``OSError``."""
-    with writing(path) as out:
+    with open_output(path) as out:
         out.write(data)
 
 
 @contextmanager
-def writing(path: str) -> Generator[BinaryIO]:
-    """Write a file piece by piece, or standard output. Raises ``OSError``."""
-    if path == STANDARD:
-        out = cast("BinaryIO", ToTerminal()) if sys.stdout.isatty() else sys.stdout.buffer
+def open_output(path: str) -> Generator[BinaryIO]:
+    """Open a file, or standard output, for writing. Raises ``OSError``."""
+    if path == STDIO:
+        out = cast("BinaryIO", TerminalWriter()) if sys.stdout.isatty() else sys.stdout.buffer
         yield out
         out.flush()
         return
@@ -86,30 +75,27 @@ def writing(path: str) -> Generator[BinaryIO]:
         with open(place, "wb") as file:
             yield file
         return
-    with _replacing(place) as file:
+    with _replace_file(place) as file:
         yield file
 
 
 @contextmanager
-def _replacing(place: str) -> Generator[BinaryIO]:
+def _replace_file(place: str) -> Generator[BinaryIO]:
     folder, name = paths.split(place)
-    beside = paths.join(folder, f".{os.getpid()}.tmp.{name}")  # its ending still says what kind of file it is
+    temporary = paths.join(folder, f".{os.getpid()}.tmp.{name}")  # keeps the file's extension
     try:
-        with open(beside, "wb") as file:
+        with open(temporary, "wb") as file:
             yield file
         if paths.exists(place):
-            os.chmod(beside, os.stat(place).st_mode & 0o7777)
-        os.replace(beside, place)
+            os.chmod(temporary, os.stat(place).st_mode & 0o7777)
+        os.replace(temporary, place)
     except OSError as error:
-        if error.filename in {beside, None}:
+        if error.filename in {temporary, None}:
             error.filename = place
         raise
     finally:
-        if paths.exists(beside):
-            os.unlink(beside)
-
-
-# --- walking ----------------------------------------------------------------------------------------------------------
+        if paths.exists(temporary):
+            os.unlink(temporary)
 
 
 THREAD_FILE: Final = b'{"palaver_thread":'
@@ -120,43 +106,43 @@ _HEAD: Final = 4096
 
 
 class Walk:
-    """The files to look at, once; ``passed`` counts what was passed over, ``failures`` says what could not be read."""
+    """Finds the files to read. ``skipped`` counts the others; ``failures`` are the folders that could not be read."""
 
     def __init__(self, named: tuple[str, ...]) -> None:
         """Look at these files and folders."""
-        self.passed = 0
+        self.skipped = 0
         self.failures: list[OSError] = []
         self._named = named
 
     def __iter__(self) -> Iterator[str]:
-        """The files, in the order of their names."""
+        """Yield the files, sorted by name within each folder."""
         for name in self._named:
-            if name == STANDARD or not Path(name).is_dir():
+            if name == STDIO or not Path(name).is_dir():
                 yield name
             else:
-                yield from self._inside(name)
+                yield from self._walk_folder(name)
 
-    def _inside(self, folder: str) -> Iterator[str]:
+    def _walk_folder(self, folder: str) -> Iterator[str]:
         for place, folders, names in os.walk(folder, onerror=self.failures.append):
-            self.passed += sum(each.startswith(".") for each in (*folders, *names))
+            self.skipped += sum(each.startswith(".") for each in (*folders, *names))
             folders[:] = sorted(each for each in folders if not each.startswith("."))
             for name in sorted(each for each in names if not each.startswith(".")):
                 file = os.path.join(place, name)
-                if self._may_be(file):
+                if self._may_be_conversation(file):
                     yield file
                 else:
-                    self.passed += 1
+                    self.skipped += 1
 
-    def _may_be(self, file: str) -> bool:
+    def _may_be_conversation(self, file: str) -> bool:
         try:
-            head = begins(file) if Path(file).is_file() else b""
+            head = first_bytes(file) if Path(file).is_file() else b""
         except OSError:
-            return True  # whoever reads it says why it cannot be read
-        said = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-        return said.startswith(_JSON) or head.startswith((COMPRESSED, LOG)) or detect_stream.detect(head) is not None
+            return True  # reading it reports the cause
+        text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+        return text.startswith(_JSON) or head.startswith((COMPRESSED, LOG)) or detect_stream.detect(head) is not None
 
 
-def begins(file: str) -> bytes:
-    """The first bytes of a file. Raises ``OSError``."""
+def first_bytes(file: str) -> bytes:
+    """Return the first bytes of a file. Raises ``OSError``."""
     with Path(file).open("rb") as opened:
         return opened.read(_HEAD)

@@ -1,4 +1,4 @@
-"""``palaver fork``: a new branch of a thread.
+"""``palaver fork``: start a new branch of a thread.
 
 Stability: experimental.
 """
@@ -12,21 +12,19 @@ from palaver.cli.terminal import count, echo, safe
 
 
 @click.command(name="fork")
-@click.argument("thread", metavar="THREAD[@PLACE]")
+@click.argument("thread", metavar="THREAD[@POSITION]")
 @click.argument("name")
 @stores.option
 def command(thread: str, name: str, location: str | None) -> None:
-    """Begin a branch called NAME at a place of a thread; nothing is copied.
+    """Start a branch called NAME at a position of a thread. Nothing is copied.
 
-    PLACE is a branch or an entry; without it, the branch begins at the end of "main".
+    POSITION is a branch or an entry. Default: the end of "main".
     """
-    with stores.opened(location) as store:
-        found = stores.address(store, thread)
-        if found.of in found.info.branches:
-            store.fork(found.info.id, name, of=found.of)
+    with stores.open_existing(location) as store:
+        found = stores.find_address(store, thread)
+        if found.position_or_main in found.info.branches:
+            store.fork(found.info.id, name, of=found.position_or_main)
         else:
-            store.fork(found.info.id, name, at=found.of)
+            store.fork(found.info.id, name, at=found.position_or_main)
         length = len(store.path(found.info.id, name))
-        echo(
-            f"thread {safe(stores.short(found.info.id))}: branch {safe(name)} begins behind {count(length, 'message')}"
-        )
+        echo(f"thread {safe(stores.short(found.info.id))}: branch {safe(name)} starts after {count(length, 'message')}")

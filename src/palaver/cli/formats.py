@@ -1,4 +1,4 @@
-"""``palaver file_formats``: every file format, and what each keeps and loses.
+"""``palaver formats``: every transcript format, and what each keeps and loses.
 
 Stability: experimental.
 """
@@ -22,32 +22,32 @@ FIDELITY: Final = {
     "text": "roles and text",
     "write": "only written",
 }
-"""What a file is that was read and written, in words."""
+"""What survives when a file is read and written unedited."""
 
 
 @click.command(name="formats")
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def command(names: tuple[str, ...], *, as_json: bool) -> None:
-    """List the file formats that are read and written; with NAME, say what one keeps and loses."""
+    """List the transcript formats that are read and written. With NAME, show what one keeps and loses."""
     if as_json:
-        stores.say_json(_plain(transcripts.get(name)) for name in names or transcripts.names())
+        stores.print_json(_plain(transcripts.get(name)) for name in names or transcripts.names())
         return
     out = console()
     if names:
         for each in names:
-            _one(each)
+            _print_format(each)
         return
-    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    drawn.add_column("format", no_wrap=True, min_width=max(map(len, transcripts.names())))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("format", no_wrap=True, min_width=max(map(len, transcripts.names())))
     for column in ("what it is", "read, then written", "branches", "resumes"):
-        drawn.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold")
     for name in transcripts.names():
         row = transcripts.get(name)
         signs = ("✓" if row.tree else "·", "✓" if row.resumes else "·")
-        drawn.add_row(name, row.title, FIDELITY[row.fidelity], *signs)
-    out.print(drawn)
-    out.print(Text("palaver transcript formats NAME says what one keeps and loses.", "dim"))
+        table.add_row(name, row.title, FIDELITY[row.fidelity], *signs)
+    out.print(table)
+    out.print(Text("palaver formats NAME shows what one keeps and loses.", "dim"))
 
 
 def _plain(row: transcripts.TranscriptFormat) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def _plain(row: transcripts.TranscriptFormat) -> dict[str, Any]:
     }
 
 
-def _one(name: str) -> None:
+def _print_format(name: str) -> None:
     out = console()
     row = transcripts.get(name)
     out.print(Text.assemble((name, "bold"), f": {row.title}; {FIDELITY[row.fidelity]}"))

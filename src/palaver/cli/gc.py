@@ -1,9 +1,7 @@
-"""``palaver gc``: let old threads go, and free what nothing refers to.
+"""``palaver gc``: delete old threads and free unreferenced data.
 
-Rules:
-
-- Without ``--older-than`` no thread is deleted. With it, the threads that would be are listed; only ``--yes`` deletes
-  them. A thread that is changed in the meantime stays.
+Without ``--older-than`` no thread is deleted. With it, the command lists the threads that it would delete; only
+``--yes`` deletes them. A thread that changes in the meantime is kept.
 
 Stability: experimental.
 """
@@ -24,29 +22,29 @@ if TYPE_CHECKING:
 
 @click.command(name="gc")
 @click.option(
-    "--older-than", type=click.FloatRange(min=0), metavar="DAYS", help="Delete threads unchanged for so long."
+    "--older-than", type=click.FloatRange(min=0), metavar="DAYS", help="Delete threads unchanged for that many days."
 )
-@click.option("--keep", type=click.IntRange(min=0), default=0, metavar="N", help="Spare the N that changed last.")
-@click.option("--spare-tag", "spare", multiple=True, metavar="TAG", help="Spare those with this tag; may be repeated.")
-@click.option("--yes", is_flag=True, help="Delete, and do not only list.")
+@click.option("--keep", type=click.IntRange(min=0), default=0, metavar="N", help="Keep the N last changed threads.")
+@click.option("--spare-tag", "spare", multiple=True, metavar="TAG", help="Keep threads with this tag; may be repeated.")
+@click.option("--yes", is_flag=True, help="Delete the threads instead of listing them.")
 @stores.option
 def command(older_than: float | None, keep: int, spare: tuple[str, ...], location: str | None, *, yes: bool) -> None:
-    """Remove from the disk what nothing refers to; with --older-than, old threads before that."""
+    """Remove unreferenced data from the disk. With --older-than, delete old threads first."""
     if older_than is None and (keep or spare or yes):
-        raise click.UsageError("--keep, --spare-tag and --yes go with --older-than")
-    with stores.opened(location) as store:
+        raise click.UsageError("--keep, --spare-tag and --yes need --older-than")
+    with stores.open_existing(location) as store:
         if older_than is not None and not _expire(
             store, Retention(max_age_days=older_than, keep_newest=keep, spare_tags=spare), yes=yes
         ):
             return
-        with progress.bar("freeing") as told:
-            freed = store.gc(progress=told)
+        with progress.bar("freeing") as report:
+            freed = store.gc(progress=report)
     what = f"{count(freed.messages, 'message')}, {count(freed.blobs, 'blob')}"
     echo(f"removed {what}; the store is {size(freed.size)} smaller")
 
 
 def _expire(store: Store, rule: Retention, *, yes: bool) -> bool:
-    """Delete threads, or list them; whether to go on."""
+    """Delete threads or list them. Return whether to continue with the garbage collection."""
     found = expired(store, rule)
     for info in found:
         title = " ".join(safe(info.title or "").split())

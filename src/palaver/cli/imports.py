@@ -1,21 +1,16 @@
-"""``palaver import``: conversations from files into a store, each once.
+"""``palaver import``: import conversations from files into a store without duplicates.
 
-Rules:
-
-- What a file is, its first bytes say: a session of an agent, a thread file, a message log, or anything that
-  ``convert`` reads. As there,
-  nothing is guessed: a file that several wires may have written is refused with their names, and half an answer too.
-- A conversation that was imported before adds nothing; one that goes on adds what is new; an edited file becomes a
-  branch where it parts (``store.intake``). A thread file keeps its own id (``store.archive``), and so does a log.
-- The numbered files of a folder (``1.json``, ``2.json``) are one conversation, where their transcript format stores
-  each message in a file of its own (``TranscriptFormat.message_files``).
-- The file of a transcript format is read piece by piece (``store.filing``), so that its size does not matter; one
-  that has not changed since is not read again. What its transcript format does not foresee is kept, and said.
-- A line a file, or one for each conversation. What fails is named on standard error, and the rest goes on; the exit
-  code is then 1. What the store cannot do (a full disk, a lost server) ends the command.
-- What was imported stays when the command is stopped, at any moment; calling it again goes on.
-- The tools, the settings and the model of a request are kept in the metadata of its thread, under ``request``, in the
-  canonical form; ``export`` gives them back. A request that goes on changes them.
+- The first bytes of a file show what it is: a transcript, a thread file, a message log, or anything that ``convert``
+  reads. A file that fits several wires is refused with their names, and so is a stream that failed.
+- Importing a conversation again adds nothing. A longer one adds the new messages; an edited one becomes a branch
+  (``store.import_conversations``). A thread file or a log keeps its thread id (``store.archive``).
+- Numbered files of a folder (``1.json``, ``2.json``) are one conversation, when their transcript format stores each
+  message in a file of its own.
+- A transcript is read piece by piece (``store.import_files``), so its size does not matter. An unchanged file is not
+  read again. Unknown fields are kept and reported.
+- A failed file is named on standard error, the other files are imported, and the exit code is 1. A failure of the store
+  ends the command. What was imported stays when the command is stopped; running it again continues.
+- The tools, settings and model of a request are kept in the thread's metadata under ``request``, for ``export``.
 
 Stability: experimental.
 """
@@ -38,8 +33,8 @@ from palaver import transcripts
 from palaver.cli import files, progress, stores
 from palaver.cli.files import COMPRESSED, LOG, THREAD_FILE, Walk
 from palaver.cli.show import REQUEST
-from palaver.cli.source import PALAVER, Group, Source, as_list, grouped, load, message_in, wire_called
-from palaver.cli.terminal import count, echo, in_line, safe
+from palaver.cli.source import PALAVER, Group, Source, find_wire, group_files, join_messages, load, read_message
+from palaver.cli.terminal import count, echo, safe, safe_line
 from palaver.cli.transcript_io import format_of
 from palaver.core import canonical, jsontext
 from palaver.core.errors import PalaverError, UnavailableError
@@ -64,143 +59,147 @@ if TYPE_CHECKING:
     from palaver.transcripts import TranscriptFormat, UnknownFields
 
 _logger: Final = logging.getLogger(__name__)
-_UNINDEXED: Final = 2_000
-"""New messages after which they are indexed while further files wait."""
-_FEW: Final = 10
-"""From more conversations of one file on, one line says what became of all of them."""
-_NOTES: Final = 12
+_INDEX_AFTER: Final = 2_000
+"""The number of new messages after which they are indexed, between two files."""
+_MAX_LINES: Final = 10
+"""A file with more conversations gets one line for all of them."""
+_MAX_NOTES: Final = 12
 
 
-class _Line(Struct, frozen=True):
-    """What is said of a conversation that was taken in."""
+class _ImportLine(Struct, frozen=True):
+    """The output line of an imported conversation."""
 
     thread: str
     messages: int
     new: int
     branches: tuple[str, ...] = ()
-    """The branches that were made or moved, where they are not the thread's own."""
+    """The branches that were created or moved, besides main."""
     notes: tuple[str, ...] = ()
     threads: tuple[str, ...] = ()
-    """Further threads of which this says the sum."""
+    """Further threads that the numbers include."""
 
     @property
     def more(self) -> int:
         return len(self.threads)
 
 
-class _Tally:
-    """What is said in the end."""
+class _Summary:
+    """The totals, printed at the end."""
 
     def __init__(self) -> None:
         self.files = self.failed = self.messages = self.new = 0
         self.threads: set[str] = set()
 
-    def add(self, line: _Line) -> None:
+    def add(self, line: _ImportLine) -> None:
         self.messages += line.messages
         self.new += line.new
         self.threads.update((line.thread, *line.threads))
 
-    def summary(self, passed: int) -> str:
-        """Say it on one line."""
+    def text(self, skipped: int) -> str:
+        """Return the totals on one line."""
         about = f"{count(self.messages, 'message')}, {self.new:,} new, in {count(len(self.threads), 'thread')}"
         pieces = [f"{count(self.files, 'file')}: {about}"]
         if self.failed:
             pieces.append(f"{self.failed:,} failed")
-        if passed:
-            pieces.append(f"{passed:,} passed over (hidden, or neither JSON nor a stream)")
+        if skipped:
+            pieces.append(f"{skipped:,} skipped (hidden, or neither JSON nor a stream)")
         return "; ".join(pieces)
 
 
 @click.command(name="import")
 @click.argument("names", metavar="FILE...", nargs=-1, required=True, type=click.Path(allow_dash=True))
-@stores.into
+@stores.into_option
 @click.option(
     "--from",
-    "spoken",
+    "source_format",
     metavar="WIRE",
-    help="The wire or transcript format of all these files; recognised when not given.",
+    help="The wire or transcript format of all files. Default: recognised.",
 )
-def command(names: tuple[str, ...], location: str | None, spoken: str | None) -> int:
-    """Import conversations into a store, each once.
+def command(names: tuple[str, ...], location: str | None, source_format: str | None) -> int:
+    """Import conversations into a store without duplicates.
 
-    FILE is what "palaver convert --help" says (a session of an agent, a saved request, ...), a thread file of "palaver
-    export", a message log, or a folder of such files. Importing a file again adds nothing; one that goes on adds what
-    is new; an edited one becomes a branch.
+    FILE is any file that "palaver convert --help" lists (a session of an agent, a saved request, ...), a thread file of
+    "palaver export", a message log, or a folder of such files. Importing a file again adds nothing. A longer file adds
+    its new messages; an edited one becomes a branch.
     """
-    if spoken not in {None, PALAVER, *transcripts.names()}:
-        wire_called(spoken or "")
-    walk, tally = Walk(names), _Tally()
+    if source_format not in {None, PALAVER, *transcripts.names()}:
+        find_wire(source_format or "")
+    walk, summary = Walk(names), _Summary()
     try:
-        with open_store(location) as store, progress.bar("importing") as told:
+        with open_store(location) as store, progress.bar("importing") as report:
             found = list(walk)
-            taking = _Taking(store, spoken, _Meter(found, told))
-            for group in grouped(found, names):
-                file_format = taking.message_format(group)
+            importer = _Importer(store, source_format, _Meter(found, report))
+            for group in group_files(found, names):
+                file_format = importer.message_format(group)
                 for each in (group.names,) if file_format else [(name,) for name in group.names]:
-                    _take(taking, each, tally, file_format)
-                    taking.index(tally.new, _UNINDEXED)
-            taking.index(tally.new)
+                    _import(importer, each, summary, file_format)
+                    importer.index(summary.new, _INDEX_AFTER)
+            importer.index(summary.new)
     except KeyboardInterrupt:
-        echo(f"stopped; {tally.summary(walk.passed)}; import again to go on", err=True)
+        echo(f"stopped; {summary.text(walk.skipped)}; import again to continue", err=True)
         raise
     for failure in walk.failures:
-        _failed(f"{safe(files.shown(str(failure.filename)))}: {(failure.strerror or str(failure)).lower()}", tally)
-    echo(f"{tally.summary(walk.passed)}; {safe(stores.shown(location))}")
-    return 1 if tally.failed else 0
+        _failed(
+            f"{safe(files.display_name(str(failure.filename)))}: {(failure.strerror or str(failure)).lower()}", summary
+        )
+    echo(f"{summary.text(walk.skipped)}; {safe(stores.display_name(location))}")
+    return 1 if summary.failed else 0
 
 
-def _take(taking: _Taking, names: Sequence[str], tally: _Tally, file_format: TranscriptFormat | None) -> None:
-    """Take in a file, or with ``file_format`` the files of one conversation."""
-    shown = in_line(files.shown(names[0] if file_format is None else str(Path(names[0]).parent)))
-    tally.files += len(names)
+def _import(importer: _Importer, names: Sequence[str], summary: _Summary, file_format: TranscriptFormat | None) -> None:
+    """Import a file, or with ``file_format`` the files of one conversation."""
+    shown = safe_line(files.display_name(names[0] if file_format is None else str(Path(names[0]).parent)))
+    summary.files += len(names)
     try:
-        for line in taking.take(names[0]) if file_format is None else taking.take_messages(names, file_format, tally):
-            tally.add(line)
+        for line in (
+            importer.take(names[0]) if file_format is None else importer.take_messages(names, file_format, summary)
+        ):
+            summary.add(line)
             branches = ", ".join(map(safe, line.branches))
             where = f", {'branch' if len(line.branches) == 1 else 'branches'} {branches}" if branches else ""
             thread = safe(stores.short(line.thread))
             about = f"thread {thread}{where}" if line.more == 0 else count(line.more, "thread")
             echo(f"{shown}: {count(line.messages, 'message')}, {line.new:,} new, {about}")
             for note in line.notes:
-                echo(f"{shown}: {in_line(note)}", err=True)
+                echo(f"{shown}: {safe_line(note)}", err=True)
     except (UnavailableError, BrokenPipeError):
         raise
     except click.ClickException as error:
-        _failed(safe(error.format_message()), tally)
+        _failed(safe(error.format_message()), summary)
     except PalaverError as error:
-        _failed(safe(f"{shown}: {error}"), tally)
+        _failed(safe(f"{shown}: {error}"), summary)
     except OSError as error:
-        _failed(f"{shown}: {(error.strerror or str(error)).lower()}", tally)
+        _failed(f"{shown}: {(error.strerror or str(error)).lower()}", summary)
     except Exception as error:  # one bad file never stops a folder
         _logger.debug("%s", shown, exc_info=True)
-        _failed(safe(f"{shown}: cannot be read: {type(error).__name__}: {error}; this is a fault of palaver"), tally)
+        _failed(safe(f"{shown}: cannot be read: {type(error).__name__}: {error}; this is a bug in palaver"), summary)
     finally:
         for each in names:
-            taking.meter.passed(each)
+            importer.meter.finish(each)
 
 
-def _failed(said: str, tally: _Tally) -> None:
-    tally.failed += 1
-    echo(f"palaver: {' '.join(said.split())}", err=True)
+def _failed(message: str, summary: _Summary) -> None:
+    summary.failed += 1
+    echo(f"palaver: {' '.join(message.split())}", err=True)
 
 
 class _Meter:
-    """Tells how many bytes of how many were read."""
+    """Reports the number of bytes read, of the total."""
 
-    def __init__(self, names: Sequence[str], told: Progress | None) -> None:
-        self._told = told
-        self._sizes = {} if told is None else {name: _size(name) for name in names}
+    def __init__(self, names: Sequence[str], report: Progress | None) -> None:
+        self._report = report
+        self._sizes = {} if report is None else {name: _size(name) for name in names}
         self._total = sum(self._sizes.values())
         self._done = self._within = 0
 
     def read(self, size: int) -> None:
-        """So many bytes more of the file that is being read."""
+        """Count bytes of the current file."""
         self._within += size
-        if self._told is not None:
-            self._told(self._done + self._within, self._total)
+        if self._report is not None:
+            self._report(self._done + self._within, self._total)
 
-    def passed(self, name: str) -> None:
-        """A file is done."""
+    def finish(self, name: str) -> None:
+        """Count a file as read."""
         self._done, self._within = self._done + self._sizes.get(name, 0), 0
         self.read(0)
 
@@ -222,82 +221,84 @@ def _digest(path: Path) -> str:
         return file_digest(file, "sha256").hexdigest()
 
 
-class _Taking:
-    """Takes files into a store, one after the other."""
+class _Importer:
+    """Imports files into a store, one after the other."""
 
-    def __init__(self, store: Store, spoken: str | None, meter: _Meter) -> None:
+    def __init__(self, store: Store, source_format: str | None, meter: _Meter) -> None:
         self._store = store
-        self._spoken = spoken
+        self._source_format = source_format
         self._intake: ConversationImporter | None = None
         self._filing: FileImporter | None = None
         self.meter = meter
         self._indexed = 0
 
     def index(self, new: int, least: int = 1) -> None:
-        """Make new messages ready for search, when there are so many since the last time: no search waits for it."""
+        """Index the new messages when there are at least ``least`` since the last time, so that no search waits."""
         if new - self._indexed >= least:
             self._store.index()
             self._indexed = new
 
-    def take(self, name: str) -> Iterator[_Line]:
-        """Take a file in, whatever it is; give a line for each conversation."""
+    def take(self, name: str) -> Iterator[_ImportLine]:
+        """Import a file of any kind. Yield a line for each conversation."""
         if (lines := self._unchanged(name)) is not None:
             yield from lines
             return
-        head = _waiting() if name == files.STANDARD else beginning(name)
-        file_format = None if self._spoken == PALAVER else format_of(head, name, self._spoken)
+        head = _peek_stdin() if name == files.STDIO else beginning(name)
+        file_format = None if self._source_format == PALAVER else format_of(head, name, self._source_format)
         if file_format is not None:
             yield from self._format(name, file_format)
         elif head.startswith((THREAD_FILE, COMPRESSED)):
-            self._intake = None  # what it knows is no longer all there is
+            self._intake = None  # its index of the store is out of date
             yield self._thread_file(name)
-        elif head.startswith(LOG) and name != files.STANDARD:
+        elif head.startswith(LOG) and name != files.STDIO:
             self._intake = None
             yield from self._log(name)
         else:
             yield from self._conversations(name)
 
     def message_format(self, group: Group) -> TranscriptFormat | None:
-        """The transcript format of the numbered files of a folder, when it stores each message in one."""
-        if not group.numbered or self._spoken == PALAVER:
+        """Return the transcript format of a folder's numbered files, when it stores each message in its own file."""
+        if not group.numbered or self._source_format == PALAVER:
             return None
         first = group.names[0]
         try:
-            file_format = format_of(beginning(first), first, self._spoken)
-            fits = file_format is not None and file_format.message_files and message_in(first) is not None
+            file_format = format_of(beginning(first), first, self._source_format)
+            fits = file_format is not None and file_format.message_files and read_message(first) is not None
         except (OSError, PalaverError, click.ClickException):
-            return None  # whoever reads the file says what is wrong with it
+            return None  # reading the file reports the cause
         return file_format if fits else None
 
-    def take_messages(self, names: Sequence[str], file_format: TranscriptFormat, tally: _Tally) -> Iterator[_Line]:
-        """Take in a conversation whose messages are files; a file that is no message is named and left out."""
+    def take_messages(
+        self, names: Sequence[str], file_format: TranscriptFormat, summary: _Summary
+    ) -> Iterator[_ImportLine]:
+        """Import a conversation whose messages are files. A file without a message is reported and left out."""
         messages: list[bytes] = []
         for name in names:
-            message = message_in(name)
+            message = read_message(name)
             if message is None:
-                _failed(safe(f"{files.shown(name)}: this is no message; the rest of the folder is read"), tally)
+                _failed(safe(f"{files.display_name(name)}: not a message; the rest of the folder is read"), summary)
             else:
                 messages.append(message)
         if self._filing is None:
             self._filing = FileImporter(self._store)
         folder = str(Path(names[0]).absolute().parent)
-        yield from self._filed(self._filing, file_format, io.BytesIO(as_list(messages)), folder, None)
+        yield from self._filed(self._filing, file_format, io.BytesIO(join_messages(messages)), folder, None)
 
-    def _unchanged(self, name: str) -> Iterator[_Line] | None:
-        """What is known of a file that was read before and has not changed; its first bytes need not be looked at."""
-        if name == files.STANDARD or self._spoken is not None or not Path(name).is_file():
+    def _unchanged(self, name: str) -> Iterator[_ImportLine] | None:
+        """Return the lines of a file that has not changed since it was imported; ``None`` when it must be read."""
+        if name == files.STDIO or self._source_format is not None or not Path(name).is_file():
             return None
         if self._filing is None:
             self._filing = FileImporter(self._store)
         path = Path(name).absolute()
         same = self._filing.unchanged(_state(path), lambda: _digest(path))
-        return None if same is None else _limited([_Line(each.thread, each.messages, 0) for each in same])
+        return None if same is None else _merged([_ImportLine(each.thread, each.messages, 0) for each in same])
 
-    def _format(self, name: str, file_format: TranscriptFormat) -> Iterator[_Line]:
-        """Take in the conversations of a format's file, as they are read."""
+    def _format(self, name: str, file_format: TranscriptFormat) -> Iterator[_ImportLine]:
+        """Import the conversations of a transcript while reading it."""
         if self._filing is None:
             self._filing = FileImporter(self._store)
-        if name == files.STANDARD:
+        if name == files.STDIO:
             yield from self._filed(self._filing, file_format, sys.stdin.buffer, "", None)
             return
         path = Path(name).absolute()
@@ -306,65 +307,67 @@ class _Taking:
 
     def _filed(
         self, filing: FileImporter, file_format: TranscriptFormat, file: BinaryIO, name: str, state: FileState | None
-    ) -> Iterator[_Line]:
+    ) -> Iterator[_ImportLine]:
         digest = sha256()
 
-        def told(piece: bytes) -> None:
+        def on_read(piece: bytes) -> None:
             digest.update(piece)
             self.meter.read(len(piece))
 
-        lines: list[_Line] = []
+        lines: list[_ImportLine] = []
         unknown: tuple[UnknownFields, ...] = ()
-        taken = filing.add(with_messages(steps_of(file_format, file, name, told=told)), state, digest.hexdigest)
+        taken = filing.add(with_messages(steps_of(file_format, file, name, told=on_read)), state, digest.hexdigest)
         for each in taken:
             if isinstance(each, ImportedConversation):
                 branches = (each.branch, *each.more_branches) if each.branch else ()
-                lines.append(_Line(each.thread, each.messages, each.new, branches))
+                lines.append(_ImportLine(each.thread, each.messages, each.new, branches))
             else:
                 unknown = each
         if not lines:
-            raise click.ClickException(f"{files.shown(name)}: there is no conversation in it")
-        notes = [f"{each}; kept" for each in unknown[:_NOTES]]
-        if len(unknown) > _NOTES:
-            notes.append(f"{len(unknown) - _NOTES} more of that kind; kept")
-        yield from _limited([structs.replace(lines[0], notes=tuple(notes)), *lines[1:]])
+            raise click.ClickException(f"{files.display_name(name)}: there is no conversation in it")
+        notes = [f"{each}; kept" for each in unknown[:_MAX_NOTES]]
+        if len(unknown) > _MAX_NOTES:
+            notes.append(f"{len(unknown) - _MAX_NOTES} more unknown fields; kept")
+        yield from _merged([structs.replace(lines[0], notes=tuple(notes)), *lines[1:]])
 
-    def _thread_file(self, name: str) -> _Line:
-        if name == files.STANDARD:
-            return _told(import_thread(self._store, sys.stdin.buffer))
+    def _thread_file(self, name: str) -> _ImportLine:
+        if name == files.STDIO:
+            return _line_of(import_thread(self._store, sys.stdin.buffer))
         with Path(name).open("rb") as file:
-            return _told(import_thread(self._store, file))
+            return _line_of(import_thread(self._store, file))
 
-    def _log(self, name: str) -> Iterator[_Line]:
+    def _log(self, name: str) -> Iterator[_ImportLine]:
         reader = read_log(name)
         rebuilt = threads_of(reader)
         notes = tuple(str(each) for each in (*reader.damage, *rebuilt.damage))
         for thread in rebuilt.threads.values():
-            held = MemoryStore()
-            held.add(thread.id, thread.entries, branches=thread.branches, absent=blob_hashes(thread.entries))
-            yield _told(copy_thread(held, self._store, thread.id), notes)
+            rebuilt_store = MemoryStore()
+            rebuilt_store.add(thread.id, thread.entries, branches=thread.branches, absent=blob_hashes(thread.entries))
+            yield _line_of(copy_thread(rebuilt_store, self._store, thread.id), notes)
             notes = ()
         if notes:
-            raise click.ClickException(f"{files.shown(name)}: {notes[0]}")
+            raise click.ClickException(f"{files.display_name(name)}: {notes[0]}")
 
-    def _conversations(self, name: str) -> Iterator[_Line]:
-        source = load(name, self._spoken)
+    def _conversations(self, name: str) -> Iterator[_ImportLine]:
+        source = load(name, self._source_format)
         if source.failure is not None:
-            raise click.ClickException(f"{files.shown(name)}: {source.failure}")
-        told = source.notes
+            raise click.ClickException(f"{files.display_name(name)}: {source.failure}")
+        notes = source.notes
         for messages in _conversations(source):
             if not messages:
-                raise click.ClickException(f"{files.shown(name)}: there is no message in it")
-            yield self._conversation(messages, source, name, told)
-            told = ()
+                raise click.ClickException(f"{files.display_name(name)}: there are no messages in it")
+            yield self._conversation(messages, source, name, notes)
+            notes = ()
 
-    def _conversation(self, messages: Sequence[Message], source: Source, name: str, notes: tuple[str, ...]) -> _Line:
+    def _conversation(
+        self, messages: Sequence[Message], source: Source, name: str, notes: tuple[str, ...]
+    ) -> _ImportLine:
         if self._intake is None:
             self._intake = ConversationImporter(self._store)
-        request = _without_messages(source)
+        request = _request_metadata(source)
         taken = self._intake.add(
             messages,
-            source=None if name == files.STANDARD else str(Path(name).absolute()),
+            source=None if name == files.STDIO else str(Path(name).absolute()),
             title=title_of(messages),
             metadata={} if request is None else {REQUEST: request},
         )
@@ -373,17 +376,17 @@ class _Taking:
             if metadata.get(REQUEST) != request:
                 self._store.update(taken.thread, metadata={**metadata, REQUEST: request})
         branches = () if taken.branch == MAIN else (taken.branch,)
-        return _Line(taken.thread, len(messages), taken.new, branches, notes)
+        return _ImportLine(taken.thread, len(messages), taken.new, branches, notes)
 
 
-def _limited(lines: Sequence[_Line]) -> Iterator[_Line]:
-    """A line for each conversation, or one for all of a file that holds many."""
-    if len(lines) <= _FEW:
+def _merged(lines: Sequence[_ImportLine]) -> Iterator[_ImportLine]:
+    """Yield a line for each conversation, or one for all of them when there are many."""
+    if len(lines) <= _MAX_LINES:
         yield from lines
         return
     notes = tuple([note for line in lines for note in line.notes])
     threads = tuple([line.thread for line in lines])
-    yield _Line(
+    yield _ImportLine(
         lines[0].thread,
         sum(line.messages for line in lines),
         sum(line.new for line in lines),
@@ -393,13 +396,13 @@ def _limited(lines: Sequence[_Line]) -> Iterator[_Line]:
     )
 
 
-def _waiting() -> bytes:
-    """The first bytes of standard input, which stay there."""
+def _peek_stdin() -> bytes:
+    """Return the first bytes of standard input without consuming them."""
     return cast("BufferedReader", sys.stdin.buffer).peek(SIZE)
 
 
 def _conversations(source: Source) -> Iterator[Sequence[Message]]:
-    """A request is one conversation; a response is one for each of its choices."""
+    """Yield the conversation of a request, or one for each choice of a response."""
     if isinstance(source.value, Request):
         yield source.value.messages
     else:
@@ -407,16 +410,16 @@ def _conversations(source: Source) -> Iterator[Sequence[Message]]:
             yield (message,)
 
 
-def _without_messages(source: Source) -> object:
-    """A request without its messages, as JSON; ``None`` when nothing is left."""
+def _request_metadata(source: Source) -> object:
+    """Return a request without its messages, as JSON; ``None`` when it has nothing else."""
     if not isinstance(source.value, Request):
         return None
     bare = source.value.replace(messages=())
     return None if bare == Request() else jsontext.value(canonical.dump_conversation(bare))
 
 
-def _told(imported: Imported, notes: tuple[str, ...] = ()) -> _Line:
-    diverged = tuple(f"branch {name} went another way here, and stays where it is" for name in imported.diverged)
+def _line_of(imported: Imported, notes: tuple[str, ...] = ()) -> _ImportLine:
+    diverged = tuple(f"branch {name} differs here and is unchanged" for name in imported.diverged)
     damage = tuple(str(each) for each in imported.damage)
     total = imported.entries_new + imported.entries_known
-    return _Line(imported.thread, total, imported.entries_new, notes=(*notes, *damage, *diverged))
+    return _ImportLine(imported.thread, total, imported.entries_new, notes=(*notes, *damage, *diverged))

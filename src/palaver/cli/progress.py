@@ -1,11 +1,6 @@
-"""A progress bar for what takes long.
+"""A progress bar for long work, and Ctrl-C handling.
 
-Rules:
-
-- It is drawn on standard error, only when that is a terminal, and only when a second has passed.
-- It is gone when the work is done.
-
-Ctrl-C while something works: the first one is heard, and the second one gives up.
+The bar appears on standard error, only on a terminal and only after one second. It disappears when the work is done.
 
 Stability: experimental.
 """
@@ -29,22 +24,19 @@ if TYPE_CHECKING:
     from palaver.store.store import Progress
 
 
-# --- progress ---------------------------------------------------------------------------------------------------------
-
-
-_PATIENCE: Final = 1.0
+_DELAY: Final = 1.0
 
 
 class _Bar:
-    """Begins to draw when the work has taken long enough."""
+    """Draws itself when the work takes longer than ``_DELAY`` seconds."""
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._begun = monotonic()
+        self._started = monotonic()
         self._drawn: tuple[Drawn, TaskID] | None = None
 
     def __call__(self, done: int, total: int | None) -> None:
-        if self._drawn is None and monotonic() - self._begun > _PATIENCE:
+        if self._drawn is None and monotonic() - self._started > _DELAY:
             self._drawn = self._start()
         if self._drawn is not None:
             drawn, task = self._drawn
@@ -60,20 +52,20 @@ class _Bar:
             TimeRemainingColumn(),
             console=errors(),
             transient=True,
-            redirect_stdout=sys.stdout.isatty(),  # lines for a file or pipe must go there
+            redirect_stdout=sys.stdout.isatty(),  # lines for a file or pipe must not be redirected
         )
         drawn.start()
         return drawn, drawn.add_task(self._what, total=None)
 
     def end(self) -> None:
-        """Leave nothing on the screen."""
+        """Remove the bar from the screen."""
         if self._drawn is not None:
             self._drawn[0].stop()
 
 
 @contextmanager
 def bar(what: str) -> Generator[Progress | None]:
-    """What to tell of the progress of some work; ``None`` where nobody would see it."""
+    """Yield a function that reports progress; ``None`` when standard error is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -84,21 +76,18 @@ def bar(what: str) -> Generator[Progress | None]:
         drawn.end()
 
 
-# --- interrupts -------------------------------------------------------------------------------------------------------
-
-
 @contextmanager
 def interrupts() -> Generator[list[bool]]:
-    """Count Ctrl-C in the list; the second one raises ``KeyboardInterrupt``."""
-    heard: list[bool] = []
+    """Yield a list that is non-empty after the first Ctrl-C. The second one raises ``KeyboardInterrupt``."""
+    interrupted: list[bool] = []
 
-    def hear(_number: int, _frame: FrameType | None) -> None:
-        if heard:
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        if interrupted:
             raise KeyboardInterrupt
-        heard.append(True)
+        interrupted.append(True)
 
-    before = signal.signal(signal.SIGINT, hear)
+    before = signal.signal(signal.SIGINT, handle)
     try:
-        yield heard
+        yield interrupted
     finally:
         signal.signal(signal.SIGINT, before)

@@ -1,10 +1,8 @@
-"""The receipt of a conversion: as a table, or as JSON.
+"""The receipt of a conversion, as a table or as JSON.
 
-Rules:
-
-- Equal losses, of the same kind, thing and reason, are one row with their number and the first places.
-- A terminal gets a drawn table, anything else aligned text: drawing costs more time than converting.
-- JSON is an array with one loss on each line, never grouped; without losses it is ``[]``.
+- Losses of the same kind, thing and reason are one row, with their number and the first places.
+- A terminal shows a drawn table; any other output gets aligned text, which is faster.
+- JSON is an array with one loss on each line, never grouped; ``[]`` without losses.
 
 Stability: experimental.
 """
@@ -16,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from palaver.cli.terminal import echo, errors, in_line, safe_json
+from palaver.cli.terminal import echo, errors, safe_json, safe_line
 from palaver.core import jsontext
 
 if TYPE_CHECKING:
@@ -32,7 +30,7 @@ _STYLES: Final[dict[LossKind, str]] = {"dropped": "red", "converted": "yellow", 
 
 
 class Row(Struct, frozen=True):
-    """Equal losses, and where they were."""
+    """Equal losses and their places."""
 
     kind: LossKind
     what: str
@@ -47,12 +45,12 @@ class Row(Struct, frozen=True):
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """The row as text."""
-        return (self.kind, in_line(self.what), str(len(self.places)), in_line(self.where), in_line(self.why))
+        """The row as text cells."""
+        return (self.kind, safe_line(self.what), str(len(self.places)), safe_line(self.where), safe_line(self.why))
 
 
-def grouped(losses: Iterable[Loss]) -> list[Row]:
-    """Put equal losses together, in the order of their first place."""
+def group_losses(losses: Iterable[Loss]) -> list[Row]:
+    """Group equal losses, in the order of their first place."""
     places: dict[tuple[LossKind, str, str], list[str]] = {}
     for loss in losses:
         places.setdefault((loss.kind, loss.what, loss.why), []).append(loss.where)
@@ -60,8 +58,8 @@ def grouped(losses: Iterable[Loss]) -> list[Row]:
 
 
 def as_text(losses: Iterable[Loss]) -> str:
-    """Align the rows under a header; the reasons, which are long, come last."""
-    rows = [_HEADER, *(row.cells for row in grouped(losses))]
+    """Return the rows as text, aligned under a header. The reasons are long and come last."""
+    rows = [_HEADER, *(row.cells for row in group_losses(losses))]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     widths[-1] = 0
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
@@ -69,16 +67,16 @@ def as_text(losses: Iterable[Loss]) -> str:
 
 
 def as_table(losses: Iterable[Loss]) -> Table:
-    """Draw the rows."""
+    """Return the rows as a drawn table."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
     for name in _HEADER:
-        whole = name != "why"  # which takes the room that is left
+        whole = name != "why"  # which takes the remaining width
         table.add_column(name, justify="right" if name == "count" else "left", no_wrap=whole, overflow="fold")
-    for row in grouped(losses):
+    for row in group_losses(losses):
         kind, what, count, where, why = row.cells
         places = where.replace(", ", "\n")
         table.add_row(Text(kind, _STYLES[row.kind]), Text(what), Text(count), Text(places), Text(why))
@@ -86,7 +84,7 @@ def as_table(losses: Iterable[Loss]) -> Table:
 
 
 def as_json(losses: Sequence[Loss]) -> str:
-    """Write the losses themselves; ``where`` is the place in words, ``message`` and ``part`` its numbers."""
+    """Return the losses as a JSON array. ``where`` is the place in words, ``message`` and ``part`` are its indexes."""
     items = [jsontext.encode(_plain(loss)).decode() for loss in losses]
     return safe_json("[" + ",\n ".join(items) + "]\n")
 

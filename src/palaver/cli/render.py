@@ -1,21 +1,11 @@
-"""Draw a conversation for a terminal.
+"""Draw a conversation, or the branches of a thread.
 
-Rules:
-
-- One block a message: who speaks, then the parts in their order behind a bar in the colour of the role.
-- A tool result stands beneath its call, wherever it stood in the conversation, and is not shown twice. A call that
-  nobody answered says so.
-- Reasoning is folded to its first line, long results and raw text to their first lines; ``full`` unfolds.
-- Media is its kind, type and size, or its address; never its bytes.
-- Nothing is hidden in silence: what is folded says how much there is.
-
-Draw the branches of a thread as a tree.
-
-Rules:
-
-- A line is a stretch of messages that nobody parted from: the branches that end there, with their lengths, how many
-  messages it has, and what the first of them says. So a tree of ten thousand messages and two branches is three lines.
-- An end that no branch names is shown too: what a rewind left behind.
+- Each message is a block: its author, then its parts in order behind a bar in the colour of the role.
+- A tool result is shown under its call, wherever it is in the conversation. A call without a result says so.
+- Reasoning is folded to its first line, long results and raw text to their first lines; ``full`` unfolds them. Folded
+  text says how much is hidden. Media shows its kind, type and size or address, never its bytes.
+- In the tree of branches a line is a stretch of messages without a fork: the branches that end there, their lengths,
+  the number of messages and the first text. An end without a branch, which a rewind left, is shown too.
 
 Stability: experimental.
 """
@@ -33,7 +23,7 @@ from rich.style import Style
 from rich.text import Text as Line
 
 from palaver.cli import stores
-from palaver.cli.terminal import count, indented, safe, size
+from palaver.cli.terminal import count, indent_json, safe, size
 from palaver.core import jsontext
 from palaver.core.errors import ArgumentsError, PalaverError
 from palaver.core.messages import AssistantMessage, FlushMarker, RescueMarker, ToolMessage
@@ -69,9 +59,6 @@ if TYPE_CHECKING:
     from palaver.core.usage import Usage
 
 
-# --- render -----------------------------------------------------------------------------------------------------------
-
-
 _ROLE_STYLES: Final = {
     "system": "magenta",
     "developer": "magenta",
@@ -84,45 +71,42 @@ _ROLE_STYLES: Final = {
 _FOLDED_LINES: Final = 6
 _FOLDED_SIZE: Final = 600
 _LEEWAY: Final = 2
-"""So many lines more are rather shown than counted."""
+"""A text is not folded when only this many lines would be hidden."""
 _SHORT: Final = 64
 
 
 class View(msgspec.Struct, frozen=True):
-    """How much is shown."""
+    """What is unfolded."""
 
     reasoning: bool = False
     full: bool = False
 
 
 class _Bar:
-    """What it holds, behind a bar on the left."""
+    """Content behind a bar on the left."""
 
-    def __init__(self, held: RenderableType, style: str) -> None:
-        self._held = held
+    def __init__(self, content: RenderableType, style: str) -> None:
+        self._content = content
         self._bar = Segment("│ ", Style.parse(style))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         inner = options.update_width(max(options.max_width - 2, 10))
-        for line in console.render_lines(self._held, inner, pad=False):
+        for line in console.render_lines(self._content, inner, pad=False):
             yield self._bar
             yield from line
             yield Segment.line()
 
 
-# -- the conversation ----------------------------------------------------------------------------------------------
-
-
 def conversation(value: Request | Response, wire: str, view: View = View()) -> Iterator[RenderableType]:  # noqa: B008
     """Draw a request or a response."""
     yield _title(value, wire)
-    yield from spoken(value.messages if isinstance(value, Request) else (value.message, *value.alternatives), view)
+    yield from messages(value.messages if isinstance(value, Request) else (value.message, *value.alternatives), view)
 
 
-def spoken(messages: Sequence[Message], view: View) -> Iterator[RenderableType]:
-    """Draw messages, each behind an empty line."""
-    results = _Results(messages)
-    for position, message in enumerate(messages):
+def messages(items: Sequence[Message], view: View) -> Iterator[RenderableType]:
+    """Draw messages, each after an empty line."""
+    results = _Results(items)
+    for position, message in enumerate(items):
         if isinstance(message, RescueMarker | FlushMarker):
             yield ""
             yield Rule(_marker(message), style=_ROLE_STYLES[message.role])
@@ -150,30 +134,32 @@ def _marker(message: RescueMarker | FlushMarker) -> Line:
 
 
 class _Results:
-    """Which tool message answers which call: it answers the last call before it that has its id."""
+    """Maps tool messages to calls: a result belongs to the last call before it with the same id."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self._answers: dict[tuple[int, str], list[ToolMessage]] = {}
         self._positions: dict[int, tuple[int, str]] = {}
-        asked: dict[str | None, list[int]] = {}
+        callers: dict[str | None, list[int]] = {}
         for position, message in enumerate(messages):
             if isinstance(message, AssistantMessage):
                 ids = [call.id for call in message.tool_calls] + [call.id for call in message.malformed_tool_calls]
                 for call_id in ids:
-                    asked.setdefault(call_id, []).append(position)
+                    callers.setdefault(call_id, []).append(position)
             elif (
-                isinstance(message, ToolMessage) and message.tool_call_id is not None and message.tool_call_id in asked
+                isinstance(message, ToolMessage)
+                and message.tool_call_id is not None
+                and message.tool_call_id in callers
             ):
-                place = (asked[message.tool_call_id][-1], message.tool_call_id)
+                place = (callers[message.tool_call_id][-1], message.tool_call_id)
                 self._answers.setdefault(place, []).append(message)
                 self._positions[position] = place
 
     def of(self, position: int, call_id: str | None) -> list[ToolMessage]:
-        """Give the answers to a call of the message at ``position``."""
+        """Return the results of a call of the message at ``position``."""
         return [] if call_id is None else self._answers.get((position, call_id), [])
 
     def shown(self, position: int) -> bool:
-        """Whether the tool message at ``position`` is shown beneath its call."""
+        """Return whether the tool message at ``position`` is shown under its call."""
         return position in self._positions
 
 
@@ -186,10 +172,10 @@ def _message(message: Message, position: int, results: _Results, view: View) -> 
             body += _answers(part, results.of(position, part.id), view)
     if isinstance(message, AssistantMessage) and (foot := _footer(message)) is not None:
         body.append(foot)
-    if not body and message.payload:  # a record of what was asked for, or decided
-        told = jsontext.encode(message.payload).decode()
+    if not body and message.payload:  # a record of a request or a decision
+        payload = jsontext.encode(message.payload).decode()
         body.append(
-            Line(safe(told), "dim") if view.full else Line(safe(told), "dim", no_wrap=True, overflow="ellipsis")
+            Line(safe(payload), "dim") if view.full else Line(safe(payload), "dim", no_wrap=True, overflow="ellipsis")
         )
     return Group(_speaker(message, style), _Bar(Group(*body), style) if body else Line("(no content)", "dim"))
 
@@ -216,18 +202,15 @@ def _footer(message: AssistantMessage) -> Line | None:
 
 
 def _usage(usage: Usage) -> Iterable[str]:
-    words = {
+    labels = {
         "input": "in",
         "cache_read": "from cache",
         "cache_write": "to cache",
         "output": "out",
         "reasoning": "reasoning",
     }
-    counted = ((getattr(usage, name), word) for name, word in words.items())
+    counted = ((getattr(usage, name), word) for name, word in labels.items())
     return [f"{number:,} {word}" for number, word in counted if number]
-
-
-# -- the parts -----------------------------------------------------------------------------------------------------
 
 
 def _part(part: AnyPart, view: View) -> list[RenderableType]:
@@ -251,7 +234,7 @@ def _part(part: AnyPart, view: View) -> list[RenderableType]:
         case Json():
             return [_json(part.value_json, view)]
         case Opaque():
-            return [Line(f"◌ a block of {part.wire} that has no name here ({size(len(bytes(part.raw_json)))})", "dim")]
+            return [Line(f"◌ an unknown block of {part.wire} ({size(len(bytes(part.raw_json)))})", "dim")]
         case _:
             assert_never(part)
 
@@ -300,7 +283,7 @@ def _arguments(call: ToolCall) -> Mapping[str, Any]:
 
 
 def _free_text(call: ToolCall) -> str:
-    """The text of a free-text call, else whatever stands for the arguments."""
+    """Return the text of a free-text call, else the raw arguments."""
     try:
         return jsontext.text(call.arguments_json.encode()) if call.custom else call.arguments_json
     except PalaverError:
@@ -313,8 +296,8 @@ def _plain(item: object) -> str:
 
 def _answers(call: ToolCall | MalformedToolCall, answers: list[ToolMessage], view: View) -> list[RenderableType]:
     if not answers:
-        waits = isinstance(call, ToolCall) and not call.provider_executed
-        return [_indented(Line("← no result", "dim"))] if waits else []
+        needs_result = isinstance(call, ToolCall) and not call.provider_executed
+        return [_indented(Line("← no result", "dim"))] if needs_result else []
     drawn: list[RenderableType] = []
     for answer in answers:
         head = Line("← error" if answer.is_error else "←", _result_style(answer.is_error))
@@ -342,8 +325,8 @@ def _media(part: Image | Audio | Video | File) -> Line:
     if part.media_type:
         pieces.append(safe(part.media_type))
     match part.source:
-        case Inline() as held:
-            pieces.append(size(held.size))
+        case Inline() as content:
+            pieces.append(size(content.size))
         case Url(url):
             pieces.append(safe(url))
         case FileId(id, wire):
@@ -356,11 +339,8 @@ def _media(part: Image | Audio | Video | File) -> Line:
 
 
 def _json(raw: msgspec.Raw, view: View) -> Line:
-    line = indented(bytes(raw), 0)
-    return _folded((line if len(line) <= _SHORT else indented(line)).decode(), view)
-
-
-# -- text ----------------------------------------------------------------------------------------------------------
+    line = indent_json(bytes(raw), 0)
+    return _folded((line if len(line) <= _SHORT else indent_json(line)).decode(), view)
 
 
 def _folded(text: str, view: View, style: str = "") -> Line:
@@ -373,8 +353,8 @@ def _folded(text: str, view: View, style: str = "") -> Line:
     return Line(safe(short), style).append(f"\n… {len(text) - len(short):,} more characters", "dim")
 
 
-def _indented(held: RenderableType) -> RenderableType:
-    return _Bar(held, "dim")
+def _indented(content: RenderableType) -> RenderableType:
+    return _Bar(content, "dim")
 
 
 def _first_line(text: str) -> str:
@@ -382,15 +362,12 @@ def _first_line(text: str) -> str:
     return line if len(line) <= _SHORT else f"{line[: _SHORT - 1]}…"
 
 
-# --- branches ---------------------------------------------------------------------------------------------------------
-
-
 _FIRST: Final = 48
-_LOOKED_AT: Final = 1_000
+_MAX_TEXT: Final = 1_000
 
 
-def drawn(tree: Thread) -> Iterator[Line]:
-    """Draw the stretches of a tree, parents first."""
+def branches(tree: Thread) -> Iterator[Line]:
+    """Draw the branches of a thread as a tree, parents first."""
     names: dict[str, list[str]] = {}
     for name, head in tree.branches.items():
         if head is not None:
@@ -408,7 +385,7 @@ def drawn(tree: Thread) -> Iterator[Line]:
             ).append(" · ", "dim")
         elif not children:
             line.append(f"no branch ({before + length:,})", "yellow").append(" · ", "dim")
-        yield _told(line, tree, first, length)
+        yield _describe_stretch(line, tree, first, length)
         inner = margin + (("   " if last else "│  ") if parted else "")
         waiting += [
             (child, inner, at == len(children) - 1, len(children) > 1, before + length)
@@ -420,18 +397,18 @@ def drawn(tree: Thread) -> Iterator[Line]:
 
 
 def _stretch(tree: Thread, first: str, names: dict[str, list[str]]) -> tuple[str, int]:
-    """The last entry of the stretch that begins with an entry, and how many it has."""
+    """Return the last entry of the stretch that starts with an entry, and its length."""
     end, length = first, 1
     while len(children := tree.children(end)) == 1 and end not in names:
         end, length = children[0], length + 1
     return end, length
 
 
-def _told(line: Line, tree: Thread, first: str, length: int) -> Line:
-    """Say how long a stretch is, and what its first message says."""
+def _describe_stretch(line: Line, tree: Thread, first: str, length: int) -> Line:
+    """Append the length of a stretch and the text of its first message."""
     message = tree.entry(first).message
-    text = message.text[:_LOOKED_AT] or ", ".join(f"→ {call.name}" for call in message.tool_calls)
-    said = " ".join(safe(text[:_LOOKED_AT]).split())
-    said = said if len(said) <= _FIRST else f"{said[: _FIRST - 1]}…"
+    text = message.text[:_MAX_TEXT] or ", ".join(f"→ {call.name}" for call in message.tool_calls)
+    excerpt = " ".join(safe(text[:_MAX_TEXT]).split())
+    excerpt = excerpt if len(excerpt) <= _FIRST else f"{excerpt[: _FIRST - 1]}…"
     line.append(count(length, "message"), "").append(f" from {stores.short(first)}, {message.role}", "dim")
-    return line.append(f": {said}" if said else "", "")
+    return line.append(f": {excerpt}" if excerpt else "", "")

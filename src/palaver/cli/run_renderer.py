@@ -1,29 +1,13 @@
-"""What a run says, as it says it, for people.
+"""Render the events of a run or of a swarm: as text for people, or as JSON objects for ``palaver run --json``.
 
-Rules:
-
-- What the model says goes to standard output. On a terminal everything else stands between it, dim or coloured; where
-  standard output is no terminal, everything else goes to standard error.
-- A call is a line, and so is its result, cut to the width. While something is waited for, a line at the bottom says
-  what, and for how long; it is drawn on a terminal only, and gone when anything is said.
-- Nothing that a model, a tool or a file says can steer the terminal.
-
-What the events of a swarm say to a person who talks with it.
-
-Rules:
-
-- What an agent says goes to standard output; who says it, hand-overs, calls and their results stand aside as lines.
-- Text is shown as it comes where the agent streams. An answer that is not what was streamed (a policy refused it, a
-  hook changed it) is shown after it.
-- With ``events`` each event of the bus is a line too, but for pieces of text.
-
-Events of a run as JSON objects, for ``palaver run --json``.
-
-Rules:
-
-- ``event`` is the name of the event, as words with underscores; its fields follow by their names. Messages, calls and
-  usage are in the canonical form. An error is its ``code`` and ``text``; a run is what one would ask it for, without
-  its messages, which the events before have told.
+- The model's text goes to standard output. On a terminal everything else is shown between it, dim or coloured;
+  elsewhere it goes to standard error. A call is one line, and so is its result, cut to the width.
+- While a call or an answer is pending, a terminal shows a status line at the bottom with its duration.
+- An answer of a swarm that differs from the streamed text (after a policy or a hook) is shown after it. With ``events``
+  every event of the bus is a line, except pieces of text.
+- In JSON, ``event`` is the name of the event in snake case, followed by its fields. Messages, calls and usage are in
+  the canonical form. An error is its ``code`` and ``text``; a run has no messages, which earlier events carried.
+- All text is sanitized for the terminal.
 
 Stability: experimental.
 """
@@ -41,8 +25,8 @@ from rich.text import Text as Line
 
 from palaver.agent import events
 from palaver.agent.run import Run
-from palaver.cli.bus import drawn
-from palaver.cli.terminal import console, count, errors, in_line, safe
+from palaver.cli.bus import render_event
+from palaver.cli.terminal import console, count, errors, safe, safe_line
 from palaver.core import canonical, jsontext
 from palaver.core.errors import ArgumentsError, PalaverError
 from palaver.core.messages import AssistantMessage, FlushMarker, Message, RescueMarker, ToolMessage
@@ -57,242 +41,237 @@ if TYPE_CHECKING:
     from palaver.swarm.events import Event
 
 
-# --- telling ----------------------------------------------------------------------------------------------------------
-
-
 _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-_PATIENCE: Final = 0.3
-_LONG: Final = 1.0
-"""Seconds from which on it is said how long a tool took."""
-_MOST: Final = 2_000
-"""Characters of a value that are looked at for a line."""
+_STATUS_DELAY: Final = 0.3
+_SLOW: Final = 1.0
+"""A result shows its duration from this number of seconds on."""
+_MAX_TEXT: Final = 2_000
+"""The number of characters of a value that a line shows at most."""
 
 
-class Streamed:
-    """Makes pieces of text harmless, also where a line break stands across two of them."""
+class SafeStream:
+    """Sanitizes pieces of text, also when a line break is split between two pieces."""
 
     def __init__(self) -> None:
-        """Hold nothing back yet."""
-        self._held = ""
+        """Start with an empty carry."""
+        self._carry = ""
 
     def feed(self, text: str) -> str:
-        """What can be shown now."""
-        text = self._held + text
-        self._held = "\r" if text.endswith("\r") else ""
-        return safe(text.removesuffix(self._held))
+        """Return the text that can be shown now."""
+        text = self._carry + text
+        self._carry = "\r" if text.endswith("\r") else ""
+        return safe(text.removesuffix(self._carry))
 
 
-class Teller:
-    """Tells the events of runs."""
+class RunRenderer:
+    """Renders the events of runs."""
 
     def __init__(self, out: Console | None = None, aside: Console | None = None) -> None:
-        """Tell on the terminal, or on standard output and standard error."""
+        """Render on the terminal, or on standard output and standard error."""
         self.out = out or console()
         self.aside = aside or (self.out if self.out.is_terminal else errors())
-        self._spins = self.aside.is_terminal and not self.aside.is_dumb_terminal
+        self._has_status = self.aside.is_terminal and not self.aside.is_dumb_terminal
         self._open: Console | None = None
-        self._spoken = False
-        self._streamed = Streamed()
-        self._waits: dict[str, str] = {}
+        self._text_shown = False
+        self._streamed = SafeStream()
+        self._pending: dict[str, str] = {}
         self._since = monotonic()
-        self._drawn = False
-        self._answered: set[str] = set()
-        self._told: set[str] = set()
-        self._does: Mapping[type[Any], Callable[[Any], None]] = {
-            events.IterationStarted: self._asks,
-            events.TextDelta: self._says,
-            events.ReasoningDelta: self._thinks,
-            events.MessageAdded: self._added,
-            events.Lost: self._lost,
-            events.ContextCompacted: self._compacted,
-            events.Retrying: self._retries,
-            events.ToolStarted: self._begins,
-            events.ToolProgress: self._progresses,
-            events.ToolFinished: self._ends,
-            events.ApprovalGiven: self._decided,
-            events.Warned: self._warned,
-            events.CallRefused: self._refused,
-            events.SubagentEvent: self._inner,
+        self._status_shown = False
+        self._finished_calls: set[str] = set()
+        self._reported: set[str] = set()
+        self._handlers: Mapping[type[Any], Callable[[Any], None]] = {
+            events.IterationStarted: self._on_iteration,
+            events.TextDelta: self._on_text,
+            events.ReasoningDelta: self._on_reasoning,
+            events.MessageAdded: self._on_message,
+            events.Lost: self._on_lost,
+            events.ContextCompacted: self._on_compacted,
+            events.Retrying: self._on_retry,
+            events.ToolStarted: self._on_tool_started,
+            events.ToolProgress: self._on_tool_progress,
+            events.ToolFinished: self._on_tool_finished,
+            events.ApprovalGiven: self._on_approval,
+            events.Warned: self._on_warning,
+            events.CallRefused: self._on_refused,
+            events.SubagentEvent: self._on_subagent,
         }
 
     def show(self, event: events.AgentEvent) -> None:
-        """Tell an event."""
-        does = self._does.get(type(event))
-        if does is not None:
-            does(event)
+        """Render an event."""
+        handler = self._handlers.get(type(event))
+        if handler is not None:
+            handler(event)
 
     # -- lines -------------------------------------------------------------------------------------------------------
 
     def line(self, line: Line | str, style: str = "") -> None:
-        """Say something aside, on a line of its own, cut to the width."""
-        self.rest()
-        said = Line(line, style) if isinstance(line, str) else line
+        """Print a line aside, cut to the width."""
+        self.end_line()
+        text = Line(line, style) if isinstance(line, str) else line
         if self.aside.is_terminal:
-            self.aside.print(said, no_wrap=True, overflow="ellipsis")
+            self.aside.print(text, no_wrap=True, overflow="ellipsis")
         else:
-            self.aside.print(said, soft_wrap=True)
+            self.aside.print(text, soft_wrap=True)
 
     def command(self, text: str) -> None:
-        """Say on a line of its own what can be typed next. It is never cut, so that it can be copied whole."""
-        self.rest()
+        """Print a line that can be copied, such as the next command. It is never cut."""
+        self.end_line()
         self.aside.print(Line(text, "dim"), soft_wrap=True)
 
-    def draw(self, drawn: Iterable[RenderableType]) -> None:
-        """Draw something aside."""
-        self.rest()
-        for each in drawn:
+    def draw(self, renderables: Iterable[RenderableType]) -> None:
+        """Print renderables aside."""
+        self.end_line()
+        for each in renderables:
             self.aside.print(each)
 
-    def rest(self) -> None:
-        """End the line that is open, and take away the one at the bottom."""
+    def end_line(self) -> None:
+        """End the open line, and remove the status line."""
         self._clear()
         if self._open is not None:
             self._open.print()
             self._open = None
 
     def _piece(self, to: Console, text: str, style: str) -> None:
-        shown = self._streamed.feed(text)
-        if not shown:
+        safe_text = self._streamed.feed(text)
+        if not safe_text:
             return
         self._clear()
         if self._open is not to or self._style != style:
-            self.rest()
-            shown = shown.lstrip("\n")
-            if not shown:
+            self.end_line()
+            safe_text = safe_text.lstrip("\n")
+            if not safe_text:
                 return
         self._style = style
         if to.is_terminal:
-            to.print(Line(shown, style), end="", soft_wrap=True)
+            to.print(Line(safe_text, style), end="", soft_wrap=True)
         else:
-            to.file.write(shown)
+            to.file.write(safe_text)
             to.file.flush()
-        self._open = to if not shown.endswith("\n") else None
+        self._open = to if not safe_text.endswith("\n") else None
 
     _style = ""
 
-    # -- the line at the bottom ----------------------------------------------------------------------------------------
-
     def tick(self) -> None:
-        """Say what is waited for; call it some times a second."""
-        waited = monotonic() - self._since
-        if not (self._spins and self._waits and self._open is None and waited > _PATIENCE):
+        """Draw the status line. Call this several times a second."""
+        elapsed = monotonic() - self._since
+        if not (self._has_status and self._pending and self._open is None and elapsed > _STATUS_DELAY):
             return
-        frame = _FRAMES[int(waited * 10) % len(_FRAMES)]
-        what = ", ".join(self._waits.values())
-        text = f"{frame} {what} · {waited:.0f} s"[: max(self.aside.width - 1, 1)]
-        text = in_line(text)
+        frame = _FRAMES[int(elapsed * 10) % len(_FRAMES)]
+        what = ", ".join(self._pending.values())
+        text = f"{frame} {what} · {elapsed:.0f} s"[: max(self.aside.width - 1, 1)]
+        text = safe_line(text)
         self.aside.file.write(f"\r\x1b[2K\x1b[2m{text}\x1b[0m" if not self.aside.no_color else f"\r\x1b[2K{text}")
         self.aside.file.flush()
-        self._drawn = True
+        self._status_shown = True
 
     def _clear(self) -> None:
-        if self._drawn:
+        if self._status_shown:
             self.aside.file.write("\r\x1b[2K")
             self.aside.file.flush()
-            self._drawn = False
+            self._status_shown = False
 
     def _wait(self, key: str, what: str) -> None:
-        if not self._waits:
+        if not self._pending:
             self._since = monotonic()
-        self._waits[key] = what
+        self._pending[key] = what
 
     # -- events ------------------------------------------------------------------------------------------------------
 
-    def _asks(self, event: events.IterationStarted) -> None:
-        self._spoken = False
+    def _on_iteration(self, event: events.IterationStarted) -> None:
+        self._text_shown = False
         self._wait("", "the model")
         if event.final:
             self.line("the last answer, without tools", "dim")
 
-    def _says(self, event: events.TextDelta) -> None:
-        self._waits.pop("", None)
-        self._spoken = True
+    def _on_text(self, event: events.TextDelta) -> None:
+        self._pending.pop("", None)
+        self._text_shown = True
         self._piece(self.out, event.text, "")
 
-    def _thinks(self, event: events.ReasoningDelta) -> None:
-        self._waits.pop("", None)
+    def _on_reasoning(self, event: events.ReasoningDelta) -> None:
+        self._pending.pop("", None)
         self._piece(self.aside, event.text, "dim italic")
 
-    def _added(self, event: events.MessageAdded) -> None:
+    def _on_message(self, event: events.MessageAdded) -> None:
         message = event.message
         if isinstance(message, AssistantMessage):
-            self._waits.pop("", None)
-            if message.text and not self._spoken:
+            self._pending.pop("", None)
+            if message.text and not self._text_shown:
                 self._piece(self.out, message.text, "")
             for part in message.content:
                 if isinstance(part, Refusal):
-                    self.line(Line.assemble(("refused: ", "bold red"), in_line(part.text)))
-            self.rest()
-        elif isinstance(message, ToolMessage) and message.tool_call_id not in self._answered:
+                    self.line(Line.assemble(("refused: ", "bold red"), safe_line(part.text)))
+            self.end_line()
+        elif isinstance(message, ToolMessage) and message.tool_call_id not in self._finished_calls:
             self._result(message.tool_name or "result", message, 0.0)
 
-    def _lost(self, event: events.Lost) -> None:
-        for text in [f"{in_line(event.model)} is not sent as it is: {in_line(str(loss))}" for loss in event.losses]:
-            if text not in self._told:  # a receipt is told once in a conversation
-                self._told.add(text)
+    def _on_lost(self, event: events.Lost) -> None:
+        for text in [f"{safe_line(event.model)} is not sent as it is: {safe_line(str(loss))}" for loss in event.losses]:
+            if text not in self._reported:  # a loss is reported once in a conversation
+                self._reported.add(text)
                 self.line(text, "dim")
 
-    def _compacted(self, event: events.ContextCompacted) -> None:
+    def _on_compacted(self, event: events.ContextCompacted) -> None:
         if event.changes:
-            stages = ", ".join(in_line(each.stage) for each in event.changes)
+            stages = ", ".join(safe_line(each.stage) for each in event.changes)
             size = f"{event.before:,} → {event.after:,} of {event.capacity:,} tokens"
             self.line(f"context compacted: {size} ({stages})", "dim")
         for failure in event.failures:
-            self.line(f"compaction, {in_line(failure.stage)}: {in_line(str(failure.error))}", "yellow")
+            self.line(f"compaction, {safe_line(failure.stage)}: {safe_line(str(failure.error))}", "yellow")
 
-    def _retries(self, event: events.Retrying) -> None:
+    def _on_retry(self, event: events.Retrying) -> None:
         then = "the next model is asked" if event.fallback else f"again in {event.wait:.1f} s"
-        self.line(f"{in_line(event.model)}: {in_line(str(event.error))}; {then}", "yellow")
+        self.line(f"{safe_line(event.model)}: {safe_line(str(event.error))}; {then}", "yellow")
 
-    def _begins(self, event: events.ToolStarted) -> None:
-        self.line(called(event.call))
-        self._wait(event.call.id, in_line(event.tool))
+    def _on_tool_started(self, event: events.ToolStarted) -> None:
+        self.line(call_line(event.call))
+        self._wait(event.call.id, safe_line(event.tool))
 
-    def _progresses(self, event: events.ToolProgress) -> None:
-        self.line(f"  … {in_line(_text(event.value))}", "dim")
+    def _on_tool_progress(self, event: events.ToolProgress) -> None:
+        self.line(f"  … {safe_line(_text(event.value))}", "dim")
 
-    def _ends(self, event: events.ToolFinished) -> None:
-        self._waits.pop(event.call.id, None)
-        self._answered.add(event.call.id)
+    def _on_tool_finished(self, event: events.ToolFinished) -> None:
+        self._pending.pop(event.call.id, None)
+        self._finished_calls.add(event.call.id)
         self._result(event.call.name, event.message, event.seconds)
 
     def _result(self, name: str, message: ToolMessage, seconds: float) -> None:
         mark, style = ("✗ ", "red") if message.is_error else ("← ", "green")
-        line = Line.assemble((mark, style), (in_line(name), style), " ", in_line(result_text(message)))
-        if seconds >= _LONG:
+        line = Line.assemble((mark, style), (safe_line(name), style), " ", safe_line(result_text(message)))
+        if seconds >= _SLOW:
             line.append(f" · {seconds:.0f} s", "dim")
         self.line(line)
 
-    def _decided(self, event: events.ApprovalGiven) -> None:
-        self.line(f"{in_line(event.call.name)}: {event.decision.kind}", "dim")
+    def _on_approval(self, event: events.ApprovalGiven) -> None:
+        self.line(f"{safe_line(event.call.name)}: {event.decision.kind}", "dim")
 
-    def _refused(self, event: events.CallRefused) -> None:
-        self.line(in_line(f"refused: {event.call.name or 'a call'}: {event.call.reason}"), "yellow")
+    def _on_refused(self, event: events.CallRefused) -> None:
+        self.line(safe_line(f"refused: {event.call.name or 'a call'}: {event.call.reason}"), "yellow")
 
-    def _warned(self, event: events.Warned) -> None:
-        self.line(in_line(event.text), "yellow")
+    def _on_warning(self, event: events.Warned) -> None:
+        self.line(safe_line(event.text), "yellow")
 
-    def _inner(self, event: events.SubagentEvent) -> None:
+    def _on_subagent(self, event: events.SubagentEvent) -> None:
         inner = event.event
         if isinstance(inner, events.ToolStarted):
-            self.line(Line.assemble((f"  {in_line(inner.agent)} ", "dim"), called(inner.call)))
+            self.line(Line.assemble((f"  {safe_line(inner.agent)} ", "dim"), call_line(inner.call)))
         elif isinstance(inner, events.MessageAdded) and isinstance(inner.message, AssistantMessage):
             if inner.message.text:
-                self.line(f"  {in_line(inner.agent)}: {in_line(inner.message.text[:_MOST])}", "dim")
+                self.line(f"  {safe_line(inner.agent)}: {safe_line(inner.message.text[:_MAX_TEXT])}", "dim")
         elif isinstance(inner, events.SubagentEvent):
-            self._inner(inner)
+            self._on_subagent(inner)
 
-    def over(self, run: Run, thread: str) -> None:
-        """Say how a run ended, what it used, and where it is kept."""
-        self._waits.clear()
-        self.rest()
+    def finish(self, run: Run, thread: str) -> None:
+        """Print how a run ended, its usage, and its thread."""
+        self._pending.clear()
+        self.end_line()
         if run.outcome in {"completed", "waiting", "cancelled"}:
             pieces: list[str] = [] if run.outcome == "completed" else [run.outcome]
         else:
             why = run.reason or (str(run.error) if run.error else "")
-            self.line(Line.assemble((f"{run.outcome.replace('_', ' ')}: ", "bold red"), in_line(why)))
+            self.line(Line.assemble((f"{run.outcome.replace('_', ' ')}: ", "bold red"), safe_line(why)))
             pieces = []
-        pieces += [f"thread {in_line(thread)}", count(run.iterations, "step"), *_used(run), f"{run.seconds:.1f} s"]
+        pieces += [f"thread {safe_line(thread)}", count(run.iterations, "step"), *_used(run), f"{run.seconds:.1f} s"]
         self.command("■ " + " · ".join(pieces))
 
 
@@ -300,29 +279,29 @@ def _used(run: Run) -> list[str]:
     usage = run.usage
     read = sum(each or 0 for each in (usage.input, usage.cache_read, usage.cache_write))
     written = (usage.output or 0) + (usage.reasoning or 0)
-    told = [f"{number:,} {word}" for number, word in ((read, "in"), (written, "out")) if number]
-    return told if run.cost is None else [*told, f"${run.cost:.4f}"]
+    parts = [f"{number:,} {word}" for number, word in ((read, "in"), (written, "out")) if number]
+    return parts if run.cost is None else [*parts, f"${run.cost:.4f}"]
 
 
-def called(call: ToolCall) -> Line:
-    """A call on one line."""
+def call_line(call: ToolCall) -> Line:
+    """Return a call on one line."""
     try:
-        given: Mapping[str, Any] = {} if call.custom else call.arguments
-        text = ", ".join(f"{key}: {_text(value)}" for key, value in given.items())
+        arguments: Mapping[str, Any] = {} if call.custom else call.arguments
+        text = ", ".join(f"{key}: {_text(value)}" for key, value in arguments.items())
     except ArgumentsError:
         text = call.arguments_json
     if call.custom:
         text = call.arguments_json
-    return Line.assemble(("→ ", "yellow"), (in_line(call.name), "bold yellow"), f"({in_line(text[:_MOST])})")
+    return Line.assemble(("→ ", "yellow"), (safe_line(call.name), "bold yellow"), f"({safe_line(text[:_MAX_TEXT])})")
 
 
 def _text(value: object) -> str:
-    return value[:_MOST] if isinstance(value, str) else jsontext.encode(value).decode()[:_MOST]
+    return value[:_MAX_TEXT] if isinstance(value, str) else jsontext.encode(value).decode()[:_MAX_TEXT]
 
 
 def result_text(message: ToolMessage) -> str:
-    """What a result says, shortened; what is no text is named."""
-    said = [
+    """Return the text of a result, shortened. Other parts are named by their type."""
+    texts = [
         part.text
         if isinstance(part, Text)
         else bytes(part.value_json).decode()
@@ -330,128 +309,122 @@ def result_text(message: ToolMessage) -> str:
         else f"[{type(part).__name__.lower()}]"
         for part in message.content
     ]
-    return " ".join(said)[:_MOST]
+    return " ".join(texts)[:_MAX_TEXT]
 
 
-# --- swarm telling ----------------------------------------------------------------------------------------------------
-
-
-class SwarmTeller(Teller):
-    """Tells what happens in one client's turns."""
+class SwarmRenderer(RunRenderer):
+    """Renders the events of one client's turns."""
 
     def __init__(self, *, events: bool = False) -> None:
-        """Tell on the terminal, or on standard output and standard error."""
+        """Render on the terminal, or on standard output and standard error."""
         super().__init__()
-        self._all = events
+        self._show_events = events
         self._speaker = ""
         self._streamed_text = ""
         self._error = ""
 
     def begin(self, agent: str) -> None:
-        """A turn begins, and an agent is asked."""
+        """Start a turn of an agent."""
         self._speaker = self._streamed_text = self._error = ""
-        self._wait("", in_line(agent))
+        self._wait("", safe_line(agent))
 
-    def hear(self, event: Event) -> None:
-        """Tell an event of the bus."""
+    def on_event(self, event: Event) -> None:
+        """Render an event of the bus."""
         if event.source == "agent" and event.type == "delta":
-            self._heard_text(event.agent or "", str(event.output.get("text", "")))
+            self._on_agent_text(event.agent or "", str(event.output.get("text", "")))
             return
-        if self._all:
-            line = drawn(event)
+        if self._show_events:
+            line = render_event(event)
             line.stylize("dim")
             self.line(line)
         match event.source, event.type:
             case "history", "push":
-                self._pushed(event.input.get("message"))
+                self._on_push(event.input.get("message"))
             case "swarm", "set-agent-name":
-                name = in_line(str(event.input.get("agentName", "")))
+                name = safe_line(str(event.input.get("agentName", "")))
                 self._streamed_text = ""
                 self.line(f"⇒ {name}", "dim")
                 self._wait("", name)
             case "agent", "error":
                 self._error = str(event.output.get("error", ""))
-                self.line(in_line(self._error), "yellow")
+                self.line(safe_line(self._error), "yellow")
             case _:
                 pass
 
     def answer(self, agent: str, text: str) -> None:
-        """A turn was answered, by the agent that is active now."""
-        self._waits.clear()
+        """Render the answer of a turn, by the agent that is active now."""
+        self._pending.clear()
         if not text:
             self.line("no answer", "dim")
         elif text.strip() != self._streamed_text.strip():
-            self._speaks(agent)
+            self._show_speaker(agent)
             self._piece(self.out, text, "")
-        self.rest()
+        self.end_line()
 
     def failed(self, error: Exception) -> None:
-        """A turn came to no answer."""
-        self._waits.clear()
+        """Render the error of a turn."""
+        self._pending.clear()
         if f"{type(error).__name__}: {error}" != self._error:
-            self.line(in_line(str(error) or type(error).__name__), "red")
-        self.rest()
+            self.line(safe_line(str(error) or type(error).__name__), "red")
+        self.end_line()
 
     def stopped(self) -> None:
-        """A turn was cancelled."""
-        self._waits.clear()
+        """Render that a turn was cancelled."""
+        self._pending.clear()
         self.line("stopped", "dim")
 
     def logged(self, message: Message) -> None:
-        """Tell a message of the log."""
-        who = message.role if message.agent is None else f"{message.role} ({in_line(message.agent)})"
-        tags = "".join(f" #{in_line(tag)}" for tag in message.tags or ())
+        """Render a message of the log."""
+        who = message.role if message.agent is None else f"{message.role} ({safe_line(message.agent)})"
+        tags = "".join(f" #{safe_line(tag)}" for tag in message.tags or ())
         text = message.reason if isinstance(message, RescueMarker | FlushMarker) else message.text
-        self.line(Line.assemble((f"{who}{tags}: ", "bold"), (in_line(text), "")))
+        self.line(Line.assemble((f"{who}{tags}: ", "bold"), (safe_line(text), "")))
         if isinstance(message, AssistantMessage):
             for call in message.tool_calls:
-                self.line(Line.assemble("  ", called(call)))
+                self.line(Line.assemble("  ", call_line(call)))
 
     # -- parts -------------------------------------------------------------------------------------------------------
 
-    def _speaks(self, agent: str) -> None:
-        """Say who speaks, where it is somebody else."""
-        self._waits.pop("", None)
+    def _show_speaker(self, agent: str) -> None:
+        """Print the agent's name when the speaker changes."""
+        self._pending.pop("", None)
         if agent != self._speaker:
             self._speaker = agent
-            self.line(in_line(agent), "bold green")
+            self.line(safe_line(agent), "bold green")
 
-    def _heard_text(self, agent: str, text: str) -> None:
-        self._speaks(agent)
+    def _on_agent_text(self, agent: str, text: str) -> None:
+        self._show_speaker(agent)
         self._streamed_text += text
         self._piece(self.out, text, "")
 
-    def _pushed(self, message: object) -> None:
+    def _on_push(self, message: object) -> None:
         match message:
             case AssistantMessage() if message.tool_calls:
                 self._streamed_text = ""
                 for call in message.tool_calls:
-                    line = called(call)
+                    line = call_line(call)
                     line.stylize("dim")
                     self.line(line)
-                    self._wait(call.id, in_line(call.name))
+                    self._wait(call.id, safe_line(call.name))
             case AssistantMessage() if DISCARDED in (message.tags or ()):
-                if message.text.strip():  # nothing is told by what it was rescued from
-                    self.line(f"not shown: {in_line(message.text)}", "dim")
+                if message.text.strip():  # a rescued message may be empty
+                    self.line(f"not shown: {safe_line(message.text)}", "dim")
             case ToolMessage():
-                self._waits.pop(message.tool_call_id or "", None)
+                self._pending.pop(message.tool_call_id or "", None)
                 self._result(message.tool_name or "result", message, 0.0)
             case RescueMarker():
-                self.line(f"rescued: {in_line(message.reason)}", "yellow")
+                self.line(f"rescued: {safe_line(message.reason)}", "yellow")
             case FlushMarker():
-                self.line("what was said before is hidden", "dim")
+                self.line("earlier messages are hidden", "dim")
             case _:
                 pass
-
-
-# --- event json -------------------------------------------------------------------------------------------------------
 
 
 _RUN = ("id", "outcome", "reason", "error", "branch", "text", "usage", "cost", "iterations", "seconds", "pending")
 
 
 def as_json(event: AgentEvent) -> dict[str, Any]:
-    """One event."""
+    """Return an event as a JSON object."""
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(event).__name__).lower()
     return {"event": name, **{field: _plain(value) for field, value in structs.asdict(event).items()}}
 
@@ -459,8 +432,8 @@ def as_json(event: AgentEvent) -> dict[str, Any]:
 def _plain(value: object) -> Any:
     if isinstance(value, Run):
         run: Run[Any] = _any(value)
-        told = {name: _plain(getattr(run, name)) for name in _RUN}
-        return {"thread": run.thread.id, "leaf": run.leaf, **told}
+        fields = {name: _plain(getattr(run, name)) for name in _RUN}
+        return {"thread": run.thread.id, "leaf": run.leaf, **fields}
     if isinstance(value, Record):
         return Raw(canonical.encode(value))
     if isinstance(value, Exception):
@@ -480,5 +453,5 @@ def _plain(value: object) -> Any:
 
 
 def _any(value: Any) -> Any:
-    """The same; what is in it may be anything."""
+    """Return the value as ``Any``."""
     return value

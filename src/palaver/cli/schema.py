@@ -1,4 +1,4 @@
-"""``palaver schema``: the canonical form in JSON Schema.
+"""``palaver schema``: the JSON Schema of the canonical form.
 
 Stability: experimental.
 """
@@ -13,5 +13,5 @@ from palaver.core import canonical
 
 @click.command(name="schema")
 def command() -> None:
-    """Print the JSON Schema of Palaver's own form."""
-    files.write(files.STANDARD, canonical.schema_json())
+    """Print the JSON Schema of the canonical form."""
+    files.write(files.STDIO, canonical.schema_json())

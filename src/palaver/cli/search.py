@@ -1,4 +1,4 @@
-"""``palaver search``: messages by their words, and by who said them, when.
+"""``palaver search``: find messages by their words, their author and their time.
 
 Stability: experimental.
 """
@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from palaver.cli import stores
-from palaver.cli.terminal import console, count, echo, moment, safe, when
+from palaver.cli.terminal import console, count, echo, parse_time, safe, when
 from palaver.core.messages import Role
 from palaver.store import search_text
 from palaver.store.store import Hit, Query
@@ -27,53 +27,53 @@ _WORD: Final = re.compile("(?:[^\\W_][\u0300-\u036f]*)+")
 
 
 @click.command(name="search")
-@click.argument("asked", metavar="WORDS...", nargs=-1)
+@click.argument("words", metavar="WORDS...", nargs=-1)
 @click.option("--role", type=click.Choice(get_args(Role)), metavar="ROLE", help="user, assistant, tool, system, …")
-@click.option("--agent", metavar="NAME", help="The agent that said it.")
-@click.option("--tool", metavar="NAME", help="The tool that was called, or that answered.")
+@click.option("--agent", metavar="NAME", help="The agent that wrote the message.")
+@click.option("--tool", metavar="NAME", help="The tool that was called or that returned a result.")
 @click.option("--tag", metavar="TAG", help="A tag of the message.")
 @click.option(
-    "--since", callback=moment, metavar="TIME", help="Not before: 2026-11-20, 2026-11-20T14:30, 7d or 3h ago."
+    "--since", callback=parse_time, metavar="TIME", help="Not before: 2026-11-20, 2026-11-20T14:30, 7d or 3h ago."
 )
-@click.option("--until", callback=moment, metavar="TIME", help="Before that time.")
+@click.option("--until", callback=parse_time, metavar="TIME", help="Before that time.")
 @click.option("--thread", metavar="THREAD", help="In this thread only.")
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="How many at most."
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="At most N messages."
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @stores.option
 def command(
-    asked: tuple[str, ...], *, thread: str | None, limit: int, location: str | None, as_json: bool, **about: Any
+    words: tuple[str, ...], *, thread: str | None, limit: int, location: str | None, as_json: bool, **about: Any
 ) -> None:
-    """Find messages, the newest first.
+    """Search messages, the newest first.
 
-    All WORDS must occur, in any order; case and variants do not matter. '"two words"' is a phrase, 'be*' the beginning
-    of a word. Without WORDS, the options alone decide.
+    All WORDS must occur, in any order; case and accents do not matter. '"two words"' is a phrase, 'be*' the beginning
+    of a word. Without WORDS, the options alone select.
     """
-    if not asked and thread is None and not any(value is not None for value in about.values()):
-        raise click.UsageError("there is nothing to look for: WORDS, or one of the options")
-    with stores.opened(location) as store:
-        where = None if thread is None else stores.thread(store, thread).id
-        query = Query(text=" ".join(asked), thread=where, limit=limit + 1, **about)
-        found = _once(store, query)
+    if not words and thread is None and not any(value is not None for value in about.values()):
+        raise click.UsageError("nothing to search for: give WORDS or an option")
+    with stores.open_existing(location) as store:
+        where = None if thread is None else stores.find_thread(store, thread).id
+        query = Query(text=" ".join(words), thread=where, limit=limit + 1, **about)
+        found = _without_copies(store, query)
         hits, more = found[:limit], len(found) > limit
         if as_json:
-            stores.say_json(_plain(hit) for hit in hits)
+            stores.print_json(_plain(hit) for hit in hits)
         elif hits:
             _draw(store, hits, query)
     if not hits:
-        echo("nothing was found", err=True)
+        echo("no message matches", err=True)
     if more:
-        echo(f"the newest {count(limit, 'message')}; there are more (--limit)", err=True)
+        echo(f"these are the newest {count(limit, 'message')}; there are more (--limit)", err=True)
 
 
-def _once(store: Store, query: Query) -> list[Hit]:
-    """The hits, each message once: what a compaction kept stands in its thread twice."""
-    asks = query
+def _without_copies(store: Store, query: Query) -> list[Hit]:
+    """Return the hits, each message once: a message that a compaction copied is in its thread twice."""
+    wider = query
     while True:
-        hits = store.search(asks)
+        hits = store.search(wider)
         found: dict[tuple[str, object, object], Hit] = {}  # an edited copy of a session has its ids too
-        texts: dict[tuple[str, object], bool] = {}  # whether the newest that says it is a copy, without its original
+        texts: dict[tuple[str, object], bool] = {}  # whether the newest one is a copy without its original
         for hit in hits:
             message = hit.entry.message
             copied = message.source == COMPACTION
@@ -83,9 +83,9 @@ def _once(store: Store, query: Query) -> list[Hit]:
             if again:
                 continue
             found.setdefault((*what, message.id or hit.entry.id), hit)
-        if len(hits) < asks.limit or len(found) >= query.limit:
+        if len(hits) < wider.limit or len(found) >= query.limit:
             return list(found.values())
-        asks = structs.replace(asks, limit=asks.limit * 2)
+        wider = structs.replace(wider, limit=wider.limit * 2)
 
 
 def _plain(hit: Hit) -> dict[str, Any]:
@@ -107,22 +107,22 @@ def _draw(store: Store, hits: list[Hit], query: Query) -> None:
     for hit in hits:
         message = hit.entry.message
         about = [when(message.sent_at), message.role, message.agent, titles[hit.thread]]
-        head = Text(safe(_place(hit)), "bold")
+        head = Text(safe(_address(hit)), "bold")
         head.append(" ".join(safe("".join(f" · {each}" for each in about if each)).split("\n")), "dim")
         out.print(head, overflow="fold")
         out.print(Padding(_marked(safe(hit.excerpt), query.text), (0, 0, 0, 2), expand=False))
         out.print()
-    out.print(Text(f"palaver show {safe(_place(hits[0]))} shows the conversation up to there", "dim"))
+    out.print(Text(f"palaver show {safe(_address(hits[0]))} shows the conversation up to there", "dim"))
 
 
-def _place(hit: Hit) -> str:
+def _address(hit: Hit) -> str:
     return f"{stores.short(hit.thread)}@{stores.short(hit.entry.id)}"
 
 
-def _marked(excerpt: str, asked: str) -> Text:
-    """Mark the words that were asked for."""
+def _marked(excerpt: str, words: str) -> Text:
+    """Highlight the words of the query."""
     marked = Text(excerpt)
-    needles = search_text.parse(asked).needles
+    needles = search_text.parse(words).needles
     whole = {word for needle in needles for word in needle.split()}
     beginnings = tuple(needle.split()[-1] for needle in needles if not needle.endswith(" "))
     for found in _WORD.finditer(excerpt):
@@ -133,7 +133,7 @@ def _marked(excerpt: str, asked: str) -> Text:
 
 
 def _parts(found: re.Match[str]) -> list[tuple[int, int, str]]:
-    """A word with its place; of a script without spaces, each character is one."""
+    """Return the word with its position. In a script without spaces, each character is a word."""
     normal = search_text.normalize(found[0])
     if " " not in normal:
         return [(found.start(), found.end(), normal)]

@@ -1,34 +1,13 @@
-"""What a file holds: a request or a response, read by its wire or as Palaver's own form, or a recorded stream.
+"""Read a file: a request or a response of a wire, the canonical form, a recorded stream, or a transcript.
 
-Rules:
-
-- The wire is the one that was named, else the one that is recognised (``wires.detect``). A file that several wires may
-  have written is refused with their names, unless all of them read the same conversation, or the caller is content
-  with the likeliest: then that is taken.
-- A recorded stream (``recording``) becomes the response that it assembles to. One that failed becomes what came of it,
-  and ``failure`` says why.
+- The wire is the one that the user named, else the one that is recognised (``wires.detect``). A file that fits several
+  wires is refused with their names, unless all of them read the same conversation or the caller accepts the likeliest.
+- A recorded stream is a file, or an exchange that holds it as text (``stream``) or in base64 (``stream_base64``). It
+  becomes the response that it assembles to. A failed stream becomes what arrived, and ``failure`` gives the cause.
 - A bare list of messages becomes a request. An exchange, ``{"request": …, "response": …}`` or with a ``stream``,
-  becomes a request whose last message is the answer. An answer that is an error is left out, with a note; of a stream
-  that failed there is what came, with a note.
-- A file of a transcript format (``spoken``) becomes what the model sees at the end of its main branch; its
-  conversations come along.
-- Whatever is wrong is one line that names the file, the place and the cause.
-
-A recorded stream: the bytes of one answer as they arrived, and what becomes of them.
-
-Rules:
-
-- A file is a recorded stream, or it is an exchange that holds one as text (``stream``) or in base64
-  (``stream_base64``).
-- The wire is the one that was named, else the one that the first frames tell (``wires.detect_stream``). Where both are
-  known and disagree, the file is refused.
-- Events are made piece by piece, and only what is asked for is kept.
-
-Conversations that are stored as one file for each message: the numbered files of one folder.
-
-What a file looks like that no reader takes: for the error that says so.
-
-A row is a name and the keys that an object has beside others; the first that fits counts. Nothing is read by it.
+  becomes a request whose last message is the answer. An answer that is an error is left out, with a note.
+- A transcript becomes what the model sees at the end of its main branch, with its conversations.
+- An error is one line that names the file, the place and the cause. For an unknown file it describes the outline.
 
 Stability: experimental.
 """
@@ -47,7 +26,7 @@ from msgspec import UNSET, Struct, structs
 from palaver import transcripts, wires
 from palaver.cli import files, transcript_io
 from palaver.cli.terminal import bad_input
-from palaver.cli.transcript_io import Spoken
+from palaver.cli.transcript_io import TranscriptFile
 from palaver.core import canonical, jsontext
 from palaver.core.errors import DecodeError, PalaverError, ProviderError, StreamError, UnknownNameError, excerpt
 from palaver.core.request import Request, Response
@@ -65,9 +44,6 @@ if TYPE_CHECKING:
     from palaver.wires._engine.wire import Wire
 
 
-# --- recording --------------------------------------------------------------------------------------------------------
-
-
 _PIECE: Final = 64 * 1024
 
 
@@ -78,14 +54,14 @@ class Recording(Struct, frozen=True):
     data: bytes
 
     def events(self) -> Iterator[Event]:
-        """Give what happened, as it happened. A failure is the last event."""
+        """Yield the events of the stream. A failure is the last event."""
         decoder = self.wire.stream_decoder()
         for start in self._starts(decoder):
             yield from decoder.feed(self.data[start : start + _PIECE])
         yield from decoder.close()
 
     def answer(self) -> tuple[Response, StreamError | None]:
-        """Give the answer, or what came of it and why it failed."""
+        """Return the answer and ``None``, or the partial answer and the error."""
         decoder = self.wire.stream_decoder()
         for start in self._starts(decoder):
             decoder.feed(self.data[start : start + _PIECE])
@@ -101,21 +77,21 @@ class Recording(Struct, frozen=True):
             yield start
 
 
-def find(data: bytes, place: str, named: Wire | None) -> Recording | None:
-    """Give the recorded stream that a file is; ``None`` when it is something else."""
+def find_recording(data: bytes, place: str, requested: Wire | None) -> Recording | None:
+    """Return the recorded stream in a file; ``None`` when it is something else."""
     found = detect_stream.detect(data)
     if found is None:
         return None
-    if found.wire is not None and named is not None and found.wire != named.name:
-        bad_input(place, f"a recorded stream of {found.wire}, not of {named.name}")
-    wire = named if named is not None else None if found.wire is None else wires.get(found.wire)
+    if found.wire is not None and requested is not None and found.wire != requested.name:
+        bad_input(place, f"a recorded stream of {found.wire}, not of {requested.name}")
+    wire = requested if requested is not None else None if found.wire is None else wires.get(found.wire)
     if wire is None:
-        bad_input(place, "a recorded stream of no known wire; say which with --from")
+        bad_input(place, "a recorded stream of an unknown wire; choose one with --from")
     return Recording(wire, data)
 
 
-def inside(exchange: Fields) -> bytes | None:
-    """Give the bytes of the stream that an exchange holds; ``None`` when it has none. Raises ``DecodeError``."""
+def recorded_stream(exchange: Fields) -> bytes | None:
+    """Return the bytes of the stream in an exchange; ``None`` when it has none. Raises ``DecodeError``."""
     for key, read in _KEYS.items():
         if key in exchange and jsontext.kind(exchange[key]) == "a string":
             try:
@@ -140,30 +116,27 @@ def _base64(text: str) -> bytes:
 _KEYS: Final = {"stream": _text, "stream_base64": _base64}
 
 
-# --- message files ----------------------------------------------------------------------------------------------------
-
-
 _NUMBERED: Final = re.compile(r"[0-9]{1,18}\.json")
 
 
 class Group(Struct, frozen=True):
-    """Files in the order in which they are read; ``numbered``: they may be the messages of one conversation."""
+    """Files in reading order. ``numbered``: they may be the messages of one conversation."""
 
     names: tuple[str, ...]
     numbered: bool = False
 
     @property
     def folder(self) -> str:
-        """The folder that they stand in."""
+        """The folder of the files."""
         return str(Path(self.names[0]).parent)
 
 
-def grouped(names: Iterable[str], named: Iterable[str]) -> Iterator[Group]:
-    """The numbered files of each folder together, in the order of their numbers; every other file alone.
+def group_files(names: Iterable[str], requested: Iterable[str]) -> Iterator[Group]:
+    """Group the numbered files of each folder, in the order of their numbers; every other file is its own group.
 
-    ``named`` are the files that were named themselves; each of them stands alone.
+    ``requested`` are the files that the user named; each of them is its own group.
     """
-    alone = frozenset(named)
+    alone = frozenset(requested)
     for folder, found in groupby(names, key=lambda name: None if name in alone else _folder_of(name)):
         if folder is None:
             yield from (Group((name,)) for name in found)
@@ -172,13 +145,13 @@ def grouped(names: Iterable[str], named: Iterable[str]) -> Iterator[Group]:
 
 
 def _folder_of(name: str) -> str | None:
-    """The folder of a numbered file; ``None`` for any other file."""
+    """Return the folder of a numbered file; ``None`` for any other file."""
     path = Path(name)
     return str(path.parent) if _NUMBERED.fullmatch(path.name) else None
 
 
-def message_in(name: str) -> bytes | None:
-    """The JSON object that a file holds; ``None`` when it holds anything else. Raises ``OSError``."""
+def read_message(name: str) -> bytes | None:
+    """Return the JSON object in a file; ``None`` for anything else. Raises ``OSError``."""
     data = files.read(name).removeprefix(b"\xef\xbb\xbf").strip()
     try:
         return data if isinstance(jsontext.value(data), dict) else None
@@ -186,16 +159,13 @@ def message_in(name: str) -> bytes | None:
         return None
 
 
-def as_list(messages: Iterable[bytes]) -> bytes:
-    """Several messages as one document."""
+def join_messages(messages: Iterable[bytes]) -> bytes:
+    """Return several messages as one JSON list."""
     return b"[" + b",\n".join(messages) + b"]"
 
 
-# --- likeness ---------------------------------------------------------------------------------------------------------
-
-
-_EVENTS: Final = ("RUN_", "TEXT_MESSAGE_", "TOOL_CALL_", "STEP_", "STATE_", "MESSAGES_SNAPSHOT")
-_ROWS: Final = (
+_AG_UI_EVENTS: Final = ("RUN_", "TEXT_MESSAGE_", "TOOL_CALL_", "STEP_", "STATE_", "MESSAGES_SNAPSHOT")
+_OUTLINES: Final = (
     (frozenset(("role", "message")), "a transcript of Cursor"),
     (
         frozenset(("sessionID", "role", "id")),
@@ -211,20 +181,20 @@ _ROWS: Final = (
 )
 
 
-def of(body: bytes) -> str:
-    """Describe a file: its outline, and what it looks like where that is known. It shows keys only, no text."""
+def describe(body: bytes) -> str:
+    """Describe a file by its outline, and name the format that it resembles. Only keys are shown, no text."""
     value = _value(body)
     if value is not None:
         return _described(value)
     first, _, rest = body.lstrip().partition(b"\n")
     line = _value(first)
     if line is None or not rest.strip():
-        return "no JSON"
+        return "not JSON"
     return f"lines of JSON, the first {_described(line)}"
 
 
 def is_lines(body: bytes) -> bool:
-    """Whether a file is lines of JSON."""
+    """Return whether a file is lines of JSON."""
     first, _, rest = body.lstrip().partition(b"\n")
     return bool(rest.strip()) and _value(first) is not None
 
@@ -240,8 +210,8 @@ def _described(value: Any) -> str:
     first: object = value
     if isinstance(value, list) and value:
         first = cast("Sequence[object]", value)[0]
-    like = _like(cast("Mapping[str, Any]", first)) if isinstance(first, dict) else None
-    return _outline(value) + ("" if like is None else f"; it looks like {like}")
+    resembles = _resembles(cast("Mapping[str, Any]", first)) if isinstance(first, dict) else None
+    return _outline(value) + ("" if resembles is None else f"; it looks like {resembles}")
 
 
 def _outline(value: Any) -> str:
@@ -253,92 +223,89 @@ def _outline(value: Any) -> str:
     return jsontext.kind(jsontext.encode(value))
 
 
-def _like(record: Mapping[str, Any]) -> str | None:
+def _resembles(record: Mapping[str, Any]) -> str | None:
     kind = record.get("type")
-    if isinstance(kind, str) and kind.startswith(_EVENTS):
+    if isinstance(kind, str) and kind.startswith(_AG_UI_EVENTS):
         return "events of AG-UI, which palaver reads one to a line or as an event stream"
-    return next((name for keys, name in _ROWS if keys <= record.keys()), None)
-
-
-# --- source -----------------------------------------------------------------------------------------------------------
+    return next((name for keys, name in _OUTLINES if keys <= record.keys()), None)
 
 
 PALAVER: Final = "palaver"
-"""The name of the canonical form where a wire's is asked for."""
+"""The name of the canonical form, where the name of a wire is expected."""
 
 
 class Source(Struct, frozen=True):
-    """What was read: ``wire`` is a name, with its variant, or ``palaver``; ``maybe`` are the others it may have been.
+    """A file's content. ``wire`` is a name with its variant, or ``palaver``; ``alternatives`` are other wires that fit.
 
-    ``failure`` says why a recorded stream ended badly; ``value`` is what came of it.
-    ``spoken`` are the conversations of a format's file; ``value`` is then what the model sees of the first.
+    ``failure`` is the error of a recorded stream; ``value`` is then the partial answer. ``transcript_file`` holds the
+    conversations of a transcript; ``value`` is then what the model sees of the first.
     """
 
     value: Request | Response
     wire: str
-    maybe: tuple[str, ...] = ()
+    alternatives: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     failure: StreamError | None = None
-    spoken: Spoken | None = None
+    transcript_file: TranscriptFile | None = None
     unread: tuple[Loss, ...] = ()
-    """What a wire is not told because it could not be read."""
+    """Losses of parts that could not be read."""
 
 
-def wire_called(name: str) -> Wire:
-    """Find a wire, where the name of a transcript format would do as well. Raises ``UnknownNameError`` listing both."""
+def find_wire(name: str) -> Wire:
+    """Find a wire by its name. Raises ``UnknownNameError``, which also lists the transcript formats."""
     try:
         return wires.get(name)
     except UnknownNameError:
         if ":" in name:
             raise
-        known = [*wires.names(), *transcripts.names(), PALAVER]
-        what = f"no wire and no transcript format is called {excerpt(name)!r}"
-        raise UnknownNameError.among(what, known, name) from None
+        names = [*wires.names(), *transcripts.names(), PALAVER]
+        cause = f"no wire or transcript format is named {excerpt(name)!r}"
+        raise UnknownNameError.among(cause, names, name) from None
 
 
 def load(path: str, wire: str | None, *, guess: bool = False) -> Source:
-    """Read a file, as ``wire`` when it is named. ``guess`` takes the likeliest of several wires.
+    """Read a file, as ``wire`` when given. ``guess`` accepts the likeliest of several wires.
 
-    Raises ``click.ClickException``, and ``UnknownNameError`` for the name of a wire.
+    Raises ``click.ClickException``, and ``UnknownNameError`` for an unknown wire.
     """
-    named = None if wire is None or wire in {PALAVER, *transcripts.names()} else wire_called(wire)
-    place = files.shown(path)
+    requested = None if wire is None or wire in {PALAVER, *transcripts.names()} else find_wire(wire)
+    place = files.display_name(path)
     data = _read(path, place)
-    if wire != PALAVER and named is None and (found := transcript_io.read(data, path, wire)) is not None:
-        return _spoken(found, place)
-    if wire != PALAVER and (recorded := find(data, place, named)) is not None:
+    if wire != PALAVER and requested is None and (found := transcript_io.read(data, path, wire)) is not None:
+        return _from_transcript(found, place)
+    if wire != PALAVER and (recorded := find_recording(data, place, requested)) is not None:
         response, failure = recorded.answer()
         return Source(response, _name(recorded.wire), failure=failure)
     try:
         body = jsontext.source(data)
-        return _canonical(body) if wire == PALAVER else _source(body, place, named, guess=guess)
+        return _canonical(body) if wire == PALAVER else _source(body, place, requested, guess=guess)
     except PalaverError as error:
         bad_input(place, error)
 
 
 def load_stream(path: str, wire: str | None) -> Recording:
-    """Find the recorded stream that a file is, or holds. Raises as ``load`` does."""
-    named = None if wire is None else wires.get(wire)
-    place = files.shown(path)
+    """Return the recorded stream in a file. Raises as ``load`` does."""
+    requested = None if wire is None else wires.get(wire)
+    place = files.display_name(path)
     data = _read(path, place)
     try:
-        found = find(data, place, named)
-        if found is None and (held := inside(jsontext.fields(jsontext.source(data)))) is not None:
-            found = find(held, place, named)
-            if found is None and named is not None:
-                found = Recording(named, held)
+        found = find_recording(data, place, requested)
+        if found is None and (stream := recorded_stream(jsontext.fields(jsontext.source(data)))) is not None:
+            found = find_recording(stream, place, requested)
+            if found is None and requested is not None:
+                found = Recording(requested, stream)
     except PalaverError as error:
         bad_input(place, error)
     if found is None:
-        bad_input(place, "this is no recorded stream, and holds none")
+        bad_input(place, "there is no recorded stream in it")
     return found
 
 
-def _spoken(found: Spoken, place: str) -> Source:
+def _from_transcript(found: TranscriptFile, place: str) -> Source:
     if not found.transcripts:
         bad_input(place, f"there is no conversation in this file of {found.file_format}")
     request = Request(messages=tuple(for_model(found.transcripts[0].thread.path())))
-    return Source(request, found.file_format, spoken=found)
+    return Source(request, found.file_format, transcript_file=found)
 
 
 def _read(path: str, place: str) -> bytes:
@@ -351,65 +318,65 @@ def _read(path: str, place: str) -> bytes:
     return data
 
 
-def _source(body: bytes, place: str, named: Wire | None, *, guess: bool) -> Source:
+def _source(body: bytes, place: str, requested: Wire | None, *, guess: bool) -> Source:
     try:
         value = jsontext.value(body)
     except DecodeError:
-        if named is None and _is_lines(body):
+        if requested is None and _is_lines(body):
             return _canonical(body)
-        if named is None and is_lines(body):
-            bad_input(place, f"no format that is known: {of(body)}")
+        if requested is None and is_lines(body):
+            bad_input(place, f"unknown format: {describe(body)}")
         raise
-    known = tuple(name for name in detect.WIRES if name in wires.names())
-    found = detect.detect(value, known if named is None else (named.name,))
+    names = tuple(name for name in detect.WIRES if name in wires.names())
+    found = detect.detect(value, names if requested is None else (requested.name,))
     if found is None:
-        whose = "a known wire" if named is None else named.name
-        bad_input(place, f"neither a request nor a response of {whose} (it is {of(body)})")
+        whose = "a known wire" if requested is None else requested.name
+        bad_input(place, f"neither a request nor a response of {whose} (it is {describe(body)})")
     if found.kind == "canonical":
         return _canonical(body)
-    likeliest, *others = _told(body, found)
-    wire = wires.get(likeliest) if named is None else named
+    likeliest, *others = _narrow_by_stream(body, found)
+    wire = wires.get(likeliest) if requested is None else requested
     try:
         source = _READERS[found.kind](body, wire)
     except ProviderError as error:
         bad_input(place, f"an error of {_either(found.wires)}: {error.message}")
-    if others and not guess and any(not _reads_alike(source, found.kind, body, each) for each in others):
-        bad_input(place, f"this {found.kind} may be of {_either(found.wires)}; say which with --from")
+    if others and not guess and any(not _same_conversation(source, found.kind, body, each) for each in others):
+        bad_input(place, f"this {found.kind} may be {_either(found.wires)}; choose one with --from")
     return Source(source.value, source.wire, tuple(others), source.notes)
 
 
-def _reads_alike(source: Source, kind: str, body: bytes, name: str) -> bool:
-    """Whether another wire reads the same conversation in a file."""
+def _same_conversation(source: Source, kind: str, body: bytes, name: str) -> bool:
+    """Return whether another wire reads the same conversation in a file."""
     try:
         other = _READERS[kind](body, wires.get(name))
     except PalaverError:
         return False
-    return _said(other.value) == _said(source.value)
+    return _neutral_content(other.value) == _neutral_content(source.value)
 
 
-def _said(value: Request | Response) -> tuple[object, ...]:
-    """The messages and tools, without what each wire keeps beside them for itself."""
+def _neutral_content(value: Request | Response) -> tuple[object, ...]:
+    """Return the messages and tools, without the wires' own fields."""
     messages = value.messages if isinstance(value, Request) else (value.message,)
-    return (*map(_bare, messages), *(value.tools if isinstance(value, Request) else ()))
+    return (*map(_without_provider_fields, messages), *(value.tools if isinstance(value, Request) else ()))
 
 
-def _bare(message: Message) -> Message:
+def _without_provider_fields(message: Message) -> Message:
     content: Any = tuple([structs.replace(part, provider_json=UNSET) for part in message.content])
     return structs.replace(message, content=content, provider_json=UNSET)
 
 
-def _told(body: bytes, found: detect.Detected) -> tuple[str, ...]:
-    """Let the stream of an exchange decide where its request leaves it open."""
+def _narrow_by_stream(body: bytes, found: detect.Detected) -> tuple[str, ...]:
+    """Return the candidate wires. The stream of an exchange decides between those of its request."""
     if found.kind == "exchange" and len(found.wires) > 1:
-        streamed = inside(jsontext.fields(body))
-        told = None if streamed is None else detect_stream.detect(streamed)
-        if told is not None and told.wire in found.wires:
-            return (told.wire,)
+        streamed = recorded_stream(jsontext.fields(body))
+        detected = None if streamed is None else detect_stream.detect(streamed)
+        if detected is not None and detected.wire in found.wires:
+            return (detected.wire,)
     return found.wires
 
 
 def _is_lines(body: bytes) -> bool:
-    """Whether this is JSON Lines of the canonical form."""
+    """Return whether a body is JSON Lines of the canonical form."""
     first, _, rest = body.lstrip().partition(b"\n")
     if not rest.strip() or not jsontext.is_json(first):
         return False
@@ -420,9 +387,6 @@ def _is_lines(body: bytes) -> bool:
 def _either(names: tuple[str, ...]) -> str:
     *first, last = names
     return f"{', '.join(first)} or {last}" if first else last
-
-
-# -- one reader for each kind --------------------------------------------------------------------------------------
 
 
 def _canonical(body: bytes) -> Source:
@@ -458,12 +422,12 @@ def _exchange(body: bytes, wire: Wire) -> Source:
     try:
         response = _within("response", wire.decode_response, answer)
     except ProviderError as error:
-        return Source(request, _name(wire), notes=(f"the answer is an error, which is left out: {error.message}",))
+        return Source(request, _name(wire), notes=(f"the answer is an error and is left out: {error.message}",))
     return Source(request.append(response.message), _name(wire))
 
 
 def _streamed(request: Request, exchange: Fields, wire: Wire) -> Source:
-    data = inside(exchange)
+    data = recorded_stream(exchange)
     if data is None:
         return Source(request, _name(wire), notes=("there is no answer",))
     response, failure = Recording(wire, data).answer()
@@ -471,7 +435,7 @@ def _streamed(request: Request, exchange: Fields, wire: Wire) -> Source:
         return Source(request.append(response.message), _name(wire))
     if not response.message.content:
         return Source(request, _name(wire), notes=(f"the answer is left out: {failure}",))
-    return Source(request.append(response.message), _name(wire), notes=(f"the answer is not whole: {failure}",))
+    return Source(request.append(response.message), _name(wire), notes=(f"the answer is incomplete: {failure}",))
 
 
 def _within(key: str, decode: Any, body: Any) -> Any:

@@ -1,13 +1,11 @@
-"""What the commands over a store share: where it is, which thread is meant, and which place in it.
+"""What the commands over a store share: the store's location, and how a user names a thread or a position in it.
 
-Rules:
-
-- The store is the one that ``--store`` names, else ``PALAVER_STORE``, else a file in the user's data folder.
-- A command that reads begins no store: where there is none, it says how to import.
-- A thread is meant by its id, or by the beginning or the end of it, 4 characters or more, if no other one is like that.
-  The end of a UUID is its random part, so that is what people are shown.
-- A place in a thread is a branch, or an entry, which is meant as a thread is. ``THREAD@PLACE`` is both; an ``@`` may
-  also stand in the name of either.
+- The store is the one of ``--store``, else of ``PALAVER_STORE``, else a file in the user's data folder. A command that
+  only reads never creates a store.
+- A thread is named by its id, or by at least 4 characters of the beginning or the end of the id. Lists show the end,
+  which is the random part of a UUID.
+- A position in a thread is a branch or an entry id, which may be shortened in the same way. ``THREAD@POSITION`` names
+  both; an ``@`` may also be part of either name.
 
 Stability: experimental.
 """
@@ -33,15 +31,15 @@ if TYPE_CHECKING:
 
     from palaver.store.store import Store, ThreadInfo
 
-_LEAST: Final = 4
-_LONGEST: Final = 200
-"""Characters of a thread's id (``Store.create``)."""
+_MIN_PREFIX: Final = 4
+_MAX_ID: Final = 200
+"""Most characters of a thread's id (``Store.create``)."""
 _SHORT: Final = 8
 _SLICE: Final = 256
-_NAMED: Final = 3
+_MAX_NAMED: Final = 3
 
 
-def _given(_context: click.Context, _option: click.Parameter, location: str | None) -> str | None:
+def _check_location(_context: click.Context, _option: click.Parameter, location: str | None) -> str | None:
     if location == "":
         raise click.BadParameter("a location cannot be empty")
     return location
@@ -51,24 +49,21 @@ option = click.option(
     "--store",
     "location",
     metavar="LOCATION",
-    callback=_given,
-    help="A file, postgresql://…, or jsonl:FOLDER; else PALAVER_STORE, else your own palaver.db.",
+    callback=_check_location,
+    help="A file, postgresql://…, or jsonl:FOLDER. Default: PALAVER_STORE, else your own palaver.db.",
 )
-into = click.option(
+into_option = click.option(
     "--into",
     "--store",
     "location",
     metavar="LOCATION",
-    callback=_given,
-    help="The store, which is begun where there is none: a file, postgresql://…, or jsonl:FOLDER.",
+    callback=_check_location,
+    help="A file, postgresql://…, or jsonl:FOLDER; created when missing.",
 )
 
 
-# -- the store -----------------------------------------------------------------------------------------------------
-
-
-def shown(location: str | None) -> str:
-    """Name a store in a message, without a password."""
+def display_name(location: str | None) -> str:
+    """Return a store's location for a message, without its password."""
     where = location or default_location()
     scheme, slashes, rest = where.partition("://")
     user, at, host = rest.rpartition("@")
@@ -77,71 +72,68 @@ def shown(location: str | None) -> str:
     return where
 
 
-def is_there(location: str | None) -> bool:
-    """Whether there is a store, as far as the disk says."""
+def exists(location: str | None) -> bool:
+    """Return whether a store exists. A database server counts as existing; it is not asked."""
     kind, rest = split_location(location or default_location())
     return kind not in {"sqlite", "jsonl"} or os.path.exists(rest)  # noqa: PTH110 (pathlib takes longer to load than this module)
 
 
-def opened(location: str | None) -> Store:
-    """Open a store that is there. Raises ``click.ClickException`` when none is, else as ``open_store`` does."""
-    if not is_there(location):
-        bad_input(shown(location), "there is no store; begin one with palaver import FILE")
+def open_existing(location: str | None) -> Store:
+    """Open an existing store. Raises ``click.ClickException`` when there is none, else as ``open_store`` does."""
+    if not exists(location):
+        bad_input(display_name(location), "there is no store; create one with palaver import FILE")
     return open_store(location)
 
 
-# -- threads and places --------------------------------------------------------------------------------------------
-
-
 class Address(NamedTuple):
-    """A thread, and a place in it: the name of a branch, or the id of an entry. ``None`` where none was given."""
+    """A thread, and a position in it: the name of a branch or the id of an entry; ``None`` when none was given."""
 
     info: ThreadInfo
-    place: str | None
+    position: str | None
 
     @property
-    def of(self) -> str:
-        """The place, else the main branch."""
-        return MAIN if self.place is None else self.place
+    def position_or_main(self) -> str:
+        """The position, else the main branch."""
+        return MAIN if self.position is None else self.position
 
     def __str__(self) -> str:
-        """Write it as a command takes it: ``8d2c41f0@main``."""
-        return short(self.info.id) if self.place is None else f"{short(self.info.id)}@{short(self.place)}"
+        """Return the address as a command takes it: ``8d2c41f0@main``."""
+        return short(self.info.id) if self.position is None else f"{short(self.info.id)}@{short(self.position)}"
 
 
 def short(id: str) -> str:
-    """The end of a UUID; any other id as it is."""
+    """Return the end of a UUID, and any other id unchanged."""
     return id[-_SHORT:] if is_uuid(id) else id
 
 
-def thread(store: Store, name: str) -> ThreadInfo:
-    """Find the thread that is meant. Raises ``NotFoundError`` when there is none, or more than one."""
+def find_thread(store: Store, name: str) -> ThreadInfo:
+    """Find a thread by a name that a user typed. Raises ``NotFoundError`` when none or several match."""
     found = _thread(store, name, [])
     if found is None:
-        raise NotFoundError(f"no thread goes by {excerpt(name)!r}; palaver threads lists them")
+        raise NotFoundError(f"no thread is named {excerpt(name)!r}; palaver threads lists them")
     return found
 
 
-def address(store: Store, text: str) -> Address:
-    """Find the thread and the place that are meant. Raises ``NotFoundError``."""
+def find_address(store: Store, text: str) -> Address:
+    """Find a thread and a position from ``THREAD[@POSITION]``. Raises ``NotFoundError``."""
     known: list[ThreadInfo] = []
     for name, where in _splits(text):
         info = _thread(store, name, known)
         if info is not None:
-            return Address(info, None if where is None else place(store, info, where))
-    raise NotFoundError(f"no thread goes by {excerpt(text)!r}; palaver threads lists them")
+            return Address(info, None if where is None else find_position(store, info, where))
+    raise NotFoundError(f"no thread is named {excerpt(text)!r}; palaver threads lists them")
 
 
-def place(store: Store, info: ThreadInfo, name: str) -> str:
-    """Find the branch or entry of a thread that is meant. Raises ``NotFoundError``."""
+def find_position(store: Store, info: ThreadInfo, name: str) -> str:
+    """Find a branch or an entry of a thread by a name that a user typed. Raises ``NotFoundError``."""
     if name in info.branches:
         return name
     with suppress(NotFoundError):
         return store.path(info.id, name, last=1)[-1].id
-    found = [each for each in _entries(store, info) if _is_like(each, name)]
+    found = [each for each in _entries(store, info) if _matches(each, name)]
     if len(found) == 1:
         return found[0]
-    why = _several("entries", found) if found else "no branch and no entry goes by that name"
+    why = _ambiguous("entries", found) if found else "no branch or entry has that name"
     raise NotFoundError(f"thread {short(info.id)}: {excerpt(name)!r}: {why}")
 
 
@@ -149,30 +141,30 @@ def _splits(text: str) -> Iterator[tuple[str, str | None]]:
     yield text, None
     at = text.rfind("@")
     while at > 0:
-        if at <= _LONGEST:
+        if at <= _MAX_ID:
             yield text[:at], text[at + 1 :]
         at = text.rfind("@", 0, at)
 
 
 def _thread(store: Store, name: str, known: list[ThreadInfo]) -> ThreadInfo | None:
-    """Find a thread; ``known`` is filled with all there are when they are needed."""
+    """Find a thread; fill ``known`` with all threads when they are needed."""
     with suppress(NotFoundError):
         return store.info(name)
     if not known:
         known += store.threads()
-    found = [info for info in known if _is_like(info.id, name)]
+    found = [info for info in known if _matches(info.id, name)]
     if len(found) > 1:
-        raise NotFoundError(f"{name!r}: {_several('threads', [info.id for info in found])}")
+        raise NotFoundError(f"{name!r}: {_ambiguous('threads', [info.id for info in found])}")
     return found[0] if found else None
 
 
-def _is_like(id: str, name: str) -> bool:
-    return len(name) >= _LEAST and (id.startswith(name) or id.endswith(name))
+def _matches(id: str, name: str) -> bool:
+    return len(name) >= _MIN_PREFIX and (id.startswith(name) or id.endswith(name))
 
 
-def _several(things: str, ids: list[str]) -> str:
-    more = f", and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
-    return f"several {things} are like that: {', '.join(ids[:_NAMED])}{more}"
+def _ambiguous(things: str, ids: list[str]) -> str:
+    more = f", and {len(ids) - _MAX_NAMED} more" if len(ids) > _MAX_NAMED else ""
+    return f"several {things} match: {', '.join(ids[:_MAX_NAMED])}{more}"
 
 
 def _entries(store: Store, info: ThreadInfo) -> Iterator[str]:
@@ -180,10 +172,7 @@ def _entries(store: Store, info: ThreadInfo) -> Iterator[str]:
         yield from (entry.id for entry in store.read(info.id, start=start, stop=min(start + _SLICE, info.length)))
 
 
-# -- JSON ----------------------------------------------------------------------------------------------------------
-
-
-def say_json(items: Iterable[Any]) -> None:
-    """Print a JSON value on each line, in which nothing can steer a terminal."""
+def print_json(items: Iterable[Any]) -> None:
+    """Print one JSON value on each line, with terminal control characters escaped."""
     for item in items:
-        files.write(files.STANDARD, safe_json(jsontext.encode(item).decode()).encode() + b"\n")
+        files.write(files.STDIO, safe_json(jsontext.encode(item).decode()).encode() + b"\n")

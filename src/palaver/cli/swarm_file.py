@@ -1,17 +1,9 @@
-"""The swarm that ``palaver swarm`` and ``palaver serve`` are given: ``FILE.py``, ``FILE.py:name``, or ``FILE.toml``.
+"""Load a swarm for ``palaver swarm``, ``serve`` and ``work``: ``FILE.py``, ``FILE.py:NAME`` or ``FILE.toml``.
 
-Rules:
-
-- A Python file is run. Without a name, the swarm is the only ``Swarm`` among its public names.
+- A Python file is executed. Without a name, the swarm is the only ``Swarm`` among its public names.
 - A TOML file is a configuration (``palaver.swarm.config``). The tools, policies, states and storages that it names are
-  the public names of the Python file beside it, where there is one: ``shop.py`` of ``shop.toml``.
-
-A Python file that the user names, run for what it defines.
-
-Rules:
-
-- The file's folder comes first on the path, as Python does for a file that it runs.
-- Its module has a name of its own, so that it hides no other one.
+  the public names of the Python file beside it: ``shop.py`` for ``shop.toml``.
+- The file's folder comes first on ``sys.path``. Its module gets a unique name, so that it hides no other module.
 
 Stability: experimental.
 """
@@ -34,11 +26,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
-# --- python file ------------------------------------------------------------------------------------------------------
-
-
 def load_python(file: str, kind: str) -> ModuleType:
-    """Run a file, whose name ends in ``.py``. Raises ``click.ClickException`` naming the file and what is wrong."""
+    """Execute a file whose name ends in ``.py``. Raises ``click.ClickException`` with the file and the cause."""
     path = Path(file)
     if not path.is_file():
         bad_input(file, "no such file")
@@ -51,25 +40,22 @@ def load_python(file: str, kind: str) -> ModuleType:
     sys.path.insert(0, str(path.parent.resolve()))
     try:
         found.loader.exec_module(made)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever the file does wrong)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (any error of the user's file)
         bad_input(file, f"{type(error).__name__}: {error}")
     return made
 
 
-# --- swarm file -------------------------------------------------------------------------------------------------------
-
-
-_MANY: Final = 6
+_MAX_NAMED: Final = 6
 
 
 def swarm(named: str) -> Swarm:
     """Load a swarm.
 
-    Raises ``click.ClickException`` for a file that cannot be run or holds no such swarm, ``click.UsageError`` for what
-    names neither a Python file nor a TOML file.
+    Raises ``click.ClickException`` when the file cannot be executed or has no such swarm, ``click.UsageError`` when
+    ``named`` is neither a Python file nor a TOML file.
     """
     if named.endswith(".toml"):
-        return _configured(named)
+        return _from_toml(named)
     file, name = named, ""
     if not named.endswith(".py"):
         file, _, name = named.rpartition(":")
@@ -79,19 +65,23 @@ def swarm(named: str) -> Swarm:
     found = {key: value for key, value in vars(module).items() if isinstance(value, Swarm)}
     if name:
         if name not in found:
-            there = hasattr(module, name)
-            bad_input(file, f"{name!r} is no Swarm" if there else f"holds nothing called {name!r}{_names(found)}")
+            exists = hasattr(module, name)
+            bad_input(file, f"{name!r} is not a Swarm" if exists else f"there is no {name!r} in it{_names(found)}")
         return found[name]
     public = {key: value for key, value in found.items() if not key.startswith("_")}
     different = list({id(value): value for value in public.values()}.values())
     if not different:
-        bad_input(file, "holds no Swarm")
+        bad_input(file, "there is no Swarm in it")
     if len(different) > 1:
-        bad_input(file, f"holds several swarms; name one: {', '.join(f'{file}:{key}' for key in list(public)[:_MANY])}")
+        names = ", ".join(f"{file}:{key}" for key in list(public)[:_MAX_NAMED])
+        bad_input(
+            file,
+            f"there are several swarms in it; name one: {names}",
+        )
     return different[0]
 
 
-def _configured(file: str) -> Swarm:
+def _from_toml(file: str) -> Swarm:
     beside = Path(file).with_suffix(".py")
     given = vars(load_python(str(beside), "swarm")) if beside.is_file() else {}
     try:
@@ -104,4 +94,4 @@ def _configured(file: str) -> Swarm:
 
 
 def _names(found: dict[str, Swarm]) -> str:
-    return f"; its swarms: {', '.join(list(found)[:_MANY])}" if found else ""
+    return f"; its swarms: {', '.join(list(found)[:_MAX_NAMED])}" if found else ""

@@ -1,38 +1,12 @@
-"""The terminal that commands draw on.
+"""Text, tables, numbers and times for the terminal, and errors that end a command.
 
-Rules:
-
-- Width is the terminal's, 80 when there is none; ``COLUMNS`` says otherwise, unless it is 0. What is narrower than
-  ``NARROWEST`` is drawn for that width, and the terminal breaks its lines: so no table cuts a name or shows nothing.
-- Colour goes to terminals only, and ``NO_COLOR`` turns it off.
-- What is drawn is made harmless as it is drawn, so that only Rich steers the terminal (``palaver.cli.terminal``).
-- Rich is imported when something is drawn: it takes more time than a conversion.
-
-Text that cannot steer the terminal, nor end a command. All text of the command line goes through here.
-
-Rules:
-
-- Commands write lines with ``echo``, drawings with the consoles of ``palaver.cli.terminal``, and data with
-  ``palaver.cli.files``; what they write is made harmless there, whoever wrote it. Nothing else writes to the terminal
-  (a test looks for it).
-- Data for programs is left as it is in a file or a pipe; at a terminal ``ToTerminal`` escapes it as JSON does.
-
-- What a message, a name or a file says is shown as it is, but for what would steer the terminal: control characters are
-  shown as pictures, lone surrogates as ``�``.
-- What the terminal's encoding cannot write becomes ``?``.
-
-Numbers and times for people.
-
-JSON for people.
-
-Times as people type them.
-
-Rules:
-
-- ``2026-11-20`` is the beginning of that day, here; ``2026-11-20T14:30`` a time, here, or where its offset says
-  (``+01:00``, ``Z``). ``7d`` is so long ago: minutes (``m``), hours (``h``), days (``d``) or weeks (``w``).
-
-How a command ends early.
+- Commands write lines with ``echo``, drawings with the consoles below, and data with ``palaver.cli.files``. All of them
+  sanitize their text, and nothing else writes to the terminal (a test checks that): control characters become pictures,
+  lone surrogates become ``�``, and a character outside the terminal's encoding becomes ``?``.
+- Data is written unchanged to a file or a pipe. At a terminal ``TerminalWriter`` escapes it as JSON does.
+- The width is the terminal's, ``COLUMNS``, or 80. A narrower terminal than ``NARROWEST`` breaks the lines itself.
+- Colours are for terminals only; ``NO_COLOR`` turns them off.
+- Rich is imported only when something is drawn: the import takes more time than a conversion.
 
 Stability: experimental.
 """
@@ -61,9 +35,6 @@ if TYPE_CHECKING:
     from rich.segment import Segment
 
 
-# --- harmless ---------------------------------------------------------------------------------------------------------
-
-
 # C0 and C1 controls, except tab and line break, and the marks that turn the direction of text around.
 _PICTURES: Final = (
     {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\t\n"}
@@ -79,65 +50,62 @@ _ESCAPES: Final = {
 
 
 def safe(text: str) -> str:
-    """Make text harmless to a terminal. Line ends of other systems become plain ones."""
+    """Replace control characters in text. CRLF becomes a line feed."""
     return text.replace("\r\n", "\n").translate(_PICTURES)
 
 
-def in_line(text: str) -> str:
-    """Make text harmless that must stay on its line."""
+def safe_line(text: str) -> str:
+    """Replace control characters in text that must stay on one line."""
     return safe(text).replace("\n", "␊").replace("\t", "␉")
 
 
 def safe_json(text: str) -> str:
-    """Make JSON harmless to a terminal; it stays the same JSON."""
+    """Escape control characters in JSON text. The value stays the same."""
     return text.translate(_ESCAPES)
 
 
 def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
-    """Write text to standard output, or standard error, at once."""
+    """Write text to standard output or standard error, and flush."""
     print(safe(text), end="\n" if nl else "", file=sys.stderr if err else sys.stdout, flush=True)
 
 
-class ToTerminal(io.BufferedIOBase):
-    """Writes data to the terminal at standard output: JSON stays JSON, and what else steers is shown as a picture."""
+class TerminalWriter(io.BufferedIOBase):
+    """Writes sanitized data to the terminal at standard output. JSON stays JSON."""
 
     def __init__(self) -> None:
-        """Write UTF-8, which may come cut anywhere."""
+        """Write UTF-8, which may be split anywhere."""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def writable(self) -> bool:
-        """Say that it is written to."""
+        """Return ``True``."""
         return True
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Write bytes; gives how many were taken, which is all."""
-        taken = bytes(data)
-        sys.stdout.write(safe(safe_json(self._decoder.decode(taken))))
-        return len(taken)
+        """Write bytes. Return their number."""
+        written = bytes(data)
+        sys.stdout.write(safe(safe_json(self._decoder.decode(written))))
+        return len(written)
 
     def flush(self) -> None:
-        """Let the terminal have it."""
+        """Flush standard output."""
         sys.stdout.flush()
 
 
-class _Logged(logging.Formatter):
+class _SafeFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         return safe(super().format(record))
 
 
-def harmless_logs() -> None:
-    """Make harmless what is logged while nobody has set up a log, which Python writes to standard error."""
+def sanitize_logs() -> None:
+    """Sanitize log records that Python writes to standard error when no handler is set up."""
     if logging.lastResort is not None:
-        logging.lastResort.setFormatter(_Logged())
+        logging.lastResort.setFormatter(_SafeFormatter())
 
 
-def forgiving(stream: TextIO) -> None:
-    """Let a stream replace what its encoding cannot write, or read: before anything is read."""
+def replace_encoding_errors(stream: TextIO) -> None:
+    """Let a stream replace characters that its encoding cannot write or read. Call it before the first read."""
     if (adapt := getattr(stream, "reconfigure", None)) is not None:
         adapt(errors="replace")
-
-
-# --- screen -----------------------------------------------------------------------------------------------------------
 
 
 NARROWEST: Final = 40
@@ -149,42 +117,39 @@ def _console() -> type[Console]:
     from rich.console import Console
     from rich.segment import Segment
 
-    class Harmless(Console):
-        """Draws harmless text, and leaves it to the command line what happens when the reader goes away."""
+    class SafeConsole(Console):
+        """Draws sanitized text. A closed pipe raises ``BrokenPipeError``."""
 
         def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-            """Draw something as pieces of text, each harmless."""
+            """Render as segments of sanitized text."""
             for segment in super().render(renderable, options):
                 text, style, control = segment
-                shown = text if control else safe(text)
-                yield segment if shown == text else Segment(shown, style)
+                safe_text = text if control else safe(text)
+                yield segment if safe_text == text else Segment(safe_text, style)
 
         def on_broken_pipe(self) -> Never:
-            """Be called inside the handler of the error."""
+            """Raise the error again: Rich calls this in its handler."""
             raise BrokenPipeError
 
-    return Harmless
+    return SafeConsole
 
 
 def console() -> Console:
-    """Draw on standard output."""
-    forgiving(sys.stdout)
-    return _wide(_console()(highlight=False, emoji=False, markup=False, soft_wrap=False))
+    """Return a console on standard output."""
+    replace_encoding_errors(sys.stdout)
+    return _with_width(_console()(highlight=False, emoji=False, markup=False, soft_wrap=False))
 
 
 def errors() -> Console:
-    """Draw on standard error."""
-    forgiving(sys.stderr)
-    return _wide(_console()(stderr=True, highlight=False, emoji=False, markup=False, soft_wrap=False))
+    """Return a console on standard error."""
+    replace_encoding_errors(sys.stderr)
+    return _with_width(_console()(stderr=True, highlight=False, emoji=False, markup=False, soft_wrap=False))
 
 
-def _wide(made: Console) -> Console:
-    if made.width < NARROWEST:
-        made.width = NARROWEST if made.width else _WIDTH
-    return made
-
-
-# --- figures ----------------------------------------------------------------------------------------------------------
+def _with_width(created: Console) -> Console:
+    if created.width < NARROWEST:
+        created.width = NARROWEST if created.width else _WIDTH
+    return created
 
 
 _KIB: Final = 1024
@@ -205,22 +170,19 @@ def size(number: int) -> str:
 
 
 def when(at: int | None) -> str:
-    """A time in Unix milliseconds, as the clock on the wall shows it: ``2026-11-20 22:10``."""
+    """Format Unix milliseconds as local time: ``2026-11-20 22:10``."""
     if at is None:
         return ""
     try:
         return datetime.fromtimestamp(at / 1000).astimezone().strftime("%Y-%m-%d %H:%M")
-    except (OverflowError, ValueError, OSError):  # a message may say any number
+    except (OverflowError, ValueError, OSError):  # a message may hold any number
         return str(at)
 
 
-# --- pretty -----------------------------------------------------------------------------------------------------------
+def indent_json(line: bytes, indent: int = 2) -> bytes:
+    """Indent one JSON value; an indent of 0 gives a single line. Numbers and text keep their spelling.
 
-
-def indented(line: bytes, indent: int = 2) -> bytes:
-    """Indent one JSON value, by 0 for a single line; numbers and text stay as they are written.
-
-    What the formatter refuses stays as it is.
+    A value that the formatter refuses is returned unchanged.
     """
     try:
         return msgspec.json.format(line, indent=indent)
@@ -228,15 +190,12 @@ def indented(line: bytes, indent: int = 2) -> bytes:
         return line
 
 
-# --- times ------------------------------------------------------------------------------------------------------------
-
-
 _AGO: Final = re.compile(r"([0-9]{1,6})([mhdw])")
 _MINUTES: Final = {"m": 1, "h": 60, "d": 24 * 60, "w": 7 * 24 * 60}
 
 
-def moment(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
-    """Read a time into Unix milliseconds: a callback of an option."""
+def parse_time(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
+    """Parse a time option into Unix milliseconds: ``2026-11-20``, ``2026-11-20T14:30``, ``7d`` (m, h, d or w ago)."""
     if text is None:
         return None
     if ago := _AGO.fullmatch(text):
@@ -244,12 +203,11 @@ def moment(_context: click.Context, _option: click.Parameter, text: str | None) 
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
-        raise click.BadParameter(f"{excerpt(text)!r} is no time such as 2026-11-20, 2026-11-20T14:30 or 7d") from None
-
-
-# --- failure ----------------------------------------------------------------------------------------------------------
+        raise click.BadParameter(
+            f"{excerpt(text)!r} is not a time such as 2026-11-20, 2026-11-20T14:30 or 7d"
+        ) from None
 
 
 def bad_input(place: str, cause: object) -> Never:
-    """End the command with exit code 1, and one line that names the place and the cause."""
+    """End the command with exit code 1 and one line that names the place and the cause."""
     raise click.ClickException(f"{place}: {cause}")

@@ -1,4 +1,4 @@
-"""``palaver threads``: what there is in a store.
+"""``palaver threads``: list the threads of a store.
 
 Stability: experimental.
 """
@@ -23,31 +23,31 @@ if TYPE_CHECKING:
 
 
 @click.command(name="threads")
-@click.option("--tag", metavar="TAG", help="Only those that have this tag.")
+@click.option("--tag", metavar="TAG", help="Only threads with this tag.")
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=50, show_default=True, metavar="N", help="How many at most."
+    "--limit", type=click.IntRange(min=1), default=50, show_default=True, metavar="N", help="At most N threads."
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @stores.option
 def command(tag: str | None, limit: int, location: str | None, *, as_json: bool) -> None:
-    """List the threads of a store, those that went on last first."""
-    with stores.opened(location) as store:
+    """List the threads of a store, the last changed first."""
+    with stores.open_existing(location) as store:
         found = list(store.threads(tag=tag, limit=limit + 1))
         infos, more = found[:limit], len(found) > limit
         messages = [_messages(store, info) for info in infos]
     if as_json:
-        stores.say_json(_plain(info, told) for info, told in zip(infos, messages, strict=True))
+        stores.print_json(_plain(info, number) for info, number in zip(infos, messages, strict=True))
     elif infos:
         _draw(infos, messages)
     else:
         which = "no thread" if tag is None else f"no thread with the tag {tag!r}"
-        echo(f"{which} in {stores.shown(location)}; palaver import FILE brings some in", err=True)
+        echo(f"{which} in {stores.display_name(location)}; palaver import FILE adds some", err=True)
     if more:
-        echo(f"the {count(limit, 'thread')} that changed last; there are more (--limit)", err=True)
+        echo(f"these are the last {count(limit, 'thread')}; there are more (--limit)", err=True)
 
 
 def _messages(store: Store, info: ThreadInfo) -> int:
-    """How many messages the branches of a thread have; records, which programs leave behind, are entries too."""
+    """Return the number of messages on all branches of a thread, without records, which are entries too."""
     try:
         return info.length - len(store.search(Query(tag=RECORD, thread=info.id, limit=info.length)))
     except PalaverError:  # a store that cannot be searched is listed all the same
@@ -73,14 +73,14 @@ def _draw(infos: list[ThreadInfo], messages: list[int]) -> None:
     table.add_column("changed")
     table.add_column("messages", justify="right")
     table.add_column("branches", justify="right")
-    table.add_column("title")  # takes the room that is left, and its cells do not wrap
-    for info, told in zip(infos, messages, strict=True):
+    table.add_column("title")  # takes the remaining width; its cells do not wrap
+    for info, number in zip(infos, messages, strict=True):
         title = Text(" ".join(safe(info.title or "").split()), no_wrap=True, overflow="ellipsis")
         title.append("".join(f" #{safe(tag)}" for tag in info.tags), "dim")
         table.add_row(
             Text(safe(stores.short(info.id)), "bold"),
             Text(when(info.updated_at), "dim"),
-            f"{told:,}",
+            f"{number:,}",
             str(len(info.branches)),
             title,
         )

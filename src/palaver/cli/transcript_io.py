@@ -1,18 +1,11 @@
-"""Which transcript format a file is written in, and the conversations in it.
+"""Read and write conversations in transcript formats.
 
-Rules:
-
-- The transcript format is the one that was named, else the one that is recognised by name and first bytes. A file
-  that several may have written is refused with their names.
-- A file that may as well be the body of a request (``CERTAIN``) is left to the wires, which look closer.
-
-Conversations written in a transcript format, for ``convert`` and ``export``.
-
-Rules:
-
-- A transcript format whose files hold several conversations gets all of them in one; any other gets a file each, in
-  the folder that ``-o`` names.
-- Files that belong beside one (media, what a sub-agent said) are written beside it, so they need ``-o`` too.
+- The format of a file is the one that the user named, else the one that its name and first bytes show. A file that fits
+  several formats is refused with their names. A file that may also be a request body (``CERTAIN``) is left to the
+  wires.
+- A format whose files hold several conversations gets all of them in one file. Any other gets one file for each, in the
+  folder of ``-o``.
+- Files that belong beside the output (media, sub-agents) are written beside it, so they need ``-o`` too.
 - ``--losses raise`` writes nothing when there is a loss.
 
 Stability: experimental.
@@ -47,53 +40,50 @@ if TYPE_CHECKING:
     from palaver.transcripts.writer import History
 
 
-# --- spoken -----------------------------------------------------------------------------------------------------------
-
-
 CERTAIN: Final = 0.5
-_SHOWN: Final = 12
+_MAX_REPORTED: Final = 12
 
 
-class Spoken(Struct, frozen=True):
-    """The conversations of a file, and what it held that its transcript format does not foresee."""
+class TranscriptFile(Struct, frozen=True):
+    """The conversations of a file, and its fields that its transcript format does not know."""
 
     file_format: str
     transcripts: tuple[Transcript, ...]
     unknown: tuple[UnknownFields, ...]
 
 
-def format_of(head: bytes, name: str, named: str | None) -> TranscriptFormat | None:
-    """The transcript format of a file that begins so; ``None`` when it is none, or a wire was named.
+def format_of(head: bytes, name: str, requested: str | None) -> TranscriptFormat | None:
+    """Return the transcript format of a file with these first bytes; ``None`` for no format, or when a wire was named.
 
-    Raises ``click.ClickException`` when it may be several.
+    Raises ``click.ClickException`` when several formats fit.
     """
-    if named is not None:
-        return transcripts.get(named) if named in transcripts.names() else None
-    found = [each for each in transcripts.detect(head, name) if each.confidence > CERTAIN]
-    if not found:
+    if requested is not None:
+        return transcripts.get(requested) if requested in transcripts.names() else None
+    chosen = [each for each in transcripts.detect(head, name) if each.confidence > CERTAIN]
+    if not chosen:
         return None
-    if len(found) > 1:
-        either = " or ".join(each.file_format for each in found)
-        bad_input(files.shown(name), f"this may be of {either}; say which with --from")
-    return transcripts.get(found[0].file_format)
+    if len(chosen) > 1:
+        either = " or ".join(each.file_format for each in chosen)
+        bad_input(files.display_name(name), f"this may be {either}; choose one with --from")
+    return transcripts.get(chosen[0].file_format)
 
 
-def read(data: bytes, name: str, named: str | None) -> Spoken | None:
-    """Read a file's conversations; ``None`` when it is of no transcript format. Raises ``click.ClickException``."""
-    file_format = format_of(data, name, named)
+def read(data: bytes, name: str, requested: str | None) -> TranscriptFile | None:
+    """Read a file's conversations; ``None`` when it is in no transcript format. Raises ``click.ClickException``."""
+    file_format = format_of(data, name, requested)
     if file_format is None:
         return None
     try:
-        transcripts, unknown = collected(
-            with_messages(steps_of(file_format, io.BytesIO(data), "" if name == files.STANDARD else name))
+        conversations, unknown = collected(
+            with_messages(steps_of(file_format, io.BytesIO(data), "" if name == files.STDIO else name))
         )
     except (PalaverError, OSError) as error:
-        bad_input(files.shown(name), error)
-    return Spoken(file_format.name, transcripts, unknown)
+        bad_input(files.display_name(name), error)
+    return TranscriptFile(file_format.name, conversations, unknown)
 
 
 def steps(file_format: TranscriptFormat, file: BinaryIO, name: str, unknown: list[UnknownFields]) -> Iterator[Step]:
-    """The steps of a file, but for the report, which is put into a list."""
+    """Yield the steps of a file. Unknown fields are added to ``unknown`` instead."""
     for step in steps_of(file_format, file, name):
         if isinstance(step, Noted):
             unknown.extend(step.unknown)
@@ -101,80 +91,78 @@ def steps(file_format: TranscriptFormat, file: BinaryIO, name: str, unknown: lis
             yield step
 
 
-def report(name: str, unknown: Iterable[UnknownFields]) -> None:
-    """Say on standard error what a file held that its transcript format does not foresee."""
+def report_unknown(name: str, unknown: Iterable[UnknownFields]) -> None:
+    """Print the unknown fields of a file on standard error."""
     lines = [str(each) for each in unknown]
-    for line in lines[:_SHOWN]:
-        echo(f"{files.shown(name)}: {line}; kept", err=True)
-    if len(lines) > _SHOWN:
-        echo(f"{files.shown(name)}: {len(lines) - _SHOWN} more of that kind; kept", err=True)
-
-
-# --- respeaking -------------------------------------------------------------------------------------------------------
+    for line in lines[:_MAX_REPORTED]:
+        echo(f"{files.display_name(name)}: {line}; kept", err=True)
+    if len(lines) > _MAX_REPORTED:
+        echo(f"{files.display_name(name)}: {len(lines) - _MAX_REPORTED} more unknown fields; kept", err=True)
 
 
 history: Final = click.option(
     "--history",
     type=click.Choice(("model", "user", "all")),
-    help="What to write of a session: what its model sees, what its user saw, or all.",
+    help="Which messages of a session to write: those that its model sees, those that its user saw, or all.",
 )
 
 
 def chosen_transcripts(source: Source, number: int | None, place: str) -> Sequence[Transcript]:
-    """The conversations of a source. Raises ``click.ClickException`` for a number that there is not."""
-    if source.spoken is None:
+    """Return the conversations of a source. Raises ``click.ClickException`` for a number out of range."""
+    if source.transcript_file is None:
         value = source.value
         messages = value.messages if isinstance(value, Request) else (value.message,)
         return (transcript_of(messages),)
-    found = source.spoken.transcripts
+    chosen = source.transcript_file.transcripts
     if number is None:
-        return found
-    if number > len(found):
-        bad_input(place, f"there is no conversation {number}; there are {len(found)}")
-    return found[number - 1 : number]
+        return chosen
+    if number > len(chosen):
+        bad_input(place, f"there is no conversation {number}; there are {len(chosen)}")
+    return chosen[number - 1 : number]
 
 
 def for_wire(source: Source, number: int | None, branch: str, wanted: History | None, place: str) -> Source:
-    """A source with the one conversation that a wire can be told. Raises ``click.ClickException`` for more of them."""
-    if source.spoken is None:
+    """Return a source with one conversation for a wire. Raises ``click.ClickException`` when there are several."""
+    if source.transcript_file is None:
         return source
-    report(place, source.spoken.unknown)
-    found = chosen_transcripts(source, number, place)
-    if len(found) > 1:
-        bad_input(place, f"there are {len(found)} conversations; say which with --conversation")
-    entries = chosen_history(found[0].thread.path(branch), wanted or "model")
+    report_unknown(place, source.transcript_file.unknown)
+    chosen = chosen_transcripts(source, number, place)
+    if len(chosen) > 1:
+        bad_input(place, f"there are {len(chosen)} conversations; choose one with --conversation")
+    entries = chosen_history(chosen[0].thread.path(branch), wanted or "model")
     return structs.replace(
         source,
         value=request_of([entry.message for entry in entries]),
-        spoken=None,
-        unread=losses_of(source.spoken.unknown),
+        transcript_file=None,
+        unread=losses_of(source.transcript_file.unknown),
     )
 
 
 def request_of(messages: Sequence[Message]) -> Request:
-    """A request that goes on with a conversation: to the model that answered last."""
+    """Return a request that continues a conversation with the model that answered last."""
     models = (each.model for each in reversed(messages) if isinstance(each, AssistantMessage))
     return Request(messages=tuple(messages), model=next((each for each in models if each is not None), None))
 
 
-def written(
+def write_transcripts(
     chosen: Sequence[Transcript], target: str, output: str, *, history: History | None, branch: str
 ) -> Mapping[str, Written]:
-    """Write conversations in a transcript format, each file by its name."""
+    """Encode conversations in a transcript format. Return the outputs by file name."""
     file_format = transcripts.get(target)
     if len(chosen) == 1 or file_format.many:
         return {output: file_format.write_many(chosen, history=history, branch=branch)}
-    if output == files.STANDARD or not (output.endswith(os.sep) or Path(output).is_dir()):
+    if output == files.STDIO or not (output.endswith(os.sep) or Path(output).is_dir()):
         bad_input(target, f"{len(chosen)} conversations are {len(chosen)} files; name a folder with -o FOLDER/")
     once = (chosen[0], *(structs.replace(each, unread=()) for each in chosen[1:]))
-    made = {f"{each.thread.id}{file_format.extension}": each for each in once}
+    outputs = {f"{each.thread.id}{file_format.extension}": each for each in once}
     return {
-        str(Path(output) / name): file_format.write(each, history=history, branch=branch) for name, each in made.items()
+        str(Path(output) / name): file_format.write(each, history=history, branch=branch)
+        for name, each in outputs.items()
     }
 
 
 def deliver(
-    made: Mapping[str, Written],
+    outputs: Mapping[str, Written],
     source: Source,
     target: str,
     output: str,
@@ -182,11 +170,11 @@ def deliver(
     losses: Literal["show", "json", "raise"],
     place: str,
 ) -> int:
-    """Write the files, and show the receipt; give the exit code."""
-    if source.spoken is not None:
-        report(place, source.spoken.unknown)
-    lost = tuple([loss for each in made.values() for loss in each.losses])
-    about = f"{source.wire} → {target}: {count(len(made), 'file')}, " + (
+    """Write the files and show the receipt. Return the exit code."""
+    if source.transcript_file is not None:
+        report_unknown(place, source.transcript_file.unknown)
+    lost = tuple([loss for each in outputs.values() for loss in each.losses])
+    about = f"{source.wire} → {target}: {count(len(outputs), 'file')}, " + (
         count(len(lost), "thing") + f" not carried as {'it was' if len(lost) == 1 else 'they were'}"
         if lost
         else "nothing lost"
@@ -195,16 +183,16 @@ def deliver(
         echo(f"{about}; nothing was written", err=True)
         receipt.show(lost)
         return 1
-    if output == files.STANDARD and (beside := [name for each in made.values() for name in each.beside]):
+    if output == files.STDIO and (beside := [name for each in outputs.values() for name in each.beside]):
         bad_input(target, f"{count(len(beside), 'file')} belong beside this one; name it with -o")
-    for name, each in made.items():
-        if name != files.STANDARD:
+    for name, each in outputs.items():
+        if name != files.STDIO:
             Path(name).parent.mkdir(parents=True, exist_ok=True)
         for relative, data in each.beside.items():
             besides = Path(name).parent / relative
             besides.parent.mkdir(parents=True, exist_ok=True)
             files.write(str(besides), data)
-        with files.writing(name) as out:
+        with files.open_output(name) as out:
             for chunk in each.chunks:
                 out.write(chunk)
     if losses == "json":

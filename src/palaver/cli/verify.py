@@ -1,4 +1,4 @@
-"""``palaver verify``: whether a store is as it was written, and saving what is sound.
+"""``palaver verify``: check a store, and recover the sound part of a damaged one.
 
 Stability: experimental.
 """
@@ -26,58 +26,58 @@ _RECOVERABLE = "sqlite"
 
 @click.command(name="verify")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-@click.option("--recover", "target", metavar="INTO", help="Save what is sound in a damaged file into another store.")
+@click.option("--recover", "target", metavar="INTO", help="Copy the sound data of a damaged file into another store.")
 @stores.option
 def command(location: str | None, target: str | None, *, as_json: bool) -> int:
-    """Read everything in a store and derive every hash again.
+    """Read everything in a store and recompute every hash.
 
-    Damage is listed, and the exit code is then 1. With --recover, what is sound in an SQLite file, however damaged, is
-    saved into another store; what is lost is listed.
+    Damage is listed and makes the exit code 1. With --recover, the sound data of a damaged SQLite file is copied into
+    another store, and what is lost is listed.
     """
     if target is not None:
         return _recover(location, target, as_json=as_json)
     found = _verified(location)
     if as_json:
-        stores.say_json([structs.asdict(found) | {"damage": _plain(found.damage)}])
+        stores.print_json([structs.asdict(found) | {"damage": _plain(found.damage)}])
     else:
         _list(found.damage)
         counts = f"{count(found.threads, 'thread')}, {count(found.entries, 'message')}, {count(found.blobs, 'blob')}"
-        wrong = f"{len(found.damage):,} damaged" if found.damage else "nothing is wrong"
+        wrong = f"{len(found.damage):,} damaged" if found.damage else "no damage"
         echo(f"{counts}, {size(found.size)}: {wrong}")
     return 0 if found.ok else 1
 
 
 def _verified(location: str | None) -> Verified:
     kind, path = split_location(location or default_location())
-    if kind == _RECOVERABLE and stores.is_there(location):  # without opening it for writing: that changes the file
-        with progress.bar("verifying") as told:
-            return verify(path, progress=told)
+    if kind == _RECOVERABLE and stores.exists(location):  # read-only: opening it for writing changes the file
+        with progress.bar("verifying") as report:
+            return verify(path, progress=report)
     try:
-        with stores.opened(location) as store, progress.bar("verifying") as told:
-            return store.verify(progress=told)
+        with stores.open_existing(location) as store, progress.bar("verifying") as report:
+            return store.verify(progress=report)
     except DamageError as error:  # it cannot even be opened
-        return Verified(damage=(Damage("unreadable", stores.shown(location), str(error)),))
+        return Verified(damage=(Damage("unreadable", stores.display_name(location), str(error)),))
 
 
 def _recover(location: str | None, target: str, *, as_json: bool) -> int:
     kind, path = split_location(location or default_location())
     if kind != _RECOVERABLE:
-        bad_input(stores.shown(location), "only an SQLite file can be recovered")
-    if not stores.is_there(location):
-        bad_input(stores.shown(location), "there is no such file")
+        bad_input(stores.display_name(location), "only an SQLite file can be recovered")
+    if not stores.exists(location):
+        bad_input(stores.display_name(location), "there is no such file")
     if split_location(target) == (kind, path):
-        raise click.UsageError("--recover needs another store than the damaged one")
-    with open_store(target) as into, progress.bar("recovering") as told:
-        saved = recover(path, into, progress=told)
+        raise click.UsageError("--recover needs a store other than the damaged one")
+    with open_store(target) as into, progress.bar("recovering") as report:
+        saved = recover(path, into, progress=report)
     if not (saved.threads or saved.blobs or saved.lost):
-        bad_input(stores.shown(location), "nothing of a store was found in it")
+        bad_input(stores.display_name(location), "no store data was found in it")
     if as_json:
-        stores.say_json([structs.asdict(saved) | {"lost": _plain(saved.lost)}])
+        stores.print_json([structs.asdict(saved) | {"lost": _plain(saved.lost)}])
     else:
         _list(saved.lost)
         counts = f"{count(saved.threads, 'thread')}, {count(saved.entries, 'message')}, {count(saved.blobs, 'blob')}"
         lost = f"{len(saved.lost):,} lost or changed" if saved.lost else "nothing was lost"
-        echo(f"saved into {stores.shown(target)}: {counts}; {lost}")
+        echo(f"saved into {stores.display_name(target)}: {counts}; {lost}")
     return 0 if saved.ok else 1
 
 

@@ -1,9 +1,7 @@
-"""``palaver wires``: every wire, and what each can say.
+"""``palaver wires``: every wire and what it can carry.
 
-Rules:
-
-- What is shown is ``wire.capabilities``, the data that decides a conversion. A sign says that a thing goes over as it
-  is; what has none is converted, approximated or dropped, and the receipt says so.
+The table shows ``wire.capabilities``, the data that decides a conversion. A mark means that a thing is sent as it is.
+Without one it is converted, approximated or dropped, and the receipt can so.
 
 Stability: experimental.
 """
@@ -29,11 +27,11 @@ if TYPE_CHECKING:
 _YES: Final = "✓"
 _NO: Final = "·"
 _UNBOUNDED: Final = 10_000
-_FROM: Final = {"inline": "bytes", "url": "URL", "file_id": "id"}
+_SOURCES: Final = {"inline": "bytes", "url": "URL", "file_id": "id"}
 
 
 def _media(rule: MediaRule | None) -> str:
-    return _NO if rule is None else " ".join(short for name, short in _FROM.items() if name in rule.sources)
+    return _NO if rule is None else " ".join(short for name, short in _SOURCES.items() if name in rule.sources)
 
 
 def _flag(value: bool) -> str:  # noqa: FBT001 (a cell of the table)
@@ -49,7 +47,7 @@ _ROWS: Final[dict[str, Callable[[WireCapabilities], str]]] = {
     "tool error flag": lambda capabilities: _flag(capabilities.error_flag),
     "free-text tool calls": lambda capabilities: _flag(capabilities.custom_calls),
     "arguments as text": lambda capabilities: _flag(not capabilities.object_arguments),
-    "text behind a tool call": lambda capabilities: _flag(capabilities.interleaving),
+    "text after a tool call": lambda capabilities: _flag(capabilities.interleaving),
     "refusals": lambda capabilities: _flag(capabilities.refusal),
     "developer role": lambda capabilities: _flag(capabilities.developer),
     "system in mid-conversation": lambda capabilities: _flag(capabilities.later_system),
@@ -57,14 +55,14 @@ _ROWS: Final[dict[str, Callable[[WireCapabilities], str]]] = {
 
 
 def table(names: tuple[str, ...]) -> Table:
-    """Draw what these wires can say, one column a wire."""
-    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
-    drawn.add_column("")
+    """Return a table of what these wires can carry, one column for each."""
+    result = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+    result.add_column("")
     for name in names:
-        drawn.add_column(Text(name.replace("_", "_\n", 1)), justify="center", min_width=_widest(name))
+        result.add_column(Text(name.replace("_", "_\n", 1)), justify="center", min_width=_widest(name))
     for what, cell in _ROWS.items():
-        drawn.add_row(what, *(_cell(cell(wires.get(name).capabilities)) for name in names))
-    return drawn
+        result.add_row(what, *(_cell(cell(wires.get(name).capabilities)) for name in names))
+    return result
 
 
 def _cell(text: str) -> Text:
@@ -73,25 +71,25 @@ def _cell(text: str) -> Text:
 
 def _plain(name: str) -> dict[str, Any]:
     capabilities = wires.get(name).capabilities
-    says: dict[str, str | bool] = {}
+    can: dict[str, str | bool] = {}
     for what, cell in _ROWS.items():
         sign = cell(capabilities)
-        says[what] = {_YES: True, _NO: False}.get(sign, sign)
-    return {"name": name, "variants": wires.variants(name), "says": says}
+        can[what] = {_YES: True, _NO: False}.get(sign, sign)
+    return {"name": name, "variants": wires.variants(name), "says": can}
 
 
 def _widest(name: str) -> int:
-    """The width of the heading of a column: the name stands on two lines and is not cut."""
+    """Return the width of a column heading: the name takes two lines and is not cut."""
     return max(map(len, name.replace("_", "_\n", 1).split("\n")))
 
 
 @click.command(name="wires")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def command(*, as_json: bool) -> None:
-    """List the wires and what each can say."""
+    """List the wires and what each can carry."""
     names = wires.names()
     if as_json:
-        stores.say_json(map(_plain, names))
+        stores.print_json(map(_plain, names))
         return
     out = console()
     drawn = table(names)
@@ -105,4 +103,4 @@ def command(*, as_json: bool) -> None:
     for name in names:
         if variants := wires.variants(name):
             out.print(Text.assemble(("variants of ", "dim"), name, (": ", "dim"), ", ".join(variants)))
-    out.print(Text("A variant is named behind its wire: --to openai_chat:mistral.", "dim"))
+    out.print(Text("Name a variant after its wire: --to openai_chat:mistral.", "dim"))

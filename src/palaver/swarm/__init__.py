@@ -17,7 +17,7 @@ from palaver.swarm.events import SHARED, SOURCES, Event
 from palaver.swarm.extras.advisor import Advisor, ask
 from palaver.swarm.extras.chats import AutoClose, Chats, auto_close
 from palaver.swarm.extras.compute import Compute
-from palaver.swarm.extras.entry import Connection, Rated, Scheduled, complete, connect, fork
+from palaver.swarm.extras.entry import Connection, RateLimited, Scheduled, complete, connect, fork
 from palaver.swarm.extras.memory import describe
 from palaver.swarm.extras.operator import Operator, Question
 from palaver.swarm.extras.outline import Outline, Result
@@ -61,7 +61,7 @@ __all__ = [
     "Pipeline",
     "Policy",
     "Question",
-    "Rated",
+    "RateLimited",
     "Recomplete",
     "Result",
     "RoundRobin",

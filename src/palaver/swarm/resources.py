@@ -22,9 +22,9 @@ from palaver.core.errors import SwarmError
 from palaver.store.memory import MemoryStore
 from palaver.swarm.call_context import CALL
 from palaver.swarm.events import SHARED, Event
-from palaver.swarm.extras.compute import ComputeCell
+from palaver.swarm.extras.compute import LiveCompute
 from palaver.swarm.extras.memory import Memory
-from palaver.swarm.extras.storage import Storage, StorageCell
+from palaver.swarm.extras.storage import LiveStorage, Storage
 from palaver.swarm.log import SharedRecords, Values
 from palaver.swarm.names import client_thread
 from palaver.swarm.policy import Policies, PolicyCell
@@ -87,23 +87,23 @@ class Resources:
         cell: StateCell[T] = self._cell("state", state, lambda *how: StateCell(state, *how))
         return cell
 
-    def storage(self, storage: Storage[T] | str) -> StorageCell[T]:
+    def storage(self, storage: Storage[T] | str) -> LiveStorage[T]:
         """The cell of a storage, by its description or its name. Raises ``SwarmError``."""
         found: Storage[T] = self._described("storage", storage, self._shared.swarm.storages)
         self._allowed("storage", found.name, "storages")
         cache = self._shared.values
-        cell: StorageCell[T] = self._cell("storage", found, lambda *how: StorageCell(found, *how, cache=cache))
+        cell: LiveStorage[T] = self._cell("storage", found, lambda *how: LiveStorage(found, *how, cache=cache))
         return cell
 
-    def compute(self, compute: Compute[T] | str) -> ComputeCell[T]:
+    def compute(self, compute: Compute[T] | str) -> LiveCompute[T]:
         """The cell of a derived value, by its description or its name. Raises ``SwarmError``."""
         found: Compute[T] = self._described("compute", compute, self._shared.swarm.computes)
         states = [self._state(each) for each in found.depends_on]
 
-        def make(_: Values, client: str, publish: Publish) -> ComputeCell[T]:
-            return ComputeCell(found, states, client, publish)
+        def make(_: Values, client: str, publish: Publish) -> LiveCompute[T]:
+            return LiveCompute(found, states, client, publish)
 
-        cell: ComputeCell[T] = self._cell("compute", found, make)
+        cell: LiveCompute[T] = self._cell("compute", found, make)
         return cell
 
     def _described(self, kind: str, given: Any, known: Mapping[str, Any]) -> Any:
@@ -153,11 +153,11 @@ class SessionResources:
         """A state that agents share, by description or name. Raises ``SwarmError`` for an unknown one."""
         return self.resources.state(state)
 
-    def storage(self, storage: Storage[T] | str) -> StorageCell[T]:
+    def storage(self, storage: Storage[T] | str) -> LiveStorage[T]:
         """A storage, to search and to fill. Raises ``SwarmError`` for an unknown one."""
         return self.resources.storage(storage)
 
-    def compute(self, compute: Compute[T] | str) -> ComputeCell[T]:
+    def compute(self, compute: Compute[T] | str) -> LiveCompute[T]:
         """A derived value. Raises ``SwarmError`` for an unknown one."""
         return self.resources.compute(compute)
 

@@ -1,4 +1,4 @@
-"""What a user of Palaver needs to test against it: rules, strategies, laws and doubles.
+"""Test tools for users of Palaver: provider rules, strategies, laws, and conformance suites.
 
 Stability: experimental.
 """

@@ -1,15 +1,12 @@
-"""Every field of every message and part, each set alone: what a format or a wire must carry, or name on its receipt.
+"""Every field of every message and part, set alone: a format or a wire must carry it or name it on its receipt.
 
-Rules:
-
-- The fields are read from the classes, so that a new one is tested without being listed. A value is made from the type
-  of the field; ``_FORMS`` holds those few that must have a form.
-- ``single_fields`` gives two messages a field: ``base``, which has it not (where it is required: another value), and
-  ``message``, which differs from it in that field alone.
-- Each text in a value is the field's own ``sign``, a word that stands nowhere else. A flag or a number has no sign; it
-  is carried where the two messages are written differently.
-- A field that holds a struct (usage, citations) is given once for each field of the struct, and a medium once for each
-  kind of source.
+- The fields are read from the classes, so a new one is tested without being listed. A value is made from the field's
+  type; ``_FORMS`` has the few that need a certain form.
+- ``single_fields`` yields two messages for each field: ``base`` without it (or with another value, if it is required),
+  and ``message``, which differs only in that field.
+- Each text in a value is the field's unique ``sign``. A flag or a number has no sign; it is carried when the encodings
+  of the two messages differ.
+- A field with a struct (usage, citations) appears once for each field of the struct, a medium once for each source.
 
 Stability: experimental.
 """

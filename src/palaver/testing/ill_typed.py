@@ -1,12 +1,10 @@
-"""Messages with values of wrong types, as no constructor makes them, for tests of doors.
+"""Messages with values of wrong types, as no constructor makes them.
 
-Rules:
-
-- ``ill_typed`` gives every field of every message, part, media source, citation and usage a value that it cannot hold,
-  around the constructor, each inside a message that can be appended.
-- ``unreadable_values`` are those of them that an older writer stored and that cannot be decoded, ``odd_values`` values
-  inside ``payload`` and the like.
-- ``older_writer`` is a block in which nothing is checked before it is stored, as in versions that did not check.
+- ``ill_typed`` sets each field of every message, part, media source, citation and usage to an invalid value, bypassing
+  the constructor. Each is inside a message that can be appended.
+- ``unreadable_values`` are those that an older writer stored and that cannot be decoded. ``odd_values`` are values
+  inside ``payload`` and similar fields.
+- ``older_writer`` is a block in which messages are stored without checks, as older versions did.
 
 Stability: experimental.
 """

@@ -1,7 +1,6 @@
-"""The laws of the model as plain functions: call them on your own values, from any test framework.
+"""The laws of the model as plain functions, for your own values and any test framework.
 
-Each raises ``AssertionError`` that shows what was written. Laws that need a wire are in the modules
-of their wires.
+Each raises ``AssertionError`` with the encoded value. Laws that need a wire are in the modules of their wires.
 
 Stability: experimental.
 """
@@ -24,25 +23,25 @@ def assert_law_1_storage(value: Record) -> None:
     text = canonical.encode(value)
     again = canonical.decode(text) if isinstance(value, MESSAGE_CLASSES) else canonical.decode(text, type(value))
     if again != value:
-        raise AssertionError(f"read back as another value: {_shown(text)}")
+        raise AssertionError(f"read back as another value: {_excerpt(text)}")
     if isinstance(value, MESSAGE_CLASSES) and canonical.encode(again) != text:
-        raise AssertionError(f"written differently the second time: {_shown(text)}")
+        raise AssertionError(f"written differently the second time: {_excerpt(text)}")
     if b"\n" in text:
-        raise AssertionError(f"not on one line: {_shown(text)}")
+        raise AssertionError(f"not on one line: {_excerpt(text)}")
 
 
 def assert_law_1_many(messages: Sequence[Message]) -> None:
     """Law 1 for JSON Lines: one message a line, in order."""
     text = canonical.encode_many(messages)
     if canonical.decode_many(text) != list(messages) or text.count(b"\n") != len(messages):
-        raise AssertionError(f"read back as other messages: {_shown(text)}")
+        raise AssertionError(f"read back as other messages: {_excerpt(text)}")
 
 
 def assert_law_1_conversation(request: Request) -> None:
     """Law 1 for a whole conversation."""
     text = canonical.dump_conversation(request)
     if canonical.load_conversation(text) != request:
-        raise AssertionError(f"read back as another conversation: {_shown(text)}")
+        raise AssertionError(f"read back as another conversation: {_excerpt(text)}")
 
 
 def assert_law_1_copies(value: Record) -> None:
@@ -69,5 +68,5 @@ def assert_equal_content_equal_hash(one: Message, other: Message) -> None:
         raise AssertionError(f"equal, with different hashes: {one!r}")
 
 
-def _shown(text: bytes) -> str:
+def _excerpt(text: bytes) -> str:
     return excerpt(text.decode(errors="replace"), 500)

@@ -1,12 +1,10 @@
 """Random calls on several handles of one store, compared with a model (law 8).
 
-Rules:
-
-- The model is dictionaries and lists, and knows nothing of how a store works. After each step every handle must show
-  what the model says.
-- Handles are closed and opened again, and are abandoned as a process would that dies: never closed, never used again.
-- A step may be a race: several appends at once, from threads, over all handles. Their order is the store's to choose;
-  the model takes it over after checking that each batch is whole, and that exactly one of those with ``expect`` won.
+- The model consists of dictionaries and lists, and does not know how a store works. After each step every handle must
+  show the model's state.
+- Handles are closed and opened again, or abandoned as by a process that dies.
+- A step may be a race of several appends, from threads, over all handles. The store chooses their order; the model
+  adopts it after checking that each batch is complete and that exactly one append with ``expect`` won.
 
 Stability: experimental.
 """
@@ -26,7 +24,7 @@ from palaver.core.factories import user
 from palaver.core.messages import Message
 from palaver.store.store import Query, Store
 from palaver.testing import strategies
-from palaver.testing.stores import Place
+from palaver.testing.stores import OpenHandle
 from palaver.threads.thread import MAIN, Entry
 
 _THREADS = st.sampled_from(["a", "b", "c/../d"])
@@ -63,13 +61,13 @@ class _Model:
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """See the module. Run it by ``hypothesis.stateful.run_state_machine_as_test(machine(place))``."""
+    """See the module. Run it by ``hypothesis.stateful.run_state_machine_as_test(machine(open_handle))``."""
 
-    def __init__(self, place: Place, clear: Callable[[], None]) -> None:
+    def __init__(self, open_handle: OpenHandle, clear: Callable[[], None]) -> None:
         super().__init__()
         clear()
-        self.place = place
-        self.handles: list[Store] = [place() for _ in range(_HANDLES)]
+        self.open_handle = open_handle
+        self.handles: list[Store] = [open_handle() for _ in range(_HANDLES)]
         self.abandoned: list[Store] = []
         self.turn = 0
         self.model: dict[str, _Model] = {}
@@ -188,13 +186,13 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(index=st.integers(0, _HANDLES - 1))
     def close_and_open(self, index: int) -> None:
         self.handles[index].close()
-        self.handles[index] = self.place()
+        self.handles[index] = self.open_handle()
 
     @precondition(lambda self: len(self.abandoned) < _MOST_ABANDONED)
     @rule(index=st.integers(0, _HANDLES - 1))
     def abandon(self, index: int) -> None:
         self.abandoned.append(self.handles[index])
-        self.handles[index] = self.place()
+        self.handles[index] = self.open_handle()
 
     @rule()
     def gc(self) -> None:
@@ -238,9 +236,9 @@ class StoreMachine(RuleBasedStateMachine):
             store.close()
 
 
-def machine(place: Place, *, clear: Callable[[], None] = lambda: None) -> Callable[[], StoreMachine]:
-    """What makes the state machine for a store. ``clear`` empties what ``place`` opens, between two examples."""
-    return lambda: StoreMachine(place, clear)
+def machine(open_handle: OpenHandle, *, clear: Callable[[], None] = lambda: None) -> Callable[[], StoreMachine]:
+    """What makes the state machine for a store. ``clear`` empties what ``open_handle`` opens, between two examples."""
+    return lambda: StoreMachine(open_handle, clear)
 
 
 def _expect(kind: type[Exception], call: Callable[[], object]) -> None:

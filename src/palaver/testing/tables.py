@@ -1,4 +1,4 @@
-"""Tables with a row for each wire, or format: what is missing is said with the place where it goes.
+"""Tables with a row for each wire or format. A missing row raises an error that says where to add it.
 
 Stability: experimental.
 """

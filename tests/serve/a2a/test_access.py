@@ -7,7 +7,7 @@ from a2a.utils.errors import TaskNotFoundError
 
 from palaver.core.errors import SwarmError
 from palaver.serve.http import Limits
-from tests.serve.a2a.test_app import office
+from tests.serve.a2a.test_server import office
 
 pytestmark = [pytest.mark.anyio, pytest.mark.finding("F-101")]
 

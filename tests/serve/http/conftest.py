@@ -9,8 +9,8 @@ from anyio.lowlevel import checkpoint
 
 from palaver.core.factories import assistant, tool_call
 from palaver.models.scripted import ScriptedModel
-from palaver.serve.http import Front, live_history
-from palaver.serve.workers import LocalDesk
+from palaver.serve.http import HttpApp, live_history
+from palaver.serve.workers import LocalDispatcher
 from palaver.store.memory import MemoryStore
 from palaver.swarm import Swarm, SwarmAgent, navigation
 from tests.swarm.served import served
@@ -21,7 +21,7 @@ def anyio_backend():
     return "asyncio"
 
 
-class Held:
+class BlockingOperator:
     """An operator who answers when told to, and says when he was asked."""
 
     def __init__(self):
@@ -85,12 +85,12 @@ def office():
 
     @asynccontextmanager
     async def office_(*, held=None, given=None, store=None, headers=None, most=64, **more):
-        swarm = Swarm("office", given or agents(held or Held()))
+        swarm = Swarm("office", given or agents(held or BlockingOperator()))
         async with (
             swarm.start(store=store or MemoryStore()) as live,
-            LocalDesk(live, most=most) as desk,
+            LocalDispatcher(live, limit=most) as desk,
         ):
-            front = Front(desk, history=live_history(live), **more)
+            front = HttpApp(desk, history=live_history(live), **more)
             async with served(front) as (url, _):
                 async with httpx.AsyncClient(base_url=url, headers=headers, timeout=10, trust_env=False) as http:
                     yield Office(live, front, url, http)
@@ -101,4 +101,4 @@ def office():
 
 @pytest.fixture
 def held():
-    return Held()
+    return BlockingOperator()

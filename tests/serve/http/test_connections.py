@@ -8,7 +8,7 @@ import pytest
 from websockets.asyncio.client import connect
 
 from palaver.serve.http import connections
-from palaver.serve.http.connections import Connections, most_connections
+from palaver.serve.http.connections import LimitedH11Protocol, default_connection_limit
 from tests.swarm.served import served
 
 pytestmark = [pytest.mark.anyio, pytest.mark.finding("F-107")]
@@ -59,7 +59,7 @@ async def until_closed(stream, within=20):
 
 @pytest.fixture
 def short(monkeypatch):
-    monkeypatch.setattr(connections, "_PATIENCE", dict.fromkeys(connections._PATIENCE, 0.2))
+    monkeypatch.setattr(connections, "_TIMEOUTS", dict.fromkeys(connections._TIMEOUTS, 0.2))
 
 
 POST = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
@@ -67,7 +67,7 @@ POST = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
 
 @pytest.mark.parametrize("sent", [b"", b"G", HEALTH, HEALTH + b"X-a", POST, POST + b"half", HEALTH + b"\r\n" + b"GET"])
 async def test_what_is_not_sent_whole_is_closed(short, sent):
-    async with served(app, http=Connections, timeout_keep_alive=1) as (url, _), await connected(url) as stream:
+    async with served(app, http=LimitedH11Protocol, timeout_keep_alive=1) as (url, _), await connected(url) as stream:
         if sent:
             await stream.send(sent)
         got = await until_closed(stream)
@@ -76,7 +76,7 @@ async def test_what_is_not_sent_whole_is_closed(short, sent):
 
 async def test_a_head_that_drips_gets_no_more_time(short):
     async with (
-        served(app, http=Connections) as (url, _),
+        served(app, http=LimitedH11Protocol) as (url, _),
         await connected(url) as stream,
         anyio.create_task_group() as tasks,
     ):
@@ -105,7 +105,7 @@ async def test_an_answer_may_take_longer_than_a_head(short):
             await let.wait()
         await app(scope, receive, send)
 
-    async with served(slow, http=Connections) as (url, _), await connected(url) as stream:
+    async with served(slow, http=LimitedH11Protocol) as (url, _), await connected(url) as stream:
         await stream.send(HEALTH + b"Connection: close\r\n\r\n")
         await began.wait()
         await anyio.sleep(0.5)  # longer than a head may take
@@ -115,7 +115,7 @@ async def test_an_answer_may_take_longer_than_a_head(short):
 
 async def test_connections_that_say_nothing_keep_nobody_out():
     with ExitStack() as held:
-        async with served(app, http=Connections, limit_concurrency=4) as (url, server):
+        async with served(app, http=LimitedH11Protocol, limit_concurrency=4) as (url, server):
             for _ in range(50):
                 each = held.enter_context(socket.create_connection(address(url)))
                 each.sendall(HEALTH)
@@ -135,7 +135,7 @@ async def test_more_than_there_is_room_for_is_refused_while_all_are_answered():
             await let.wait()
         await app(scope, receive, send)
 
-    async with served(slow, http=Connections, limit_concurrency=2) as (url, _):
+    async with served(slow, http=LimitedH11Protocol, limit_concurrency=2) as (url, _):
         streams = [await connected(url) for _ in range(2)]
         for each in streams:
             await each.send(HEALTH + b"Connection: close\r\n\r\n")
@@ -154,7 +154,7 @@ def test_files_are_left_for_other_things():
     import resource
 
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    assert 0 < most_connections() <= min(connections.MOST, files)
+    assert 0 < default_connection_limit() <= min(connections.MAX_CONNECTIONS, files)
 
 
 async def test_a_web_socket_is_not_a_body_that_is_still_to_come(short):
@@ -170,7 +170,7 @@ async def test_a_web_socket_is_not_a_body_that_is_still_to_come(short):
             await send({"type": "websocket.send", "text": message["text"]})
         ended.append(message["type"])
 
-    async with served(echo, http=Connections) as (url, _), connect(url.replace("http", "ws"), proxy=None) as ws:
+    async with served(echo, http=LimitedH11Protocol) as (url, _), connect(url.replace("http", "ws"), proxy=None) as ws:
         await anyio.sleep(0.5)  # longer than a head or a body may take
         assert ended == []
         await ws.send("still here")

@@ -51,7 +51,7 @@ async def answers_told(stage):
 @asynccontextmanager
 async def crowd(stage, count):
     """A crowd that talks through a desk; when the block ends, its last messages are answered."""
-    async with stage.desk(again=3.0) as desk:
+    async with stage.desk(retry_after=3.0) as desk:
         talking = Crowd(desk, count)
         with anyio.fail_after(600):
             async with asyncio.TaskGroup() as tasks:

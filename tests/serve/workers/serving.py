@@ -30,8 +30,8 @@ def speak(prompt):
         raise RuntimeError("no idea")
     if isinstance(said, p.UserMessage) and not said.text.startswith("plain"):
         return p.assistant(tool_calls=[p.tool_call("look", {}, id=f"call-{uuid.uuid4().hex}")])
-    asked = next(each for each in reversed(prompt.messages) if isinstance(each, p.UserMessage))
-    return answer_to(asked.text)
+    request = next(each for each in reversed(prompt.messages) if isinstance(each, p.UserMessage))
+    return answer_to(request.text)
 
 
 def swarm(delay=0.0, tool_delay=0.0):

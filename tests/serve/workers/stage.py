@@ -96,7 +96,7 @@ class Stage:
 
     async def leases(self):
         async with Leases(self.database, schema="palaver") as leases:
-            return await leases.listed()
+            return await leases.list_all()
 
     async def owned(self, owners):
         """Wait until so many workers own all partitions among them, each its share."""
@@ -104,7 +104,7 @@ class Stage:
         async with Leases(self.database, schema="palaver") as leases:
             while True:
                 assert [each.args for each in self.workers if each.poll() is not None] == [], "workers that died"
-                shares = Counter(each.owner for each in await leases.listed() if each.live and each.owner)
+                shares = Counter(each.owner for each in await leases.list_all() if each.live and each.owner)
                 if (
                     len(shares) == owners
                     and sum(shares.values()) == count

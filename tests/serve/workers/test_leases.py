@@ -92,22 +92,22 @@ async def test_owners_who_race_share_the_leases_among_them(schema):
 async def test_a_beat_renews_and_counts_who_is_alive(schema):
     async with leases(schema) as ann, leases(schema) as bob:
         lease = await ann.acquire("a")
-        assert (await ann.beat("office")).leases == {"a": lease}
-        assert (await bob.beat("office")).members == 2
-        assert (await bob.beat("harbour")).members == 1
+        assert (await ann.heartbeat("office")).leases == {"a": lease}
+        assert (await bob.heartbeat("office")).members == 2
+        assert (await bob.heartbeat("harbour")).members == 1
         end(schema, bob.owner)
-        beat = await ann.beat("office")
-        assert beat.members == 1
-        assert anyio.current_time() < beat.until <= anyio.current_time() + ann.ttl
+        heartbeat = await ann.heartbeat("office")
+        assert heartbeat.members == 1
+        assert anyio.current_time() < heartbeat.until <= anyio.current_time() + ann.ttl
 
 
 async def test_at_the_end_everything_is_given_back(schema):
     async with leases(schema) as ann:
         async with leases(schema) as bob:
             await bob.acquire("a")
-            await bob.beat("office")
-        assert [(each.name, each.owner) for each in await ann.listed()] == [("a", None)]
-        assert (await ann.beat("office")).members == 1
+            await bob.heartbeat("office")
+        assert [(each.name, each.owner) for each in await ann.list_all()] == [("a", None)]
+        assert (await ann.heartbeat("office")).members == 1
 
 
 async def test_tables_are_made_by_whoever_comes_first(schema):
@@ -144,10 +144,10 @@ async def test_what_cannot_be_is_refused():
 async def test_who_leaves_keeps_its_leases_and_counts_no_more(schema):
     async with leases(schema) as ann, leases(schema) as bob:
         lease = await ann.acquire("a")
-        await ann.beat("office")
-        assert (await bob.beat("office")).members == 2
-        assert (await ann.beat("office", leaving=True)).leases == {"a": lease}
-        assert (await bob.beat("office")).members == 1
+        await ann.heartbeat("office")
+        assert (await bob.heartbeat("office")).members == 2
+        assert (await ann.heartbeat("office", leaving=True)).leases == {"a": lease}
+        assert (await bob.heartbeat("office")).members == 1
         assert await bob.acquire("a") is None
 
 
@@ -164,7 +164,7 @@ async def test_an_owner_that_stops_in_mid_beat_keeps_its_leases_from_nobody(sche
     async with leases(schema, ttl=1.0) as ann, leases(schema, ttl=1.0) as bob, anyio.create_task_group() as tasks:
         await ann.acquire("a")
         monkeypatch.setattr(Link, "value", sleeping)
-        tasks.start_soon(ann.beat, "office")
+        tasks.start_soon(ann.heartbeat, "office")
         await anyio.to_thread.run_sync(asleep.wait)
         try:
             with anyio.fail_after(60):

@@ -7,7 +7,7 @@ import nats
 import pytest
 
 from palaver.core.errors import BusyError, SwarmError, TransportError
-from palaver.serve.workers.queue import Asked, Intake, TurnQueue, partition_of
+from palaver.serve.workers.queue import PartitionConsumer, TurnQueue, TurnRequest, partition_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.server]
 
@@ -17,8 +17,8 @@ def anyio_backend(request):
     return request.param
 
 
-def asked(n, client="ann", **more):
-    return Asked(run=f"r{n}", client=client, text=str(n), **more)
+def request(n, client="ann", **more):
+    return TurnRequest(run=f"r{n}", client=client, text=str(n), **more)
 
 
 class Owner:
@@ -27,7 +27,7 @@ class Owner:
     def __init__(self, queue, fence, partition=0):
         self.heard, self.cancelled = [], []
         self._came = anyio.Event()
-        self.intake = Intake(queue, partition, fence, self._hear, self._cancel)
+        self.intake = PartitionConsumer(queue, partition, fence, self._hear, self._cancel)
 
     def _hear(self, delivery):
         self.heard.append(delivery)
@@ -43,7 +43,7 @@ class Owner:
             while len(self.heard) < count:
                 self._came = anyio.Event()
                 await self._came.wait()
-        return [each.asked.text for each in self.heard]
+        return [each.request.text for each in self.heard]
 
 
 async def stopped(task):
@@ -62,11 +62,11 @@ def test_a_client_belongs_to_one_partition_and_clients_to_all_of_them():
 async def test_turns_come_in_order_and_are_gone_when_they_are_acknowledged(server):
     async with TurnQueue(server.url, "office", partitions=1) as queue, asyncio.TaskGroup() as tasks:
         for n in range(5):
-            await queue.send(asked(n, payload={"n": n}))
+            await queue.send(request(n, payload={"n": n}))
         owner = Owner(queue, 1)
         running = tasks.create_task(owner.intake.run())
         assert await owner.texts(5) == ["0", "1", "2", "3", "4"]
-        assert owner.heard[3].asked.payload == {"n": 3}
+        assert owner.heard[3].request.payload == {"n": 3}
         for delivery in owner.heard[:3]:
             await owner.intake.acknowledge(delivery.place)
         await stopped(running)
@@ -81,12 +81,12 @@ async def test_a_new_owner_is_given_all_that_is_not_acknowledged_and_the_old_one
     async with TurnQueue(server.url, "office", partitions=1) as queue, asyncio.TaskGroup() as tasks:
         old, new = Owner(queue, 1), Owner(queue, 2)
         was = tasks.create_task(old.intake.run())
-        await queue.send(asked(0))
-        await queue.send(asked(1))
+        await queue.send(request(0))
+        await queue.send(request(1))
         assert await old.texts(2) == ["0", "1"]
         running = tasks.create_task(new.intake.run())
         assert await new.texts(2) == ["0", "1"]
-        await queue.send(asked(2))
+        await queue.send(request(2))
         assert await new.texts(3) == ["0", "1", "2"]
         assert len(old.heard) == 2
         late = Owner(queue, 1)
@@ -103,10 +103,10 @@ async def test_a_restart_of_the_server_neither_loses_nor_doubles_turns(server):
         owner = Owner(queue, 1)
         running = tasks.create_task(owner.intake.run())
         for n in range(3):
-            await queue.send(asked(n))
+            await queue.send(request(n))
         await owner.texts(3)
         server.kill()
-        sending = [tasks.create_task(queue.send(asked(3))), tasks.create_task(owner.intake.acknowledge(1))]
+        sending = [tasks.create_task(queue.send(request(3))), tasks.create_task(owner.intake.acknowledge(1))]
         server.start()
         await asyncio.gather(*sending)
         assert await owner.texts(4) == ["0", "1", "2", "3"]
@@ -124,7 +124,7 @@ async def test_the_owner_is_asked_to_cancel(server):
         assert not await queue.cancel("ann", 1)
         owner = Owner(queue, 1)
         running = tasks.create_task(owner.intake.run())
-        await queue.send(asked(0))
+        await queue.send(request(0))
         await owner.texts(1)
         assert await queue.cancel("ann", 5)
         assert not await queue.cancel("bob", 5)
@@ -139,13 +139,13 @@ async def test_what_the_queue_cannot_take_is_refused(server):
         with pytest.raises(SwarmError, match="partitions"):
             await TurnQueue(server.url, "office", partitions=3).__aenter__()
         with pytest.raises(SwarmError, match="JSON"):
-            await queue.send(asked(0, payload=object()))
+            await queue.send(request(0, payload=object()))
         with pytest.raises(SwarmError, match="bytes"):
-            await queue.send(Asked(run="r", client="ann", text="x" * 2_000_000))
+            await queue.send(TurnRequest(run="r", client="ann", text="x" * 2_000_000))
 
         async def fill():
             for n in range(100):
-                await queue.send(asked(n))
+                await queue.send(request(n))
 
         with pytest.raises(BusyError, match="full"):
             await fill()

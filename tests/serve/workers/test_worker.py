@@ -67,7 +67,7 @@ async def test_a_damaged_thread_is_told_to_its_client_and_to_nobody_else(stage):
     stage.store.create(f"{NAME}/ann")
     stage.store.append(f"{NAME}/ann", [record("lease", NAME, "no number")])
     stage.worker()
-    async with stage.desk(again=60.0) as desk:
+    async with stage.desk(retry_after=60.0) as desk:
         with pytest.raises(TurnError, match="TypeError"):
             await desk.ask("ann", "one", timeout=30)
         assert await desk.ask("bob", "one", timeout=30) == answer_to("one")
@@ -241,46 +241,46 @@ async def test_a_worker_remembers_no_client_that_is_gone(stage):
 
 
 async def test_leases_are_renewed_while_turns_end_one_after_the_other(stage):
-    asked = []
+    request = []
 
     async def operate(place, text):
-        asked.append(place.client)
+        request.append(place.client)
         await anyio.sleep(float(text))
         return "done"
 
     made = Swarm(NAME, [SwarmAgent("desk", operator=operate, operator_timeout=60)])
     clients = [one_of(partition, 16) for partition in range(16)]
     async with (
-        stage.desk(partitions=16, again=60.0) as desk,
+        stage.desk(partitions=16, retry_after=60.0) as desk,
         asyncio.TaskGroup() as turns,
         at_work(stage, made, own=16, partitions=16, ttl=1.0) as worker,
     ):
         asking = [
             turns.create_task(desk.ask(client, f"{0.5 + 0.15 * n}", timeout=20)) for n, client in enumerate(clients)
         ]
-        await until(lambda: len(asked) == 16)
+        await until(lambda: len(request) == 16)
         worker.stop()
         assert await asyncio.gather(*asking) == ["done"] * 16
-    assert sorted(asked) == sorted(clients)
+    assert sorted(request) == sorted(clients)
 
 
 async def test_partitions_of_a_worker_that_stops_go_to_others_before_its_last_turn_ends(stage):
-    asked, let = anyio.Event(), anyio.Event()
+    request, let = anyio.Event(), anyio.Event()
 
     async def operate(place, text):
-        asked.set()
+        request.set()
         await let.wait()
         return "done"
 
     made = Swarm(NAME, [SwarmAgent("desk", operator=operate, operator_timeout=60)])
     async with (
-        stage.desk(again=60.0) as desk,
+        stage.desk(retry_after=60.0) as desk,
         asyncio.TaskGroup() as turns,
         at_work(stage, made) as first,
         at_work(stage, made, own=4) as second,
     ):
         asking = turns.create_task(desk.ask(one_of(next(iter(first.partitions))), "one", timeout=60))
-        await asked.wait()
+        await request.wait()
         first.stop()
         with anyio.move_on_after(10):
             while len(second.partitions) < 7:

@@ -1,6 +1,6 @@
-"""Swarms as A2A agents, and A2A agents in swarms, by the official SDK (extra ``a2a``): https://a2a-protocol.org.
+"""Swarms as A2A agents, and A2A agents in swarms, with the official SDK (extra ``a2a``): https://a2a-protocol.org.
 
-Nothing in ``palaver.swarm`` imports this. On asyncio alone: the SDK knows no other event loop.
+Nothing in ``palaver.swarm`` imports this package. Runs on asyncio only: the SDK knows no other event loop.
 
 Stability: experimental.
 """

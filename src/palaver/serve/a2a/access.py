@@ -1,11 +1,9 @@
-"""Who may ask an A2A agent: what ``palaver.serve.http.access`` checks, in front of the SDK's routes.
+"""Check requests to an A2A agent with ``palaver.serve.http.access``, before the SDK's routes.
 
-Rules:
-
-- The card is public, as A2A has it. It says that a bearer token is asked for, where one is.
-- A body is JSON and has a length and a time limit; the SDK has neither.
-- A token that belongs to a client makes its bearer the user of the SDK: tasks are the user's own, and contexts too, for
-  the client of a turn is then ``user:context``.
+- The card is public, as A2A requires. It says that a bearer token is needed, if one is.
+- A body must be JSON, and its length and time are limited; the SDK has no limits.
+- A token of a client makes its bearer the SDK's user. Tasks and contexts belong to the user: the client of a turn is
+  then ``user:context``.
 
 Stability: experimental.
 """
@@ -42,15 +40,15 @@ _BEARER: Final = "bearer"
 _BODIES: Final = frozenset({"POST", "PUT", "PATCH"})
 
 
-class Gatekeeper:
-    """ASGI middleware: checks requests before the SDK reads them."""
+class AccessMiddleware:
+    """ASGI middleware that checks requests before the SDK reads them."""
 
     def __init__(self, app: ASGIApp, access: Access, limits: Limits) -> None:
-        """Stand in front of an application."""
+        """Wrap an application."""
         self._app, self._access, self._limits = app, access, limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse it."""
+        """Pass a request on or refuse it."""
         if scope["type"] != "http" or scope["path"] == CARD:
             await self._app(scope, receive, send)
             return
@@ -64,7 +62,7 @@ class Gatekeeper:
         await self._app(scope, receive, send)
 
     async def _checked(self, request: Request) -> Receive:
-        """Check a request; give what its body is read by, which has been read already. Raises ``Refused``."""
+        """Check a request. Return a receive function that gives the body, already read. Raises ``Refused``."""
         self._access.check_origin(request)
         user = self._access.client_of(request)
         if user is not None:
@@ -83,24 +81,24 @@ class Gatekeeper:
 
 
 def client_of(context: RequestContext) -> str:
-    """The client of a request: its context, below the user whose token was shown. Raises ``DecodeError``."""
+    """Return the client of a request: its context, prefixed with the user of its token. Raises ``DecodeError``."""
     name = context.context_id or ""
     user = context.call_context.user
     return checked_client(f"{user.user_name}:{name}" if user.is_authenticated else name)
 
 
 def check_users(names: Iterable[str]) -> None:
-    """Check the users that have tokens. Raises ``SwarmError`` for a name in which a context could be read."""
+    """Check the names of users with tokens. Raises ``SwarmError`` for a name that could hide a context."""
     for name in names:
         if ":" in name or not is_name(name):
-            raise SwarmError(f"a user of A2A has a name of letters, digits and . _ ~ @ + -, not {name!r}")
+            raise SwarmError(f"the name of an A2A user has letters, digits and . _ ~ @ + -, not {name!r}")
 
 
 def with_bearer(card: AgentCard) -> AgentCard:
-    """A copy of a card that says that a bearer token is asked for."""
-    made = AgentCard()
-    made.CopyFrom(card)
+    """Return a copy of a card that requires a bearer token."""
+    copy = AgentCard()
+    copy.CopyFrom(card)
     scheme = SecurityScheme(http_auth_security_scheme=HTTPAuthSecurityScheme(scheme=_BEARER))
-    made.security_schemes[_BEARER].CopyFrom(scheme)
-    made.security_requirements.append(SecurityRequirement(schemes={_BEARER: StringList()}))
-    return made
+    copy.security_schemes[_BEARER].CopyFrom(scheme)
+    copy.security_requirements.append(SecurityRequirement(schemes={_BEARER: StringList()}))
+    return copy

@@ -1,19 +1,17 @@
-"""An A2A agent elsewhere, as an agent of a swarm: asked in the model's place.
+"""A remote A2A agent as an agent of a swarm, in the place of a model.
 
-Rules:
+- Its card is read at the first question, and again after a network error.
+- A conversation has a context at the remote agent, and a task when the agent asked for more. Both are stored in the
+  client's thread, so that it continues after a restart. A task that ended or is unknown is dropped, and the next
+  message starts a new one.
+- The parts under ``a2a`` of the client's payload are sent along (``palaver.serve.a2a.parts``). Parts of the answer that
+  text cannot carry are in the event ``a2a``, with a receipt.
+- A turn that ends early cancels the remote task. A task that was cancelled remotely is an empty answer. A stream that
+  ends while the task is still in progress is an error.
+- Errors are ``ProviderError`` and ``TransportError``, as a model's. An answer of more than ``LIMIT`` bytes is one of
+  them; with ``http`` the caller's client sets its own limits.
 
-- Its card is read when it is first asked, and again after an error of the network.
-- A client's conversation there has a context, and a task where the agent asked for more; both are kept in the client's
-  thread, so that a conversation goes on after a restart. A task that is over there, or not known any more, is
-  forgotten: the next message begins another.
-- What came with the client's message under ``a2a`` goes along (``palaver.serve.a2a.parts``). What is answered and a
-  text cannot carry is told by the event ``a2a``, with its receipt.
-- A turn that ends early cancels the task there. A task that was cancelled there is an empty answer; one that is still
-  under way when nothing more comes is an error, and what came of it no answer.
-- Errors are ``ProviderError`` and ``TransportError`` as a model's are. An answer or stream of more than ``LIMIT`` bytes
-  is one of them; a client that was given as ``http`` sets limits of its own.
-
-On asyncio alone: the SDK knows no other event loop.
+Runs on asyncio only: the SDK knows no other event loop.
 
 Stability: experimental.
 """
@@ -30,7 +28,7 @@ import httpx
 
 from palaver.core.errors import PalaverError, TransportError
 from palaver.serve.a2a import errors
-from palaver.serve.a2a.parts import KEY, UserInput, parts_of, said
+from palaver.serve.a2a.parts import KEY, UserInput, parts_of, to_text
 from palaver.serve.a2a.sdk import (
     A2ACardResolver,
     AgentCard,
@@ -57,14 +55,14 @@ from palaver.swarm.names import joined
 from palaver.threads.ids import uuid7
 
 TIMEOUT: Final = 300.0
-"""Seconds without a byte, after which the other side is taken for gone."""
-_CANCEL: Final = 5.0
+"""The number of seconds without a byte after which the remote agent counts as gone."""
+_CANCEL_TIMEOUT: Final = 5.0
 _BINDINGS: Final = ("JSONRPC", "HTTP+JSON")
-_ASKS: Final = TaskState.TASK_STATE_INPUT_REQUIRED
-_BAD: Final = frozenset(
+_INPUT_REQUIRED: Final = TaskState.TASK_STATE_INPUT_REQUIRED
+_FAILED_STATES: Final = frozenset(
     (TaskState.TASK_STATE_FAILED, TaskState.TASK_STATE_REJECTED, TaskState.TASK_STATE_AUTH_REQUIRED)
 )
-_UNDER_WAY: Final = frozenset((TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING))
+_IN_PROGRESS: Final = frozenset((TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING))
 
 
 def a2a_agent(
@@ -77,33 +75,33 @@ def a2a_agent(
     http: httpx.AsyncClient | None = None,
     **options: Unpack[AgentOptions],
 ) -> SwarmAgent:
-    """Make an agent of the A2A agent whose card is below ``url``.
+    """Make a swarm agent from the A2A agent at ``url``.
 
-    ``token`` is shown as a bearer's; ``http`` is a client to use, which outlives the swarm. ``options`` are those of
-    ``SwarmAgent``. Raises ``MessageError`` as that does.
+    ``token`` is a bearer token. ``http`` is a client to use, which outlives the swarm. ``options`` are those of
+    ``SwarmAgent``. Raises ``MessageError`` as ``SwarmAgent`` does.
     """
     shown = {**(headers or {}), **({} if token is None else {"authorization": f"Bearer {token}"})}
-    return SwarmAgent(name, operator=Remote(url, headers=shown, timeout=timeout, http=http), **options)
+    return SwarmAgent(name, operator=RemoteAgent(url, headers=shown, timeout=timeout, http=http), **options)
 
 
-class Remote:
-    """Asks an A2A agent for the answer of a turn: an ``operator``."""
+class RemoteAgent:
+    """An ``operator`` that asks an A2A agent for the answer of a turn."""
 
     def __init__(self, url: str, *, headers: Mapping[str, str], timeout: float, http: httpx.AsyncClient | None) -> None:
-        """Ask nobody yet."""
+        """Prepare; nothing is sent yet."""
         self._url, self._headers, self._timeout, self._http = url, dict(headers), timeout, http
         self._card: AgentCard | None = None
 
-    async def __call__(self, place: CallContext, text: str) -> str:
-        """Ask. Raises ``PalaverError``."""
+    async def __call__(self, call_context: CallContext, text: str) -> str:
+        """Return the agent's answer. Raises ``PalaverError``."""
         try:
             async with self._connected() as client:
-                return await self._asked(client, place, text)
+                return await self._ask(client, call_context, text)
         except PalaverError:
             raise
         except Exception as error:
             self._card = None
-            raise errors.raised(error) from error
+            raise errors.from_sdk(error) from error
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Client]:
@@ -122,37 +120,39 @@ class Remote:
         config = ClientConfig(httpx_client=http, supported_protocol_bindings=list(_BINDINGS))
         return ClientFactory(config).create(self._card)
 
-    async def _asked(self, client: Client, place: CallContext, text: str) -> str:
-        records = place.session.records
-        known: Mapping[str, str] = records.get(KEY, place.agent, {})
+    async def _ask(self, client: Client, call_context: CallContext, text: str) -> str:
+        records = call_context.session.records
+        stored: Mapping[str, str] = records.get(KEY, call_context.agent, {})
         message = Message(
             role=Role.ROLE_USER,
-            message_id=_name(place, text),
-            context_id=known.get("context", ""),
-            task_id=known.get("task", ""),
-            parts=parts_of(text, place.payload),
+            message_id=_name(call_context, text),
+            context_id=stored.get("context", ""),
+            task_id=stored.get("task", ""),
+            parts=parts_of(text, call_context.payload),
         )
-        heard = _Heard()
-        swarm = place.session.swarm
-        unchecked = delta_input(swarm, swarm.agents[place.agent])
+        partial = _PartialAnswer()
+        swarm = call_context.session.swarm
+        unchecked = delta_input(swarm, swarm.agents[call_context.agent])
         context = ClientCallContext(service_parameters=self._headers)
         try:
             async for response in client.send_message(SendMessageRequest(message=message), context=context):
-                for spoken in heard.take(response):
-                    place.session.tell("agent", "delta", place.agent, input=unchecked, output={"text": spoken})
+                for piece in partial.update(response):
+                    call_context.session.tell(
+                        "agent", "delta", call_context.agent, input=unchecked, output={"text": piece}
+                    )
         except anyio.get_cancelled_exc_class():
-            await _cancel(client, heard.task, context)
+            await _cancel(client, partial.task, context)
             raise
         except (TaskNotFoundError, UnsupportedOperationError):
-            if "task" in known:
-                await records.put(KEY, place.agent, {"context": known["context"]})
+            if "task" in stored:
+                await records.put(KEY, call_context.agent, {"context": stored["context"]})
             raise
-        now = heard.place
-        if now != known:
-            await records.put(KEY, place.agent, now)
-        answer = heard.answer()
+        now = partial.position
+        if now != stored:
+            await records.put(KEY, call_context.agent, now)
+        answer = partial.answer()
         if answer.losses:
-            place.session.publish(KEY, {"parts": list(answer.kept), "losses": answer.receipt})
+            call_context.session.publish(KEY, {"parts": list(answer.preserved), "losses": answer.receipt})
         return answer.text
 
 
@@ -161,35 +161,37 @@ class _Stream(LimitedBytes, httpx.AsyncByteStream):
 
 
 async def _limit(response: httpx.Response) -> None:
-    """Bound an answer, before any of it is read."""
+    """Limit the size of an answer before it is read."""
     packed = response.headers.get("content-encoding", "identity").strip().lower() not in {"", "identity"}
 
     def error(reason: str) -> Exception:
-        return httpx.ReadError("a compressed answer, which nobody asked for" if packed else reason)
+        return httpx.ReadError("the answer is compressed, though the request did not allow it" if packed else reason)
 
     if isinstance(response.stream, httpx.AsyncByteStream):
         response.stream = _Stream(response.stream, 0 if packed else LIMIT, error)
 
 
-def _name(place: CallContext, text: str) -> str:
-    """The name of a message: the same when the same is asked again in a turn that broke off."""
-    if place.run is None:
+def _name(call_context: CallContext, text: str) -> str:
+    """Return the id of a message. It is the same when an interrupted turn asks again."""
+    if call_context.run is None:
         return uuid7()
-    return sha256(joined(place.session.log.id, place.run, place.agent, text).encode(errors="replace")).hexdigest()
+    return sha256(
+        joined(call_context.session.log.id, call_context.run, call_context.agent, text).encode(errors="replace")
+    ).hexdigest()
 
 
 async def _cancel(client: Client, task: str, context: ClientCallContext) -> None:
     if not task:
         return
-    with anyio.move_on_after(_CANCEL, shield=True):
+    with anyio.move_on_after(_CANCEL_TIMEOUT, shield=True):
         try:
             await client.cancel_task(CancelTaskRequest(id=task), context=context)
-        except Exception:  # noqa: BLE001 (nobody waits for it any more; the turn is over)
+        except Exception:  # noqa: BLE001 (the turn is over, and nobody waits for this)
             LOGGER.warning("the task %s was not cancelled", task, exc_info=True)
 
 
-class _Heard:
-    """What came of a message, until now."""
+class _PartialAnswer:
+    """The answer as far as it has arrived."""
 
     def __init__(self) -> None:
         self.task = ""
@@ -199,27 +201,27 @@ class _Heard:
         self._artifacts: dict[str, list[Part]] = {}
         self._message: Message | None = None
 
-    def take(self, response: StreamResponse) -> Iterable[str]:
-        """Take in what came; give what was spoken by it."""
+    def update(self, response: StreamResponse) -> Iterable[str]:
+        """Apply a response. Return the new pieces of text."""
         match response.WhichOneof("payload"):
             case "message":
                 self._message, self._context = response.message, response.message.context_id
             case "task":
                 task = response.task
                 self.task, self._context, self._status = task.id, task.context_id, task.status
-                self._metadata = errors.told(task.metadata)
+                self._metadata = errors.to_dict(task.metadata)
                 self._artifacts = {each.artifact_id: list(each.parts) for each in task.artifacts}
             case "status_update":
                 update = response.status_update
                 self.task, self._context, self._status = update.task_id, update.context_id, update.status
-                self._metadata |= errors.told(update.metadata)
+                self._metadata |= errors.to_dict(update.metadata)
             case "artifact_update":
-                return self._grown(response)
+                return self._update_artifact(response)
             case _:
                 pass
         return ()
 
-    def _grown(self, response: StreamResponse) -> Iterable[str]:
+    def _update_artifact(self, response: StreamResponse) -> Iterable[str]:
         update = response.artifact_update
         self.task, self._context = update.task_id, update.context_id
         parts = list(update.artifact.parts)
@@ -230,30 +232,30 @@ class _Heard:
         return [part.text for part in parts if part.text]
 
     @property
-    def place(self) -> dict[str, str]:
-        """Where the conversation goes on."""
-        asks = self._message is None and self._status.state == _ASKS
-        return {"context": self._context, **({"task": self.task} if asks else {})}
+    def position(self) -> dict[str, str]:
+        """The context and task in which the conversation continues."""
+        needs_input = self._message is None and self._status.state == _INPUT_REQUIRED
+        return {"context": self._context, **({"task": self.task} if needs_input else {})}
 
     def answer(self) -> UserInput:
-        """What was answered. Raises ``ProviderError`` for a task that came to nothing, ``TransportError`` for half."""
+        """Return the answer. Raises ``ProviderError`` for a failed task, ``TransportError`` for an unfinished one."""
         if self._message is not None:
-            return said(self._message.parts)
+            return to_text(self._message.parts)
         state = self._status.state
-        if state in _BAD:
-            raise errors.ended(state, self._status, self._metadata)
-        if state in _UNDER_WAY:
-            raise TransportError(f"{errors.WIRE}: the answer broke off")
+        if state in _FAILED_STATES:
+            raise errors.from_task(state, self._status, self._metadata)
+        if state in _IN_PROGRESS:
+            raise TransportError(f"{errors.WIRE}: the answer is incomplete")
         if state == TaskState.TASK_STATE_CANCELED:
             return UserInput("")
         parts = [part for each in self._artifacts.values() for part in _joined(each)]
-        if state == _ASKS or not parts:
+        if state == _INPUT_REQUIRED or not parts:
             parts += self._status.message.parts
-        return said(parts)
+        return to_text(parts)
 
 
 def _joined(parts: list[Part]) -> list[Part]:
-    """The parts of an artifact; texts that came in pieces are one."""
+    """Return the parts of an artifact, with adjacent texts joined."""
     joined: list[Part] = []
     for part in parts:
         if joined and part.WhichOneof("content") == "text" == joined[-1].WhichOneof("content"):

@@ -1,10 +1,8 @@
-"""Errors of turns as A2A tells them, and errors of A2A as turns raise them.
+"""Translate errors of turns to A2A, and errors of A2A to Palaver's.
 
-Rules:
-
-- A turn that failed is a task that failed; one that was refused because too much waits is a task that was rejected.
-  Its status says the reason, and its metadata the ``error_code``, and whether asking again may help.
-- What comes back is read by the same table; a server that is none of ours is a ``ProviderError`` by what it says.
+- A failed turn is a failed task. A turn that was refused because too many wait is a rejected task. The status has the
+  reason; the metadata has the ``error_code`` and whether a retry may help.
+- The same table reads them back. Any other server's error is a ``ProviderError`` with its text.
 
 Stability: experimental.
 """
@@ -24,7 +22,7 @@ from palaver.core.errors import (
     TimedOutError,
     TransportError,
 )
-from palaver.serve.a2a.parts import said
+from palaver.serve.a2a.parts import to_text
 from palaver.serve.a2a.sdk import (
     A2A_ERROR_REASONS,
     A2AClientError,
@@ -58,18 +56,18 @@ _BY_STATUS: Final[dict[int, type[ProviderError]]] = {
 
 
 def state_of(error: Exception) -> TaskState:
-    """The state of a task whose turn ended so."""
+    """Return the task state for an error of a turn."""
     rejected = isinstance(error, PalaverError) and error.error_code in _REJECTED
     return TaskState.TASK_STATE_REJECTED if rejected else TaskState.TASK_STATE_FAILED
 
 
 def reason_of(error: Exception) -> str:
-    """What the other side is told; of an error that is none of ours, nothing but that."""
-    return str(error) if _is_ours(error) else "the server failed; its log says why"
+    """Return the text of an error for the remote side. An unexpected error does not show its text."""
+    return str(error) if _is_ours(error) else "internal error; see the server's log"
 
 
 def metadata_of(error: Exception) -> dict[str, Any]:
-    """What stands beside it."""
+    """Return the metadata of an error."""
     if not _is_ours(error):
         return {CODE: "internal", RETRYABLE: False}
     return {CODE: error.error_code, RETRYABLE: error.retryable}
@@ -79,9 +77,9 @@ def _is_ours(error: Exception) -> TypeGuard[PalaverError]:
     return isinstance(error, PalaverError) and not isinstance(error, WorkerFailedError)
 
 
-def ended(state: TaskState, status: TaskStatus, metadata: dict[str, Any]) -> ProviderError:
-    """The error of a task that came to nothing."""
-    reason = said(status.message.parts).text or TaskState.Name(state).removeprefix("TASK_STATE_").lower()
+def from_task(state: TaskState, status: TaskStatus, metadata: dict[str, Any]) -> ProviderError:
+    """Return the error of a failed task."""
+    reason = to_text(status.message.parts).text or TaskState.Name(state).removeprefix("TASK_STATE_").lower()
     code = metadata.get(CODE)
     code = code if isinstance(code, str) else TaskState.Name(state)
     if state == TaskState.TASK_STATE_AUTH_REQUIRED:
@@ -89,8 +87,8 @@ def ended(state: TaskState, status: TaskStatus, metadata: dict[str, Any]) -> Pro
     return _BY_CODE.get(code, ProviderError)(WIRE, reason, code=code)
 
 
-def raised(error: Exception) -> PalaverError:
-    """What an error of the SDK is here."""
+def from_sdk(error: Exception) -> PalaverError:
+    """Return the Palaver error for an error of the SDK."""
     cause = error.__cause__
     if isinstance(cause, httpx.HTTPStatusError):
         status = cause.response.status_code
@@ -109,6 +107,6 @@ def raised(error: Exception) -> PalaverError:
             return ProviderError(WIRE, f"{type(error).__name__}: {error}")
 
 
-def told(metadata: Any) -> dict[str, Any]:
-    """Metadata as a mapping."""
+def to_dict(metadata: Any) -> dict[str, Any]:
+    """Return metadata as a dict."""
     return dict(MessageToDict(metadata))

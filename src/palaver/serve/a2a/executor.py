@@ -1,13 +1,11 @@
-"""A swarm as the SDK's server calls it: one task for one message, whose turn is answered at a desk.
+"""Run a swarm under the SDK's server: one task for one message, whose turn a dispatcher answers.
 
-Rules:
-
-- The context of A2A is the client, below the user where tokens belong to users; a message's id names its turn: a
+- The client is the A2A context, prefixed with the user when tokens belong to users. A message's id names its turn, so a
   message that is sent twice is answered once.
-- A task is working while its turn is, and its answer is one artifact, with the agent and the receipts in its metadata.
-  As an agent speaks, the artifact grows; when the answer is another than what was spoken, it replaces the artifact.
-- Cancelling a task cancels its turn, once the turn is under way: one that waits behind another is cancelled as it
-  begins. A turn that was cancelled by others is a task that was cancelled.
+- A task is working while its turn is in progress. Its answer is one artifact, with the agent and the receipt in its
+  metadata. Streamed text extends the artifact; an answer that differs from it replaces the artifact.
+- Cancelling a task cancels its turn when the turn starts or is in progress. A turn that others cancelled is a cancelled
+  task.
 
 Stability: experimental.
 """
@@ -21,7 +19,7 @@ import anyio
 from palaver.core.errors import DecodeError
 from palaver.serve.a2a import errors
 from palaver.serve.a2a.access import client_of
-from palaver.serve.a2a.parts import UserInput, said
+from palaver.serve.a2a.parts import UserInput, to_text
 from palaver.serve.a2a.sdk import (
     AgentExecutor,
     ContentTypeNotSupportedError,
@@ -52,130 +50,130 @@ RECEIPT: Final = "palaver.losses"
 _GRACE: Final = 1.0
 
 
-class _Running:
-    """A task under way."""
+class _TaskState:
+    """The state of a task in progress."""
 
     def __init__(self) -> None:
-        self.begun = anyio.Event()
+        self.started = anyio.Event()
         self.ended = anyio.Event()
         self.cancelled = False
         self.agent: str | None = None
 
 
 class Executor(AgentExecutor):
-    """Answers tasks at a desk, which is entered already."""
+    """Answers tasks with a dispatcher, which is open already."""
 
     def __init__(self, dispatcher: Dispatcher, swarm: str | None) -> None:
-        """Use a desk; ``swarm`` names the one whose events are listened to, where several share a bus."""
+        """Use a dispatcher. ``swarm`` names the swarm, when several share a bus."""
         self._dispatcher, self._swarm = dispatcher, swarm
-        self._running: dict[str, _Running] = {}
+        self._tasks: dict[str, _TaskState] = {}
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
-        """Answer a task. Raises errors of A2A for a message that cannot be one of ours."""
+        """Answer a task. Raises errors of A2A for an unusable message."""
         message = context.message
-        task, place = context.task_id or "", context.context_id or ""
+        task, context_id = context.task_id or "", context.context_id or ""
         if message is None:
             raise InvalidParamsError("there is no message")
         client = _client_of(context)
-        heard = _heard(message)
+        user_input = _user_input(message)
         if context.current_task is None:
             status = TaskStatus(state=TaskState.TASK_STATE_SUBMITTED)
-            await event_queue.enqueue_event(Task(id=task, context_id=place, status=status, history=[message]))
-        running = self._running[task] = _Running()
+            await event_queue.enqueue_event(Task(id=task, context_id=context_id, status=status, history=[message]))
+        state = self._tasks[task] = _TaskState()
         try:
-            await self._answer(client, message, heard, running, TaskUpdater(event_queue, task, place))
+            await self._answer(client, message, user_input, state, TaskUpdater(event_queue, task, context_id))
         finally:
-            running.begun.set()
-            running.ended.set()
-            del self._running[task]
+            state.started.set()
+            state.ended.set()
+            del self._tasks[task]
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
         """Cancel a task's turn."""
-        task, place = context.task_id or "", context.context_id or ""
-        running = self._running.get(task)
-        if running is not None:
-            running.cancelled = True
-            await running.begun.wait()
-            if not running.ended.is_set():
+        task, context_id = context.task_id or "", context.context_id or ""
+        state = self._tasks.get(task)
+        if state is not None:
+            state.cancelled = True
+            await state.started.wait()
+            if not state.ended.is_set():
                 await self._dispatcher.cancel(_client_of(context))
-        await TaskUpdater(event_queue, task, place).cancel()
+        await TaskUpdater(event_queue, task, context_id).cancel()
 
     async def _answer(
-        self, client: str, message: Message, heard: UserInput, running: _Running, updater: TaskUpdater
+        self, client: str, message: Message, user_input: UserInput, state: _TaskState, updater: TaskUpdater
     ) -> None:
         await updater.start_work()
         run = message.message_id if is_name(message.message_id) else uuid7()
         where = Where(client=client, run=run, swarm=self._swarm, test=is_public)
         error: Exception | None = None
         answer = ""
-        speech = _Speech(updater)
+        artifact = _AnswerArtifact(updater)
         async with self._dispatcher.bus.subscribe(where) as events, anyio.create_task_group() as tasks:
-            tasks.start_soon(_hear, events, running, speech)
+            tasks.start_soon(_follow, events, state, artifact)
             try:
-                answer = await self._dispatcher.ask(client, heard.text, payload=heard.payload, run=run)
+                answer = await self._dispatcher.ask(client, user_input.text, payload=user_input.payload, run=run)
                 with anyio.move_on_after(_GRACE):
-                    await running.ended.wait()
-            except Exception as raised:  # noqa: BLE001 (it is what the task came to)
+                    await state.ended.wait()
+            except Exception as raised:  # noqa: BLE001 (it is the outcome of the task)
                 error = raised
             events.close()
         if error is not None:
             await _failed(updater, error)
-        elif running.cancelled:
-            return  # `cancel` says so
+        elif state.cancelled:
+            return  # `cancel` has updated the task
         elif not answer:
             await updater.cancel()
         else:
-            metadata: dict[str, Any] = {} if running.agent is None else {AGENT: running.agent}
-            if heard.losses:
-                metadata[RECEIPT] = heard.receipt
-            await speech.end(answer, metadata)
+            metadata: dict[str, Any] = {} if state.agent is None else {AGENT: state.agent}
+            if user_input.losses:
+                metadata[RECEIPT] = user_input.receipt
+            await artifact.end(answer, metadata)
             await updater.complete()
 
 
-class _Speech:
-    """The artifact of an answer, as it grows: what was said last is held back, for it may be the end."""
+class _AnswerArtifact:
+    """The growing artifact of an answer. The last piece is held back, because it may be the final one."""
 
     def __init__(self, updater: TaskUpdater) -> None:
         self._updater = updater
-        self._spoken: list[str] = []
-        self._told = 0
+        self._pieces: list[str] = []
+        self._sent = 0
 
-    async def say(self, text: str) -> None:
+    async def add_text(self, text: str) -> None:
         if not text:
             return
-        await self._tell(last=False)
-        self._spoken.append(text)
+        await self._send_piece(last=False)
+        self._pieces.append(text)
 
     async def end(self, answer: str, metadata: dict[str, Any]) -> None:
-        if "".join(self._spoken) != answer:
-            self._spoken, self._told = [answer], 0
-        await self._tell(last=True, metadata=metadata)
+        if "".join(self._pieces) != answer:
+            self._pieces, self._sent = [answer], 0
+        await self._send_piece(last=True, metadata=metadata)
 
-    async def _tell(self, *, last: bool, metadata: dict[str, Any] | None = None) -> None:
-        if self._told < len(self._spoken):
-            parts = [Part(text=self._spoken[-1])]
-            first = self._told == 0
-            self._told = len(self._spoken)
+    async def _send_piece(self, *, last: bool, metadata: dict[str, Any] | None = None) -> None:
+        if self._sent < len(self._pieces):
+            parts = [Part(text=self._pieces[-1])]
+            first = self._sent == 0
+            self._sent = len(self._pieces)
             await self._updater.add_artifact(
                 parts, ARTIFACT, ARTIFACT, metadata=metadata, append=not first, last_chunk=last
             )
 
 
-async def _hear(events: Subscription, running: _Running, speech: _Speech) -> None:
+async def _follow(events: Subscription, state: _TaskState, artifact: _AnswerArtifact) -> None:
     async for event in events:
-        running.begun.set()
-        await _learn(for_client(event), running, speech)
+        state.started.set()
+        await _on_event(for_client(event), state, artifact)
 
 
-async def _learn(event: Event, running: _Running, speech: _Speech) -> None:
+async def _on_event(event: Event, state: _TaskState, artifact: _AnswerArtifact) -> None:
     match event.source, event.type:
         case "agent", "delta":
-            await speech.say(str(event.output.get("text", "")))
+            await artifact.add_text(str(event.output.get("text", "")))
         case "swarm", "get-agent-name":
             active = event.output.get("activeAgent")
-            running.agent = active if isinstance(active, str) else None
+            state.agent = active if isinstance(active, str) else None
         case "execution", "commit-execution-end" if event.agent is None:
-            running.ended.set()
+            state.ended.set()
         case _:
             pass
 
@@ -187,14 +185,14 @@ def _client_of(context: RequestContext) -> str:
         raise InvalidParamsError(f"contextId: {error.reason}") from error
 
 
-def _heard(message: Message) -> UserInput:
-    heard = said(message.parts)
-    if not heard.text.strip():
-        raise ContentTypeNotSupportedError("the message has no part that could be said")
-    return heard
+def _user_input(message: Message) -> UserInput:
+    user_input = to_text(message.parts)
+    if not user_input.text.strip():
+        raise ContentTypeNotSupportedError("the message has no part that text can carry")
+    return user_input
 
 
 async def _failed(updater: TaskUpdater, error: Exception) -> None:
-    LOGGER.warning("the task %s came to nothing", updater.task_id, exc_info=error)
+    LOGGER.warning("the task %s failed", updater.task_id, exc_info=error)
     reason = Message(role=Role.ROLE_AGENT, message_id=uuid7(), parts=[Part(text=errors.reason_of(error))])
     await updater.update_status(errors.state_of(error), reason, metadata=errors.metadata_of(error))

@@ -1,11 +1,9 @@
-"""Parts of A2A as a turn can say them: a text, what else came, and a receipt for what the text does not carry.
+"""Convert parts of A2A to the text of a turn, with a receipt.
 
-Rules:
-
-- Text parts are said as they are, each on lines of its own. Data is said as its JSON, and a file that has an address as
-  that address (``approximated``); a file's bytes cannot be said (``dropped``), only its name and size.
-- Nothing is lost all the same: every part that is not plain text is kept whole, in A2A's own JSON.
-- What was kept of a message goes out again with it: ``payload={"a2a": {"parts": [...]}}``.
+- Text parts are kept, each on its own lines. Data becomes its JSON, and a file with a URL becomes the URL
+  (``approximated``). The bytes of a file are dropped; its name and size remain.
+- Every part that is not plain text is also preserved as A2A's own JSON, in the message's payload.
+- Parts in a payload, ``{"a2a": {"parts": [...]}}``, are sent with the message.
 
 Stability: experimental.
 """
@@ -23,31 +21,31 @@ from palaver.core.request import Loss
 from palaver.serve.a2a.sdk import MessageToDict, ParseDict, ParseError, Part
 
 KEY: Final = "a2a"
-"""Where in a payload the parts are."""
+"""The payload key of the parts."""
 
 
 class UserInput(Struct, frozen=True):
-    """Parts, as far as a text can say them; ``kept`` are those that it cannot say whole."""
+    """The text of parts. ``preserved`` are the parts that text cannot carry completely."""
 
     text: str
-    kept: tuple[Mapping[str, Any], ...] = ()
+    preserved: tuple[Mapping[str, Any], ...] = ()
     losses: tuple[Loss, ...] = ()
 
     @property
     def payload(self) -> Mapping[str, Any] | None:
-        """What belongs beside the text of a message."""
-        return {KEY: {"parts": list(self.kept)}} if self.kept else None
+        """The payload of the message."""
+        return {KEY: {"parts": list(self.preserved)}} if self.preserved else None
 
     @property
     def receipt(self) -> list[str]:
-        """What became of the parts that the text does not carry."""
+        """The losses as text."""
         return [str(loss) for loss in self.losses]
 
 
-def said(parts: Iterable[Part]) -> UserInput:
-    """Say parts as a text."""
+def to_text(parts: Iterable[Part]) -> UserInput:
+    """Convert parts to text."""
     texts: list[str] = []
-    kept: list[Mapping[str, Any]] = []
+    preserved: list[Mapping[str, Any]] = []
     losses: list[Loss] = []
     for number, part in enumerate(parts):
         kind = part.WhichOneof("content")
@@ -55,33 +53,33 @@ def said(parts: Iterable[Part]) -> UserInput:
             texts.append(part.text)
             continue
         whole = MessageToDict(part)
-        kept.append(whole)
-        text, loss = _other(part, kind, whole, number)
+        preserved.append(whole)
+        text, loss = _approximate(part, kind, whole, number)
         losses.append(loss)
         if text:
             texts.append(text)
-    return UserInput("\n".join(texts), tuple(kept), tuple(losses))
+    return UserInput("\n".join(texts), tuple(preserved), tuple(losses))
 
 
-def _other(part: Part, kind: str | None, whole: Mapping[str, Any], number: int) -> tuple[str, Loss]:
+def _approximate(part: Part, kind: str | None, whole: Mapping[str, Any], number: int) -> tuple[str, Loss]:
     match kind:
         case "data":
             text = jsontext.encode(whole.get("data")).decode()
-            return text, Loss("approximated", "data part", "said as its JSON", message=0, part=number)
+            return text, Loss("approximated", "data part", "became its JSON", message=0, part=number)
         case "url":
-            return part.url, Loss("approximated", "file part", "said as its address", message=0, part=number)
+            return part.url, Loss("approximated", "file part", "became its URL", message=0, part=number)
         case "raw":
             name = part.filename or "a file"
             text = f"[{name}, {part.media_type or 'of no known type'}, {len(part.raw)} bytes]"
             return text, Loss("dropped", "file part", "a text cannot carry bytes", message=0, part=number)
         case _:
-            return "", Loss("dropped", "empty part", "it holds nothing that is known", message=0, part=number)
+            return "", Loss("dropped", "empty part", "it has no known content", message=0, part=number)
 
 
 def parts_of(text: str, payload: Any) -> list[Part]:
-    """The parts that say a message, with those that a payload holds. Raises ``DecodeError`` for parts that are none."""
+    """Return the parts of a message: its text, and those of its payload. Raises ``DecodeError`` for invalid parts."""
     parts = [Part(text=text)] if text else []
-    for number, each in enumerate(_given(payload)):
+    for number, each in enumerate(_payload_parts(payload)):
         try:
             parts.append(ParseDict(each, Part()))
         except (ParseError, TypeError, AttributeError) as error:
@@ -89,7 +87,7 @@ def parts_of(text: str, payload: Any) -> list[Part]:
     return parts
 
 
-def _given(payload: Any) -> Sequence[Any]:
+def _payload_parts(payload: Any) -> Sequence[Any]:
     match payload:
         case {"a2a": {"parts": [*parts]}}:
             return parts

@@ -1,4 +1,4 @@
-"""The A2A SDK, or word of what to install. Nothing else in Palaver imports it.
+"""The names of the A2A SDK. Only this module imports it; a missing package raises ``SwarmError`` with what to install.
 
 Stability: experimental.
 """
@@ -48,9 +48,7 @@ try:
     from a2a.utils.errors import A2A_ERROR_REASONS, A2AError, TaskNotFoundError, UnsupportedOperationError
     from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 except ImportError as error:
-    raise SwarmError(
-        f"A2A is spoken by a2a-sdk, which is not installed: pip install 'palaver[a2a]' ({error})"
-    ) from None
+    raise SwarmError(f"A2A needs a2a-sdk, which is not installed: pip install 'palaver[a2a]' ({error})") from None
 
 __all__ = [
     "A2A_ERROR_REASONS",

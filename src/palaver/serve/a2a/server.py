@@ -1,11 +1,9 @@
-"""A swarm that is an A2A agent: its card, and an ASGI application over a desk.
-
-Rules:
+"""A swarm as an A2A agent: its card, and an ASGI application over a dispatcher.
 
 - The card is at ``/.well-known/agent-card.json``, JSON-RPC at ``/``, and HTTP+JSON below ``/rest``.
-- Who may ask, and from where, is checked as in a front (``palaver.serve.a2a.access``).
-- Agents are skills. Streaming is offered; push notifications are not.
-- The last ``tasks`` tasks are remembered, in this process; give a ``store`` of the SDK for more.
+- Access is checked as for ``HttpApp`` (``palaver.serve.a2a.access``).
+- Each agent is a skill. Streaming is supported, push notifications are not.
+- The last ``tasks`` tasks are remembered in this process. For more, pass a ``store`` of the SDK.
 
 Stability: experimental.
 """
@@ -21,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
-from palaver.serve.a2a.access import Gatekeeper, check_users, with_bearer
+from palaver.serve.a2a.access import AccessMiddleware, check_users, with_bearer
 from palaver.serve.a2a.executor import Executor
 from palaver.serve.a2a.sdk import (
     AgentCapabilities,
@@ -50,7 +48,7 @@ _MODES: Final = ("text/plain",)
 
 
 def card_of(swarm: Swarm, url: str, *, description: str = "", version: str | None = None) -> AgentCard:
-    """The card of a swarm that is served at a URL; each agent is a skill."""
+    """Return the card of a swarm that is served at a URL."""
     url = url.rstrip("/")
     return AgentCard(
         name=swarm.name,
@@ -89,16 +87,16 @@ def a2a_app(
     store: TaskStore | None = None,
     middleware: Sequence[Middleware] = (),
 ) -> Starlette:
-    """Serve a swarm as an A2A agent.
+    """Return an application that serves a swarm as an A2A agent.
 
-    The desk is entered already, and outlives the application. ``swarm`` names the one whose events are listened to,
-    where several share a bus. ``token``, ``tokens`` (user: token), ``hosts`` and ``origins`` are as in ``Front``:
-    without any of them, this machine alone is answered. A user whose token is shown has tasks and contexts of
-    their own. Of ``limits``, ``body`` and ``patience`` count here. Raises ``SwarmError``.
+    The dispatcher is open already and outlives the application. ``swarm`` names the swarm, when several share a bus.
+    ``token``, ``tokens`` (user: token), ``hosts`` and ``origins`` are as in ``HttpApp``; without any of them only this
+    machine has access. Each user with a token has their own tasks and contexts. Of ``limits``, ``body`` and
+    ``io_timeout`` apply. Raises ``SwarmError``.
     """
     access = Access(token=token, tokens=tokens, hosts=hosts, origins=origins)
     check_users(tokens or ())
-    if access.asks:
+    if access.required:
         card = with_bearer(card)
     handler = DefaultRequestHandler(
         agent_executor=Executor(dispatcher, swarm), task_store=store or _RecentTasks(tasks), agent_card=card
@@ -117,7 +115,7 @@ def a2a_app(
         ],
         middleware=[
             *access.middleware,
-            Middleware(Gatekeeper, access=access, limits=limits or Limits()),
+            Middleware(AccessMiddleware, access=access, limits=limits or Limits()),
             *middleware,
         ],
         lifespan=lifespan,
@@ -125,17 +123,17 @@ def a2a_app(
 
 
 class _RecentTasks(InMemoryTaskStore):
-    """The tasks that changed last."""
+    """The last changed tasks."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, limit: int) -> None:
         super().__init__()
-        self._most = most
+        self._limit = limit
         self._known: OrderedDict[str, ServerCallContext] = OrderedDict()
 
     async def save(self, task: Task, context: ServerCallContext) -> None:
         await super().save(task, context)
         self._known[task.id] = context
         self._known.move_to_end(task.id)
-        while len(self._known) > self._most:
+        while len(self._known) > self._limit:
             oldest, its = self._known.popitem(last=False)
             await self.delete(oldest, its)

@@ -1,22 +1,14 @@
-"""Who may ask a front, and from where.
+"""Check the host, the origin and the token of requests, and limit what one client may use.
 
-Rules:
-
-- A request names the server in ``Host``. The loopback names are always allowed, beside ``hosts``. A page elsewhere
-  whose own name was pointed at this machine (DNS rebinding) is refused by this.
-- A browser names the page in ``Origin``: the server's own, or one of ``origins``. Without ``Origin``, a request that
-  ``Sec-Fetch-Site`` calls a foreign page's is refused. Programs that are no browsers send neither.
-- With a token, requests show it: ``Authorization: Bearer …``. ``token`` reads every client; each of ``tokens`` one.
-- Without a token and without ``hosts``, only connections to a loopback address are answered.
-
-What one client may ask of a front, and what a reader that is slow may cost.
-
-Rules:
-
-- Everything is for one client: how many of its messages wait at a time, how many streams it reads, and how many
-  requests it makes, by a bucket of tokens that holds ``burst`` and is filled with ``rate`` a second.
-- What is too much is refused at once (429) and says when to come again.
-- The buckets of ``clients`` clients are remembered, those that asked last; nothing else grows.
+- ``Host`` must name the server: a loopback name, or one of ``hosts``. This refuses DNS rebinding, where a page
+  elsewhere points its own name at this machine.
+- A browser's ``Origin`` must be the server's own, or one of ``origins``. Without ``Origin``, a request that
+  ``Sec-Fetch-Site`` calls cross-site is refused. Programs that are no browsers send neither header.
+- A token is sent as ``Authorization: Bearer …``. ``token`` reads every client; each of ``tokens`` reads one.
+- Without a token and ``hosts``, only connections to a loopback address are answered.
+- Limits are per client: pending messages, open streams, and requests by a token bucket of ``burst`` that refills with
+  ``rate`` a second. A request over a limit gets 429 and the time to wait. The buckets of the ``clients`` most recent
+  clients are kept.
 
 Stability: experimental.
 """
@@ -44,12 +36,9 @@ if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
 
 
-# --- access -----------------------------------------------------------------------------------------------------------
-
-
 ANY: Final = "*"
-"""Among ``hosts``: the server may be called by any name."""
-_LOCAL: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+"""In ``hosts``: any name of the server is allowed."""
+_LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[^:/@\[\]]+)(?::\d+)?")
 _ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^/@\s]+")
 _FOREIGN: Final = frozenset({"cross-site", "same-site"})
@@ -67,15 +56,15 @@ class Access:
         hosts: Collection[str] | None = None,
         origins: Collection[str] = (),
     ) -> None:
-        """Check by these rules.
+        """Set up the checks.
 
-        ``token`` is shown for any client, ``tokens`` are those of single clients, by the client's name. ``hosts`` are
-        names without a port; the default is any with a token, none without. ``origins`` are written as browsers send
-        them, ``https://app.example``. Raises ``SwarmError`` for a token that is empty or
-        that of two, and for an origin that is none.
+        ``token`` reads every client; ``tokens`` maps the name of a client to the token that reads only that client.
+        ``hosts`` are names without a port; the default is any with a token, none without. ``origins`` are written as
+        browsers send them, ``https://app.example``. Raises ``SwarmError`` for a token that is empty or that of two, and
+        for an origin that is none.
         """
         if isinstance(hosts, str) or isinstance(origins, str):
-            raise SwarmError("hosts and origins are lists of names, not one text")
+            raise SwarmError("hosts and origins must be lists of names, not one string")
         if token is not None:
             _checked_token(token, "token")
         for client, each in (tokens or {}).items():
@@ -83,18 +72,18 @@ class Access:
         _check_distinct(token, tokens or {})
         for origin in origins:
             if not _ORIGIN.fullmatch(origin):
-                raise SwarmError(f"an origin is written as “https://app.example”, not {origin!r}")
+                raise SwarmError(f"an origin has the form “https://app.example”, not {origin!r}")
         self._token, self._tokens = token, tokens
-        self.asks = token is not None or tokens is not None
-        """Whether a token is asked for."""
-        self._local = hosts is None and not self.asks
-        self._hosts = _LOCAL | {each.lower() for each in ([ANY] if self.asks else []) if hosts is None}
+        self.required = token is not None or tokens is not None
+        """Whether requests need a token."""
+        self._loopback_only = hosts is None and not self.required
+        self._hosts = _LOOPBACK_NAMES | {each.lower() for each in ([ANY] if self.required else []) if hosts is None}
         self._hosts |= {each.lower() for each in hosts or ()}
         self._origins = frozenset(origins)
 
     @property
     def middleware(self) -> list[Middleware]:
-        """What answers the questions of browsers (CORS) for the origins that are allowed."""
+        """The CORS middleware for the allowed origins."""
         if not self._origins:
             return []
         return [
@@ -107,61 +96,61 @@ class Access:
         ]
 
     def check_origin(self, connection: HTTPConnection) -> None:
-        """Check where a request comes from, and by which name it calls the server. Raises ``Refused``."""
-        if self._local and not _is_local(connection.scope.get("server")):
-            raise Refused(403, "forbidden", "without a token, only connections of this machine are answered")
+        """Check a request's origin and host. Raises ``Refused``."""
+        if self._loopback_only and not _is_local(connection.scope.get("server")):
+            raise Refused(403, "forbidden", "without a token, only connections from this machine are answered")
         host = connection.headers.get("host", "").lower()
         found = _HOST.fullmatch(host)
         if found is None or (ANY not in self._hosts and found[1].removesuffix(".") not in self._hosts):
-            raise Refused(421, "host", f"the server is not called {host!r}")
+            raise Refused(421, "host", f"the server does not have the name {host!r}")
         origin = connection.headers.get("origin")
         if origin is None:
             if connection.headers.get("sec-fetch-site") in _FOREIGN:
-                raise Refused(403, "origin", "pages of other sites may not ask")
+                raise Refused(403, "origin", "pages of other sites may not send requests")
         elif origin not in self._origins and origin.partition("://")[2].lower() != host:
-            raise Refused(403, "origin", f"pages of {origin!r} may not ask")
+            raise Refused(403, "origin", f"pages of {origin!r} may not send requests")
 
     def check_token(self, connection: HTTPConnection, client: str) -> None:
-        """Check that a request shows a token that reads a client. Raises ``Refused``."""
-        if not self.asks:
+        """Check that a request has a token that reads a client. Raises ``Refused``."""
+        if not self.required:
             return
-        shown = _shown(connection)
+        presented = _bearer_token(connection)
         own = None if self._tokens is None else self._tokens.get(client)
-        if not any(_same(shown, each) for each in (self._token, own)):
+        if not any(_equal(presented, each) for each in (self._token, own)):
             raise unauthorized()
 
     def client_of(self, connection: HTTPConnection) -> str | None:
-        """The client to which the token of a request belongs; ``None`` for one that reads all. Raises ``Refused``."""
-        shown = _shown(connection)
-        if not self.asks or _same(shown, self._token):
+        """Return the client of a request's token; ``None`` for a token that reads all clients. Raises ``Refused``."""
+        presented = _bearer_token(connection)
+        if not self.required or _equal(presented, self._token):
             return None
-        owners = [client for client, each in (self._tokens or {}).items() if _same(shown, each)]
+        owners = [client for client, each in (self._tokens or {}).items() if _equal(presented, each)]
         if not owners:
             raise unauthorized()
         return owners[0]
 
 
 def check_json(connection: HTTPConnection) -> None:
-    """Check that a body is said to be JSON; a browser sends no such body to others unasked. Raises ``Refused``."""
+    """Check that the content type is JSON: a browser sends that to other sites only after CORS. Raises ``Refused``."""
     kind = connection.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
-        raise Refused(415, "media_type", "Content-Type: application/json is expected")
+        raise Refused(415, "media_type", "Content-Type must be application/json")
 
 
 def unauthorized() -> Refused:
-    """The refusal of a request that shows no token, or another one."""
-    return Refused(401, "authentication", "the bearer token is missing, or another one")
+    """Return the refusal of a request without a valid token."""
+    return Refused(401, "authentication", "the bearer token is missing or wrong")
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address is one of this machine alone. Raises ``ValueError`` for what is no IP address."""
+    """Return whether an IP address is loopback. Raises ``ValueError`` for anything else."""
     found = ipaddress.ip_address(address.partition("%")[0])
     mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
     return found.is_loopback if mapped is None else mapped.is_loopback
 
 
 def _is_local(server: tuple[str, int | None] | None) -> bool:
-    """Whether the address that was connected to is loopback; a socket that is a file, and a test's, are."""
+    """Return whether a connection's address is loopback. A Unix socket counts as loopback."""
     try:
         return server is None or is_loopback(server[0])
     except ValueError:
@@ -170,73 +159,70 @@ def _is_local(server: tuple[str, int | None] | None) -> bool:
 
 def _checked_token(token: object, place: str) -> None:
     if not isinstance(token, str) or not token.strip():
-        raise SwarmError(f"{place} is a text that is not empty")
+        raise SwarmError(f"{place} must be text and not empty")
 
 
-def _shown(connection: HTTPConnection) -> bytes | None:
-    scheme, _, shown = connection.headers.get("authorization", "").partition(" ")
-    return shown.encode("latin-1").strip() if scheme.lower() == "bearer" else None  # the bytes, as they came
+def _bearer_token(connection: HTTPConnection) -> bytes | None:
+    scheme, _, presented = connection.headers.get("authorization", "").partition(" ")
+    return presented.encode("latin-1").strip() if scheme.lower() == "bearer" else None  # the raw bytes
 
 
-def _same(shown: bytes | None, token: str | None) -> bool:
-    if shown is None or token is None:
+def _equal(presented: bytes | None, token: str | None) -> bool:
+    if presented is None or token is None:
         return False
-    return hmac.compare_digest(shown, token.encode(errors="surrogateescape"))
+    return hmac.compare_digest(presented, token.encode(errors="surrogateescape"))
 
 
 def _check_distinct(token: str | None, tokens: Mapping[str, str]) -> None:
-    """Raise ``SwarmError``, which never shows a token, where one token reads more than its client."""
+    """Check that each token reads one client only. Raises ``SwarmError``, which never shows a token."""
     owners: dict[str, str] = {}
     for client, each in tokens.items():
         if each == token:
-            raise SwarmError(f"the token of {client!r} is also the one for all clients")
+            raise SwarmError(f"the token of {client!r} is also the token for all clients")
         if each in owners:
             raise SwarmError(f"the clients {owners[each]!r} and {client!r} have the same token")
         owners[each] = client
 
 
-# --- limits -----------------------------------------------------------------------------------------------------------
-
-
 class Limits(Struct, frozen=True, kw_only=True):
-    """How much is enough. Raises ``SwarmError`` for what nobody could live with."""
+    """Limits for each client. Raises ``SwarmError`` for a value that is not more than 0."""
 
     waiting: int = 8
-    """Messages of a client that wait for their answers at a time."""
+    """Messages of a client that wait for their answer at the same time."""
     streams: int = 8
-    """Streams and WebSockets of a client that are open at a time."""
+    """Streams and WebSockets of a client that are open at the same time."""
     rate: float = 10.0
-    """Requests of a client a second, in the long run."""
+    """Requests of a client per second, on average."""
     burst: int = 20
     """Requests of a client at once."""
     body: int = 256 * 1024
-    """Bytes of a message, with everything that comes with it."""
+    """Bytes of a request body or a WebSocket message."""
     events: int = 256
-    """Events that wait for a reader. When there are more, server-sent events lose the oldest and say so, and a
-    WebSocket is closed."""
-    patience: float = 15.0
-    """Seconds that a reader may take for one event, and a writer for its message."""
+    """Events that wait for a reader. Beyond that, server-sent events drop the oldest and report it, and a WebSocket is
+    closed."""
+    io_timeout: float = 15.0
+    """Seconds that a client may take to receive one event, and to send one message."""
     timeout: float | None = 600.0
-    """Seconds that a request waits for its answer; the turn goes on, and is found again by its name."""
+    """Seconds that a request waits for its answer. The turn goes on; the same ``run`` gets its answer later."""
     clients: int = 10_000
 
     def __post_init__(self) -> None:
-        """Check."""
-        for name in ("waiting", "streams", "rate", "burst", "body", "events", "patience", "clients"):
+        """Check that every limit is more than 0."""
+        for name in ("waiting", "streams", "rate", "burst", "body", "events", "io_timeout", "clients"):
             if not getattr(self, name) > 0:
-                raise SwarmError(f"limits: {name} is more than 0, not {getattr(self, name)}")
+                raise SwarmError(f"limits: {name} must be more than 0, not {getattr(self, name)}")
         if self.timeout is not None and not self.timeout > 0:
-            raise SwarmError(f"limits: timeout is more than 0, not {self.timeout}")
+            raise SwarmError(f"limits: timeout must be more than 0, not {self.timeout}")
 
 
-class Gate:
-    """Lets clients in, as far as the limits go."""
+class ClientLimiter:
+    """Counts the requests, messages and streams of clients against the limits."""
 
     def __init__(self, limits: Limits) -> None:
-        """Know nobody yet."""
+        """Start without any client."""
         self._limits = limits
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        self._waiting: Counter[str] = Counter()
+        self._pending: Counter[str] = Counter()
         self._streams: Counter[str] = Counter()
 
     def admit(self, client: str) -> None:
@@ -253,23 +239,23 @@ class Gate:
             raise Refused(429, "rate_limit", f"more than {limits.rate:g} requests a second", retry_after=after)
 
     @contextmanager
-    def waiting(self, client: str) -> Generator[None]:
+    def pending(self, client: str) -> Generator[None]:
         """Count a message while it waits for its answer. Raises ``Refused``."""
-        most = self._limits.waiting
-        with _counted(self._waiting, client, most, f"{most} messages of the client {client!r} wait already"):
+        maximum = self._limits.waiting
+        with _counted(self._pending, client, maximum, f"the client {client!r} already has {maximum} pending messages"):
             yield
 
     @contextmanager
     def stream(self, client: str) -> Generator[None]:
         """Count a stream while it is open. Raises ``Refused``."""
-        most = self._limits.streams
-        with _counted(self._streams, client, most, f"the client {client!r} reads {most} streams already"):
+        maximum = self._limits.streams
+        with _counted(self._streams, client, maximum, f"the client {client!r} already reads {maximum} streams"):
             yield
 
 
 @contextmanager
-def _counted(counter: Counter[str], client: str, most: int, refusal: str) -> Generator[None]:
-    if counter[client] >= most:
+def _counted(counter: Counter[str], client: str, maximum: int, refusal: str) -> Generator[None]:
+    if counter[client] >= maximum:
         raise Refused(429, "busy", refusal, retry_after=1)
     counter[client] += 1
     try:

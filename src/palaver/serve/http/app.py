@@ -1,12 +1,9 @@
-"""The front of a swarm: an ASGI application over a desk.
+"""The ASGI application over a dispatcher: routes, access checks, and WebSockets.
 
-Rules:
-
-- The desk is entered already, and outlives the front. Who answers, this process or workers elsewhere, is the desk's
-  affair.
-- Who may ask, and from where, stands in ``palaver.serve.http.access``; ``/health`` answers everybody.
-- Every error has one shape (``palaver.serve.http.errors``), also for paths that there are not.
-- ``close`` ends every stream and WebSocket, and lets no other begin, so that a server can stop in time.
+- The dispatcher is open already and outlives the application. It decides who answers: this process or workers.
+- ``palaver.serve.http.access`` checks who may send requests. ``/health`` answers everybody.
+- Every error has the same shape (``palaver.serve.http.errors``), also for unknown paths.
+- ``close`` ends every stream and WebSocket and refuses new ones, so that a server can stop in time.
 
 Stability: experimental.
 """
@@ -30,7 +27,7 @@ from starlette.websockets import WebSocket
 from palaver.core.errors import PalaverError
 from palaver.serve.http.access import Access, Limits
 from palaver.serve.http.errors import Refused, refusal
-from palaver.serve.http.routes import LEFT, Http
+from palaver.serve.http.routes import CLIENT_CLOSED_REQUEST, Endpoints
 from palaver.serve.http.turns import Turns
 from palaver.serve.http.websocket import GOING_AWAY, Socket
 from palaver.swarm.names import checked_client
@@ -45,24 +42,24 @@ _CODES: Final = {404: "not_found", 405: "method"}
 
 
 class _AnyText(Convertor[str]):
-    """Any name, also one that no client may have (with a slash, a line break): the error then says so."""
+    """Accepts any name, also an invalid one (with a slash or a line break), so that the error can say what is wrong."""
 
     regex = "(?s:.*)"
 
     def convert(self, value: str) -> str:
-        """Take it as it is."""
+        """Return the text unchanged."""
         return value
 
     def to_string(self, value: str) -> str:
-        """Write it as it is."""
+        """Return the text unchanged."""
         return value
 
 
 register_url_convertor("palaver_client", _AnyText())
 
 
-class Front:
-    """Answers HTTP and WebSocket for a swarm. It is an ASGI application."""
+class HttpApp:
+    """An ASGI application that answers HTTP and WebSocket for a swarm."""
 
     def __init__(
         self,
@@ -77,25 +74,25 @@ class Front:
         swarm: str | None = None,
         middleware: Sequence[Middleware] = (),
     ) -> None:
-        """Hand messages in at a desk.
+        """Serve a swarm through its dispatcher.
 
-        ``history`` gives what was said; ``swarm`` names the one whose events are told, where several share a bus.
-        ``token`` is shown for any client, ``tokens`` (client: token) for one. ``hosts`` are the names by which the
-        server is called beside ``localhost``, ``"*"`` for any, the default with a token; ``origins`` are those of
-        pages elsewhere that may ask (``https://app.example``). ``middleware`` is Starlette's. Raises ``SwarmError``.
+        ``history`` returns a client's messages. ``swarm`` names the swarm, when several share a bus. ``token`` reads
+        every client; ``tokens`` maps each client to its token. ``hosts`` are names of the server besides
+        ``localhost``; ``"*"``, the default with a token, allows any. ``origins`` are origins of other pages that may
+        send requests (``https://app.example``). ``middleware`` is Starlette's. Raises ``SwarmError``.
         """
         self._turns = Turns(dispatcher, limits or Limits(), swarm)
         self._access = Access(token=token, tokens=tokens, hosts=hosts, origins=origins)
         self._open: set[Socket] = set()
-        self._http = http = Http(self._turns, history)
+        self._endpoints = endpoints = Endpoints(self._turns, history)
         client = "/v1/clients/{client:palaver_client}"
         self._app = Starlette(
             routes=[
-                Route("/health", http.health, methods=["GET"]),
-                Route(f"{client}/messages", self._guarded(http.post), methods=["POST"]),
-                Route(f"{client}/messages", self._guarded(http.messages), methods=["GET"]),
-                Route(f"{client}/turn", self._guarded(http.cancel), methods=["DELETE"]),
-                Route(f"{client}/events", self._guarded(http.events), methods=["GET"]),
+                Route("/health", endpoints.health, methods=["GET"]),
+                Route(f"{client}/messages", self._guarded(endpoints.post), methods=["POST"]),
+                Route(f"{client}/messages", self._guarded(endpoints.messages), methods=["GET"]),
+                Route(f"{client}/turn", self._guarded(endpoints.cancel), methods=["DELETE"]),
+                Route(f"{client}/events", self._guarded(endpoints.events), methods=["GET"]),
                 WebSocketRoute(client, self._socket),
             ],
             middleware=[*self._access.middleware, *middleware],
@@ -104,15 +101,15 @@ class Front:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, as ASGI says."""
+        """Handle an ASGI connection."""
         await self._app(scope, receive, send)
 
     def close(self) -> None:
-        """End every stream and WebSocket, and say so. Turns go on."""
+        """End every stream and WebSocket. Turns go on."""
         self._turns.closing = True
         for socket in tuple(self._open):
-            socket.leave(GOING_AWAY, "the server stops")
-        self._http.close()
+            socket.close(GOING_AWAY, "the server is stopping")
+        self._endpoints.close()
 
     @asynccontextmanager
     async def _lifespan(self, _app: Starlette) -> AsyncGenerator[None]:
@@ -120,7 +117,7 @@ class Front:
         self._turns.close()
 
     def _guarded(self, endpoint: Endpoint) -> Endpoint:
-        """An endpoint that is asked only by those who may, and whose errors have our shape."""
+        """Wrap an endpoint with the access checks and the common shape of errors."""
 
         async def guarded(request: Request) -> Response:
             try:
@@ -128,8 +125,8 @@ class Front:
                 self._access.check_token(request, request.path_params["client"])
                 return await endpoint(request)
             except ClientDisconnect:
-                return Response(status_code=LEFT)
-            except Exception as error:  # noqa: BLE001 (it is what the client is told)
+                return Response(status_code=CLIENT_CLOSED_REQUEST)
+            except Exception as error:  # noqa: BLE001 (the client gets it as a response)
                 return refusal(error).response()
 
         return guarded
@@ -139,17 +136,17 @@ class Front:
             self._access.check_origin(websocket)
             self._access.check_token(websocket, websocket.path_params["client"])
             client = checked_client(websocket.path_params["client"])
-            self._turns.gate.admit(client)
+            self._turns.limiter.admit(client)
             self._turns.check_open()
             socket = Socket(self._turns, client, websocket)
-            held = ExitStack()
-            held.enter_context(self._turns.gate.stream(client))
+            resources = ExitStack()
+            resources.enter_context(self._turns.limiter.stream(client))
         except (Refused, PalaverError) as error:
             await websocket.send_denial_response(refusal(error).response())
             return
-        with held:
+        with resources:
             self._open.add(socket)
-            held.callback(self._open.discard, socket)
+            resources.callback(self._open.discard, socket)
             await socket.serve()
 
 

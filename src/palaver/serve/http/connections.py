@@ -1,13 +1,12 @@
-"""Connections of uvicorn with a time limit for what they send, and a limit of their number.
+"""HTTP connections of uvicorn with a time limit for requests, and a better limit on their number.
 
-Rules:
-
-- ``uvicorn.Config(front, http=Connections, limit_concurrency=1000)``. uvicorn itself waits for headers for ever.
-- A head has ``HEAD`` seconds from the first byte it could come, a body ``BODY``, however they are cut. Then the
-  connection is closed. Between requests uvicorn's ``timeout_keep_alive`` counts. A WebSocket has no such limit.
-- Of more than ``limit_concurrency`` connections the one goes that has waited longest for its head to be whole; when all
-  have sent theirs, the new one. So connections that say nothing cannot keep out those that ask, before anybody is
-  known.
+- Use it as ``uvicorn.Config(app, http=LimitedH11Protocol, limit_concurrency=1000)``. uvicorn itself waits for headers
+  without a limit.
+- A client has ``HEAD_TIMEOUT`` seconds to send a head and ``BODY_TIMEOUT`` seconds for a body, however it splits them.
+  Then the connection is closed. Between requests uvicorn's ``timeout_keep_alive`` applies. A WebSocket has no such
+  limit.
+- Above ``limit_concurrency`` the connection that has waited longest for its head is closed; when all have sent their
+  heads, the new one. So silent connections cannot keep out those that send requests.
 
 Stability: experimental.
 """
@@ -21,87 +20,87 @@ from typing import Any, Final
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-HEAD: Final = 10.0
-BODY: Final = 30.0
-"""Seconds; a front says 408 before."""
+HEAD_TIMEOUT: Final = 10.0
+BODY_TIMEOUT: Final = 30.0
+"""The number of seconds; ``HttpApp`` answers 408 earlier."""
 BACKLOG: Final = 128
-"""Connections that are accepted at a time, before any of them is looked at: ``uvicorn.Config(backlog=…)``."""
-MOST: Final = 2048
-_PATIENCE: Final = {h11.IDLE: HEAD, h11.SEND_BODY: BODY}
-"""Seconds in each state in which something of a request is still to come."""
+"""The number of connections that wait to be accepted: ``uvicorn.Config(backlog=…)``."""
+MAX_CONNECTIONS: Final = 2048
+_TIMEOUTS: Final = {h11.IDLE: HEAD_TIMEOUT, h11.SEND_BODY: BODY_TIMEOUT}
+"""The timeout of each state in which a part of a request is still missing."""
 
 
-def most_connections() -> int:
-    """So many connections as this process can have open, with a quarter of its files left for other things."""
+def default_connection_limit() -> int:
+    """Return how many connections this process can open, with a quarter of its file descriptors to spare."""
     if sys.platform == "win32":
-        return MOST
-    import resource  # noqa: PLC0415 (there is none elsewhere)
+        return MAX_CONNECTIONS
+    import resource  # noqa: PLC0415 (Unix only)
 
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MOST if files == resource.RLIM_INFINITY else max(1, min(MOST, files * 3 // 4))
+    return MAX_CONNECTIONS if files == resource.RLIM_INFINITY else max(1, min(MAX_CONNECTIONS, files * 3 // 4))
 
 
-class Connections(H11Protocol):
-    """One connection."""
+class LimitedH11Protocol(H11Protocol):
+    """One HTTP/1.1 connection."""
 
     _timer: asyncio.TimerHandle | None = None
-    _awaited: Any = None
-    """The state of the peer for which the timer runs."""
-    since: float = 0.0
-    """When the last request was over, or the connection began."""
+    _timed_state: Any = None
+    """The state of the client that the timer limits."""
+    idle_since: float = 0.0
+    """When the last request ended, or the connection was made."""
 
-    def connection_made(self, transport: Any) -> None:  # uvicorn wants a Transport, asyncio a BaseTransport
-        """Begin; make room."""
-        # uvicorn's own limit answers 503 to whoever asks while others keep the connections: it is replaced by ours.
-        most, self.limit_concurrency = self.limit_concurrency, None
+    def connection_made(self, transport: Any) -> None:  # uvicorn expects a Transport, asyncio a BaseTransport
+        """Start the timer, and close another connection above the limit."""
+        # uvicorn's own limit answers 503 to the client that sends a request while silent ones keep their connections.
+        maximum, self.limit_concurrency = self.limit_concurrency, None
         super().connection_made(transport)
-        self.since = self.loop.time()
-        self._watch()
-        if most is not None and len(self.connections) > most:
+        self.idle_since = self.loop.time()
+        self._update_timer()
+        if maximum is not None and len(self.connections) > maximum:
             self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End."""
-        self._stop()
+        """Stop the timer."""
+        self._stop_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take what came, and look what is still to come."""
+        """Handle data, and update the timer."""
         super().data_received(data)
-        self._watch()
+        self._update_timer()
 
     def on_response_complete(self) -> None:
-        """Begin the next request."""
-        self.since = self.loop.time()
+        """Wait for the next request."""
+        self.idle_since = self.loop.time()
         super().on_response_complete()
-        self._watch()
+        self._update_timer()
 
-    def _watch(self) -> None:
-        """Let the timer run while something of a request is still to come; never anew for the same."""
+    def _update_timer(self) -> None:
+        """Run the timer while a part of a request is missing. It does not restart in the same state."""
         if self.transport.get_protocol() is not self:  # it is a WebSocket now, and h11 sees no end of its head
-            self._stop()
+            self._stop_timer()
             return
         state = self.conn.their_state
         idle = self.timeout_keep_alive_task is not None  # uvicorn's timer runs
-        if idle or state not in _PATIENCE or self.transport.is_closing():
-            self._stop()
-        elif state is not self._awaited:
-            self._stop()
-            self._awaited = state
-            self._timer = self.loop.call_later(_PATIENCE[state], self.transport.abort)
+        if idle or state not in _TIMEOUTS or self.transport.is_closing():
+            self._stop_timer()
+        elif state is not self._timed_state:
+            self._stop_timer()
+            self._timed_state = state
+            self._timer = self.loop.call_later(_TIMEOUTS[state], self.transport.abort)
 
-    def _stop(self) -> None:
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._awaited = None
+        self._timer = self._timed_state = None
 
     def _make_room(self) -> None:
-        waiting = (each for each in self.connections if isinstance(each, Connections) and each.is_waiting)
-        gone = min(waiting, key=lambda each: each.since, default=self)
-        self.connections.discard(gone)  # the transport ends it later
-        gone.transport.abort()
+        waiting = (each for each in self.connections if isinstance(each, LimitedH11Protocol) and each.is_waiting)
+        oldest = min(waiting, key=lambda each: each.idle_since, default=self)
+        self.connections.discard(oldest)  # the transport closes it later
+        oldest.transport.abort()
 
     @property
     def is_waiting(self) -> bool:
-        """Whether no request is under way."""
+        """Whether no request is in progress."""
         return self.conn.their_state is h11.IDLE

@@ -1,11 +1,9 @@
 """Server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html.
 
-Rules:
-
-- An event of a swarm is called by its source and type (``agent.delta``), its data is JSON on one line, and its id is
-  its place in the bus, where it has one. What a front says itself is called ``answer``, ``error`` and ``lost``.
-- A comment is sent when nothing else was for a while, so that nobody on the way takes the connection for dead.
-- A reader that goes away ends the stream; so does one that takes longer than it may for one piece.
+- An event of a swarm is named by its source and type (``agent.delta``). Its data is JSON on one line; its id is its
+  place in the bus. The server's own events are ``answer``, ``error`` and ``lost``.
+- After ``HEARTBEAT`` seconds of silence a comment is sent, so that no proxy closes the connection.
+- A disconnect ends the stream, and so does a reader that takes longer than ``io_timeout`` for one piece.
 
 Stability: experimental.
 """
@@ -25,93 +23,93 @@ from palaver.core import jsontext
 from palaver.serve.http.errors import refusal
 from palaver.swarm.events import Event, encode
 
-BEAT: Final = 15.0
-"""Seconds of silence after which a comment is sent."""
+HEARTBEAT: Final = 15.0
+"""The number of seconds of silence after which a comment is sent."""
 _TYPE: Final = "text/event-stream"
 
 
 class Stream:
-    """Where events are written."""
+    """Writes server-sent events to one client."""
 
-    def __init__(self, send: Send, patience: float, scope: anyio.CancelScope) -> None:
-        """Write by ``send``; a reader that is too slow cancels ``scope``."""
-        self._send, self._patience, self._scope = send, patience, scope
+    def __init__(self, send: Send, io_timeout: float, scope: anyio.CancelScope) -> None:
+        """Write with ASGI's ``send``. A reader that is too slow cancels ``scope``."""
+        self._send, self._io_timeout, self._reader_scope = send, io_timeout, scope
         self._lock = anyio.Lock()
         self._last = anyio.current_time()
 
     async def event(self, event: Event) -> None:
         """Write an event of a swarm."""
-        await self._say(f"{event.source}.{event.type}", encode(event), event.place)
+        await self._send_event(f"{event.source}.{event.type}", encode(event), event.place)
 
     async def lost(self, count: int) -> None:
-        """Say how many events were lost."""
-        await self.say("lost", {"count": count})
+        """Write how many events were lost."""
+        await self.send("lost", {"count": count})
 
-    async def say(self, name: str, value: Any) -> None:
-        """Write something of one's own."""
-        await self._say(name, jsontext.encode(value))
+    async def send(self, name: str, value: Any) -> None:
+        """Write an event of the server itself."""
+        await self._send_event(name, jsontext.encode(value))
 
-    async def _say(self, name: str, data: bytes, place: int | None = None) -> None:
+    async def _send_event(self, name: str, data: bytes, place: int | None = None) -> None:
         number = b"" if place is None else b"id: %d\n" % place
         title = " ".join(name.split()).encode(errors="replace")
         await self.write(b"%bevent: %b\ndata: %b\n\n" % (number, title, data))
 
     async def write(self, data: bytes, *, more: bool = True) -> None:
         """Write bytes."""
-        with anyio.move_on_after(self._patience) as patience:
+        with anyio.move_on_after(self._io_timeout) as timeout:
             async with self._lock:
                 await self._send({"type": "http.response.body", "body": data, "more_body": more})
                 self._last = anyio.current_time()
-        if patience.cancelled_caught:
-            self._scope.cancel()
+        if timeout.cancelled_caught:
+            self._reader_scope.cancel()
             await checkpoint()
 
-    async def beat(self) -> None:
-        """Write a comment when nothing else was written, again and again."""
+    async def keep_alive(self) -> None:
+        """Write a comment after each ``HEARTBEAT`` seconds of silence."""
         while True:
-            await anyio.sleep_until(self._last + BEAT)
-            if anyio.current_time() >= self._last + BEAT:
+            await anyio.sleep_until(self._last + HEARTBEAT)
+            if anyio.current_time() >= self._last + HEARTBEAT:
                 await self.write(b":\n\n")
 
 
 class EventStream(Response):
-    """An answer of server-sent events, written by a function."""
+    """A response of server-sent events, written by a function."""
 
-    def __init__(self, work: Callable[[Stream], Awaitable[None]], patience: float, held: ExitStack) -> None:
-        """Let ``work`` write; it is cancelled when the reader goes away. ``held`` is let go at the end."""
+    def __init__(self, work: Callable[[Stream], Awaitable[None]], io_timeout: float, resources: ExitStack) -> None:
+        """Let ``work`` write. A disconnect cancels it. ``resources`` are closed at the end."""
         super().__init__(None, media_type=_TYPE, headers={"cache-control": "no-store", "x-accel-buffering": "no"})
         del self.headers["content-length"]
-        self._work, self._patience, self._held = work, patience, held
-        self._working = anyio.CancelScope()
+        self._work, self._io_timeout, self._resources = work, io_timeout, resources
+        self._scope = anyio.CancelScope()
 
-    def leave(self) -> None:
-        """End it."""
-        self._working.cancel()
+    def close(self) -> None:
+        """End the stream."""
+        self._scope.cancel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer; who asks for the head alone (HEAD) is not kept waiting for events."""
-        with self._held:
+        """Send the response. A HEAD request does not wait for events."""
+        with self._resources:
             if scope["method"] == "HEAD":
-                self._working.cancel()
+                self._scope.cancel()
             await self._answer(receive, send)
 
     async def _answer(self, receive: Receive, send: Send) -> None:
         async with anyio.create_task_group() as tasks:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            stream = Stream(send, self._patience, tasks.cancel_scope)
-            tasks.start_soon(stream.beat)
-            tasks.start_soon(gone, receive, tasks.cancel_scope)
-            with self._working:
+            stream = Stream(send, self._io_timeout, tasks.cancel_scope)
+            tasks.start_soon(stream.keep_alive)
+            tasks.start_soon(cancel_on_disconnect, receive, tasks.cancel_scope)
+            with self._scope:
                 try:
                     await self._work(stream)
-                except Exception as error:  # noqa: BLE001 (the answer has begun, and this is how it ends)
-                    await stream.say("error", refusal(error).told)
+                except Exception as error:  # noqa: BLE001 (the response has started, so the error is its last event)
+                    await stream.send("error", refusal(error).body)
             await stream.write(b"", more=False)
             tasks.cancel_scope.cancel()
 
 
-async def gone(receive: Receive, scope: anyio.CancelScope) -> None:
-    """Cancel when the connection is closed."""
+async def cancel_on_disconnect(receive: Receive, scope: anyio.CancelScope) -> None:
+    """Cancel ``scope`` when the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass
     scope.cancel()

@@ -1,11 +1,7 @@
-"""What a client says, read and checked.
+"""Read and check a client's message: ``{"text", "payload"?, "run"?}``.
 
-Rules:
-
-- Clients and runs are called as ``palaver.swarm.names`` says.
-- A message is ``{"text", "payload"?, "run"?}``. Whatever else is in it is an error, and says where.
-  An empty text says nothing, but beside a payload.
-- A body is read as far as it may be long, and no further.
+Any other field is an error that names its place. The text may be empty only beside a payload. A body is read up to the
+limit and no further. Names of clients and runs follow ``palaver.swarm.names``.
 
 Stability: experimental.
 """
@@ -28,32 +24,32 @@ from palaver.threads.ids import uuid7
 
 
 class UserInput(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A message of a client. ``run`` names its turn; said again by the same name, it is answered once."""
+    """A message of a client. ``run`` names its turn: a second message with the same run gets the same answer."""
 
     text: str
     payload: Any = None
     run: str = msgspec.field(default_factory=uuid7)
 
 
-_SAID: Final = msgspec.json.Decoder(UserInput)
+_DECODER: Final = msgspec.json.Decoder(UserInput)
 
 
-def said(data: bytes | str) -> UserInput:
-    """Read a message. Raises ``DecodeError``."""
+def parse_input(data: bytes | str) -> UserInput:
+    """Decode a message. Raises ``DecodeError``."""
     try:
-        made = _SAID.decode(data)
+        message = _DECODER.decode(data)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        if (field := _with_half_a_character(data)) is not None:
-            raise DecodeError("it holds half of a surrogate pair", path=field, source="request") from error
+        if (field := _field_with_lone_surrogate(data)) is not None:
+            raise DecodeError("it has a lone surrogate", path=field, source="request") from error
         raise DecodeError(str(error), source="request") from error
-    checked(made.run, "run")
-    if made.payload is None and not made.text.strip():
-        raise DecodeError("an empty text says nothing", path="text", source="request")
-    return made
+    checked(message.run, "run")
+    if message.payload is None and not message.text.strip():
+        raise DecodeError("the text is empty, and there is no payload", path="text", source="request")
+    return message
 
 
-def _with_half_a_character(data: bytes | str) -> str | None:
-    r"""The field with an escape such as a lone ``\ud800``, which msgspec reports as an end of the input."""
+def _field_with_lone_surrogate(data: bytes | str) -> str | None:
+    r"""Return the field with a lone surrogate such as ``\ud800``, which msgspec reports as the end of the input."""
     try:
         found = json.loads(data)
         fields = cast("dict[str, object]", found) if isinstance(found, dict) else {}
@@ -68,21 +64,21 @@ def _with_half_a_character(data: bytes | str) -> str | None:
 
 
 async def body_of(request: Request, limits: Limits) -> bytes:
-    """Read a body. Raises ``Refused`` for one that is too long, or too slow."""
+    """Read a body. Raises ``Refused`` when it is too long or too slow."""
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length) > limits.body:
         raise too_large(limits)
     body = bytearray()
-    with anyio.move_on_after(limits.patience) as patience:
+    with anyio.move_on_after(limits.io_timeout) as timeout:
         async for chunk in request.stream():
             body += chunk
             if len(body) > limits.body:
                 raise too_large(limits)
-    if patience.cancelled_caught:
-        raise Refused(408, "timed_out", f"the body took more than {limits.patience:g} seconds")
+    if timeout.cancelled_caught:
+        raise Refused(408, "timed_out", f"the body took more than {limits.io_timeout:g} seconds")
     return bytes(body)
 
 
 def too_large(limits: Limits) -> Refused:
-    """The refusal of a message that is too long."""
-    return Refused(413, "too_large", f"a message has at most {limits.body:,} bytes")
+    """Return the refusal of a message that is too long."""
+    return Refused(413, "too_large", f"a message may have at most {limits.body:,} bytes")

@@ -1,12 +1,11 @@
-"""The routes of a front over HTTP.
+"""The HTTP endpoints.
 
-Rules:
-
-- ``POST …/messages`` waits for the answer, ``{"run", "answer", "agent"}``; with ``Accept: text/event-stream`` it tells
-  what happens meanwhile. ``GET …/messages`` is what was said, ``GET …/events`` what happens, ``DELETE …/turn`` cancels.
-- A connection that breaks cancels nothing, unless ``?cancel=disconnect`` says so.
-- ``since`` is a place in the bus; 0 is the oldest event that it keeps. ``Last-Event-ID`` comes before it: so says a
-  browser that connects again where it goes on.
+- ``POST …/messages`` returns the answer, ``{"run", "answer", "agent"}``. With ``Accept: text/event-stream`` it streams
+  the events of the turn before it. ``GET …/messages`` returns the history, ``GET …/events`` streams events, and
+  ``DELETE …/turn`` cancels the turn in progress.
+- A broken connection cancels nothing, unless the request has ``?cancel=disconnect``.
+- ``since`` is a place in the bus; 0 is the oldest event. ``Last-Event-ID``, which a browser sends when it reconnects,
+  takes precedence.
 
 Stability: experimental.
 """
@@ -24,23 +23,23 @@ from starlette.responses import Response
 from palaver.core.errors import DecodeError
 from palaver.serve.http.access import check_json
 from palaver.serve.http.errors import Refused, as_json, refusal
-from palaver.serve.http.event_stream import EventStream, Stream, gone
-from palaver.serve.http.request_body import body_of, said
-from palaver.serve.http.turns import Answer, Turns, show, told
+from palaver.serve.http.event_stream import EventStream, Stream, cancel_on_disconnect
+from palaver.serve.http.request_body import body_of, parse_input
+from palaver.serve.http.turns import Answer, Turns, public_messages, show
 from palaver.swarm.bus import Since
 from palaver.swarm.names import checked_client
 
 if TYPE_CHECKING:
     from palaver.serve.http.turns import History
 
-LEFT: Final = 499
-"""The status of an answer that nobody reads (nginx's)."""
+CLIENT_CLOSED_REQUEST: Final = 499
+"""nginx's status for a client that disconnected."""
 _DIGITS: Final = 18
-"""Of a place, at most: a bus counts in 64 bits."""
+"""The most digits of a place: a bus counts in 64 bits."""
 
 
-class Http:
-    """The endpoints, over turns and a history."""
+class Endpoints:
+    """The HTTP endpoints over turns and a history."""
 
     def __init__(self, turns: Turns, history: History | None) -> None:
         """Answer requests."""
@@ -50,97 +49,99 @@ class Http:
     def close(self) -> None:
         """End every stream."""
         for stream in tuple(self._open):
-            stream.leave()
+            stream.close()
 
     async def post(self, request: Request) -> Response:
-        """Say something."""
-        client = self._admitted(request)
+        """Handle a message of the client."""
+        client = self._admit(request)
         check_json(request)
-        message = said(await body_of(request, self._turns.limits))
+        message = parse_input(await body_of(request, self._turns.limits))
         cancel = cancels(request)
         if "text/event-stream" not in request.headers.get("accept", ""):
-            with self._turns.gate.waiting(client):
-                return await _unless_gone(request, lambda: self._turns.ask(client, message, cancel=cancel), message.run)
+            with self._turns.limiter.pending(client):
+                return await _run_until_disconnect(
+                    request, lambda: self._turns.ask(client, message, cancel=cancel), message.run
+                )
 
         async def work(stream: Stream) -> None:
             outcome = await self._turns.ask_and_show(client, message, stream, cancel=cancel)
             if isinstance(outcome, Answer):
-                await stream.say("answer", outcome.told)
+                await stream.send("answer", outcome.body)
             else:
-                await stream.say("error", refusal(outcome, message.run).told)
+                await stream.send("error", refusal(outcome, message.run).body)
 
-        return self._streamed(work, self._turns.gate.waiting(client))
+        return self._streamed(work, self._turns.limiter.pending(client))
 
     async def messages(self, request: Request) -> Response:
-        """What was said."""
-        client = self._admitted(request)
+        """Return the client's history."""
+        client = self._admit(request)
         if self._history is None:
-            raise Refused(404, "not_found", "this front keeps no history")
-        return as_json({"messages": told(await self._history(client))})
+            raise Refused(404, "not_found", "this server has no history")
+        return as_json({"messages": public_messages(await self._history(client))})
 
     async def events(self, request: Request) -> Response:
-        """What happens."""
-        client = self._admitted(request)
+        """Stream the client's events."""
+        client = self._admit(request)
         since, run = since_of(request), request.query_params.get("run")
 
         async def work(stream: Stream) -> None:
             async with self._turns.events(client, run=run, since=since) as events:
                 await show(events, stream)
 
-        return self._streamed(work, self._turns.gate.stream(client))
+        return self._streamed(work, self._turns.limiter.stream(client))
 
     async def cancel(self, request: Request) -> Response:
-        """Cancel the turn under way."""
-        client = self._admitted(request)
+        """Cancel the turn in progress."""
+        client = self._admit(request)
         return as_json({"cancelled": await self._turns.dispatcher.cancel(client)})
 
     async def health(self, _request: Request) -> Response:
-        """Say that it answers."""
+        """Return that the server is up."""
         return as_json({"status": "ok"})
 
-    def _admitted(self, request: Request) -> str:
+    def _admit(self, request: Request) -> str:
         client = checked_client(request.path_params["client"])
-        self._turns.gate.admit(client)
+        self._turns.limiter.admit(client)
         return client
 
-    def _streamed(self, work: Callable[[Stream], Awaitable[None]], counted: AbstractContextManager[None]) -> Response:
+    def _streamed(self, work: Callable[[Stream], Awaitable[None]], slot: AbstractContextManager[None]) -> Response:
         self._turns.check_open()
-        held = ExitStack()
-        held.enter_context(counted)  # before the answer begins, so that a refusal has a status
-        stream = EventStream(work, self._turns.limits.patience, held)
+        resources = ExitStack()
+        resources.enter_context(slot)  # before the response starts, so that a refusal has a status
+        stream = EventStream(work, self._turns.limits.io_timeout, resources)
         self._open.add(stream)
-        held.callback(self._open.discard, stream)
+        resources.callback(self._open.discard, stream)
         return stream
 
 
 def cancels(connection: HTTPConnection) -> bool:
-    """Whether the end of a connection cancels the turn. Raises ``DecodeError``."""
-    asked = connection.query_params.get("cancel", "")
-    if asked not in {"", "disconnect"}:
-        raise DecodeError("the only value is disconnect", path="cancel", source="request")
-    return bool(asked)
+    """Return whether a disconnect cancels the turn. Raises ``DecodeError``."""
+    value = connection.query_params.get("cancel", "")
+    if value not in {"", "disconnect"}:
+        raise DecodeError("the only allowed value is disconnect", path="cancel", source="request")
+    return bool(value)
 
 
 def since_of(connection: HTTPConnection) -> Since | None:
-    """Where a reader begins. Raises ``DecodeError``."""
+    """Return where a reader starts. Raises ``DecodeError``."""
     place = connection.headers.get("last-event-id") or connection.query_params.get("since")
     if not place:
         return None
     if not (place.isascii() and place.isdecimal() and len(place) <= _DIGITS):
-        raise DecodeError("the place of an event is expected, a whole number", path="since", source="request")
+        raise DecodeError("expected the place of an event, a whole number", path="since", source="request")
     return Since(place=int(place))
 
 
-async def _unless_gone(request: Request, work: Callable[[], Awaitable[Answer]], run: str) -> Response:
-    """Answer with what comes of some work, which is cancelled when the client goes away."""
+async def _run_until_disconnect(request: Request, work: Callable[[], Awaitable[Answer]], run: str) -> Response:
+    """Return the outcome of ``work`` as a response. A disconnect cancels the work."""
     outcome: Any = None
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(gone, request.receive, tasks.cancel_scope)
+        tasks.start_soon(cancel_on_disconnect, request.receive, tasks.cancel_scope)
         try:
             outcome = await work()
-        except Exception as error:  # noqa: BLE001 (it is what the client is told)
+        except Exception as error:  # noqa: BLE001 (the client gets it as a response)
             outcome = refusal(error, run)
         tasks.cancel_scope.cancel()
     if isinstance(outcome, Refused):
         return outcome.response()
-    return Response(status_code=LEFT) if outcome is None else as_json(outcome.told)
+    return Response(status_code=CLIENT_CLOSED_REQUEST) if outcome is None else as_json(outcome.body)

@@ -1,27 +1,12 @@
-"""Turns as a front asks for them: a message in, an answer with its agent out, and what happened in between.
+"""Run turns for clients: a message in, the answer with its agent out, and the events in between.
 
-Rules:
-
-- Whoever goes away has cancelled nothing, unless it was asked for: then the turn is cancelled if it is under way.
-- What is shown of a turn comes before its answer, as far as it came: the bus is waited for, ``GRACE`` seconds at most.
-  What a slow reader has lost is told by ``lost``.
-- What a client sees of events stands in ``palaver.swarm.events``.
-
-Which agent answered: heard on the bus, for the turns that somebody waits for.
-
-Rules:
-
-- One listener for a front, of the events ``swarm``; it remembers nothing of turns that nobody here waits for.
-- A turn's agent is the one that is active when it ends. Events may come later than the answer: they are waited for,
-  ``PATIENCE`` seconds at most, and then the agent is not known.
-
-What was said between a client and a swarm, as people may see it.
-
-Rules:
-
-- What a person reads is said by ``palaver.threads.people_view``; of that, what users said and what they were answered.
-  Tool calls, their results and markers are left out.
-- Reading begins no thread.
+- A disconnect cancels nothing, unless the request asked for it; then it cancels a turn in progress.
+- The events of a turn are sent before its answer: the bus is awaited for at most ``GRACE`` seconds. ``lost`` reports
+  events that a slow reader missed. ``palaver.swarm.events`` decides which events a client sees.
+- The answering agent is the active one at the end of the turn, known from the bus. One listener serves all turns that
+  somebody waits for. Its events may arrive after the answer: after ``AGENT_TIMEOUT`` seconds the agent is unknown.
+- The history has the messages of users and the answers that people see (``palaver.threads.people_view``), without tool
+  calls, results and markers. Reading it creates no thread.
 
 Stability: experimental.
 """
@@ -38,7 +23,7 @@ from msgspec import Struct
 
 from palaver.core.errors import ClosedError, NotFoundError
 from palaver.core.messages import AssistantMessage, Message, UserMessage
-from palaver.serve.http.access import Gate, Limits
+from palaver.serve.http.access import ClientLimiter, Limits
 from palaver.serve.http.request_body import UserInput
 from palaver.store.to_thread import to_thread
 from palaver.swarm.bus import Since, Where
@@ -54,154 +39,151 @@ if TYPE_CHECKING:
     from palaver.swarm.swarm import Swarm
 
 
-# --- speakers ---------------------------------------------------------------------------------------------------------
+AGENT_TIMEOUT: Final = 1.0
 
 
-PATIENCE: Final = 1.0
-
-
-class Speaker:
-    """What is known of a turn: whether it has begun, and who speaks."""
+class ActiveAgent:
+    """The state of a turn: whether it has started, and its active agent."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
+        """Start without a known agent."""
         self.agent: str | None = None
-        self.begun = False
-        self.waiting = 0
-        self._over = anyio.Event()
+        self.started = False
+        self.waiters = 0
+        self._ended = anyio.Event()
 
-    def hear(self, event: Event) -> None:
-        """Learn from an event of the turn."""
+    def observe(self, event: Event) -> None:
+        """Update the state from an event of the turn."""
         match event.type:
             case "get-agent-name":
-                self.begun = True
+                self.started = True
                 self.agent = _text(event.output.get("activeAgent"))
             case "set-agent-name":
                 self.agent = _text(event.input.get("agentName"))
             case "wait-for-output":
-                self._over.set()
+                self._ended.set()
             case _:
                 pass
 
     async def name(self) -> str | None:
-        """The agent that answered; ``None`` where that is not known."""
-        with anyio.move_on_after(PATIENCE):
-            await self._over.wait()
+        """Return the agent that answered; ``None`` when it is unknown."""
+        with anyio.move_on_after(AGENT_TIMEOUT):
+            await self._ended.wait()
         return self.agent
 
 
-class Speakers:
-    """Who speaks, in the turns that are waited for."""
+class ActiveAgents:
+    """The active agents of the turns that somebody waits for."""
 
     def __init__(self, bus: Bus, swarm: str | None) -> None:
-        """Listen when the first turn is waited for."""
+        """Use a bus; the first turn starts the listener."""
         self._bus, self._swarm = bus, swarm
-        self._speakers: dict[tuple[str, str], Speaker] = {}
+        self._active_agents: dict[tuple[str, str], ActiveAgent] = {}
         self._listener: Listener | None = None
         self._lock = anyio.Lock()
 
     @asynccontextmanager
-    async def of(self, client: str, run: str) -> AsyncGenerator[Speaker]:
-        """Hear of a turn. Raises ``ClosedError`` when the bus is closed."""
+    async def of(self, client: str, run: str) -> AsyncGenerator[ActiveAgent]:
+        """Observe a turn. Raises ``ClosedError`` when the bus is closed."""
         async with self._lock:
             if self._listener is None:
                 where = Where(source="swarm", swarm=self._swarm)
-                self._listener = await self._bus.listen(self._hear, where)
-        speaker = self._speakers.setdefault((client, run), Speaker())
-        speaker.waiting += 1
+                self._listener = await self._bus.listen(self._on_event, where)
+        active = self._active_agents.setdefault((client, run), ActiveAgent())
+        active.waiters += 1
         try:
-            yield speaker
+            yield active
         finally:
-            speaker.waiting -= 1
-            if not speaker.waiting:
-                del self._speakers[client, run]
+            active.waiters -= 1
+            if not active.waiters:
+                del self._active_agents[client, run]
 
     def close(self) -> None:
-        """Hear no more."""
+        """Stop the listener."""
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.close()
 
-    def _hear(self, event: Event) -> None:
-        speaker = self._speakers.get((event.client, event.run or ""))
-        if speaker is not None:
-            speaker.hear(event)
+    def _on_event(self, event: Event) -> None:
+        active = self._active_agents.get((event.client, event.run or ""))
+        if active is not None:
+            active.observe(event)
 
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-# --- turns ------------------------------------------------------------------------------------------------------------
-
-
 GRACE: Final = 1.0
 
 
 class Answer(Struct, frozen=True):
-    """What a turn came to; ``agent`` is ``None`` where it is not known."""
+    """The answer of a turn; ``agent`` is ``None`` when it is unknown."""
 
     run: str
     answer: str
     agent: str | None
 
     @property
-    def told(self) -> dict[str, Any]:
-        """As JSON."""
+    def body(self) -> dict[str, Any]:
+        """The answer as JSON."""
         return {"run": self.run, "answer": self.answer, "agent": self.agent}
 
 
 class Sink(Protocol):
-    """Where events are shown."""
+    """Receives the events of a turn."""
 
     @abstractmethod
     async def event(self, event: Event) -> None:
-        """Show an event."""
+        """Take an event."""
         ...
 
     @abstractmethod
     async def lost(self, count: int) -> None:
-        """Say how many more could not be shown."""
+        """Take the number of events that were lost."""
         ...
 
 
 class Turns:
-    """Hands messages in at a desk."""
+    """Hands messages to a dispatcher."""
 
     def __init__(self, dispatcher: Dispatcher, limits: Limits, swarm: str | None) -> None:
-        """Use a desk; ``swarm`` names the one whose events are listened to, where several share a bus."""
-        self.dispatcher, self.limits, self.gate = dispatcher, limits, Gate(limits)
+        """Use a dispatcher. ``swarm`` names the swarm, when several share a bus."""
+        self.dispatcher, self.limits, self.limiter = dispatcher, limits, ClientLimiter(limits)
         self._swarm = swarm
-        self._speakers = Speakers(dispatcher.bus, swarm)
+        self._active_agents = ActiveAgents(dispatcher.bus, swarm)
         self.closing = False
-        """Whether connections end because the server does: then no end of one cancels a turn."""
+        """Whether the server is stopping: then a disconnect cancels no turn."""
 
     def check_open(self) -> None:
-        """Raise ``ClosedError`` when connections end: one that began now would keep the server from stopping."""
+        """Raise ``ClosedError`` when the server is stopping: a new connection would delay that."""
         if self.closing:
-            raise ClosedError("the server stops")
+            raise ClosedError("the server is stopping")
 
     def close(self) -> None:
-        """Listen no more."""
-        self._speakers.close()
+        """Stop listening."""
+        self._active_agents.close()
 
-    async def ask(self, client: str, said: UserInput, *, cancel: bool = False) -> Answer:
-        """Hand a message in, and wait. With ``cancel``, who is cancelled here cancels the turn.
+    async def ask(self, client: str, message: UserInput, *, cancel: bool = False) -> Answer:
+        """Hand a message in and wait for the answer. With ``cancel``, cancelling this call cancels the turn.
 
         Raises as ``Dispatcher.ask``.
         """
-        async with self._speakers.of(client, said.run) as speaker, self._bound(client, speaker, cancel=cancel):
+        async with (
+            self._active_agents.of(client, message.run) as active,
+            self._cancel_on_exit(client, active, cancel=cancel),
+        ):
             answer = await self.dispatcher.ask(
-                client, said.text, payload=said.payload, run=said.run, timeout=self.limits.timeout
+                client, message.text, payload=message.payload, run=message.run, timeout=self.limits.timeout
             )
-            return Answer(said.run, answer, await speaker.name())
+            return Answer(message.run, answer, await active.name())
 
     @asynccontextmanager
-    async def _bound(self, client: str, speaker: Speaker, *, cancel: bool) -> AsyncGenerator[None]:
+    async def _cancel_on_exit(self, client: str, active: ActiveAgent, *, cancel: bool) -> AsyncGenerator[None]:
         try:
             yield
         except anyio.get_cancelled_exc_class():
-            if cancel and speaker.begun and not self.closing:
+            if cancel and active.started and not self.closing:
                 with anyio.CancelScope(shield=True):
                     await self.dispatcher.cancel(client)
             raise
@@ -209,7 +191,7 @@ class Turns:
     def events(
         self, client: str, *, run: str | None = None, since: Since | None = None, fail: bool = False
     ) -> Subscription:
-        """What happens to a client, or in one of its turns. With ``fail``, a slow reader ends it."""
+        """Subscribe to the events of a client or of one turn. With ``fail``, a slow reader ends the subscription."""
         return self.dispatcher.bus.subscribe(
             Where(client=client, run=run, swarm=self._swarm, test=is_public),
             since=since,
@@ -218,48 +200,45 @@ class Turns:
         )
 
     async def ask_and_show(
-        self, client: str, said: UserInput, sink: Sink, *, cancel: bool = False
+        self, client: str, message: UserInput, sink: Sink, *, cancel: bool = False
     ) -> Answer | Exception:
-        """As ``ask``, while what happens in the turn is shown. Gives what ``ask`` raises."""
+        """Do as ``ask``, and send the events of the turn to ``sink``. An error of ``ask`` is returned, not raised."""
         outcome: Answer | Exception = ClosedError("the bus was closed")
-        async with self.events(client, run=said.run) as events, anyio.create_task_group() as tasks:
+        async with self.events(client, run=message.run) as events, anyio.create_task_group() as tasks:
             ended = anyio.Event()
             tasks.start_soon(_show, events, sink, ended)
             try:
-                outcome = await self.ask(client, said, cancel=cancel)
+                outcome = await self.ask(client, message, cancel=cancel)
                 with anyio.move_on_after(GRACE):
                     await ended.wait()
-            except Exception as error:  # noqa: BLE001 (it is what the client is told)
+            except Exception as error:  # noqa: BLE001 (the client gets it as a response)
                 outcome = error
             events.close()
         return outcome
 
 
 async def show(events: Subscription, sink: Sink) -> None:
-    """Show events as they come, until they end; and say how many were lost."""
+    """Send events to ``sink`` until they end, and the number of lost ones."""
     await _show(events, sink, anyio.Event())
 
 
 async def _show(events: Subscription, sink: Sink, ended: anyio.Event) -> None:
-    told = 0
+    reported = 0
     async for event in events:
-        if events.dropped > told:
-            await sink.lost(events.dropped - told)
-            told = events.dropped
+        if events.dropped > reported:
+            await sink.lost(events.dropped - reported)
+            reported = events.dropped
         await sink.event(for_client(event))
         if event.type == "commit-execution-end" and event.agent is None:
             ended.set()
 
 
-# --- history ----------------------------------------------------------------------------------------------------------
-
-
 History: TypeAlias = "Callable[[str], Awaitable[Sequence[Message]]]"
-"""Gives the messages of a client."""
+"""Returns the messages of a client."""
 
 
 def stored_history(store: Store, swarm: Swarm) -> History:
-    """The messages that a store holds of the clients of a swarm. Raises ``StoreError`` when it is asked."""
+    """Return a history that reads the clients' threads from a store. Calling it may raise ``StoreError``."""
 
     async def messages(client: str) -> Sequence[Message]:
         try:
@@ -272,7 +251,7 @@ def stored_history(store: Store, swarm: Swarm) -> History:
 
 
 def live_history(live: LiveSwarm) -> History:
-    """The messages of a swarm at work in this process: of its store, or else of the sessions that are open."""
+    """Return the history of a swarm in this process: from its store, else from its open sessions."""
     if live.store is not None:
         return stored_history(live.store, live.swarm)
 
@@ -283,14 +262,14 @@ def live_history(live: LiveSwarm) -> History:
     return messages
 
 
-def told(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Messages as people may see them."""
+def public_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """Return the messages that people see, as JSON."""
     return [
         {"role": each.role, "agent": each.agent, "text": each.text, "sent_at": each.sent_at}
         for each in messages
-        if isinstance(each, UserMessage | AssistantMessage) and is_shown(each) and _spoken(each)
+        if isinstance(each, UserMessage | AssistantMessage) and is_shown(each) and _has_visible_text(each)
     ]
 
 
-def _spoken(message: UserMessage | AssistantMessage) -> bool:
+def _has_visible_text(message: UserMessage | AssistantMessage) -> bool:
     return bool(message.text) and not (isinstance(message, AssistantMessage) and message.tool_calls)

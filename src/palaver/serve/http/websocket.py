@@ -1,13 +1,11 @@
-"""A front over WebSocket: messages in, events and answers out, as JSON.
+"""The WebSocket of a client: messages in, events and answers out, as JSON.
 
-Rules:
-
-- In: ``{"text", "payload"?, "run"?}``, or ``{"cancel": true}``. Out: ``{"event": {…}}``, ``{"run", "answer", "agent"}``
-  and ``{"error": {"code", "message"}, "run"?}``. ``?events=none`` leaves the events out.
-- ``?since=`` begins with the events that the bus keeps behind a place; each event says its ``place``.
-- A message that is refused is told so, and the next one is heard. Binary frames are not: they close it (1003).
-- A reader that lets more events wait than it may, or takes too long for one, is closed with 1013 and the reason.
-- The end cancels nothing, unless ``?cancel=disconnect`` says so.
+- In: ``{"text", "payload"?, "run"?}`` or ``{"cancel": true}``. Out: ``{"event": {…}, "place"}``, ``{"run", "answer",
+  "agent"}`` and ``{"error": {"code", "message"}, "run"?}``. ``?events=none`` leaves the events out.
+- ``?since=`` starts with the stored events after a place; each event has its ``place``.
+- A refused message gets an error, and the connection stays open. A binary frame closes it (1003).
+- A reader that is too slow, or has too many events waiting, is closed with 1013 and the reason.
+- A disconnect cancels nothing, unless the URL has ``?cancel=disconnect``.
 
 Stability: experimental.
 """
@@ -27,63 +25,66 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from palaver.core import jsontext
 from palaver.core.errors import BusyError, DecodeError
 from palaver.serve.http.errors import refusal
-from palaver.serve.http.request_body import UserInput, said, too_large
+from palaver.serve.http.request_body import UserInput, parse_input, too_large
 from palaver.serve.http.routes import cancels, since_of
 from palaver.serve.http.turns import Turns
 from palaver.swarm.events import Event, encode, for_client
 
-SLOW: Final = 1013
-"""The close code of RFC 6455's registry for “try again later”."""
-UNREADABLE: Final = 1003
+TRY_AGAIN_LATER: Final = 1013
+"""A close code of RFC 6455's registry."""
+UNSUPPORTED_DATA: Final = 1003
 GOING_AWAY: Final = 1001
-_REASON: Final = 123
-"""Bytes of a reason, at most."""
-_GOODBYE: Final = 5.0
+_MAX_REASON: Final = 123
+"""The most bytes of a close reason."""
+_CLOSE_TIMEOUT: Final = 5.0
 _CANCELS: Final = re.compile(r'\s*\{\s*"cancel"')
 _CANCEL: Final = msgspec.json.Decoder(dict[str, bool])
 
 
 class Socket:
-    """One connection of a client."""
+    """One WebSocket connection of a client."""
 
     def __init__(self, turns: Turns, client: str, websocket: WebSocket) -> None:
-        """Speak over a connection; ``serve`` does it. Raises ``DecodeError``."""
+        """Read the query parameters; ``serve`` runs the connection. Raises ``DecodeError``."""
         self._turns, self._client, self._socket = turns, client, websocket
         self._cancels, self._since = cancels(websocket), since_of(websocket)
-        self._shows = websocket.query_params.get("events") != "none"
+        self._sends_events = websocket.query_params.get("events") != "none"
         self._tasks: TaskGroup | None = None
         self._lock = anyio.Lock()
-        self._leaving: tuple[int, str] | None = None
+        self._closing: tuple[int, str] | None = None
 
     async def serve(self) -> None:
-        """Accept, and speak until either side ends."""
+        """Accept the connection and run it until either side closes it."""
         await self._socket.accept()
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
-            if self._shows:
-                await tasks.start(self._show)
-            await self._listen(tasks)
+            if self._sends_events:
+                await tasks.start(self._send_events)
+            await self._receive(tasks)
             tasks.cancel_scope.cancel()
-        if self._leaving is not None:
-            with anyio.move_on_after(_GOODBYE), suppress(RuntimeError, WebSocketDisconnect):  # it may be gone
-                await self._socket.close(*self._leaving)
+        if self._closing is not None:
+            with (
+                anyio.move_on_after(_CLOSE_TIMEOUT),
+                suppress(RuntimeError, WebSocketDisconnect),
+            ):  # the client may be gone
+                await self._socket.close(*self._closing)
 
-    def leave(self, code: int, reason: str) -> None:
-        """End the connection, and say why."""
-        self._leaving = self._leaving or (code, reason.encode()[:_REASON].decode(errors="ignore"))
+    def close(self, code: int, reason: str) -> None:
+        """Close the connection with a code and a reason."""
+        self._closing = self._closing or (code, reason.encode()[:_MAX_REASON].decode(errors="ignore"))
         if self._tasks is not None:
             self._tasks.cancel_scope.cancel()
 
-    async def _show(self, *, task_status: TaskStatus[None]) -> None:
+    async def _send_events(self, *, task_status: TaskStatus[None]) -> None:
         try:
             async with self._turns.events(self._client, since=self._since, fail=True) as events:
                 task_status.started()
                 async for event in events:
-                    await self._say(_framed(for_client(event)))
+                    await self._send(_framed(for_client(event)))
         except BusyError:
-            self.leave(SLOW, f"slow reader: {self._turns.limits.events} events waited")
+            self.close(TRY_AGAIN_LATER, f"slow reader: {self._turns.limits.events} events are waiting")
 
-    async def _listen(self, tasks: TaskGroup) -> None:
+    async def _receive(self, tasks: TaskGroup) -> None:
         try:
             while True:
                 frame = await self._socket.receive()
@@ -91,49 +92,49 @@ class Socket:
                     return
                 text: str | None = frame.get("text")
                 if text is None:
-                    self.leave(UNREADABLE, "text frames with JSON are expected")
+                    self.close(UNSUPPORTED_DATA, "expected text frames with JSON")
                     return
-                await self._hear(text, tasks)
+                await self._handle(text, tasks)
         except WebSocketDisconnect:
             return
 
-    async def _hear(self, text: str, tasks: TaskGroup) -> None:
+    async def _handle(self, text: str, tasks: TaskGroup) -> None:
         try:
-            self._turns.gate.admit(self._client)
+            self._turns.limiter.admit(self._client)
             if len(text.encode(errors="replace")) > self._turns.limits.body:
-                raise too_large(self._turns.limits)  # noqa: TRY301 (told as every refusal)
+                raise too_large(self._turns.limits)  # noqa: TRY301 (handled as every refusal)
             if _is_cancel(text):
                 await self._turns.dispatcher.cancel(self._client)
                 return
-            message = said(text)
-            held = ExitStack()
-            held.enter_context(self._turns.gate.waiting(self._client))
-        except Exception as error:  # noqa: BLE001 (the client is told)
-            await self._tell(refusal(error).told)
+            message = parse_input(text)
+            slot = ExitStack()
+            slot.enter_context(self._turns.limiter.pending(self._client))
+        except Exception as error:  # noqa: BLE001 (the client gets it as a frame)
+            await self._send_json(refusal(error).body)
             return
-        tasks.start_soon(self._ask, message, held)
+        tasks.start_soon(self._run_turn, message, slot)
 
-    async def _ask(self, message: UserInput, held: AbstractContextManager[Any]) -> None:
-        with held:
+    async def _run_turn(self, message: UserInput, slot: AbstractContextManager[Any]) -> None:
+        with slot:
             try:
-                answer = (await self._turns.ask(self._client, message, cancel=self._cancels)).told
-            except Exception as error:  # noqa: BLE001 (the client is told)
-                answer = refusal(error, message.run).told
-            await self._tell(answer)
+                answer = (await self._turns.ask(self._client, message, cancel=self._cancels)).body
+            except Exception as error:  # noqa: BLE001 (the client gets it as a frame)
+                answer = refusal(error, message.run).body
+            await self._send_json(answer)
 
-    async def _tell(self, value: Any) -> None:
-        await self._say(jsontext.encode(value))
+    async def _send_json(self, value: Any) -> None:
+        await self._send(jsontext.encode(value))
 
-    async def _say(self, data: bytes) -> None:
-        patience = self._turns.limits.patience
-        with anyio.move_on_after(patience) as waited:
+    async def _send(self, data: bytes) -> None:
+        io_timeout = self._turns.limits.io_timeout
+        with anyio.move_on_after(io_timeout) as waited:
             try:
                 async with self._lock:
                     await self._socket.send_text(data.decode())
-            except (WebSocketDisconnect, RuntimeError):  # Starlette's words for a connection that is gone
-                self.leave(GOING_AWAY, "gone")
+            except (WebSocketDisconnect, RuntimeError):  # Starlette raises these when the connection is gone
+                self.close(GOING_AWAY, "gone")
         if waited.cancelled_caught:
-            self.leave(SLOW, f"slow reader: nothing was taken for {patience:g} seconds")
+            self.close(TRY_AGAIN_LATER, f"slow reader: nothing was read for {io_timeout:g} seconds")
             await checkpoint()
 
 
@@ -142,7 +143,7 @@ def _framed(event: Event) -> bytes:
 
 
 def _is_cancel(text: str) -> bool:
-    """Whether a frame cancels. Raises ``DecodeError`` for one that says so and something else."""
+    """Return whether a frame is a cancel request. Raises ``DecodeError`` when it has other fields too."""
     if not _CANCELS.match(text):
         return False
     try:
@@ -150,4 +151,4 @@ def _is_cancel(text: str) -> bool:
             return True
     except msgspec.MsgspecError:
         pass
-    raise DecodeError('{"cancel": true} is expected', path="cancel", source="request")
+    raise DecodeError('expected {"cancel": true}', path="cancel", source="request")

@@ -1,4 +1,4 @@
-"""The bus over NATS JetStream (extra ``nats``). Nothing in ``palaver.swarm`` imports this.
+"""The bus over NATS JetStream (extra ``nats``). Nothing in ``palaver.swarm`` imports it.
 
 Stability: experimental.
 """

@@ -1,21 +1,14 @@
-"""The bus over NATS JetStream: for many processes and machines, and kept for those who come later.
+"""The bus over NATS JetStream: for many processes and machines, with stored events for late readers.
 
-Rules:
-
-- All events of a bus are one stream; an event's place is its number there. The stream is made where it is not there,
-  with ``max_age`` and ``max_bytes``, and left as it is where it is.
-- ``publish`` puts an event into an outbox (``outbox``: how many may wait); one task writes it. A server that is away
-  for a while is waited for: nothing is lost as long as the process lives and the outbox has room.
-- Subscriptions go on where they were when a connection breaks; a server's restart is not seen by those who listen.
-- On asyncio alone: the NATS client knows no other event loop.
-
-The subjects of events: ``palaver.events.<client>.<source>``, where either may be any text.
-
-Rules:
-
-- A token keeps ASCII letters, digits, ``-`` and ``_``; every other byte of its UTF-8 is ``=`` and two hexadecimal
-  digits, and empty text is ``=``. So different texts have different tokens, without a dot, a blank or a wildcard.
-- What would be longer than 200 characters is ``==`` and its SHA-256; a subject is no longer than a server takes.
+- All events of a bus are one stream, and an event's place is its number there. A missing stream is created with
+  ``max_age`` and ``max_bytes``; an existing one is left unchanged.
+- The subject of an event is ``palaver.events.<client>.<source>``. A token keeps ASCII letters, digits, ``-`` and ``_``;
+  any other byte of its UTF-8 is ``=`` and two hex digits; empty text is ``=``. Above 200 characters it is ``==`` and
+  the SHA-256.
+- ``publish`` puts an event into the outbox, which one task writes. While a server is unavailable nothing is lost, as
+  long as the process lives and the outbox has room.
+- Subscriptions survive a broken connection and a restart of the server.
+- Runs on asyncio only: the NATS client knows no other event loop.
 
 Stability: experimental.
 """
@@ -41,36 +34,30 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
 
-# --- subjects ---------------------------------------------------------------------------------------------------------
-
-
 _PLAIN: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
-_LONGEST: Final = 200
+_MAX_TOKEN: Final = 200
 
 
 @lru_cache(maxsize=4096)
 def token(text: str) -> str:
-    """One token of a subject for any text. Raises ``UnicodeEncodeError`` for lone surrogates."""
+    """Encode text as one token of a subject. Raises ``UnicodeEncodeError`` for lone surrogates."""
     data = text.encode()
     if not data:
         return "="
-    written = "".join([chr(byte) if byte in _PLAIN else f"={byte:02x}" for byte in data])
-    return written if len(written) <= _LONGEST else f"=={hashlib.sha256(data).hexdigest()}"
+    encoded = "".join([chr(byte) if byte in _PLAIN else f"={byte:02x}" for byte in data])
+    return encoded if len(encoded) <= _MAX_TOKEN else f"=={hashlib.sha256(data).hexdigest()}"
 
 
 def subject(prefix: str, client: str, source: str) -> str:
-    """The subject of an event."""
+    """Return the subject of an event."""
     return f"{prefix}.{token(client)}.{token(source)}"
 
 
 def pattern(prefix: str, where: Where) -> str:
-    """The subjects among which every wanted event is."""
+    """Return a subject pattern that covers the wanted events."""
     client = "*" if where.client is None else token(where.client)
     source = "*" if where.source is None else token(where.source)
     return f"{prefix}.{client}.{source}"
-
-
-# --- bus --------------------------------------------------------------------------------------------------------------
 
 
 STREAM: Final = "PALAVER_EVENTS"
@@ -79,13 +66,13 @@ PREFIX: Final = "palaver.events"
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,200}")
 _SUBJECT: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _HEADERS: Final = 1024
-"""So many bytes of a message are not the event itself."""
-_TWICE: Final = timedelta(minutes=2)
-"""How long the server remembers an id."""
+"""Bytes of a message that are not the event."""
+_DUPLICATE_WINDOW: Final = timedelta(minutes=2)
+"""How long the server remembers the id of an event."""
 
 
 class NatsBus(ListeningBus):
-    """Carries events over a stream of NATS JetStream (``Bus``)."""
+    """A ``Bus`` over a stream of NATS JetStream."""
 
     def __init__(
         self,
@@ -98,15 +85,15 @@ class NatsBus(ListeningBus):
         outbox: int = 65_536,
         grace: float = GRACE,
     ) -> None:
-        """Use a server, or one of several: ``nats://a:4222,nats://b:4222``.
+        """Use one of these servers: ``nats://a:4222,nats://b:4222``.
 
-        Entering raises ``TransportError``, naming the URL, where none answers.
+        Entering raises ``TransportError`` with the URL when none answers.
         """
         super().__init__(grace)
         if not _NAME.fullmatch(stream):
-            raise SwarmError(f"a stream is called by ASCII letters, digits, - and _, not {stream!r}")
+            raise SwarmError(f"the name of a stream has ASCII letters, digits, - and _, not {stream!r}")
         if not _SUBJECT.fullmatch(prefix):
-            raise SwarmError(f"a prefix of subjects is words with dots between them, not {prefix!r}")
+            raise SwarmError(f"a prefix of subjects is words separated by dots, not {prefix!r}")
         self._stream, self._prefix = stream, prefix
         self._config = StreamConfig(
             name=stream,
@@ -114,28 +101,30 @@ class NatsBus(ListeningBus):
             storage=StorageType.FILE,
             max_age=max_age.total_seconds(),
             max_bytes=max_bytes,
-            duplicate_window=min(_TWICE, max_age).total_seconds() if max_age else _TWICE.total_seconds(),
+            duplicate_window=min(_DUPLICATE_WINDOW, max_age).total_seconds()
+            if max_age
+            else _DUPLICATE_WINDOW.total_seconds(),
         )
-        self._largest = 0
+        self._max_payload = 0
         self._link = Link([each.strip() for each in url.split(",")], self._prepare)
         self._outbox = Outbox(self._link, outbox)
         self._feeds: dict[Subscribed, Feed] = {}
 
     def publish(self, event: Event) -> None:
-        """Say what happened. Raises ``SwarmError`` for what cannot be written, ``ClosedError`` at the end."""
+        """Publish an event. Raises ``SwarmError`` when it cannot be encoded, ``ClosedError`` after the end."""
         if self._closed is not None:
             raise ClosedError(self._closed)
         data = encode(event)
-        if len(data) > self._largest:
-            raise SwarmError(f"event {event.source} {event.type}: {len(data):,} bytes are more than the server takes")
+        if len(data) > self._max_payload:
+            raise SwarmError(f"event {event.source} {event.type}: {len(data):,} bytes are more than the server accepts")
         self._outbox.put(subject(self._prefix, event.client, event.source), token(event.id), data)
 
     async def flush(self) -> None:
-        """Wait until everything published is acknowledged. Raises ``BusyError`` where some of it was given up."""
+        """Wait until all published events are acknowledged. Raises ``BusyError`` when some were given up."""
         await self._outbox.flush()
 
     async def caught_up(self, events: Subscribed) -> None:
-        """Wait until what the stream has now has come into the inbox of a subscription."""
+        """Wait until a subscription has received all events that the stream has now."""
         if (feed := self._feeds.get(events)) is not None:
             await feed.caught_up()
 
@@ -154,24 +143,24 @@ class NatsBus(ListeningBus):
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            raise SwarmError("a bus over NATS runs on asyncio alone: its client knows no other event loop") from None
+            raise SwarmError("a bus over NATS runs on asyncio only: its client knows no other event loop") from None
         await self._link.open()
-        tasks.start_soon(self._link.keep)
+        tasks.start_soon(self._link.maintain)
         tasks.start_soon(self._outbox.run)
 
     async def _end(self) -> None:
         await self._link.close()
 
     async def _prepare(self, connection: Connection) -> None:
-        """Have a stream, and know what the server takes."""
+        """Create the stream if needed, and read the server's limit of a message."""
         try:
             config = (await connection.streams.stream_info(self._stream)).config
         except NotFoundError:
-            await connection.make(self._config)
+            await connection.create_stream(self._config)
         else:
             if self._config.subjects != config.subjects:
                 raise SwarmError(
-                    f"stream {self._stream} of {self._link.shown} is for {', '.join(config.subjects or ())},"
+                    f"stream {self._stream} of {self._link.display_name} is for {', '.join(config.subjects or ())},"
                     f" not for {self._prefix}"
                 )
-        self._largest = connection.client.max_payload - _HEADERS
+        self._max_payload = connection.client.max_payload - _HEADERS

@@ -1,13 +1,9 @@
-"""The connection to NATS: made, watched, and made again when it breaks.
+"""The connection to NATS: opened, watched, and opened again when it breaks. Only this module imports the NATS client.
 
-Rules:
-
-- A connection that breaks is given up with everything that it had not sent yet. A new one begins with nothing, so that
-  nothing old can overtake: whoever sends or listens begins again on it where it stands.
-- The first connection is made at once, or ``TransportError`` names the server; one that answers and cannot, just now,
-  is asked twice more. Later connections are tried for until one is made.
-
-The NATS client, or word of what to install. Nothing else in Palaver imports it.
+- A broken connection is discarded with everything that it had not sent. A new one starts empty, so that no old message
+  can overtake a newer one: senders and listeners start again where they are.
+- The first connection is made at once, or ``TransportError`` names the server. A server that answers with an error is
+  tried twice more. Later connections are retried until one succeeds.
 
 Stability: experimental.
 """
@@ -27,9 +23,6 @@ import anyio
 from palaver.core.errors import PalaverError, SwarmError, TransportError
 from palaver.swarm.subscriptions import Signal
 
-# --- driver -----------------------------------------------------------------------------------------------------------
-
-
 try:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
@@ -47,12 +40,10 @@ try:
     )
     from nats.js.errors import APIError, NotFoundError
 except ImportError as error:
-    raise SwarmError(
-        f"NATS is spoken by nats-py, which is not installed: pip install 'palaver[nats]' ({error})"
-    ) from None
+    raise SwarmError(f"NATS needs nats-py, which is not installed: pip install 'palaver[nats]' ({error})") from None
 
 FAILURES = (NatsError, OSError, TimeoutError)
-"""Everything that the client raises when a server is away, or says no."""
+"""What the client raises when a server is unavailable or refuses."""
 
 __all__ = [
     "FAILURES",
@@ -73,45 +64,42 @@ __all__ = [
 ]
 
 
-# --- link -------------------------------------------------------------------------------------------------------------
-
-
 _log = logging.getLogger("palaver.swarm")
 _CONNECT: Final = 3
-_ANSWER: Final = 5.0
-_SOONEST, _LATEST = 0.05, 2.0
+_REQUEST_TIMEOUT: Final = 5.0
+_MIN_WAIT, _MAX_WAIT = 0.05, 2.0
 _TRIES: Final = 3
-_PARTING: Final = 2.0
+_CLOSE_TIMEOUT: Final = 2.0
 _PING: Final = 10
 
 
 class Connection:
-    """One connection. ``down`` is set when it is of no use any more, and for good."""
+    """One connection. ``down`` is set when it is broken; it never recovers."""
 
     def __init__(self) -> None:
-        """Be not connected yet."""
+        """Start unconnected."""
         self.client = Client()
         self.down = asyncio.Event()
-        self.trouble: Exception | None = None
+        self.last_error: Exception | None = None
         self._subscriptions: WeakSet[Subscription] = WeakSet()
 
     @property
     def streams(self) -> JetStreamContext:
         """JetStream, over this connection."""
-        return self.client.jetstream(timeout=_ANSWER)  # pyright: ignore[reportUnknownMemberType] (untyped options)
+        return self.client.jetstream(timeout=_REQUEST_TIMEOUT)  # pyright: ignore[reportUnknownMemberType] (untyped options)
 
-    async def subscribe(self, subject: str, heard: Callable[[Msg], Awaitable[None]]) -> Subscription:
-        """Have a function called with what comes under a subject, one message at a time."""
-        made = await self.client.subscribe(subject, cb=heard)  # pyright: ignore[reportUnknownMemberType]
-        self._subscriptions.add(made)
-        return made
+    async def subscribe(self, subject: str, on_message: Callable[[Msg], Awaitable[None]]) -> Subscription:
+        """Call a function with the messages of a subject, one at a time."""
+        subscription = await self.client.subscribe(subject, cb=on_message)  # pyright: ignore[reportUnknownMemberType]
+        self._subscriptions.add(subscription)
+        return subscription
 
-    async def make(self, stream: StreamConfig) -> None:
-        """Make a stream."""
+    async def create_stream(self, stream: StreamConfig) -> None:
+        """Create a stream."""
         await self.streams.add_stream(stream)  # pyright: ignore[reportUnknownMemberType]
 
     async def consume(self, stream: str, config: ConsumerConfig) -> str:
-        """Make a consumer of a stream; gives its name."""
+        """Create a consumer of a stream. Return its name."""
         info = await self.streams.add_consumer(stream, config)  # pyright: ignore[reportUnknownMemberType]
         return info.name
 
@@ -124,28 +112,28 @@ class Connection:
             max_reconnect_attempts=1,  # the client counts attempts at the first connection too
             reconnect_time_wait=0,
             connect_timeout=_CONNECT,
-            error_cb=self._told,
+            error_cb=self._on_error,
             closed_cb=self._closed,
             ping_interval=_PING,
         )
 
-    async def forget(self, stream: str, consumer: str | None) -> None:
-        """Let the server remove a consumer, now rather than soon; does not wait until it has."""
+    async def delete_consumer(self, stream: str, consumer: str | None) -> None:
+        """Ask the server to remove a consumer, without waiting for it."""
         if consumer is not None:
             await self.client.publish(f"$JS.API.CONSUMER.DELETE.{stream}.{consumer}", reply=self.client.new_inbox())
 
     async def close(self) -> None:
-        """Let go; waits no longer than it must."""
+        """Disconnect, within a short time limit."""
         self.down.set()
-        with anyio.move_on_after(_PARTING, shield=True):
+        with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
             try:
                 await self.client.close()
             except FAILURES as error:
                 _log.debug("while closing a connection to NATS: %s", error)
-        self._sweep()
+        self._clean_up_client()
 
-    def _sweep(self) -> None:
-        """End what the client leaves behind where the connection breaks while it closes: tasks, an error, a socket."""
+    def _clean_up_client(self) -> None:
+        """End what the client leaves when the connection breaks while closing: tasks, an error, a socket."""
         reading: asyncio.Task[None] | None = getattr(self.client, "_reading_task", None)
         if reading is not None:
             reading.add_done_callback(lambda task: None if task.cancelled() else task.exception())
@@ -160,32 +148,32 @@ class Connection:
     async def _closed(self) -> None:
         self.down.set()
 
-    async def _told(self, error: Exception) -> None:
-        self.trouble = error
-        _log.debug("NATS: %s", said(error))
+    async def _on_error(self, error: Exception) -> None:
+        self.last_error = error
+        _log.debug("NATS: %s", error_text(error))
 
 
 class Link:
-    """Keeps a connection up. ``prepare`` is done on each new one before anybody else uses it."""
+    """Keeps a connection open. ``prepare`` runs on each new one before its first use."""
 
     def __init__(self, urls: Sequence[str], prepare: Callable[[Connection], Awaitable[None]]) -> None:
-        """Use one of these servers; try them in turn."""
+        """Use one of these servers; try them in order."""
         self._urls = cycle(urls)
         self._count = len(urls)
         self._prepare = prepare
         self._connection: Connection | None = None
-        self._made = Signal()
-        self._over = False
-        self.shown = ", ".join(_shown(url) for url in urls)
+        self._reconnected = Signal()
+        self._closing = False
+        self.display_name = ", ".join(_without_password(url) for url in urls)
 
     async def open(self) -> None:
         """Make the first connection. Raises ``TransportError``."""
         failure: TransportError | None = None
         for turn in range(self._count * _TRIES):
             if turn >= self._count and not (failure and isinstance(failure.__cause__, APIError)):
-                break  # nobody is there; a server that is there and says no may only be busy
+                break  # no server answers; one that answers with an error may only be busy
             if turn and turn % self._count == 0:
-                await anyio.sleep(_LATEST)
+                await anyio.sleep(_MAX_WAIT)
             try:
                 self._connection = await self._connect()
             except TransportError as error:
@@ -195,37 +183,37 @@ class Link:
         raise failure or TransportError("no NATS server was named")
 
     async def ready(self) -> Connection:
-        """The connection, as soon as there is one."""
+        """Wait for an open connection and return it."""
         while self._connection is None or self._connection.down.is_set():
-            await self._made.wait()
+            await self._reconnected.wait()
         return self._connection
 
-    def fail(self, connection: Connection, reason: Exception) -> None:
-        """Say that a connection is of no use any more."""
+    def mark_broken(self, connection: Connection, reason: Exception) -> None:
+        """Mark a connection as broken."""
         if not connection.down.is_set():
-            _log.warning("NATS at %s: %s; connecting again", self.shown, said(reason))
+            _log.warning("NATS at %s: %s; connecting again", self.display_name, error_text(reason))
             connection.down.set()
 
-    async def keep(self) -> None:
-        """Watch over the connection, and replace it, until this is cancelled."""
+    async def maintain(self) -> None:
+        """Watch the connection and replace it when it breaks, until cancelled."""
         while self._connection is not None:
             await self._connection.down.wait()
-            if self._over:
+            if self._closing:
                 return
             await self._connection.close()
-            wait = _SOONEST
+            pause = _MIN_WAIT
             while self._connection.down.is_set():
                 try:
                     self._connection = await self._connect()
                 except PalaverError as error:
                     _log.debug("%s", error)
-                    await anyio.sleep(wait)
-                    wait = min(2 * wait, _LATEST)
-            self._made.tell()
+                    await anyio.sleep(pause)
+                    pause = min(2 * pause, _MAX_WAIT)
+            self._reconnected.tell()
 
     async def close(self) -> None:
-        """Let go of the connection."""
-        self._over = True
+        """Close the connection."""
+        self._closing = True
         if self._connection is not None:
             await self._connection.close()
 
@@ -237,21 +225,20 @@ class Link:
             await self._prepare(connection)
         except FAILURES as error:
             await connection.close()
-            raise TransportError(
-                f"{_shown(url)}: no NATS server with JetStream answers: {said(connection.trouble or error)}"
-            ) from error
+            cause = error_text(connection.last_error or error)
+            raise TransportError(f"{_without_password(url)}: no NATS server with JetStream answers: {cause}") from error
         except BaseException:
             await connection.close()
             raise
         return connection
 
 
-def said(error: Exception) -> str:
-    """What an error says, or what it is."""
+def error_text(error: Exception) -> str:
+    """Return the text of an error, or its type."""
     return str(error) or type(error).__name__
 
 
-def _shown(url: str) -> str:
-    """A URL without what may be a password in it."""
+def _without_password(url: str) -> str:
+    """Return a URL without its password."""
     parts = urlsplit(url if "://" in url else f"nats://{url}")
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

@@ -1,13 +1,11 @@
-"""The events of one subscription, as they come from the stream.
+"""The events of one subscription, as they arrive from the stream.
 
-Rules:
-
-- A consumer of the server's, without acknowledgements, pushes the events in order. Each is numbered; where a number is
-  missing, where nothing is heard (a heartbeat is due every ``HEARTBEAT`` seconds), and on every new connection, the
-  consumer is made anew behind the last event that came. So nothing is lost, or comes twice, because a connection broke.
-- An event whose id came before is left out, as long as it is remembered (the last ``REMEMBERED``).
-- What was in the stream before the subscription waits for room in its inbox, by way of the server's flow control:
-  replaying cannot be too fast. What comes after goes in at once, and finds room or does not.
+- A consumer of the server pushes the events in order, without acknowledgements. After a gap in their numbers, after
+  missed heartbeats (every ``HEARTBEAT`` seconds) and on every new connection, the consumer is created again after the
+  last event. So a broken connection neither loses nor repeats an event.
+- An event with a known id is left out; the last ``REMEMBERED`` ids are known.
+- Events from before the subscription wait for room in its inbox, through the server's flow control. Later events are
+  added at once, and the inbox decides what happens when it is full.
 
 Stability: experimental.
 """
@@ -31,7 +29,7 @@ from palaver.serve.nats.connection import (
     DeliverPolicy,
     Link,
     Msg,
-    said,
+    error_text,
 )
 from palaver.swarm.events import decode
 from palaver.swarm.subscriptions import Signal, Subscribed
@@ -40,33 +38,33 @@ HEARTBEAT: Final = 2.0
 REMEMBERED: Final = 16_384
 
 _log = logging.getLogger("palaver.swarm")
-_MISSED: Final = 3
+_MISSED_HEARTBEATS: Final = 3
 _SKEW: Final = 5_000
-"""Clocks of machines differ: what was sent at a time is looked for from so many milliseconds before."""
-_AGAIN: Final = 0.2
+"""Clocks differ: a replay from a time starts this many milliseconds earlier."""
+_RETRY: Final = 0.2
 
 
-class _Stage:
-    """One consumer of the server, from its making to its end."""
+class _Consumer:
+    """The state of one consumer of the server."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.name: str | None = None
-        self.over = False
+        self.ended = False
         self.blocked = False
-        self.came = 0  # the consumer's number of the event that came last
-        self.heard_at = anyio.current_time()
-        self.moved = Signal()
+        self.received = 0  # the consumer's number of the event that came last
+        self.last_message_at = anyio.current_time()
+        self.progress = Signal()
 
     async def reached(self, goal: int) -> bool:
-        """Wait until so many events came; tells whether they did before the end."""
-        while self.came < goal and not self.over:
-            await self.moved.wait()
-        return self.came >= goal
+        """Wait for a number of events. Return whether they arrived before the end."""
+        while self.received < goal and not self.ended:
+            await self.progress.wait()
+        return self.received >= goal
 
     def end(self) -> None:
-        self.over = True
-        self.moved.tell()
+        self.ended = True
+        self.progress.tell()
 
 
 class Feed:
@@ -76,21 +74,21 @@ class Feed:
         """Follow the events under a subject pattern of a stream."""
         self._link, self._stream, self._subject = link, stream, subject
         self._where, self._since, self._inbox = events.where, events.since, events.inbox
-        self._next: int | None = None  # where in the stream to go on; None: by the time that was asked for
-        self._live = 0  # what stands behind this place came after the subscription
+        self._next: int | None = None  # the next place in the stream; None: start by time
+        self._last_old = 0  # events after this place are newer than the subscription
         self._created: datetime | None = None
         self._seen: dict[str, None] = {}
-        self._stage: _Stage | None = None
+        self._consumer: _Consumer | None = None
         self._scope = anyio.CancelScope()
-        self._moved = Signal()
+        self._consumer_changed = Signal()
         self._ready = anyio.Event()
 
     async def ready(self) -> None:
-        """Wait until every event published from here on is seen."""
+        """Wait until the subscription sees every new event."""
         await self._ready.wait()
 
     def stop(self) -> None:
-        """Follow no more."""
+        """Stop following the stream."""
         self._scope.cancel()
 
     async def run(self) -> None:
@@ -103,42 +101,40 @@ class Feed:
                     await self._follow(connection)
                 except FAILURES as error:
                     if not connection.down.is_set():
-                        _log.warning("a subscription goes on in a moment: %s", said(error))
-                        await anyio.sleep(_AGAIN)
+                        _log.warning("a subscription reconnects: %s", error_text(error))
+                        await anyio.sleep(_RETRY)
         self._ready.set()
-        self._moved.tell()
+        self._consumer_changed.tell()
 
     async def caught_up(self) -> None:
-        """Wait until all that the stream has for this subscription now is in its inbox."""
+        """Wait until all events that the stream has now are in the inbox."""
         while not self._inbox.closed:
-            stage = self._stage
-            if stage is None or stage.name is None or stage.over:
-                await self._moved.wait()
+            consumer = self._consumer
+            if consumer is None or consumer.name is None or consumer.ended:
+                await self._consumer_changed.wait()
                 continue
             try:
-                info = await stage.connection.streams.consumer_info(self._stream, stage.name)
+                info = await consumer.connection.streams.consumer_info(self._stream, consumer.name)
             except FAILURES:
-                await anyio.sleep(_AGAIN)
+                await anyio.sleep(_RETRY)
                 continue
             delivered = info.delivered.consumer_seq if info.delivered is not None else 0
             goal = delivered + (info.num_pending or 0)
-            if await stage.reached(goal):
+            if await consumer.reached(goal):
                 return
 
-    # -- where to begin ----------------------------------------------------------------------------------------------
-
     async def _begin(self, connection: Connection) -> None:
-        """Decide where to go on: the stream may have been made anew meanwhile."""
+        """Decide where to continue: the stream may have been created again."""
         info = await connection.streams.stream_info(self._stream)
         if self._created is None:
-            self._live = info.state.last_seq
+            self._last_old = info.state.last_seq
             since = self._since
             if since is None:
-                self._next = self._live + 1
+                self._next = self._last_old + 1
             elif since.place is not None or since.time is None:
                 self._next = (since.place or 0) + 1
         elif info.created != self._created:
-            self._next, self._live = 1, 0
+            self._next, self._last_old = 1, 0
         self._created = info.created
 
     def _config(self, inbox: str) -> ConsumerConfig:
@@ -156,83 +152,84 @@ class Feed:
         if self._next is not None:
             config.deliver_policy, config.opt_start_seq = DeliverPolicy.BY_START_SEQUENCE, self._next
         elif since is not None and since.time is not None:
-            config.deliver_policy, config.opt_start_time = DeliverPolicy.BY_START_TIME, _moment(since.time - _SKEW)
+            config.deliver_policy, config.opt_start_time = DeliverPolicy.BY_START_TIME, _datetime(since.time - _SKEW)
         return config
 
-    # -- what comes --------------------------------------------------------------------------------------------------
-
     async def _follow(self, connection: Connection) -> None:
-        stage = _Stage(connection)
+        consumer = _Consumer(connection)
 
-        async def heard(message: Msg) -> None:
-            if not stage.over:
-                await self._hear(stage, message)
+        async def on_message(message: Msg) -> None:
+            if not consumer.ended:
+                await self._on_message(consumer, message)
 
         inbox = connection.client.new_inbox()
-        listening = await connection.subscribe(inbox, heard)
+        listening = await connection.subscribe(inbox, on_message)
         try:
-            stage.name = await connection.consume(self._stream, self._config(inbox))
-            self._stage = stage
+            consumer.name = await connection.consume(self._stream, self._config(inbox))
+            self._consumer = consumer
             self._ready.set()
-            self._moved.tell()
-            await self._watch(stage)
+            self._consumer_changed.tell()
+            await self._watch(consumer)
         finally:
-            stage.end()
+            consumer.end()
             with anyio.CancelScope(shield=True), suppress(*FAILURES):
                 if not connection.down.is_set():
                     await listening.unsubscribe()
-                    await connection.forget(self._stream, stage.name)
+                    await connection.delete_consumer(self._stream, consumer.name)
 
-    async def _watch(self, stage: _Stage) -> None:
+    async def _watch(self, consumer: _Consumer) -> None:
         """Wait until a consumer is of no use any more."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._broken, stage)
-            while not stage.over:
+            tasks.start_soon(self._broken, consumer)
+            while not consumer.ended:
                 with anyio.move_on_after(HEARTBEAT):
-                    await stage.moved.wait()
-                if not stage.blocked and anyio.current_time() - stage.heard_at > _MISSED * HEARTBEAT:
-                    stage.end()
+                    await consumer.progress.wait()
+                if (
+                    not consumer.blocked
+                    and anyio.current_time() - consumer.last_message_at > _MISSED_HEARTBEATS * HEARTBEAT
+                ):
+                    consumer.end()
             tasks.cancel_scope.cancel()
 
-    async def _broken(self, stage: _Stage) -> None:
-        await stage.connection.down.wait()
-        stage.end()
+    async def _broken(self, consumer: _Consumer) -> None:
+        await consumer.connection.down.wait()
+        consumer.end()
 
-    async def _hear(self, stage: _Stage, message: Msg) -> None:
-        stage.heard_at = anyio.current_time()
+    async def _on_message(self, consumer: _Consumer, message: Msg) -> None:
+        consumer.last_message_at = anyio.current_time()
         headers = message.headers or {}
         if "Status" in headers:
-            await self._control(stage, message, headers)
+            await self._control(consumer, message, headers)
             return
         sequence = message.metadata.sequence
-        if sequence.consumer != stage.came + 1:
-            stage.end()
+        if sequence.consumer != consumer.received + 1:
+            consumer.end()
             return
-        if sequence.stream <= self._live:
-            stage.blocked = True
+        if sequence.stream <= self._last_old:
+            consumer.blocked = True
             await self._inbox.room()
-            stage.blocked = False
-            stage.heard_at = anyio.current_time()
-            if stage.over:
+            consumer.blocked = False
+            consumer.last_message_at = anyio.current_time()
+            if consumer.ended:
                 return
-        self._give(message.data, sequence.stream)
+        self._deliver(message.data, sequence.stream)
         self._next = sequence.stream + 1
-        stage.came += 1
-        stage.moved.tell()
+        consumer.received += 1
+        consumer.progress.tell()
 
-    async def _control(self, stage: _Stage, message: Msg, headers: Mapping[str, str]) -> None:
-        """Answer the server's flow control, and see by its heartbeat whether anything was missed."""
-        client = stage.connection.client
+    async def _control(self, consumer: _Consumer, message: Msg, headers: Mapping[str, str]) -> None:
+        """Answer the server's flow control, and detect missed events by its heartbeat."""
+        client = consumer.connection.client
         with suppress(*FAILURES):
             if message.reply:
                 await client.publish(message.reply)
             elif (stalled := headers.get("Nats-Consumer-Stalled")) is not None:
                 await client.publish(stalled)
         last = headers.get("Nats-Last-Consumer")
-        if last is not None and int(last) != stage.came:
-            stage.end()
+        if last is not None and int(last) != consumer.received:
+            consumer.end()
 
-    def _give(self, data: bytes, place: int) -> None:
+    def _deliver(self, data: bytes, place: int) -> None:
         try:
             event = decode(data).at(place)
         except DecodeError as error:
@@ -241,7 +238,7 @@ class Feed:
         if not self._where.admits(event):
             return
         since = self._since
-        if since is not None and since.time is not None and place <= self._live and event.sent_at < since.time:
+        if since is not None and since.time is not None and place <= self._last_old and event.sent_at < since.time:
             return
         if event.id in self._seen:
             return
@@ -251,6 +248,6 @@ class Feed:
         self._inbox.put(event)
 
 
-def _moment(at: int) -> datetime:
-    """A time in Unix milliseconds; one that no calendar holds is the nearest that this one does."""
+def _datetime(at: int) -> datetime:
+    """Return Unix milliseconds as a datetime, limited to the years 1970 to 9999."""
     return datetime.fromtimestamp(min(max(at, 0), 253_402_300_799_000) / 1000, UTC)

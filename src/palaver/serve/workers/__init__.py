@@ -1,14 +1,12 @@
-"""Where messages of clients are handed in, and the workers that answer them: one process, or many.
+"""Hand in messages of clients, and answer them in this process or in many.
 
-Rules:
-
-- ``Dispatcher`` is what a front needs of a swarm. ``LocalDesk`` is one within this process; ``QueueDispatcher`` hands
-  turns to workers, over NATS JetStream (``palaver.serve.workers.queue_dispatcher``).
-- Importing this loads no optional package.
+``Dispatcher`` is what a server needs of a swarm. ``LocalDispatcher`` answers within this process; ``QueueDispatcher``
+hands turns to workers over NATS JetStream (``palaver.serve.workers.queue_dispatcher``). Importing this package loads no
+optional package.
 
 Stability: experimental.
 """
 
-from palaver.serve.workers.dispatcher import Dispatcher, LocalDesk
+from palaver.serve.workers.dispatcher import Dispatcher, LocalDispatcher
 
-__all__ = ["Dispatcher", "LocalDesk"]
+__all__ = ["Dispatcher", "LocalDispatcher"]

@@ -1,15 +1,10 @@
-"""A queue for each client, and the session that its work is done in.
+"""A queue and a session for each client.
 
-Rules:
-
-- The work of one client is done in the order in which it was put, one after the other; clients do not wait for each
-  other.
-- A session is opened by the first work that asks for it, and closed when its client has been idle for a while, or when
-  it is over by itself; then the next work opens another.
-- At most ``most`` pieces of work of one client are here at a time, the one under way among them; ``None`` for any
-  number.
-- Work deals with its own errors: what it raises all the same is logged, and the next work is done.
-- What is put while a queue is being dropped or finished joins a new one, which begins when the old one is over.
+- The work of one client is done in order, one piece at a time. Clients do not wait for each other.
+- The first work that needs a session opens it. It is closed when its client is idle for a while or the session ends.
+- A client has at most ``limit`` pieces of work here, including the current one; ``None`` means no limit.
+- Work handles its own errors. An exception that it raises is logged, and the next work is done.
+- Work that is put while a queue is being dropped or finished joins a new queue, which starts after the old one.
 
 Stability: experimental.
 """
@@ -33,29 +28,29 @@ if TYPE_CHECKING:
     from palaver.swarm.session import Session
 
 IDLE: Final = 60.0
-"""Seconds after which the session of an idle client is closed, where nothing else is said."""
-MOST: Final = 64
-"""How much of one client may be here at a time, where nothing else is said."""
+"""The default number of seconds after which the session of an idle client is closed."""
+LIMIT: Final = 64
+"""The default limit of pieces of work for one client."""
 
-Work: TypeAlias = "Callable[[Lane], Awaitable[None]]"
+Work: TypeAlias = "Callable[[ClientQueue], Awaitable[None]]"
 
 
-class Lane:
+class ClientQueue:
     """The queue of one client."""
 
     def __init__(self, live: LiveSwarm, client: str) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         self.live, self.client = live, client
         self.waiting: deque[Work] = deque()
-        """The first one is under way."""
+        """The first one is in progress."""
         self.scope = anyio.CancelScope()
-        self.over = anyio.Event()
-        self.stir = anyio.Event()
-        self.leaving = False
+        self.done = anyio.Event()
+        self.wake = anyio.Event()
+        self.closing = False
         self._session: Session | None = None
 
     async def session(self) -> Session:
-        """The session of the client; opened where there is none. Raises as ``LiveSwarm.open``."""
+        """Return the client's session, and open it if needed. Raises as ``LiveSwarm.open``."""
         if self._session is not None and self._session.closed:
             self._session = None
         if self._session is None:
@@ -63,7 +58,7 @@ class Lane:
         return self._session
 
     async def close(self) -> None:
-        """Close the session; the next work has another."""
+        """Close the session. The next work opens another one."""
         session, self._session = self._session, None
         if session is not None:
             with anyio.CancelScope(shield=True):
@@ -71,16 +66,16 @@ class Lane:
 
 
 class ClientQueues:
-    """The queues of all clients. Entered by ``async with``; at the end, what is not done is cancelled."""
+    """The queues of all clients, as an async context manager. Leaving it cancels unfinished work."""
 
-    def __init__(self, live: LiveSwarm, *, idle: float = IDLE, most: int | None = MOST) -> None:
-        """Stand ready."""
-        self._live, self._idle, self._most = live, idle, most
-        self._client_queues: dict[str, Lane] = {}
+    def __init__(self, live: LiveSwarm, *, idle: float = IDLE, limit: int | None = LIMIT) -> None:
+        """Close a session after ``idle`` seconds; accept at most ``limit`` pieces of work for a client."""
+        self._live, self._idle, self._limit = live, idle, limit
+        self._queues: dict[str, ClientQueue] = {}
         self._group: TaskGroup | None = None
 
     async def __aenter__(self) -> Self:
-        """Begin."""
+        """Start to accept work."""
         self._group = anyio.create_task_group()
         await self._group.__aenter__()
         return self
@@ -88,7 +83,7 @@ class ClientQueues:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Cancel what is under way, and close every session."""
+        """Cancel the work in progress and close every session."""
         group, self._group = self._group, None
         if group is not None:
             group.cancel_scope.cancel()
@@ -96,65 +91,65 @@ class ClientQueues:
 
     @property
     def clients(self) -> tuple[str, ...]:
-        """Who has a queue just now."""
-        return tuple(self._client_queues)
+        """The clients that have a queue."""
+        return tuple(self._queues)
 
     def put(self, client: str, work: Work) -> None:
-        """Let work join the queue of a client. Raises ``BusyError`` when it is full, ``ClosedError`` at the end."""
+        """Add work to the queue of a client. Raises ``BusyError`` when it is full, ``ClosedError`` when closed."""
         if self._group is None:
-            raise ClosedError("the desk is closed")
-        lane = self._client_queues.get(client)
-        if lane is None or lane.leaving:
-            before, lane = lane, Lane(self._live, client)
-            self._client_queues[client] = lane
-            self._group.start_soon(self._run, lane, before)
-        if self._most is not None and len(lane.waiting) >= self._most:
-            raise BusyError(f"{self._most} messages of the client {client!r} wait already")
-        lane.waiting.append(work)
-        lane.stir.set()
+            raise ClosedError("the dispatcher is closed")
+        queue = self._queues.get(client)
+        if queue is None or queue.closing:
+            previous, queue = queue, ClientQueue(self._live, client)
+            self._queues[client] = queue
+            self._group.start_soon(self._run, queue, previous)
+        if self._limit is not None and len(queue.waiting) >= self._limit:
+            raise BusyError(f"{self._limit} messages of the client {client!r} are already waiting")
+        queue.waiting.append(work)
+        queue.wake.set()
 
     def drop(self, clients: Iterable[str]) -> None:
-        """Cancel what is under way for these clients, forget what waits, and have their sessions closed."""
-        for lane in [lane for lane in map(self._client_queues.get, clients) if lane is not None]:
-            lane.leaving = True
-            lane.scope.cancel()
+        """Cancel the work of these clients, discard what waits, and close their sessions."""
+        for queue in [queue for queue in map(self._queues.get, clients) if queue is not None]:
+            queue.closing = True
+            queue.scope.cancel()
 
     async def finish(self, clients: Iterable[str]) -> None:
-        """Let what is under way for these clients come to its end, forget what waits, and close their sessions."""
-        client_queues = [lane for lane in map(self._client_queues.get, clients) if lane is not None]
-        for lane in client_queues:
-            lane.leaving = True
-            while len(lane.waiting) > 1:
-                lane.waiting.pop()
-            lane.stir.set()
-        for lane in client_queues:
-            await lane.over.wait()
+        """Finish the current work of these clients, discard what waits, and close their sessions."""
+        queues = [queue for queue in map(self._queues.get, clients) if queue is not None]
+        for queue in queues:
+            queue.closing = True
+            while len(queue.waiting) > 1:
+                queue.waiting.pop()
+            queue.wake.set()
+        for queue in queues:
+            await queue.done.wait()
 
-    async def _run(self, lane: Lane, before: Lane | None) -> None:
-        if before is not None:
+    async def _run(self, queue: ClientQueue, previous: ClientQueue | None) -> None:
+        if previous is not None:
             with anyio.CancelScope(shield=True):
-                await before.over.wait()
+                await previous.done.wait()
         try:
-            with lane.scope:
-                while lane.waiting:
-                    await self._work_off(lane)
-                    if lane.leaving:
+            with queue.scope:
+                while queue.waiting:
+                    await self._drain(queue)
+                    if queue.closing:
                         break
                     with anyio.move_on_after(self._idle):
-                        await lane.stir.wait()
-                    if not lane.waiting:
-                        await lane.close()
+                        await queue.wake.wait()
+                    if not queue.waiting:
+                        await queue.close()
         finally:
-            await lane.close()
-            if self._client_queues.get(lane.client) is lane:
-                del self._client_queues[lane.client]
-            lane.over.set()
+            await queue.close()
+            if self._queues.get(queue.client) is queue:
+                del self._queues[queue.client]
+            queue.done.set()
 
-    async def _work_off(self, lane: Lane) -> None:
-        while lane.waiting:
+    async def _drain(self, queue: ClientQueue) -> None:
+        while queue.waiting:
             try:
-                await lane.waiting[0](lane)
-            except Exception:  # noqa: BLE001 (the next one's turn comes all the same)
-                LOGGER.exception("work for the client %r failed", lane.client)
-            lane.waiting.popleft()
-        lane.stir = anyio.Event()
+                await queue.waiting[0](queue)
+            except Exception:  # noqa: BLE001 (the next work is done all the same)
+                LOGGER.exception("work for the client %r failed", queue.client)
+            queue.waiting.popleft()
+        queue.wake = anyio.Event()

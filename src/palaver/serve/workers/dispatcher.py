@@ -1,14 +1,11 @@
-"""The desk where messages of clients are handed in, whoever answers them.
+"""Hand in messages of clients, whoever answers them.
 
-Rules:
-
-- What was handed in is answered, whether or not somebody still waits for it: ``timeout``, or the caller's own end,
-  ends the waiting and not the turn. ``cancel`` ends the turn.
-- ``run`` names a turn, and a turn is answered once: to ask again by the same name, after a ``TimeoutError`` too, is to
-  wait for the same answer. Who gives no name cannot ask again.
-- The messages of one client are answered in the order of asking, one after the other; where too many wait already,
-  ``BusyError`` refuses the next.
-- ``bus`` carries the events of all clients, for those who want to see an answer grow (``agent delta``).
+- A message that was handed in is answered, even when nobody waits any more: ``timeout`` or the caller's cancellation
+  ends the wait, not the turn. ``cancel`` ends the turn.
+- ``run`` names a turn, and a turn is answered once. A second ``ask`` with the same name, also after a ``TimeoutError``,
+  waits for the same answer. Without a name a turn cannot be asked for again.
+- The messages of one client are answered in order, one at a time. When too many wait, the next raises ``BusyError``.
+- ``bus`` carries the events of all clients, including streamed text (``agent delta``).
 
 Stability: experimental.
 """
@@ -22,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import anyio
 
 from palaver.core.errors import ClosedError, TurnError
-from palaver.serve.workers.client_queues import IDLE, MOST, ClientQueues, Lane
+from palaver.serve.workers.client_queues import IDLE, LIMIT, ClientQueue, ClientQueues
 from palaver.threads.ids import uuid7
 
 if TYPE_CHECKING:
@@ -33,16 +30,16 @@ if TYPE_CHECKING:
 
 
 class WorkerFailedError(TurnError):
-    """A worker's turn ended with an error that is none of Palaver's. Its text is for operators, not for clients."""
+    """A worker's turn failed with an unexpected error. Its text is for operators, not for clients."""
 
 
 class Dispatcher(Protocol):
-    """Where messages of clients are handed in. Entered by ``async with``."""
+    """Takes messages of clients and returns their answers. An async context manager."""
 
     @property
     @abstractmethod
     def bus(self) -> Bus:
-        """What happens, of all clients."""
+        """The events of all clients."""
         ...
 
     @abstractmethod
@@ -53,18 +50,18 @@ class Dispatcher(Protocol):
         *,
         payload: Any = None,
         run: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 (it ends the waiting, and not the turn)
+        timeout: float | None = None,  # noqa: ASYNC109 (it ends the wait, not the turn)
     ) -> str:
-        """Say something as a client, and wait for the answer; ``""`` when the turn was cancelled.
+        """Send a client's message and return the answer; ``""`` when the turn was cancelled.
 
-        Raises ``TimeoutError`` after ``timeout`` seconds, ``BusyError``, ``ClosedError`` when the desk closes, and what
-        the turn ended with: any ``PalaverError``, or, where somebody else answers, a ``TurnError`` that says it.
+        Raises ``TimeoutError`` after ``timeout`` seconds, ``BusyError``, ``ClosedError`` when the dispatcher closes,
+        and the error of the turn: a ``PalaverError``, or a ``TurnError`` with its text when a worker answered.
         """
         ...
 
     @abstractmethod
     async def cancel(self, client: str) -> bool:
-        """Answer the turn under way of a client with ``""``; give whether there was one."""
+        """Cancel the client's turn in progress; its answer is ``""``. Return whether there was one."""
         ...
 
     @abstractmethod
@@ -81,69 +78,69 @@ class Dispatcher(Protocol):
 
 
 class Reply:
-    """The answer of a turn, for those who wait for it."""
+    """The answer of a turn, for all callers that wait for it."""
 
     def __init__(self) -> None:
-        """There is none yet."""
-        self._done = anyio.Event()
+        """Start without an answer."""
+        self._event = anyio.Event()
         self._text = ""
         self._error: Exception | None = None
 
-    def give(self, text: str) -> None:
-        """This is it."""
+    def set_answer(self, text: str) -> None:
+        """Set the answer."""
         self._text = text
-        self._done.set()
+        self._event.set()
 
-    def fail(self, error: Exception) -> None:
-        """The turn ended with an error."""
+    def set_error(self, error: Exception) -> None:
+        """Set the error of the turn."""
         self._error = error
-        self._done.set()
+        self._event.set()
 
     @property
-    def given(self) -> bool:
-        """Whether it is there."""
-        return self._done.is_set()
+    def done(self) -> bool:
+        """Whether the answer or the error is set."""
+        return self._event.is_set()
 
     async def wait(self, seconds: float | None = None) -> str:
-        """Wait for it. Raises the error that the turn ended with, ``TimeoutError``."""
+        """Wait for the answer. Raises the error of the turn, or ``TimeoutError``."""
         with anyio.fail_after(seconds):
-            await self._done.wait()
+            await self._event.wait()
         if self._error is not None:
             raise self._error
         return self._text
 
 
-class LocalDesk(Dispatcher):
-    """The desk of a swarm at work in this process. Its swarm is started already, and outlives it."""
+class LocalDispatcher(Dispatcher):
+    """The dispatcher of a swarm in this process. The swarm is started already and outlives it."""
 
-    def __init__(self, live: LiveSwarm, *, idle: float = IDLE, most: int = MOST) -> None:
-        """Close sessions that were ``idle`` for so many seconds; let ``most`` messages of a client wait."""
+    def __init__(self, live: LiveSwarm, *, idle: float = IDLE, limit: int = LIMIT) -> None:
+        """Close a session after ``idle`` seconds; let at most ``limit`` messages of a client wait."""
         self._live = live
-        self._client_queues = ClientQueues(live, idle=idle, most=most)
+        self._queues = ClientQueues(live, idle=idle, limit=limit)
         self._replies: dict[tuple[str, str], Reply] = {}
 
     @property
     def bus(self) -> Bus:
-        """What happens, of all clients."""
+        """The events of all clients."""
         return self._live.bus
 
     async def finish(self) -> None:
-        """Let the turns under way come to their end; what waits behind them is not answered."""
-        await self._client_queues.finish(self._client_queues.clients)
+        """Finish the turns in progress. Waiting messages are not answered."""
+        await self._queues.finish(self._queues.clients)
 
     async def __aenter__(self) -> Self:
         """Open."""
-        await self._client_queues.__aenter__()
+        await self._queues.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close: what is not answered is cancelled, and whoever waits for it is told."""
+        """Close: cancel unanswered turns; their callers get ``ClosedError``."""
         for reply in self._replies.values():
-            reply.fail(ClosedError("the desk closed before the turn was answered"))
+            reply.set_error(ClosedError("the dispatcher closed before the turn was answered"))
         self._replies.clear()
-        await self._client_queues.__aexit__(kind, error, trace)
+        await self._queues.__aexit__(kind, error, trace)
 
     async def ask(
         self,
@@ -154,25 +151,25 @@ class LocalDesk(Dispatcher):
         run: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 (as the protocol says)
     ) -> str:
-        """Say something as a client, and wait for the answer. Raises as ``Dispatcher.ask``."""
+        """Send a client's message and return the answer. Raises as ``Dispatcher.ask``."""
         key = (client, run or uuid7())
         reply = self._replies.get(key)
         if reply is None:
             reply = Reply()
-            self._client_queues.put(client, partial(self._turn, key[1], text, payload, reply))
+            self._queues.put(client, partial(self._turn, key[1], text, payload, reply))
             self._replies[key] = reply
         return await reply.wait(timeout)
 
-    async def _turn(self, run: str, text: str, payload: Any, reply: Reply, lane: Lane) -> None:
+    async def _turn(self, run: str, text: str, payload: Any, reply: Reply, queue: ClientQueue) -> None:
         try:
-            session = await lane.session()
-            reply.give(await session.complete(text, payload, run=run))
-        except Exception as error:  # noqa: BLE001 (it belongs to whoever waits for the answer)
-            reply.fail(error)
+            session = await queue.session()
+            reply.set_answer(await session.complete(text, payload, run=run))
+        except Exception as error:  # noqa: BLE001 (the caller that waits for the answer gets it)
+            reply.set_error(error)
         finally:
-            self._replies.pop((lane.client, run), None)
+            self._replies.pop((queue.client, run), None)
 
     async def cancel(self, client: str) -> bool:
-        """Answer the turn under way of a client with ``""``; give whether there was one."""
+        """Cancel the client's turn in progress; its answer is ``""``. Return whether there was one."""
         session = self._live.get(client)
         return session is not None and await session.cancel()

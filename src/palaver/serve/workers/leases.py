@@ -1,18 +1,13 @@
-"""Leases: who may do something just now, among processes that share a PostgreSQL database (extra ``postgres``).
+"""Leases: exclusive rights for a limited time, shared by processes over PostgreSQL (extra ``postgres``).
 
-Rules:
-
-- A lease has a name, an owner, a fence and a time at which it ends. It is taken when it is free or has ended, and
-  renewed as long as nobody else took it. All times are the database's.
-- The fence grows with every change of owner, of any lease of the schema: of two fences the greater one was given
-  later. So fences of different leases can be compared too.
-- Who owns something announces itself among the members of a group, by the same renewals; ``beat`` tells how many
-  members are alive.
-- ``beat`` is one transaction. The caller must take its leases for lost when it has not come back in time: ``until``
-  says, by this machine's clock, how long they are good for at least.
-- A network that is silent for as long as a lease lasts is taken for broken, and connected to again.
-- Nothing waits for another process: rows that another one holds just now are left out. Who stops in the middle of a
-  transaction holds its rows no longer than its leases.
+- A lease has a name, an owner, a fence and an end time, which is the database's. It can be taken when it is free or has
+  ended, and is renewed until somebody else took it.
+- The fence grows with every new owner of any lease of the schema, so fences of different leases can be compared.
+- ``heartbeat`` renews all leases in one transaction, registers the owner as a member of a group, and counts the live
+  members. ``until`` says, by this machine's clock, how long the leases last at least; a caller must drop them then.
+- A network that is silent as long as a lease lasts counts as broken, and the connection is made again.
+- No process waits for another one: rows that it locks are left out. A process that stops in a transaction holds its
+  rows no longer than its leases.
 
 Stability: experimental.
 """
@@ -37,7 +32,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 TTL: Final = 10.0
-"""Seconds that a lease is good for, where nothing else is said."""
+"""The default number of seconds that a lease lasts."""
 
 _CONNECTIONS: Final = 2
 
@@ -83,29 +78,31 @@ values (%s, %s, clock_timestamp() + make_interval(secs => %s))
 on conflict (kind, member) do update set expires = excluded.expires
 """
 _LIVE: Final = "select count(*) from {s}.palaver_members where kind = %s and expires > clock_timestamp()"
-_BURY: Final = "delete from {s}.palaver_members where kind = %s and expires < clock_timestamp() - interval '1 hour'"
+_REMOVE_DEAD: Final = (
+    "delete from {s}.palaver_members where kind = %s and expires < clock_timestamp() - interval '1 hour'"
+)
 _LEAVE: Final = "delete from {s}.palaver_members where member = %s"
-_IMPATIENT: Final = "select set_config('idle_in_transaction_session_timeout', %s, true)"
-_LISTED: Final = "select name, owner, fence, expires > clock_timestamp() from {s}.palaver_leases order by name"
+_TRANSACTION_TIMEOUT: Final = "select set_config('idle_in_transaction_session_timeout', %s, true)"
+_LIST: Final = "select name, owner, fence, expires > clock_timestamp() from {s}.palaver_leases order by name"
 
 
 class Lease(Struct, frozen=True):
-    """What somebody owns for a while."""
+    """A lease of this owner."""
 
     name: str
     fence: int
 
 
-class Beat(Struct, frozen=True):
-    """What is still owned, how many members are alive, and until when that is good by ``anyio.current_time``."""
+class Heartbeat(Struct, frozen=True):
+    """The leases still owned, the number of live members, and the end of the leases by ``anyio.current_time``."""
 
     leases: Mapping[str, Lease]
     members: int
     until: float
 
 
-class Held(Struct, frozen=True):
-    """A lease as everybody sees it. ``live`` says that it has not ended."""
+class LeaseState(Struct, frozen=True):
+    """A lease of any owner. ``live``: it has not ended."""
 
     name: str
     owner: str | None
@@ -114,27 +111,27 @@ class Held(Struct, frozen=True):
 
 
 class Leases:
-    """The leases of one owner. Entered by ``async with``; at the end all of them are given back."""
+    """The leases of one owner, as an async context manager. Leaving it releases them."""
 
     def __init__(self, conninfo: str, *, schema: str = "palaver", owner: str | None = None, ttl: float = TTL) -> None:
-        """Own leases in a schema of a database, as ``owner``, each for ``ttl`` seconds from its last renewal."""
+        """Own leases in a schema of a database as ``owner``. Each lasts ``ttl`` seconds after its last renewal."""
         if ttl <= 0:
-            raise SwarmError(f"a lease of {ttl:g} seconds is none")
+            raise SwarmError(f"a lease must last more than 0 seconds, not {ttl:g}")
         self.owner = owner or uuid7()
         self.ttl = ttl
         self._conninfo, self._schema = conninfo, schema
         self._database: Database | None = None
-        self._threads = CapacityLimiter(_CONNECTIONS)  # appends that wait for a slow disk hold up no renewal
+        self._threads = CapacityLimiter(_CONNECTIONS)  # so that appends on a slow disk delay no renewal
 
     async def __aenter__(self) -> Self:
-        """Connect, and make the tables where they are not. Raises ``UnavailableError`` without a server."""
+        """Connect, and create missing tables. Raises ``UnavailableError`` without a server."""
         self._database = await self._call(self._open)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give everything back, and let go."""
+        """Release all leases and disconnect."""
         with anyio.CancelScope(shield=True):
             try:
                 await self._run(self._leave)
@@ -144,7 +141,7 @@ class Leases:
                     await self._call(database.close)
 
     def _open(self) -> Database:
-        conninfo = _impatient(self._conninfo, self.ttl)
+        conninfo = _with_timeouts(self._conninfo, self.ttl)
         database = Database(conninfo, self._schema, min_size=1, max_size=_CONNECTIONS, timeout=self.ttl)
         try:
             database.run(_prepare)
@@ -158,42 +155,40 @@ class Leases:
 
     async def _run(self, work: Callable[[Link, bool], _T]) -> _T:
         if self._database is None:
-            raise SwarmError("leases are asked for within their block")
+            raise SwarmError("leases can only be used inside their async with block")
         return await self._call(self._database.run, work)
 
-    # -- leases ------------------------------------------------------------------------------------------------------
-
     async def declare(self, names: Iterable[str]) -> None:
-        """Say which leases there are, so that ``take`` finds them. Raises ``StoreError``."""
-        listed = list(names)
-        await self._run(lambda link, _: link.execute(_NAMES, listed))
+        """Create leases by name, so that ``take`` finds them. Raises ``StoreError``."""
+        wanted = list(names)
+        await self._run(lambda link, _: link.execute(_NAMES, wanted))
 
     async def acquire(self, name: str) -> Lease | None:
-        """Take one lease, when it is free or has ended; ``None`` when somebody has it. Raises ``StoreError``."""
+        """Take one lease if it is free or has ended; ``None`` when it is owned. Raises ``StoreError``."""
         await self.declare([name])
         return (await self.take([name], 1)).get(name)
 
-    async def take(self, names: Iterable[str], most: int) -> dict[str, Lease]:
-        """Take up to ``most`` of these leases, as far as they are free or have ended. Raises ``StoreError``."""
-        return _leases(await self._run(partial(self._take, list(names), most)))
+    async def take(self, names: Iterable[str], limit: int) -> dict[str, Lease]:
+        """Take up to ``limit`` of these leases that are free or have ended. Raises ``StoreError``."""
+        return _leases(await self._run(partial(self._take, list(names), limit)))
 
-    def _take(self, names: list[str], most: int, link: Link, _: bool) -> list[Any]:  # noqa: FBT001 (as work is called)
-        return link.rows(_TAKE, names, most, self.owner, f"{link.quoted}.palaver_fences", self.ttl)
+    def _take(self, names: list[str], limit: int, link: Link, _: bool) -> list[Any]:  # noqa: FBT001 (as work is called)
+        return link.rows(_TAKE, names, limit, self.owner, f"{link.quoted}.palaver_fences", self.ttl)
 
     async def renew(self) -> dict[str, Lease]:
-        """Renew everything that is still owned, and give it; what is missing was lost. Raises ``StoreError``."""
+        """Renew and return the leases still owned; missing ones were lost. Raises ``StoreError``."""
         return _leases(await self._run(lambda link, _: link.rows(_RENEW, self.ttl, self.owner)))
 
-    async def beat(self, kind: str, *, leaving: bool = False) -> Beat:
-        """Renew everything, as a member of a group that is alive, or is ``leaving``. Raises ``StoreError``."""
+    async def heartbeat(self, kind: str, *, leaving: bool = False) -> Heartbeat:
+        """Renew all leases as a live, or ``leaving``, member of a group. Raises ``StoreError``."""
         began = anyio.current_time()
-        rows, members = await self._run(partial(self._beat, kind, leaving))
-        return Beat(_leases(rows), members, began + self.ttl)
+        rows, members = await self._run(partial(self._heartbeat, kind, leaving))
+        return Heartbeat(_leases(rows), members, began + self.ttl)
 
-    def _beat(self, kind: str, leaving: bool, link: Link, _: bool) -> tuple[list[Any], int]:  # noqa: FBT001 (as work is)
+    def _heartbeat(self, kind: str, leaving: bool, link: Link, _: bool) -> tuple[list[Any], int]:  # noqa: FBT001 (as work is)
         with link.transaction():
-            self._hurry(link)
-            link.execute(_BURY, kind)
+            self._limit_transaction(link)
+            link.execute(_REMOVE_DEAD, kind)
             if leaving:
                 link.execute(_LEAVE, self.owner)
             else:
@@ -202,27 +197,27 @@ class Leases:
             return rows, int(link.value(_LIVE, kind))
 
     async def release(self, *names: str) -> None:
-        """Give leases back; those that are lost already are left alone. Raises ``StoreError``."""
+        """Release leases. Lost ones are left alone. Raises ``StoreError``."""
         await self._run(lambda link, _: link.execute(_RELEASE, list(names), self.owner))
 
-    async def listed(self) -> list[Held]:
-        """All leases of the schema. Raises ``StoreError``."""
-        rows = await self._run(lambda link, _: link.rows(_LISTED))
-        return [Held(str(name), owner, int(fence), bool(live)) for name, owner, fence, live in rows]
+    async def list_all(self) -> list[LeaseState]:
+        """Return all leases of the schema. Raises ``StoreError``."""
+        rows = await self._run(lambda link, _: link.rows(_LIST))
+        return [LeaseState(str(name), owner, int(fence), bool(live)) for name, owner, fence, live in rows]
 
     def _leave(self, link: Link, _: bool) -> None:  # noqa: FBT001 (as work is called)
         with link.transaction():
-            self._hurry(link)
+            self._limit_transaction(link)
             link.execute("update {s}.palaver_leases set owner = null where owner = %s", self.owner)
             link.execute(_LEAVE, self.owner)
 
-    def _hurry(self, link: Link) -> None:
-        """Let the server end a transaction that this process does not go on with."""
-        link.execute(_IMPATIENT, f"{max(1, round(1000 * self.ttl))}ms")
+    def _limit_transaction(self, link: Link) -> None:
+        """Let the server end a transaction that this process does not continue."""
+        link.execute(_TRANSACTION_TIMEOUT, f"{max(1, round(1000 * self.ttl))}ms")
 
 
-def _impatient(conninfo: str, ttl: float) -> str:
-    """Settings that give a silent network up when a lease would have ended, where nothing else is said."""
+def _with_timeouts(conninfo: str, ttl: float) -> str:
+    """Add timeouts that give up a silent network when a lease has ended, unless the caller set them."""
     try:
         given = conninfo_to_dict(conninfo)
     except psycopg.Error as error:

@@ -1,18 +1,16 @@
-"""The turns that wait to be answered: a work queue of NATS JetStream, cut into partitions (extra ``nats``).
+"""The queue of turns: a work queue of NATS JetStream, divided into partitions (extra ``nats``).
 
-Rules:
+- A hash of the client's name decides its partition. The partition's owner takes the turns in order, through one
+  consumer with the owner's fence in its name. A new owner deletes consumers of lesser fences, never of a greater one,
+  and gets all unacknowledged turns again.
+- Only a new consumer delivers a turn again, never a timeout, which would deliver it after later turns of its client. So
+  a consumer is created again on each connection and after a gap in the numbers. A turn is delivered once, known by its
+  place in the stream.
+- A turn is acknowledged when the server has confirmed it. Then it is gone.
+- The number of partitions is part of the subjects: a process with another number finds another stream and an error.
+- A full queue refuses turns with ``BusyError``; it never drops one.
 
-- A client belongs to one partition, by a hash of its name. Whoever owns the partition takes its turns in the order in
-  which they came, and one consumer of the server's does that: with the owner's fence in its name. A new owner deletes
-  the consumer of the one before, never one of a greater fence, and is given everything again that is not acknowledged.
-- Only a new consumer gives a turn again: not a clock, which would give it behind later turns of its client. So
-  the consumer is made anew on each connection, and where a number is missing; what is held already is known by its
-  place in the stream, and not given twice.
-- A turn is acknowledged when the server has said that it knows. Then it is gone.
-- The number of partitions is part of the subjects: who counts otherwise finds another stream, and is told so.
-- A full queue refuses (``BusyError``); nothing that waits is ever thrown away.
-
-On asyncio alone: the NATS client knows no other event loop.
+Runs on asyncio only: the NATS client knows no other event loop.
 
 Stability: experimental.
 """
@@ -46,7 +44,7 @@ from palaver.serve.nats.connection import (
     RetentionPolicy,
     StorageType,
     StreamConfig,
-    said,
+    error_text,
 )
 from palaver.swarm.subscriptions import Signal
 from palaver.threads.ids import now_ms, uuid7
@@ -55,32 +53,32 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 PARTITIONS: Final = 64
-"""How many partitions a swarm has, where nothing else is said."""
-AHEAD: Final = 256
-"""So many turns of a partition are given to its owner before it has acknowledged the first."""
+"""The default number of partitions of a swarm."""
+MAX_UNACKNOWLEDGED: Final = 256
+"""The number of turns of a partition that its owner gets before it acknowledges the first."""
 
 _log = logging.getLogger("palaver.swarm")
-_NEVER: Final = 30 * 24 * 3600.0
-"""Seconds after which a server gives a turn again by itself."""
-_GONE: Final = 60.0
-"""Seconds after which a server forgets a consumer that nobody listens to."""
+_NO_REDELIVERY: Final = 30 * 24 * 3600.0
+"""The number of seconds after which a server would deliver a turn again."""
+_INACTIVE: Final = 60.0
+"""The number of seconds after which a server removes a consumer without a listener."""
 _HEARTBEAT: Final = 2.0
-_MISSED: Final = 3
-_AGAIN: Final = 0.2
-_PARTING: Final = 1.0
-_ACKNOWLEDGED: Final = 2.0
+_MISSED_HEARTBEATS: Final = 3
+_RETRY: Final = 0.2
+_CLEANUP_TIMEOUT: Final = 1.0
+_ACK_TIMEOUT: Final = 2.0
 _HEADERS: Final = 1024
 _FULL: Final = 10077
-_TAKEN: Final = (10099, 10100, 10013, 10148)
-"""A consumer for the subject, or of the name, is there already."""
+_CONSUMER_EXISTS: Final = (10099, 10100, 10013, 10148)
+"""Error codes: a consumer for the subject or with the name exists already."""
 _NAME: Final = re.compile(r"p(\d+)-(\d+)-.*")
 _NAMES: Final = "$JS.API.CONSUMER.NAMES"
-_ANSWER: Final = 5.0
+_REQUEST_TIMEOUT: Final = 5.0
 _YES, _NO = b"1", b"0"
 
 
-class Asked(Struct, frozen=True, kw_only=True):
-    """A turn that waits to be answered. ``sent_at`` is Unix milliseconds."""
+class TurnRequest(Struct, frozen=True, kw_only=True):
+    """A turn that waits for its answer. ``sent_at`` is in Unix milliseconds."""
 
     run: str
     client: str
@@ -90,24 +88,24 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 class Delivery(Struct, frozen=True):
-    """A turn as its owner is given it, and its place in the queue."""
+    """A turn as its owner gets it, and its place in the queue."""
 
     place: int
-    asked: Asked
+    request: TurnRequest
 
 
 def partition_of(client: str, partitions: int) -> int:
-    """The partition of a client: the same on every machine."""
+    """Return the partition of a client. It is the same on every machine."""
     return int.from_bytes(hashlib.blake2b(client.encode(), digest_size=8).digest()) % partitions
 
 
 class TurnQueue:
-    """The queue of one swarm. Entered by ``async with``, which raises ``TransportError`` where no server answers."""
+    """The queue of one swarm. Entering it raises ``TransportError`` when no server answers."""
 
     def __init__(
         self, url: str, swarm: str, *, partitions: int = PARTITIONS, prefix: str = "palaver", max_bytes: int = 2**30
     ) -> None:
-        """Use a server, or one of several. At most ``max_bytes`` of turns may wait, if the stream is made here."""
+        """Use one of these servers. A new stream holds at most ``max_bytes`` of turns."""
         if partitions < 1:
             raise SwarmError(f"a swarm has at least one partition, not {partitions}")
         self.swarm, self.partitions = swarm, partitions
@@ -125,20 +123,20 @@ class TurnQueue:
         )
         self.link = Link([each.strip() for each in url.split(",")], self._prepare)
         self._group: TaskGroup | None = None
-        self._largest = 0
+        self._max_payload = 0
 
     async def __aenter__(self) -> Self:
         """Connect."""
         await self.link.open()
         self._group = anyio.create_task_group()
         await self._group.__aenter__()
-        self._group.start_soon(self.link.keep)
+        self._group.start_soon(self.link.maintain)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let go."""
+        """Disconnect."""
         with anyio.CancelScope(shield=True):
             await self.link.close()
         group, self._group = self._group, None
@@ -150,38 +148,36 @@ class TurnQueue:
         try:
             config = (await connection.streams.stream_info(self.stream)).config
         except NotFoundError:
-            await connection.make(self._config)
+            await connection.create_stream(self._config)
         else:
             if config.subjects != self._config.subjects:
                 raise SwarmError(
-                    f"the swarm {self.swarm!r} is not cut into {self.partitions} partitions: the turns of the stream"
+                    f"the swarm {self.swarm!r} does not have {self.partitions} partitions: the turns of the stream"
                     f" {self.stream} are {', '.join(config.subjects or ())}"
                 )
-        self._largest = connection.client.max_payload - _HEADERS
+        self._max_payload = connection.client.max_payload - _HEADERS
 
     def subject(self, partition: int) -> str:
         """Under which subject the turns of a partition stand."""
         return f"{self._turns}.{partition}"
 
     def cancels(self, partition: int) -> str:
-        """Under which subject the owner of a partition hears whose turn is to be cancelled."""
+        """Return the subject of cancel requests for a partition."""
         return f"{self._cancels}.{partition}"
 
-    # -- handing in --------------------------------------------------------------------------------------------------
+    async def send(self, request: TurnRequest) -> None:
+        """Put a turn into the queue; it is stored when this returns. Wait for an unavailable server.
 
-    async def send(self, asked: Asked) -> None:
-        """Let a turn wait; when this has returned, it is kept. A server that is away is waited for.
-
-        Raises ``SwarmError`` for what cannot be written, ``BusyError`` when the queue is full.
+        Raises ``SwarmError`` for a message that cannot be encoded, ``BusyError`` when the queue is full.
         """
         try:
-            data = msgspec.json.encode(asked)
-            partition = partition_of(asked.client, self.partitions)
+            data = msgspec.json.encode(request)
+            partition = partition_of(request.client, self.partitions)
         except (TypeError, ValueError, msgspec.MsgspecError) as error:
-            raise SwarmError(f"the message of the client {asked.client!r} is not JSON: {error}") from error
-        if len(data) > self._largest:
-            raise SwarmError(f"a message of {len(data):,} bytes is more than the server takes")
-        headers = {"Nats-Msg-Id": uuid7()}  # of this sending: a turn that is asked for again must come again
+            raise SwarmError(f"the message of the client {request.client!r} is not JSON: {error}") from error
+        if len(data) > self._max_payload:
+            raise SwarmError(f"a message of {len(data):,} bytes is larger than the server accepts")
+        headers = {"Nats-Msg-Id": uuid7()}  # new for each attempt: a turn that is sent again must arrive again
         while True:
             connection = await self.link.ready()
             try:
@@ -189,15 +185,15 @@ class TurnQueue:
             except APIError as error:
                 if error.err_code == _FULL:
                     raise BusyError(f"the queue of the swarm {self.swarm!r} is full") from error
-                _log.warning("a turn was not taken, and is sent again: %s", said(error))
-                await anyio.sleep(_AGAIN)
+                _log.warning("a turn was refused and is sent again: %s", error_text(error))
+                await anyio.sleep(_RETRY)
             except FAILURES as error:
-                self.link.fail(connection, error)
+                self.link.mark_broken(connection, error)
             else:
                 return
 
     async def cancel(self, client: str, seconds: float) -> bool:
-        """Have the turn under way of a client cancelled; give whether there was one, and an owner to ask."""
+        """Cancel the client's turn in progress. Return whether a worker had one."""
         with anyio.move_on_after(seconds), suppress(*FAILURES):
             connection = await self.link.ready()
             subject = self.cancels(partition_of(client, self.partitions))
@@ -206,10 +202,10 @@ class TurnQueue:
         return False
 
 
-class Intake:
-    """The turns of one partition, as its owner takes them.
+class PartitionConsumer:
+    """Takes the turns of one partition for its owner.
 
-    ``hear`` is called with each, in order, and must not wait; ``cancel`` with a client whose turn is to be cancelled.
+    ``on_turn`` is called with each turn, in order, and must not block; ``cancel`` gets the client of a turn to cancel.
     """
 
     def __init__(
@@ -217,115 +213,113 @@ class Intake:
         queue: TurnQueue,
         partition: int,
         fence: int,
-        hear: Callable[[Delivery], None],
+        on_turn: Callable[[Delivery], None],
         cancel: Callable[[str], Awaitable[bool]],
     ) -> None:
-        """Stand ready; ``run`` begins."""
+        """Prepare; ``run`` starts."""
         self._queue, self._partition, self._fence = queue, partition, fence
-        self._hear, self._cancel = hear, cancel
-        self._held: dict[int, Msg] = {}
+        self._on_turn, self._cancel = on_turn, cancel
+        self._unacknowledged: dict[int, Msg] = {}
         self._closed = False
-        self._made = 0
-        self._stage: _Stage | None = None
-        self._given = Signal()
+        self._consumers_created = 0
+        self._consumer: _Consumer | None = None
+        self._redelivered = Signal()
 
     async def run(self) -> None:
-        """Take turns, over one connection after another, until cancelled; or until a greater fence takes them."""
+        """Take turns, over one connection after another, until cancelled or until a greater fence takes over."""
         link = self._queue.link
         while True:
             connection = await link.ready()
             try:
-                await self._follow(connection)
+                await self._consume(connection)
             except _OvertakenError:
                 return
             except FAILURES as error:
                 if not connection.down.is_set():
-                    _log.warning("partition %d goes on in a moment: %s", self._partition, said(error))
-                    await anyio.sleep(_AGAIN)
+                    _log.warning("partition %d reconnects: %s", self._partition, error_text(error))
+                    await anyio.sleep(_RETRY)
 
     def close(self) -> None:
-        """Take no more turns; those that were taken can still be acknowledged."""
+        """Take no more turns. Those already taken can still be acknowledged."""
         self._closed = True
 
     async def acknowledge(self, place: int) -> None:
-        """Let a turn be gone; when this has returned, it is."""
+        """Acknowledge a turn; it is gone from the queue when this returns."""
         while True:
-            held = self._held.get(place)
+            message = self._unacknowledged.get(place)
             connection = await self._queue.link.ready()
-            if held is None or await self._acknowledged(connection, held, place):
-                self._held.pop(place, None)
+            if message is None or await self._acknowledged(connection, message, place):
+                self._unacknowledged.pop(place, None)
                 return
-            if self._held.get(place) is held:
-                with anyio.move_on_after(_AGAIN):
-                    await self._given.wait()
+            if self._unacknowledged.get(place) is message:
+                with anyio.move_on_after(_RETRY):
+                    await self._redelivered.wait()
 
-    async def _acknowledged(self, connection: Connection, held: Msg, place: int) -> bool:
+    async def _acknowledged(self, connection: Connection, message: Msg, place: int) -> bool:
         with suppress(*FAILURES):
-            await connection.client.request(held.reply, b"+ACK", timeout=_ACKNOWLEDGED)
+            await connection.client.request(message.reply, b"+ACK", timeout=_ACK_TIMEOUT)
             return True
         try:
             await connection.streams.get_msg(self._queue.stream, seq=place)
         except NotFoundError:
             return True
         except FAILURES as error:
-            _log.debug("a turn is not acknowledged yet: %s", said(error))
+            _log.debug("a turn is not acknowledged yet: %s", error_text(error))
         return False
 
-    # -- the consumer ------------------------------------------------------------------------------------------------
-
-    async def _follow(self, connection: Connection) -> None:
-        stage = self._stage = _Stage()
+    async def _consume(self, connection: Connection) -> None:
+        consumer = self._consumer = _Consumer()
         inbox = connection.client.new_inbox()
         name: str | None = None
 
-        async def heard(message: Msg) -> None:
-            self._take(stage, message)
+        async def on_message(message: Msg) -> None:
+            self._take(consumer, message)
 
-        async def cancelled(message: Msg) -> None:
+        async def on_cancel(message: Msg) -> None:
             await self._cancelled(message)
 
-        turns = await connection.subscribe(inbox, heard)
-        cancels = await connection.subscribe(self._queue.cancels(self._partition), cancelled)
+        turns = await connection.subscribe(inbox, on_message)
+        cancels = await connection.subscribe(self._queue.cancels(self._partition), on_cancel)
         try:
-            name = await self._consume(connection, inbox)
-            await self._watch(connection, stage)
+            name = await self._create_consumer(connection, inbox)
+            await self._watch(connection, consumer)
         finally:
-            stage.end()
-            with anyio.move_on_after(_PARTING, shield=True), suppress(*FAILURES):
+            consumer.end()
+            with anyio.move_on_after(_CLEANUP_TIMEOUT, shield=True), suppress(*FAILURES):
                 if not connection.down.is_set():
                     await cancels.unsubscribe()
                     await turns.unsubscribe()
                     if name is not None:
                         await connection.streams.delete_consumer(self._queue.stream, name)
 
-    async def _consume(self, connection: Connection, inbox: str) -> str:
-        """Make the consumer, in the place of those of lesser fences."""
+    async def _create_consumer(self, connection: Connection, inbox: str) -> str:
+        """Create the consumer and remove those of lesser fences."""
         while True:
-            self._made += 1
+            self._consumers_created += 1
             config = ConsumerConfig(
-                name=f"p{self._partition}-{self._fence}-{self._made}",
+                name=f"p{self._partition}-{self._fence}-{self._consumers_created}",
                 filter_subject=self._queue.subject(self._partition),
                 deliver_subject=inbox,
                 ack_policy=AckPolicy.EXPLICIT,
-                ack_wait=_NEVER,
-                max_ack_pending=AHEAD,
+                ack_wait=_NO_REDELIVERY,
+                max_ack_pending=MAX_UNACKNOWLEDGED,
                 idle_heartbeat=_HEARTBEAT,
-                inactive_threshold=_GONE,
+                inactive_threshold=_INACTIVE,
                 mem_storage=True,
                 num_replicas=1,
             )
             try:
                 return await connection.consume(self._queue.stream, config)
             except APIError as error:
-                if error.err_code not in _TAKEN:
+                if error.err_code not in _CONSUMER_EXISTS:
                     raise
             await self._remove_others(connection)
 
     async def _remove_others(self, connection: Connection) -> None:
         stream, offset = self._queue.stream, 0
-        while True:  # their names alone: of one that is just being deleted the server tells nothing else
+        while True:  # names only: the server has nothing else about a consumer that is being deleted
             question = msgspec.json.encode({"offset": offset})
-            answer = await connection.client.request(f"{_NAMES}.{stream}", question, timeout=_ANSWER)
+            answer = await connection.client.request(f"{_NAMES}.{stream}", question, timeout=_REQUEST_TIMEOUT)
             names = msgspec.json.decode(answer.data, type=_Names).consumers or ()
             if not names:
                 return
@@ -339,66 +333,66 @@ class Intake:
                 with suppress(NotFoundError):
                     await connection.streams.delete_consumer(stream, name)
 
-    async def _watch(self, connection: Connection, stage: _Stage) -> None:
-        """Wait until a consumer is of no use any more."""
+    async def _watch(self, connection: Connection, consumer: _Consumer) -> None:
+        """Wait until the consumer or its connection fails."""
         async with anyio.create_task_group() as tasks:
 
             async def broken() -> None:
                 await connection.down.wait()
-                stage.end()
+                consumer.end()
 
             tasks.start_soon(broken)
-            while not stage.over.is_set():
+            while not consumer.ended.is_set():
                 with anyio.move_on_after(_HEARTBEAT):
-                    await stage.over.wait()
-                if anyio.current_time() - stage.heard_at > _MISSED * _HEARTBEAT:
-                    stage.end()
+                    await consumer.ended.wait()
+                if anyio.current_time() - consumer.last_message_at > _MISSED_HEARTBEATS * _HEARTBEAT:
+                    consumer.end()
             tasks.cancel_scope.cancel()
 
-    def _take(self, stage: _Stage, message: Msg) -> None:
-        stage.heard_at = anyio.current_time()
-        if stage.over.is_set() or not message.reply or (message.headers and "Status" in message.headers):
+    def _take(self, consumer: _Consumer, message: Msg) -> None:
+        consumer.last_message_at = anyio.current_time()
+        if consumer.ended.is_set() or not message.reply or (message.headers and "Status" in message.headers):
             return
         sequence = message.metadata.sequence
-        stage.came += 1
-        if sequence.consumer != stage.came:
-            stage.end()
+        consumer.received += 1
+        if sequence.consumer != consumer.received:
+            consumer.end()
             return
         place = sequence.stream
-        known = place in self._held
-        if known or not self._closed:
-            self._held[place] = message
-            self._given.tell()
-        if not known and not self._closed:
+        delivered = place in self._unacknowledged
+        if delivered or not self._closed:
+            self._unacknowledged[place] = message
+            self._redelivered.tell()
+        if not delivered and not self._closed:
             try:
-                asked = msgspec.json.decode(message.data, type=Asked)
+                request = msgspec.json.decode(message.data, type=TurnRequest)
             except (msgspec.MsgspecError, ValueError) as error:
-                _log.error("what stands at place %d of the queue is no turn, and is left there: %s", place, error)
+                _log.error("the message at place %d of the queue is not a turn and stays there: %s", place, error)
                 return
-            self._hear(Delivery(place, asked))
+            self._on_turn(Delivery(place, request))
 
     async def _cancelled(self, message: Msg) -> None:
         done = not self._closed and await self._cancel(message.data.decode(errors="replace"))
         await message.respond(_YES if done else _NO)
 
 
-class _Stage:
-    """One consumer of the server, from its making to its end."""
+class _Consumer:
+    """The state of one consumer of the server."""
 
     def __init__(self) -> None:
-        self.over = anyio.Event()
-        self.came = 0  # the consumer's number of the turn that came last
-        self.heard_at = anyio.current_time()
+        self.ended = anyio.Event()
+        self.received = 0  # the consumer's number of the last turn
+        self.last_message_at = anyio.current_time()
 
     def end(self) -> None:
-        self.over.set()
+        self.ended.set()
 
 
 class _Names(Struct, frozen=True):
-    """The names of consumers, as the server lists them; those that are missing count as none."""
+    """The names of consumers, as the server lists them; ``None`` means none."""
 
     consumers: list[str] | None = None
 
 
 class _OvertakenError(Exception):
-    """Somebody with a greater fence consumes the partition."""
+    """An owner with a greater fence consumes the partition."""

@@ -1,15 +1,13 @@
-"""The desk whose messages are answered by workers, wherever they are (extra ``nats``).
+"""A dispatcher whose messages are answered by workers, wherever they run (extra ``nats``).
 
-Rules:
+- A message joins the queue of its swarm, and the answer arrives over the bus. One listener for all clients is
+  subscribed before the first message is handed in.
+- After ``retry_after`` seconds without an answer the turn is sent again, then after twice as long, and so on. An
+  answered turn is not run twice: its answer is sent again. So an answer that was lost (a full listener, an expired
+  event) arrives later.
+- The messages of one client are handed in one after the other, in order.
 
-- A message joins the queue of its swarm, and its answer comes over the bus. The desk listens before it hands
-  anything in, for all of its clients at once.
-- Who waits for ``again`` seconds has the turn asked for again, and then after twice as long, and so on: a turn that was
-  answered is not run twice, and its answer is given again. So an answer that nobody heard (a listener that was full, a
-  bus that forgot) is heard later.
-- The messages of one client are handed in one after the other, in the order of asking.
-
-On asyncio alone: the NATS client knows no other event loop.
+Runs on asyncio only: the NATS client knows no other event loop.
 
 Stability: experimental.
 """
@@ -22,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import anyio
 
 from palaver.core.errors import BusyError, ClosedError, TurnError
-from palaver.serve.workers.client_queues import MOST
+from palaver.serve.workers.client_queues import LIMIT
 from palaver.serve.workers.dispatcher import Dispatcher, Reply, WorkerFailedError
-from palaver.serve.workers.queue import PARTITIONS, Asked, TurnQueue
+from palaver.serve.workers.queue import PARTITIONS, TurnQueue, TurnRequest
 from palaver.serve.workers.worker import ANSWER
 from palaver.swarm.bus import Listener, Where
 from palaver.threads.ids import uuid7
@@ -35,25 +33,25 @@ if TYPE_CHECKING:
     from palaver.swarm.bus import Bus
     from palaver.swarm.events import Event
 
-AGAIN: Final = 15.0
-"""Seconds after which a turn is asked for again, where nothing else is said."""
+RETRY_AFTER: Final = 15.0
+"""The default number of seconds after which a turn is sent again."""
 
-_ROOM: Final = 65_536
-_CANCEL: Final = 5.0
+_BUFFER: Final = 65_536
+_CANCEL_TIMEOUT: Final = 5.0
 
 
 class _Client:
-    """What is under way of one client."""
+    """The unanswered turns of one client."""
 
     def __init__(self) -> None:
         self.sending = anyio.Lock()
         self.replies: dict[str, Reply] = {}
-        self.askers = Counter[str]()
+        self.callers = Counter[str]()
         self.waiting = 0
 
 
 class QueueDispatcher(Dispatcher):
-    """The desk of a swarm that workers answer for. ``bus`` is entered already, and outlives it."""
+    """The dispatcher of a swarm that workers answer. ``bus`` is open already and outlives it."""
 
     def __init__(
         self,
@@ -63,13 +61,13 @@ class QueueDispatcher(Dispatcher):
         bus: Bus,
         partitions: int = PARTITIONS,
         prefix: str = "palaver",
-        again: float = AGAIN,
-        most: int = MOST,
+        retry_after: float = RETRY_AFTER,
+        limit: int = LIMIT,
     ) -> None:
-        """Hand in messages for the swarm of that name; let ``most`` messages of a client wait here."""
+        """Dispatch for the swarm of that name; let at most ``limit`` messages of a client wait."""
         self._swarm, self._bus = swarm, bus
         self._queue = TurnQueue(nats, swarm, partitions=partitions, prefix=prefix)
-        self._again, self._most = again, most
+        self._retry_after, self._limit = retry_after, limit
         self._clients: dict[str, _Client] = {}
         self._sending: set[anyio.CancelScope] = set()
         self._listener: Listener | None = None
@@ -77,15 +75,15 @@ class QueueDispatcher(Dispatcher):
 
     @property
     def bus(self) -> Bus:
-        """What happens, of all clients."""
+        """The events of all clients."""
         return self._bus
 
     async def __aenter__(self) -> Self:
-        """Open. Raises ``TransportError`` where no server answers."""
+        """Open. Raises ``TransportError`` when no server answers."""
         await self._queue.__aenter__()
         try:
             where = Where(source="session", type=ANSWER, swarm=self._swarm)
-            self._listener = await self._bus.listen(self._heard, where, size=_ROOM)
+            self._listener = await self._bus.listen(self._on_answer, where, size=_BUFFER)
         except BaseException:
             await self._queue.__aexit__(None, None, None)
             raise
@@ -95,27 +93,27 @@ class QueueDispatcher(Dispatcher):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close: whoever waits is told so; the turns go on."""
+        """Close: callers get ``ClosedError``; the turns go on."""
         self._open = False
         if self._listener is not None:
             self._listener.close()
         for client in self._clients.values():
             for reply in client.replies.values():
-                reply.fail(ClosedError("the desk closed before the turn was answered"))
+                reply.set_error(ClosedError("the dispatcher closed before the turn was answered"))
         for scope in tuple(self._sending):
             scope.cancel()
         await self._queue.__aexit__(kind, error, trace)
 
-    def _heard(self, event: Event) -> None:
+    def _on_answer(self, event: Event) -> None:
         client = self._clients.get(event.client)
         reply = None if client is None else client.replies.get(event.run or "")
-        if reply is None or reply.given:
+        if reply is None or reply.done:
             return
         if "error" in event.output:
             failed = WorkerFailedError if event.output.get("internal") else TurnError
-            reply.fail(failed(f"{event.output.get('code')}: {event.output['error']}"))
+            reply.set_error(failed(f"{event.output.get('code')}: {event.output['error']}"))
         else:
-            reply.give(str(event.output.get("result", "")))
+            reply.set_answer(str(event.output.get("result", "")))
 
     async def ask(
         self,
@@ -126,46 +124,46 @@ class QueueDispatcher(Dispatcher):
         run: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 (as the protocol says)
     ) -> str:
-        """Say something as a client, and wait for the answer. Raises as ``Dispatcher.ask``."""
+        """Send a client's message and return the answer. Raises as ``Dispatcher.ask``."""
         if not self._open:
-            raise ClosedError("the desk is closed")
-        held = self._clients.setdefault(client, _Client())
-        if held.waiting >= self._most:
-            raise BusyError(f"{self._most} messages of the client {client!r} wait already")
-        asked = Asked(run=run or uuid7(), client=client, text=text, payload=payload)
-        reply = held.replies.setdefault(asked.run, Reply())
-        held.waiting += 1
-        held.askers[asked.run] += 1
+            raise ClosedError("the dispatcher is closed")
+        state = self._clients.setdefault(client, _Client())
+        if state.waiting >= self._limit:
+            raise BusyError(f"{self._limit} messages of the client {client!r} are already waiting")
+        request = TurnRequest(run=run or uuid7(), client=client, text=text, payload=payload)
+        reply = state.replies.setdefault(request.run, Reply())
+        state.waiting += 1
+        state.callers[request.run] += 1
         try:
             with anyio.fail_after(timeout):
-                return await self._answered(held, asked, reply)
+                return await self._await_answer(state, request, reply)
         finally:
-            held.waiting -= 1
-            held.askers[asked.run] -= 1
-            if not held.askers[asked.run]:
-                del held.askers[asked.run], held.replies[asked.run]
-            if not held.waiting:
+            state.waiting -= 1
+            state.callers[request.run] -= 1
+            if not state.callers[request.run]:
+                del state.callers[request.run], state.replies[request.run]
+            if not state.waiting:
                 self._clients.pop(client, None)
 
-    async def _answered(self, held: _Client, asked: Asked, reply: Reply) -> str:
-        patience = self._again
-        while not reply.given:
-            await self._hand_in(held, asked)
-            with anyio.move_on_after(patience):
+    async def _await_answer(self, state: _Client, request: TurnRequest, reply: Reply) -> str:
+        wait = self._retry_after
+        while not reply.done:
+            await self._send(state, request)
+            with anyio.move_on_after(wait):
                 return await reply.wait()
-            patience *= 2
+            wait *= 2
         return await reply.wait()
 
-    async def _hand_in(self, held: _Client, asked: Asked) -> None:
-        """Let a turn wait; a server that is away is waited for until the desk closes."""
+    async def _send(self, state: _Client, request: TurnRequest) -> None:
+        """Put a turn into the queue. Wait for an unavailable server until the dispatcher closes."""
         with anyio.CancelScope() as scope:
             self._sending.add(scope)
             try:
-                async with held.sending:
-                    await self._queue.send(asked)
+                async with state.sending:
+                    await self._queue.send(request)
             finally:
                 self._sending.discard(scope)
 
     async def cancel(self, client: str) -> bool:
-        """Answer the turn under way of a client with ``""``; give whether there was one."""
-        return await self._queue.cancel(client, _CANCEL)
+        """Cancel the client's turn in progress; its answer is ``""``. Return whether there was one."""
+        return await self._queue.cancel(client, _CANCEL_TIMEOUT)

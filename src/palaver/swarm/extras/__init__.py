@@ -1,4 +1,4 @@
-"""What a swarm may use beside its agents: storages, computed values, pipelines, outlines, advisors, diagrams.
+"""Optional parts of a swarm: storages, computed values, pipelines, outlines, advisors, operators, diagrams.
 
 Stability: experimental.
 """

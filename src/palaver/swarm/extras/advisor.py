@@ -1,11 +1,9 @@
-"""Advisors, and models asked without a conversation: one question, one answer, and nothing is kept.
+"""Advisors: one question, one answer, without a conversation (docs/spec/agent-swarm-kit.md#5.2, #6).
 
-Rules (docs/spec/agent-swarm-kit.md#5.2, #6):
-
-- ``chat`` sends messages to a model, and gives the text of its answer.
-- An ``Advisor`` is a function of a message, plain or asynchronous, or a model with a prompt. A message may be any value
-  for a function; a model is sent a text as it is, and any other value as JSON.
-- What the model or the function raises, ``ask`` raises. Observers only look on.
+- ``chat`` sends messages to a model and returns the text of its answer.
+- An ``Advisor`` is a function of a message, plain or async, or a model with a prompt. A function may take any value as
+  the message; a model gets text as it is and any other value as JSON.
+- ``ask`` raises what the model or the function raises. Observers change nothing.
 
 Stability: experimental.
 """
@@ -27,7 +25,7 @@ from palaver.swarm.shared_value import named
 
 
 async def chat(model: LanguageModel, messages: Iterable[Message]) -> str:
-    """Ask a model once, and give the text of its answer. Raises what the model raises."""
+    """Ask a model once. Return the text of its answer. Raises what the model raises."""
     return (await complete(model, Request(tuple(messages)))).response.message.text
 
 
@@ -44,9 +42,9 @@ class AdvisorChanges(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Advisor:
-    """Somebody to ask. Changing one is a copy: ``advisor.replace(prompt="Be brief.")``.
+    """A source of answers. ``advisor.replace(prompt="Be brief.")`` returns an edited copy.
 
-    ``answer`` is a function of the message; without one ``model`` is asked, which is told ``prompt`` first. Observers:
+    ``answer`` is a function of the message. Without one ``model`` answers, with ``prompt`` as system prompt. Observers:
     ``on_chat`` (message) and ``on_result`` (message, answer).
     """
 
@@ -59,25 +57,25 @@ class Advisor:
     on_result: Callable[[Any, str], Any] | None = None
 
     def __post_init__(self) -> None:
-        """Raise ``SwarmError`` without a name, for a field of the wrong type, and for two ways to answer, or none."""
+        """Raise ``SwarmError`` without a name, for a wrong type, and unless there is one source of answers."""
         named("advisor", self)
         if (self.answer is None) == (self.model is None):
-            raise SwarmError(f"the advisor {self.name!r} needs a function, or a model in its place")
+            raise SwarmError(f"the advisor {self.name!r} needs either a function or a model")
 
     def replace(self, **changes: Unpack[AdvisorChanges]) -> Advisor:
-        """Give an edited copy."""
+        """Return an edited copy."""
         return replace(self, **changes)
 
 
 async def ask(advisor: Advisor, message: Any) -> str:
-    """Ask an advisor. Raises what it raises, and ``EncodeError`` when a model cannot be told the message."""
+    """Ask an advisor. Raises what it raises, and ``EncodeError`` when the message cannot be encoded for a model."""
     await watched("on_chat", advisor.on_chat, message)
-    result = await _answered(advisor, message)
+    result = await _answer(advisor, message)
     await watched("on_result", advisor.on_result, message, result)
     return result
 
 
-async def _answered(advisor: Advisor, message: Any) -> str:
+async def _answer(advisor: Advisor, message: Any) -> str:
     if advisor.model is None:
         return str(await called(advisor.answer, message)) if advisor.answer is not None else ""
     text = message if isinstance(message, str) else jsontext.encode(message).decode()

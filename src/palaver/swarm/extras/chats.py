@@ -1,13 +1,12 @@
-"""Sessions that somebody else looks after: opened on demand, and closed when nobody speaks for a while.
+"""Sessions that are opened on demand and closed when they are idle.
 
-Rules (docs/spec/agent-swarm-kit.md#5.2):
+- A client's session is opened with its first message and closed ``idle`` seconds after its last turn. A session with a
+  turn in progress is not idle. Idle sessions are looked for every ``check`` seconds.
+- ``on_close`` observes closed sessions and changes nothing.
+- ``auto_close`` does the same for one session of an application: it is closed after a number of seconds without a turn,
+  a new message in its log, or a call of ``tick``.
 
-- A client's session is opened when it is first spoken to, and closed ``idle`` seconds after the end of its last turn.
-  A session whose turn is under way is not idle.
-- What is told of a closed session (``on_close``) only looks on.
-- Idle sessions are looked for every ``check`` seconds, by the clock of the event loop.
-- ``auto_close`` does that for one session that an application holds: it is closed when for so many seconds no turn was
-  under way, nothing joined its log, and nobody said ``tick``.
+See docs/spec/agent-swarm-kit.md#5.2.
 
 Stability: experimental.
 """
@@ -27,15 +26,15 @@ from palaver.swarm.session import Session
 from palaver.swarm.user_input import Content
 
 IDLE: Final = 900.0
-"""Seconds after which a session that nobody uses is closed."""
+"""The default number of seconds after which an idle session is closed."""
 CHECK: Final = 60.0
-"""Seconds between two looks for idle sessions."""
+"""The default number of seconds between two searches for idle sessions."""
 TICK: Final = 1.0
-"""Seconds between two looks at one."""
+"""The number of seconds between two checks of one session."""
 
 
 class Chats:
-    """The sessions of many clients, kept while they are used. ``async with`` begins and ends it."""
+    """The sessions of many clients, kept open while they are used. An async context manager."""
 
     def __init__(
         self,
@@ -45,7 +44,7 @@ class Chats:
         check: float = CHECK,
         on_close: Callable[[str], Any] | None = None,
     ) -> None:
-        """Stand before a swarm. ``on_close`` gets the client's name."""
+        """Manage the sessions of a swarm. ``on_close`` gets the client's name."""
         check_arguments("Chats", Chats.__init__, locals(), SwarmError)
         self.live, self._idle, self._check, self._on_close = live, idle, check, on_close
         self._used: dict[str, float] = {}
@@ -53,14 +52,14 @@ class Chats:
         self._open = False
 
     async def __aenter__(self) -> Self:
-        """Begin to look for idle sessions."""
+        """Start to look for idle sessions."""
         await self._group.__aenter__()
-        self._group.start_soon(self._look)
+        self._group.start_soon(self._watch)
         self._open = True
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        """Close all of them."""
+        """Close all sessions."""
         self._open = False
         self._group.cancel_scope.cancel()
         try:
@@ -72,11 +71,11 @@ class Chats:
 
     @property
     def clients(self) -> tuple[str, ...]:
-        """Whose sessions are open."""
+        """The clients with an open session."""
         return tuple(self._used)
 
     async def session(self, client: str) -> Session:
-        """The session of a client, opened where it is not. Raises as ``LiveSwarm.open`` does."""
+        """Return a client's session, and open it if needed. Raises as ``LiveSwarm.open`` does."""
         if not self._open:
             raise ClosedError("these chats are closed")
         async with self.live.alone(client):
@@ -91,7 +90,7 @@ class Chats:
                 raise
 
     async def complete(self, client: str, content: Content, payload: Any = None, *, run: str | None = None) -> str:
-        """Say something as a client. Raises as ``Session.complete`` does."""
+        """Send a client's message and return the answer. Raises as ``Session.complete`` does."""
         session = await self.session(client)
         try:
             return await session.complete(content, payload, run=run)
@@ -100,11 +99,11 @@ class Chats:
                 self._used[client] = anyio.current_time()
 
     async def close(self, client: str) -> bool:
-        """Close a client's session; give whether there was one."""
+        """Close a client's session. Return whether there was one."""
         async with self.live.alone(client):
-            return await self._closed(client)
+            return await self._close_session(client)
 
-    async def _closed(self, client: str) -> bool:
+    async def _close_session(self, client: str) -> bool:
         known = self._used.pop(client, None) is not None
         session = self.live.get(client)
         if not known or session is None:
@@ -113,7 +112,7 @@ class Chats:
         await watched("on_close", self._on_close, client)
         return True
 
-    async def _look(self) -> None:
+    async def _watch(self) -> None:
         while True:
             await anyio.sleep(self._check)
             for client in tuple(self._used):
@@ -121,28 +120,28 @@ class Chats:
                     session = self.live.get(client)
                     due = self._used.get(client, anyio.current_time()) + self._idle
                     if session is None or (not session.busy and anyio.current_time() >= due):
-                        await self._closed(client)
+                        await self._close_session(client)
 
 
 class AutoClose:
     """Closes a session that is idle. Made by ``auto_close``."""
 
     def __init__(self, session: Session, seconds: float, on_close: Callable[[str], Any] | None) -> None:
-        """Begin to look."""
+        """Start to watch the session."""
         self.session, self._seconds, self._on_close = session, seconds, on_close
         self._scope = anyio.CancelScope()
         self._since, self._length = anyio.current_time(), len(session.log.path)
-        session.spawn(None, self._look)
+        session.spawn(None, self._watch)
 
     def tick(self) -> None:
-        """Say that the session is in use."""
+        """Mark the session as used."""
         self._since = anyio.current_time()
 
     def cancel(self) -> None:
-        """Let the session be."""
+        """Stop watching; the session stays open."""
         self._scope.cancel()
 
-    async def _look(self) -> None:
+    async def _watch(self) -> None:
         with self._scope:
             while anyio.current_time() < self._since + self._seconds:
                 await anyio.sleep(min(TICK, self._seconds))
@@ -156,5 +155,5 @@ class AutoClose:
 
 
 def auto_close(session: Session, seconds: float = IDLE, *, on_close: Callable[[str], Any] | None = None) -> AutoClose:
-    """Close a session when nobody has used it for a while. ``on_close`` gets the client's name."""
+    """Close a session after ``seconds`` without use. ``on_close`` gets the client's name."""
     return AutoClose(session, seconds, on_close)

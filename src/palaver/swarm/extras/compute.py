@@ -1,14 +1,14 @@
-"""Compute: a value that is derived from states, kept until one of them changes or it is too old.
+"""Computed values: derived from states, and cached until a state changes or they are too old.
 
-Rules (docs/spec/agent-swarm-kit.md#6, #K9; ASK-25):
+- The function gets the client's id and the values of the states in ``depends_on``, in that order. Middlewares then
+  change its result, in order. It runs for one caller at a time; callers that waited share the result.
+- A value lasts ``ttl`` seconds, until a state is set or cleared, or until ``update`` is called. A change while the
+  function runs makes its result outdated at once.
+- An exception of the function goes to the caller, and nothing is cached.
+- Values are kept in memory and shared by all callers: do not change them. They must be JSON, because the event has
+  them.
 
-- The function is given the client's id and the value of each state that it depends on, in that order. What it gives
-  goes through the middlewares, in order. It is asked by one caller at a time; whoever waited takes what it gave.
-- A value lasts ``ttl`` seconds, shared or not, and no longer than until one of the states is set or cleared, or
-  ``update`` is called. A change while the function is at work makes what it gives old at once.
-- A function that raises rejects its caller, and nothing is kept.
-- The values are kept in memory, and given to everybody as they are: do not change them. They must be JSON, since the
-  event carries them.
+See docs/spec/agent-swarm-kit.md#6, #K9; ASK-25.
 
 Stability: experimental.
 """
@@ -27,12 +27,12 @@ from palaver.swarm.state import Middleware, State, StateCell
 T = TypeVar("T")
 
 TTL: Final = 86_400.0
-"""How many seconds a value lasts, where nothing else is said."""
+"""The default number of seconds that a value lasts."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Compute(Generic[T]):
-    """A derived value of a client, or with ``shared`` of all. ``on_compute`` (value, client) is told of a new one."""
+    """A derived value of a client, or with ``shared`` of all. ``on_compute`` gets each new value and its client."""
 
     name: str
     function: Callable[..., T | Awaitable[T]]
@@ -48,18 +48,18 @@ class Compute(Generic[T]):
         named("compute", self)
         for state in self.depends_on:
             if self.shared and not state.shared:
-                raise SwarmError(f"compute {self.name!r} is shared, and state {state.name!r} is not")
+                raise SwarmError(f"compute {self.name!r} is shared, but state {state.name!r} is not")
 
 
 class _Computed(Generic[T]):
-    """A value, and what it was made from."""
+    """A cached value, the stamps of its states, and its time."""
 
     def __init__(self, value: T, stamps: tuple[int, ...], at: float) -> None:
         self.value, self.stamps, self.at = value, stamps, at
 
 
-class ComputeCell(SharedValue, Generic[T]):
-    """One live derived value."""
+class LiveCompute(SharedValue, Generic[T]):
+    """The live value of a ``Compute``."""
 
     source: ClassVar[str] = "compute"
 
@@ -72,37 +72,37 @@ class ComputeCell(SharedValue, Generic[T]):
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Derive from ``states``, the cells of ``depends_on`` in its order. Raises ``SwarmError`` for others."""
+        """Derive from ``states``, those of ``depends_on`` in the same order. Raises ``SwarmError`` otherwise."""
         super().__init__(compute.name, client, publish, shared=compute.shared)
-        wanted, given = [each.name for each in compute.depends_on], [each.name for each in states]
-        if wanted != given:
-            raise SwarmError(f"{self.what} depends on the states {wanted}, and was given {given}")
+        expected, actual = [each.name for each in compute.depends_on], [each.name for each in states]
+        if expected != actual:
+            raise SwarmError(f"{self.what} depends on the states {expected}, but got {actual}")
         self._compute, self._states, self._clock = compute, tuple(states), clock
         self._computed: _Computed[T] | None = None
         self._updates = 0
 
     async def get(self) -> T:
-        """The value, computed anew where it is none or old. Raises what the function and the middlewares raise."""
+        """Return the value, computed again if it is outdated. Raises what the function and the middlewares raise."""
         async with self._queue.turn():
             stamps = await self._stamps()
             computed = self._computed
             if computed is None or computed.stamps != stamps or self._clock() - computed.at >= self._compute.ttl:
-                computed = self._computed = await self._anew(stamps)
+                computed = self._computed = await self._compute_value(stamps)
                 await observed(self._compute.on_compute, computed.value, self.client)
             self.tell("emit-output", output={"data": plain(self.what, computed.value)})
             return computed.value
 
     def update(self) -> None:
-        """Let the next ``get`` compute the value anew."""
+        """Make the next ``get`` compute the value again."""
         self._updates += 1
 
     async def _stamps(self) -> tuple[int, ...]:
         return (self._updates, *[await state.stamp() for state in self._states])
 
-    async def _anew(self, stamps: tuple[int, ...]) -> _Computed[T]:
+    async def _compute_value(self, stamps: tuple[int, ...]) -> _Computed[T]:
         values = [await state.peek() for state in self._states]
-        made = await resolved(self._compute.function(self.client, *values))
+        result = await resolved(self._compute.function(self.client, *values))
         for middleware in self._compute.middlewares:
-            made = await resolved(middleware(made, self.client))
-        plain(self.what, made)
-        return _Computed(made, stamps, self._clock())
+            result = await resolved(middleware(result, self.client))
+        plain(self.what, result)
+        return _Computed(result, stamps, self._clock())

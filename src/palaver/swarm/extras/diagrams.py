@@ -1,12 +1,10 @@
-"""A swarm on paper: what there is, as Markdown, and who hands over to whom, as Mermaid or PlantUML.
+"""Diagrams of a swarm: its description as Markdown, and its hand-overs as Mermaid or PlantUML.
 
-Rules:
-
-- A drawing is made of the description alone: no model is asked, and no function is called. What a function would give
-  is marked as such. The same swarm gives the same text.
-- An arrow leads to each agent that a navigation tool of an agent names, and to each that the agent ``depends_on``; the
-  arrow of a tool bears its name. A tool that navigates without naming anybody leads to the default agent.
-- Names and texts of the description cannot break out of where they stand.
+- A diagram is made from the description alone: no model is asked and no function is called. A value that a function
+  would give is marked as such. The same swarm gives the same text.
+- An arrow leads to each agent that a navigation tool of an agent names, with the tool's name, and to each agent in its
+  ``depends_on``. A navigation tool without a target leads to the default agent.
+- Names and texts are escaped.
 
 Stability: experimental.
 """
@@ -34,11 +32,8 @@ _TICKS: Final = re.compile(r"`+")
 _MARKUP: Final = re.compile(r"([\\`*_{}\[\]<>()#|~])")
 
 
-# -- Markdown ----------------------------------------------------------------------------------------------------------
-
-
 def markdown(swarm: Swarm) -> str:
-    """Write everything that a swarm says of itself, as one document of Markdown."""
+    """Return the description of a swarm as a Markdown document."""
     return "\n".join(_document(swarm)).rstrip("\n") + "\n"
 
 
@@ -85,13 +80,13 @@ def _agent(swarm: Swarm, agent: SwarmAgent) -> Iterator[str]:
         ("Storages", sorted(agent.storages)),
     )
     for what, names in lists:
-        if told := ", ".join(_code(each) for each in names):
-            yield f"- {what}: {told}"
+        if listed := ", ".join(_code(each) for each in names):
+            yield f"- {what}: {listed}"
     yield f"- Sees the last {agent.keep} messages." if agent.keep is not None else "- Sees all messages."
     if agent.sources:
         yield f"- More tools come from {len(agent.sources)} sources, asked for each call of the model."
     yield ""
-    yield from _told(agent)
+    yield from _prompts(agent)
     if agent.tools:
         yield "| tool | parameters | what it does |"
         yield "| --- | --- | --- |"
@@ -100,7 +95,7 @@ def _agent(swarm: Swarm, agent: SwarmAgent) -> Iterator[str]:
         yield ""
 
 
-def _told(agent: SwarmAgent) -> Iterator[str]:
+def _prompts(agent: SwarmAgent) -> Iterator[str]:
     if not isinstance(agent.prompt, str):
         yield f"Prompt: {_FUNCTION}"
         yield ""
@@ -128,11 +123,11 @@ class _Schema(Struct):
 
 
 def _parameters(tool: SwarmTool) -> str:
-    """The parameters of a tool, with their types; ``?`` behind those that may be left out."""
+    """Return the parameters of a tool with their types; ``?`` marks optional ones."""
     raw = tool.definition.parameters_json
     try:
         schema = msgspec.json.decode(b"{}" if raw is UNSET else raw, type=_Schema)
-    except msgspec.MsgspecError:  # a schema may say what it likes
+    except msgspec.MsgspecError:  # a schema may have any content
         return _SCHEMA
     return ", ".join(
         _code(f"{name}{'' if name in schema.required else '?'}{_type(each)}")
@@ -220,7 +215,7 @@ def _code(text: str) -> str:
 
 
 def _plain(text: str | None) -> str:
-    """A text that is no markup, on one line."""
+    """Return text with its markup escaped, on one line."""
     return _MARKUP.sub(r"\\\1", _line(text or ""))
 
 
@@ -229,7 +224,7 @@ def _line(text: str) -> str:
 
 
 def _quoted(text: str) -> Iterator[str]:
-    """A text as it is, in a fence that it cannot end."""
+    """Yield text unchanged, in a fence that it cannot close."""
     longest = max((len(each) for each in _FENCES.findall(text)), default=2)
     fence = "`" * (longest + 1)
     yield f"{fence}text"
@@ -238,11 +233,8 @@ def _quoted(text: str) -> Iterator[str]:
     yield ""
 
 
-# -- diagrams ----------------------------------------------------------------------------------------------------------
-
-
 def mermaid(swarm: Swarm) -> str:
-    """Draw who hands over to whom, as a flowchart of Mermaid."""
+    """Return the hand-overs as a Mermaid flowchart."""
     ids = _ids(swarm)
     lines = ["flowchart LR"]
     for name, key in ids.items():
@@ -256,7 +248,7 @@ def mermaid(swarm: Swarm) -> str:
 
 
 def plantuml(swarm: Swarm) -> str:
-    """Draw who hands over to whom, as a state diagram of PlantUML."""
+    """Return the hand-overs as a PlantUML state diagram."""
     ids = _ids(swarm)
     lines = ["@startuml", f"title {_plantuml(swarm.name)}"]
     for name, key in ids.items():
@@ -270,7 +262,7 @@ def plantuml(swarm: Swarm) -> str:
 
 
 def _arrows(swarm: Swarm, agent: SwarmAgent) -> Iterator[tuple[str, str]]:
-    """Where an agent hands over to, and by which tool; ``""`` where only ``depends_on`` says so."""
+    """Yield the targets of an agent's hand-overs, each with its tool; ``""`` for ``depends_on``."""
     seen: set[str] = set()
     for tool in agent.tools:
         if tool.kind == "navigation":
@@ -285,20 +277,20 @@ def _arrows(swarm: Swarm, agent: SwarmAgent) -> Iterator[tuple[str, str]]:
 
 
 def _ids(swarm: Swarm) -> dict[str, str]:
-    """An id for each agent that both languages take."""
+    """Return an id for each agent that is valid in both languages."""
     return {name: f"agent{number}" for number, name in enumerate(swarm.agents, 1)}
 
 
 def _mermaid(text: str) -> str:
-    """A text in quotes; Mermaid writes characters of markup as entities."""
+    """Return quoted text, with markup as Mermaid's entities."""
     safe = _line(text).replace("#", "#35;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")
     return '"' + safe.replace("`", "#96;") + '"'
 
 
 def _plantuml(text: str) -> str:
-    """A text; PlantUML writes characters of markup as the entities of HTML."""
+    """Return text, with markup as HTML entities."""
     return re.sub(r"[\"<>\\~%]", lambda found: f"&#{ord(found[0])};", _line(text))
 
 
 FORMATS: Final[Mapping[str, Callable[[Swarm], str]]] = {"markdown": markdown, "mermaid": mermaid, "plantuml": plantuml}
-"""Each way to draw, by name."""
+"""The diagram functions by name."""

@@ -1,10 +1,11 @@
-"""Session memory: what a client's session remembers beside its messages; and values as text that a model can read.
+"""Session memory: values that a client's session stores beside its messages; and values as text for a model.
 
-Rules (docs/spec/agent-swarm-kit.md#6):
-
-- ``write`` merges its mapping into what is there, one level deep; reading and writing happen one at a time, in order.
-- The whole memory is one value of a client's ``Values``: it lasts as long as they do, and a write is done or not done.
+- ``write`` merges its mapping into the memory, one level deep. Reads and writes run one at a time, in order.
+- The memory is one value of a client's ``Values`` and lasts as long as they do. A write happens completely or not at
+  all.
 - Values are JSON, and copies. There are no events: the memory belongs to the session alone.
+
+See docs/spec/agent-swarm-kit.md#6.
 
 Stability: experimental.
 """
@@ -17,8 +18,8 @@ from typing import Any, Final, TypeGuard
 from palaver.swarm.log import Values
 from palaver.swarm.shared_value import Queue, plain
 
-CUT: Final = 50
-"""How many characters of a value are written."""
+MAX_LENGTH: Final = 50
+"""The default number of characters of a value."""
 
 _KIND: Final = "memory"
 _NAME: Final = "session"
@@ -29,52 +30,52 @@ class Memory:
     """The memory of one client's session."""
 
     def __init__(self, values: Values) -> None:
-        """Keep the memory in a client's values."""
+        """Store the memory in a client's values."""
         self._values, self._queue = values, Queue(_WHAT)
 
     async def read(self) -> dict[str, Any]:
-        """All that is remembered."""
+        """Return the whole memory."""
         async with self._queue.reading():
             return await self._read()
 
     async def write(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Remember these too, and give all. Raises ``SwarmError`` for what is not JSON, and ``StoreError``."""
+        """Add values and return the memory. Raises ``SwarmError`` for a value that is not JSON, and ``StoreError``."""
         async with self._queue.turn():
             merged = {**await self._read(), **plain(_WHAT, dict(values))}
             await self._values.put(_KIND, _NAME, merged)
             return merged
 
     async def clear(self) -> None:
-        """Forget all."""
+        """Clear the memory."""
         async with self._queue.turn():
             await self._values.remove(_KIND, _NAME)
 
     async def _read(self) -> dict[str, Any]:
         await self._values.refresh()
-        kept: dict[str, Any] = plain(_WHAT, self._values.get(_KIND, _NAME, {}))
-        return kept
+        stored: dict[str, Any] = plain(_WHAT, self._values.get(_KIND, _NAME, {}))
+        return stored
 
 
-def describe(value: Any, *, cut: int = CUT) -> str:
-    """Write a value, or each of several, as lines ``Title: value``; an empty line stands between several.
+def describe(value: Any, *, limit: int = MAX_LENGTH) -> str:
+    """Describe a value, or each of several, as lines ``Title: value``, with an empty line between several.
 
-    What is inside another value has the titles of both (``Address city: Rome``, ``Tags 1: new``). Values are cut at
-    ``cut`` characters; what is ``None`` has no line. Raises ``SwarmError`` for what is not JSON.
+    A nested value has the titles of both (``Address city: Rome``, ``Tags 1: new``). Values are cut
+    at ``limit`` characters; ``None`` has no line. Raises ``SwarmError`` for a value that is not JSON.
     """
-    told: Any = plain("a description", value)
-    items = told if _is_list(told) else [told]
-    return "\n\n".join(filter(None, ("\n".join(_lines(item, (), cut)) for item in items)))
+    data: Any = plain("a description", value)
+    items = data if _is_list(data) else [data]
+    return "\n\n".join(filter(None, ("\n".join(_lines(item, (), limit)) for item in items)))
 
 
-def _lines(value: Any, names: Sequence[str], cut: int) -> Iterator[str]:
+def _lines(value: Any, names: Sequence[str], limit: int) -> Iterator[str]:
     if _is_list(value):
         for place, each in enumerate(value, 1):
-            yield from _lines(each, (*names, str(place)), cut)
+            yield from _lines(each, (*names, str(place)), limit)
     elif _is_object(value):
         for name, each in value.items():
-            yield from _lines(each, (*names, name), cut)
+            yield from _lines(each, (*names, name), limit)
     elif value is not None:
-        text = " ".join(str(value).split())[:cut]
+        text = " ".join(str(value).split())[:limit]
         yield f"{_title(names)}: {text}" if names else text
 
 

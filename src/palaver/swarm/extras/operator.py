@@ -1,13 +1,13 @@
-"""People in the place of a model: questions come to a desk, and whoever sits there answers.
+"""People in the place of a model: questions go to an inbox, and whoever reads it answers.
 
-Rules (docs/spec/agent-swarm-kit.md#6, #K16):
+- ``SwarmAgent(operator=…)`` takes an ``Operator``. A message to that agent becomes a ``Question`` in its inbox, and the
+  turn waits for ``answer``. Question and answer are in the client's log.
+- A new message of the client discards the earlier question to that agent.
+- After ``timeout`` seconds, and for a discarded question, the answer is ``""``.
+- ``on_question`` gets each question. An exception that it raises is the error of the turn.
+- A question stays in the inbox until somebody takes it, it is answered, or the turn ends. Each is taken once.
 
-- An ``Operator`` is what ``SwarmAgent(operator=…)`` takes. What is said to the agent becomes a ``Question`` in its
-  inbox; the turn waits for ``answer``. Question and answer are kept in the client's log as any others are.
-- Each message of a client disposes of the question before it at that agent: nobody waits for its answer any more.
-- After ``timeout`` seconds without an answer, and for a question that is disposed of, the answer is ``""``.
-- ``on_question`` is told each question as it comes. What it raises is the error of the turn.
-- A question stands in the inbox until somebody takes it, it is answered, or nobody waits for it; each is taken once.
+See docs/spec/agent-swarm-kit.md#6, #K16.
 
 Stability: experimental.
 """
@@ -24,15 +24,15 @@ from palaver.swarm.call_context import CallContext, called
 from palaver.threads.ids import uuid7
 
 TIMEOUT: Final = 90.0
-"""Seconds that a person has, where nothing else is said."""
+"""The default number of seconds that a person has to answer."""
 
 
 @final
 class Question:
-    """What a client said to a person. ``place`` says who asked, and where."""
+    """A client's message to a person. ``place`` is the call: its client, agent and swarm."""
 
     def __init__(self, place: CallContext, text: str) -> None:
-        """Wait."""
+        """Start without an answer."""
         self.id = uuid7()
         self.place, self.text = place, text
         self._answer = ""
@@ -41,54 +41,54 @@ class Question:
 
     @property
     def client(self) -> str:
-        """Who asks."""
+        """The client that asks."""
         return self.place.client
 
     @property
     def is_open(self) -> bool:
-        """Whether somebody waits for the answer."""
+        """Whether the turn still waits for the answer."""
         return self._open
 
     def answer(self, text: str) -> bool:
-        """Answer; give whether somebody waited for it."""
-        was, self._open = self._open, False
-        if was:
+        """Answer the question. Return whether the turn still waited for it."""
+        was_open, self._open = self._open, False
+        if was_open:
             self._answer = text
             self._done.set()
-        return was
+        return was_open
 
     async def wait(self) -> str:
-        """Wait for the answer; ``""`` when the question is disposed of."""
+        """Wait for the answer; ``""`` when the question is discarded."""
         await self._done.wait()
         return self._answer
 
     def __repr__(self) -> str:
-        """Show who asks, and what."""
+        """Show the client and the text."""
         return f"Question({self.client!r}, {self.text!r})"
 
 
 @final
 class Operator:
-    """A desk: ``SwarmAgent("person", operator=desk)``, and somebody who reads ``desk.inbox``."""
+    """Answers for an agent: ``SwarmAgent("person", operator=operator)``; a person reads ``operator.inbox``."""
 
     def __init__(
         self, *, timeout: float | None = TIMEOUT, on_question: Callable[[Question], Any] | None = None
     ) -> None:
-        """Stand ready. ``timeout`` is in seconds; ``None`` waits as long as the turn does."""
+        """Create an empty inbox. ``timeout`` is in seconds; ``None`` waits as long as the turn does."""
         check_arguments("Operator", Operator.__init__, locals())
         self._timeout, self._on_question = timeout, on_question
         self._open: dict[tuple[str, str, str], Question] = {}
-        self._waiting: dict[str, Question] = {}
-        self._came: anyio.Event | None = None
+        self._inbox_questions: dict[str, Question] = {}
+        self._arrival: anyio.Event | None = None
 
     async def __call__(self, place: CallContext, text: str) -> str:
-        """Ask whoever sits here. Raises what ``on_question`` raises."""
+        """Put a question into the inbox and wait for its answer. Raises what ``on_question`` raises."""
         key = (place.swarm, place.client, place.agent)
-        before = self._open.get(key)
-        if before is not None:
-            before.answer("")
+        previous = self._open.get(key)
+        if previous is not None:
+            previous.answer("")
         question = self._open[key] = Question(place, text)
-        self._put(question)
+        self._add(question)
         try:
             if self._on_question is not None:
                 await called(self._on_question, question)
@@ -97,36 +97,36 @@ class Operator:
             return ""
         finally:
             question.answer("")
-            self._waiting.pop(question.id, None)
+            self._inbox_questions.pop(question.id, None)
             if self._open.get(key) is question:
                 del self._open[key]
 
     @property
     def inbox(self) -> AsyncIterator[Question]:
-        """The questions that nobody has taken yet, and those to come; several may take from it, and it never ends."""
+        """Iterate over the questions that nobody has taken yet, without an end. Several readers may share it."""
         return _Inbox(self)
 
     @property
-    def waiting(self) -> tuple[Question, ...]:
+    def pending(self) -> tuple[Question, ...]:
         """The questions that wait for an answer, taken or not, the oldest first."""
         return tuple([each for each in self._open.values() if each.is_open])
 
-    async def taken(self) -> Question:
+    async def take(self) -> Question:
         """Take the oldest question, or wait for one."""
         while True:
-            while self._waiting:
-                question = self._waiting.pop(next(iter(self._waiting)))
+            while self._inbox_questions:
+                question = self._inbox_questions.pop(next(iter(self._inbox_questions)))
                 if question.is_open:
                     return question
-            if self._came is None:
-                self._came = anyio.Event()
-            await self._came.wait()
+            if self._arrival is None:
+                self._arrival = anyio.Event()
+            await self._arrival.wait()
 
-    def _put(self, question: Question) -> None:
-        self._waiting[question.id] = question
-        came, self._came = self._came, None
-        if came is not None:
-            came.set()
+    def _add(self, question: Question) -> None:
+        self._inbox_questions[question.id] = question
+        arrival, self._arrival = self._arrival, None
+        if arrival is not None:
+            arrival.set()
 
 
 @final
@@ -135,4 +135,4 @@ class _Inbox(AsyncIterator[Question]):
         self._operator = operator
 
     async def __anext__(self) -> Question:
-        return await self._operator.taken()
+        return await self._operator.take()

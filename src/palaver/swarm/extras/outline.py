@@ -1,13 +1,13 @@
-"""Outlines: a value in a form, made by a model that is asked again until it is right.
+"""Outlines: a value in a form, from a model that is asked again until its answer is valid.
 
-Rules (docs/spec/agent-swarm-kit.md#6, ASK-27):
+- Each attempt starts anew: the prompt, the system texts, the model's flags, and the messages of the history function.
+  From the second attempt on, the last answer and its error follow.
+- The model is asked for the form in the way of its provider. The answer is parsed, checked against the form, and passed
+  to the validations in order. A validation fails by raising, by returning an error text, or by returning ``False``.
+- A failure of the model is not an invalid answer: its exception is raised, as is that of the history function.
+- Nothing is stored, and no session is needed. Observers change nothing.
 
-- Each attempt begins anew: the prompt, the system texts, the model's flags, and what the history function gives for
-  the attempt. From the second on, what the model said and what was wrong with it follow, so that it can do better.
-- The model is asked for the form as its provider takes it. What it says is read, checked against the form, and given to
-  the validations, in order. A validation says what is wrong by raising, or by giving it as a text.
-- A model that fails is no wrong answer: what it raises is raised, and so is what the history function raises.
-- Nothing is kept, and no session is needed. Observers only look on.
+See docs/spec/agent-swarm-kit.md#6, ASK-27.
 
 Stability: experimental.
 """
@@ -30,13 +30,13 @@ from palaver.swarm.call_context import called, watched
 from palaver.threads.ids import uuid7
 
 ATTEMPTS: Final = 5
-"""How often a model is asked, where nothing else is said."""
-WRONG: Final = "Your answer cannot be used: {error}\nAnswer again, in the form that was asked for."
-"""What the model is told of its last answer."""
+"""The default number of attempts."""
+CORRECTION: Final = "Your answer cannot be used: {error}\nAnswer again, in the form that was asked for."
+"""The message to the model about its invalid answer."""
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
-    """One time that a model is asked: ``number`` from 0, what it is told so far, and the form."""
+    """One attempt: its ``number`` from 0, the first messages, and the form."""
 
     outline: str
     number: int
@@ -46,10 +46,10 @@ class Attempt(Struct, frozen=True, kw_only=True):
 
 
 class Result(Struct, frozen=True):
-    """What came of an outline.
+    """The result of an outline.
 
-    ``attempt`` is the number of the one that was right, and else how many there were; ``data`` then is ``None``, and
-    ``error`` what was wrong with the last. ``history`` is what the model was told last.
+    ``attempt`` is the number of the valid attempt. Without one it is their count, ``data`` is ``None``, and ``error``
+    is the error of the last. ``history`` has the messages of the last attempt.
     """
 
     attempt: int
@@ -61,12 +61,12 @@ class Result(Struct, frozen=True):
 
     @property
     def is_valid(self) -> bool:
-        """Whether there was an answer that is right."""
+        """Whether there was a valid answer."""
         return self.error is None
 
 
-class _WrongError(Exception):
-    """What is wrong with an answer."""
+class _InvalidAnswerError(Exception):
+    """An answer is invalid; the text says why."""
 
 
 class OutlineChanges(TypedDict, total=False):
@@ -89,7 +89,7 @@ class OutlineChanges(TypedDict, total=False):
 
 
 class Outline:
-    """A form, and how a model is asked for it. Changing one is a copy: ``outline.replace(attempts=2)``."""
+    """A form, and how a model is asked for it. ``outline.replace(attempts=2)`` returns an edited copy."""
 
     def __init__(
         self,
@@ -109,20 +109,20 @@ class Outline:
         on_valid_document: Callable[[Result], Any] | None = None,
         on_invalid_document: Callable[[Result], Any] | None = None,
     ) -> None:
-        """Describe an outline.
+        """Set up an outline.
 
         ``form`` is a type or a JSON Schema, as for ``palaver.agent.Agent(output=…)``. ``history`` gets an ``Attempt``
-        and the parameters, and gives messages or texts of the user; without it the parameters are the texts. A
+        and the parameters, and returns messages or user texts; without it the parameters are the texts. A
         ``prompt`` may be a function of the parameters. ``validations`` get the data and the parameters. Raises
         ``SwarmError`` without a name or attempts and for arguments of the wrong type, and ``MessageError`` for a form
         that cannot be described.
         """
-        self._given: dict[str, Any] = {key: value for key, value in locals().items() if key != "self"}
+        self._arguments: dict[str, Any] = {key: value for key, value in locals().items() if key != "self"}
         whose = f"the outline {name!r}"
-        check_arguments(whose, Outline.__init__, self._given, SwarmError)
+        check_arguments(whose, Outline.__init__, self._arguments, SwarmError)
         for each in ("system", "flags", "validations"):
-            self._given[each] = tuple(self._given[each])  # what can be read only once is read here
-        check_arguments(whose, Outline.__init__, self._given, SwarmError)
+            self._arguments[each] = tuple(self._arguments[each])  # an iterator is read once, here
+        check_arguments(whose, Outline.__init__, self._arguments, SwarmError)
         if not name:
             raise SwarmError("an outline needs a name")
         if attempts < 1:
@@ -131,62 +131,66 @@ class Outline:
         self.form = Structured(form, model.capabilities)
         self._settings = self.form.asked(settings)
         self._prompt, self._history = prompt, history
-        self._system: tuple[str, ...] = (*self._given["system"], *self._given["flags"])
-        self._validations: tuple[Callable[..., Any], ...] = self._given["validations"]
+        self._system: tuple[str, ...] = (*self._arguments["system"], *self._arguments["flags"])
+        self._validations: tuple[Callable[..., Any], ...] = self._arguments["validations"]
         self._on_attempt, self._on_document = on_attempt, on_document
         self._on_valid, self._on_invalid = on_valid_document, on_invalid_document
 
     def replace(self, **changes: Unpack[OutlineChanges]) -> Outline:
-        """Give an edited copy. Raises as the constructor does."""
-        given: dict[str, Any] = {**self._given, **changes}
+        """Return an edited copy. Raises as the constructor does."""
+        given: dict[str, Any] = {**self._arguments, **changes}
         return Outline(**given)
 
     async def run(self, *params: Any) -> Result:
-        """Ask until the answer is right, or there were enough attempts. Raises what the model raises."""
+        """Ask until the answer is valid or the attempts are used up. Raises what the model raises."""
         result_id = uuid7()
         correction: tuple[Message, ...] = ()
         history: tuple[Message, ...] = ()
         error: str | None = None
         for number in range(self.attempts):
-            history = (*await self._begun(number, result_id, params), *correction)
+            history = (*await self._messages(number, result_id, params), *correction)
             answer = (await complete(self.model, Request(history, settings=self._settings))).response.message
             try:
-                data = await self._checked(answer.text, params)
-            except _WrongError as wrong:
-                error = str(wrong)
-                said = (assistant(answer.text),) if answer.text.strip() else ()
-                correction = (*said, user(WRONG.format(error=error)))
+                data = await self._validated(answer.text, params)
+            except _InvalidAnswerError as complaint:
+                error = str(complaint)
+                previous = (assistant(answer.text),) if answer.text.strip() else ()
+                correction = (*previous, user(CORRECTION.format(error=error)))
             else:
-                return await self._done(Result(number, data, None, params, history, result_id))
-        return await self._done(Result(self.attempts, None, error, params, history, result_id))
+                return await self._finish(Result(number, data, None, params, history, result_id))
+        return await self._finish(Result(self.attempts, None, error, params, history, result_id))
 
-    async def _begun(self, number: int, result_id: str, params: tuple[Any, ...]) -> tuple[Message, ...]:
-        """What the model is told in an attempt, before anything was wrong."""
+    async def _messages(self, number: int, result_id: str, params: tuple[Any, ...]) -> tuple[Message, ...]:
+        """Return the messages of an attempt, without corrections."""
         prompt = self._prompt if isinstance(self._prompt, str) else str(await called(self._prompt, *params))
-        told = tuple([system(text) for text in (prompt, *self._system) if text])
-        attempt = Attempt(outline=self.name, number=number, messages=told, format=self.form.format, result_id=result_id)
+        start = tuple([system(text) for text in (prompt, *self._system) if text])
+        attempt = Attempt(
+            outline=self.name, number=number, messages=start, format=self.form.format, result_id=result_id
+        )
         await watched("on_attempt", self._on_attempt, attempt)
         given: Iterable[Any] = params if self._history is None else await called(self._history, attempt, *params)
         if isinstance(given, (str, *MESSAGE_CLASSES)):
             given = (given,)
-        return (*told, *[each if isinstance(each, MESSAGE_CLASSES) else user(str(each)) for each in given])
+        return (*start, *[each if isinstance(each, MESSAGE_CLASSES) else user(str(each)) for each in given])
 
-    async def _checked(self, text: str, params: Sequence[Any]) -> Any:
-        """The value of an answer. Raises ``_WrongError``."""
+    async def _validated(self, text: str, params: Sequence[Any]) -> Any:
+        """Return the value of an answer. Raises ``_InvalidAnswerError``."""
         try:
             data = self.form.read(text)
         except OutputError as error:
-            raise _WrongError(str(error)) from None
+            raise _InvalidAnswerError(str(error)) from None
         for validate in self._validations:
             try:
-                wrong = await called(validate, data, *params)
-            except Exception as error:  # noqa: BLE001 (whatever it is, it says what is wrong)
-                raise _WrongError(str(error) or type(error).__name__) from None
-            if wrong is False or (isinstance(wrong, str) and wrong):
-                raise _WrongError(wrong or f"{getattr(validate, '__name__', 'a validation')} says no")
+                complaint = await called(validate, data, *params)
+            except Exception as error:  # noqa: BLE001 (any error of a validation makes the answer invalid)
+                raise _InvalidAnswerError(str(error) or type(error).__name__) from None
+            if complaint is False or (isinstance(complaint, str) and complaint):
+                raise _InvalidAnswerError(
+                    complaint or f"{getattr(validate, '__name__', 'a validation')} returned False"
+                )
         return data
 
-    async def _done(self, result: Result) -> Result:
+    async def _finish(self, result: Result) -> Result:
         await watched("on_document", self._on_document, result)
         if result.is_valid:
             await watched("on_valid_document", self._on_valid, result)

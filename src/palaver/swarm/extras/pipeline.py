@@ -1,11 +1,11 @@
-"""Pipelines: work for a client that an agent of its own does, and then the client is back with the agent before.
+"""Pipelines: work for a client that one agent does, after which the client is back with its former agent.
 
-Rules (docs/spec/agent-swarm-kit.md#6):
+- ``run`` makes the pipeline's agent active, if it has one, calls the function with the session and the payload, and
+  makes the former agent active again, also after an error.
+- An error goes to ``on_error``, and ``run`` returns ``None``. Observers change nothing.
+- The client's route and stack are the same afterwards: this is not a hand-over.
 
-- ``run`` lets the pipeline's agent speak, where it has one that is not active, calls the function with the session and
-  what it was given, and lets the agent that was active before speak again, also when the function failed.
-- Whatever is raised goes to ``on_error``, and ``run`` gives ``None``. Observers only look on.
-- Going there and back is no hand-over of a conversation: route and stack of the client are afterwards what they were.
+See docs/spec/agent-swarm-kit.md#6.
 
 Stability: experimental.
 """
@@ -37,7 +37,7 @@ class PipelineChanges(TypedDict, Generic[T], total=False):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Pipeline(Generic[T]):
-    """A function of a session and a payload, done by ``agent``. Changing one is a copy: ``pipeline.replace(…)``.
+    """A function of a session and a payload, run while ``agent`` is active. ``pipeline.replace(…)`` returns a copy.
 
     Observers: ``on_start`` (session, payload), ``on_error`` (session, payload, error), and ``on_end`` (session,
     payload, whether it failed).
@@ -56,11 +56,11 @@ class Pipeline(Generic[T]):
         named("pipeline", self)
 
     def replace(self, **changes: Unpack[PipelineChanges[T]]) -> Pipeline[T]:
-        """Give an edited copy."""
+        """Return an edited copy."""
         return replace(self, **changes)
 
     async def run(self, session: Session, payload: Any = None) -> T | None:
-        """Do it for a client; ``None`` when it failed.
+        """Run the pipeline for a client. Return ``None`` when it failed.
 
         Raises ``NavigationError`` when the session's swarm has no such agent.
         """
@@ -75,7 +75,7 @@ class Pipeline(Generic[T]):
         try:
             async with session.visiting(self.agent or session.agent):
                 result = await called(self.function, session, payload)
-        except Exception as error:  # noqa: BLE001 (it is told to whoever asked for it)
+        except Exception as error:  # noqa: BLE001 (``on_error`` gets it)
             LOGGER.error("the pipeline %r failed for the client %r", self.name, session.client, exc_info=error)
             failed, result = True, None
             await watched("on_error", self.on_error, session, payload, error)

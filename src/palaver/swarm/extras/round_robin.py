@@ -1,11 +1,8 @@
-"""Several models that take turns: each question goes to the next one.
+"""Several models that take turns: each question goes to the next one (docs/spec/agent-swarm-kit.md#6).
 
-Rules (docs/spec/agent-swarm-kit.md#6):
-
-- The questions of all conversations are dealt out in the order in which they are asked: a, b, a. Keys of one provider
-  share a load so.
-- A conversation has a session with each model that it came to. A model that fails is not gone past: that is what
-  ``palaver.models.Fallback`` is for, and the two can be put together.
+The questions of all conversations are distributed in the order in which they are asked: a, b, a. So several keys of one
+provider share the load. A conversation has a session with each model that it used. A failing model is not skipped; use
+``palaver.models.Fallback`` for that, alone or together with this.
 
 Stability: experimental.
 """
@@ -27,33 +24,33 @@ class RoundRobin(LanguageModel):
     """Models that take turns. Raises ``MessageError`` when there is none."""
 
     def __init__(self, models: Iterable[LanguageModel]) -> None:
-        """Hold the models, in their order."""
+        """Use the models in their order."""
         check_arguments("RoundRobin", RoundRobin.__init__, {"models": models})
         self.models = tuple(models)
         check_arguments("RoundRobin", RoundRobin.__init__, {"models": self.models})
         if not self.models:
-            raise MessageError("models that take turns: there must be one at least")
+            raise MessageError("RoundRobin needs at least one model")
         self._next = 0
 
     @property
     def name(self) -> str:
-        """The names of all, in order: ``openai/gpt-… | anthropic/claude-…``."""
+        """The names of all models, in order: ``openai/gpt-… | anthropic/claude-…``."""
         return " | ".join(dict.fromkeys(model.name for model in self.models))
 
     @property
     def capabilities(self) -> Capabilities:
-        """Those of the first model."""
+        """The capabilities of the first model."""
         return self.models[0].capabilities
 
     def session(self) -> Session:
-        """Begin a conversation."""
+        """Start a conversation."""
         return _Session(self)
 
-    def taken(self) -> int:
-        """Whose turn it is, by position; the next one is somebody else's."""
-        taken = self._next
-        self._next = (taken + 1) % len(self.models)
-        return taken
+    def next_index(self) -> int:
+        """Return the index of the model whose turn it is, and advance."""
+        index = self._next
+        self._next = (index + 1) % len(self.models)
+        return index
 
     def __repr__(self) -> str:
         """Show the order."""
@@ -69,7 +66,7 @@ class _Session(Session):
     def ask(
         self, prompt: Prompt, *, stream: bool = True, on_notice: OnNotice | None = None
     ) -> AbstractAsyncContextManager[Answer]:
-        index = self._models.taken()
+        index = self._models.next_index()
         if index not in self._sessions:
             self._sessions[index] = self._models.models[index].session()
         return self._sessions[index].ask(prompt, stream=stream, on_notice=on_notice)

@@ -1,27 +1,20 @@
-"""Storage: items with ids that a client's turns keep, and find again by what they mean.
+"""Storages: items with ids that a client's turns keep and find again by meaning.
 
-Rules (docs/spec/agent-swarm-kit.md#6, #K17, #S19; ASK-25):
+- ``Storage`` is the application's description, ``LiveStorage`` the live storage. ``index`` returns one or several texts
+  of an item; the best one counts in a search.
+- Reads and writes run one at a time, in order. An error (of ``key``, ``index``, the type or the store) goes to its
+  caller and changes nothing.
+- An item whose embedding fails stays, but no search finds it until the embedding succeeds; each search retries it and
+  names the items that it left out in its event.
+- A search returns the items with at least ``score``, the best first, equal ones in insertion order, at most ``total``.
+  It sees the items that existed when it started.
+- Items are JSON, and copies; ``type`` is their Python type. An id is a string or an integer; ``1`` and ``"1"`` are the
+  same.
+- ``list`` without a filter publishes nothing; every other operation publishes one event.
+- A vector is cached for an item and its text, and with ``cache`` also for the text's SHA-256 across processes. At most
+  ``pool`` texts are embedded at the same time.
 
-- ``Storage`` is what an application writes, ``StorageCell`` one live storage. ``index`` gives the text of an item, or
-  several, by which it is found; the best of its texts counts.
-- Writing and reading happen one at a time, in the order of asking. What fails (``key``, ``index``, the type, the store)
-  rejects that caller and leaves nothing; the next one comes in.
-- An embedding that fails does not take back an item: it is found by no search until embedding it succeeded, which each
-  search tries. The event of a search names the items that it had to leave out.
-- A search gives the items whose score is at least ``score``, the best first, equal ones in the order in which they were
-  first kept, and no more than ``total``. It sees the items that were there when it began.
-- Items are JSON, and copies; ``type`` is what they are read as. An id is a string or a whole number; ``1`` and ``"1"``
-  are one.
-- ``list`` without a filter publishes nothing, every other operation one event.
-
-Texts as vectors: each is embedded once, a few at a time, and compared with what is searched for.
-
-Rules:
-
-- A vector is remembered for an item and a text of it; with a cache also for the text alone, by the SHA-256 of the text,
-  in values that outlive the process. A cache that cannot be written costs only time.
-- At most ``pool`` texts are embedded at once, whoever asks. An embedding that fails is logged, and tried again when it
-  is wanted again.
+See docs/spec/agent-swarm-kit.md#6, #K17, #S19; ASK-25.
 
 Stability: experimental.
 """
@@ -54,20 +47,17 @@ from palaver.swarm.shared_value import (
     typed,
 )
 
-# --- vectors ----------------------------------------------------------------------------------------------------------
-
-
 Vector: TypeAlias = tuple[float, ...]
 Embed: TypeAlias = Callable[[str], Awaitable[Sequence[float]]]
 Similarity: TypeAlias = Callable[[Sequence[float], Sequence[float]], float]
 Texts: TypeAlias = Mapping[str, Sequence[str]]
-"""The texts of items, by the items' names."""
+"""The texts of items by the items' names."""
 
 _logger: Final = logging.getLogger(__name__)
 
 
 def cosine(one: Sequence[float], other: Sequence[float]) -> float:
-    """The cosine of the angle between two vectors; 0 where one has no length.
+    """Return the cosine of the angle between two vectors; 0 when one has no length.
 
     Raises ``SwarmError`` for vectors of unequal dimensions.
     """
@@ -81,22 +71,22 @@ class Vectors:
     """The vectors of the items of one storage."""
 
     def __init__(
-        self, name: str, embed: Embed, still: Callable[[str], bool], *, pool: int, cache: Values | None = None
+        self, name: str, embed: Embed, exists: Callable[[str], bool], *, pool: int, cache: Values | None = None
     ) -> None:
-        """Embed with a function; ``still`` says which items are there, ``cache`` keeps vectors of texts."""
-        self._embed, self._still, self._cache, self._pool = embed, still, cache, pool
+        """Embed with a function. ``exists`` tells which items are stored; ``cache`` stores vectors of texts."""
+        self._embed, self._exists, self._cache, self._pool = embed, exists, cache, pool
         self._kind = f"embedding:{name}"
         self._free = anyio.Semaphore(pool)
         self._queue = Queue(f"embeddings of storage {name!r}")
         self._known: dict[str, dict[str, Vector]] = {}
 
-    async def of(self, text: str) -> Vector:
-        """The vector of a text. Raises what embedding raises, and ``SwarmError`` for what is no vector."""
+    async def vector_of(self, text: str) -> Vector:
+        """Return the vector of a text. Raises what ``embed`` raises, and ``SwarmError`` for an invalid vector."""
         key = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
         if self._cache is not None:
-            kept = self._cache.get(self._kind, key)
-            if kept is not None:
-                return tuple(kept)
+            stored = self._cache.get(self._kind, key)
+            if stored is not None:
+                return tuple(stored)
         async with self._free:
             given = await self._embed(text)
         try:
@@ -104,11 +94,11 @@ class Vectors:
         except (TypeError, ValueError) as error:
             raise SwarmError(f"{self._kind}: an embedding must be numbers: {error}") from error
         if self._cache is not None:
-            await self._keep(self._cache, key, vector)
+            await self._cache_vector(self._cache, key, vector)
         return vector
 
-    async def learn(self, ask: Callable[[], Texts]) -> dict[str, tuple[Vector, ...]]:
-        """Embed what is not known yet of texts, which are asked for when it is their turn; give what is known then."""
+    async def embed_missing(self, ask: Callable[[], Texts]) -> dict[str, tuple[Vector, ...]]:
+        """Embed the texts that have no vector. ``ask`` is called when it is their turn. Return all known vectors."""
         async with self._queue.turn():
             texts = ask()
             found = {
@@ -123,45 +113,42 @@ class Vectors:
             return {name: tuple(each.values()) for name, each in found.items()}
 
     def retain(self, name: str, texts: Sequence[str] = ()) -> None:
-        """Forget the vectors of an item but those of these texts."""
+        """Drop the vectors of an item, except those of these texts."""
         known = self._known.pop(name, {})
         if texts:
             self._known[name] = {text: known[text] for text in texts if text in known}
 
     def clear(self) -> None:
-        """Forget all."""
+        """Drop all vectors."""
         self._known.clear()
 
     async def _work(self, wanted: Iterator[tuple[str, str]], found: dict[str, dict[str, Vector]]) -> None:
         for name, text in wanted:
             try:
-                vector = await self.of(text)
+                vector = await self.vector_of(text)
             except Exception as error:
                 _logger.warning("%s: item %r was not embedded", self._kind, name, exc_info=error)
             else:
                 found[name][text] = vector
-                if self._still(name):
+                if self._exists(name):
                     self._known.setdefault(name, {})[text] = vector
 
-    async def _keep(self, cache: Values, key: str, vector: Vector) -> None:
+    async def _cache_vector(self, cache: Values, key: str, vector: Vector) -> None:
         try:
             await cache.put(self._kind, key, vector)
         except (StoreError, SwarmError) as error:
-            _logger.warning("%s: a vector was not kept", self._kind, exc_info=error)
+            _logger.warning("%s: a vector was not cached", self._kind, exc_info=error)
 
 
-def best(wanted: Vector, vectors: Sequence[Vector], similarity: Similarity) -> float:
-    """How much the nearest of several vectors resembles the wanted one."""
+def best_score(wanted: Vector, vectors: Sequence[Vector], similarity: Similarity) -> float:
+    """Return the highest similarity of several vectors with the wanted one."""
     return max([similarity(wanted, each) for each in vectors])
 
 
-def cut(scored: Sequence[tuple[float, Any]], score: float, total: int | None) -> list[tuple[float, Any]]:
-    """Those of at least ``score``, the best first, equal ones in their own order, and no more than ``total``."""
+def best_matches(scored: Sequence[tuple[float, Any]], score: float, total: int | None) -> list[tuple[float, Any]]:
+    """Return the items with at least ``score``, the best first, equal ones in order, at most ``total``."""
     enough = sorted((each for each in scored if each[0] >= score), key=lambda each: -each[0])
     return enough[:total]
-
-
-# --- storage ----------------------------------------------------------------------------------------------------------
 
 
 T = TypeVar("T")
@@ -169,30 +156,30 @@ T = TypeVar("T")
 Id: TypeAlias = str | int
 
 SCORE: Final = 0.65
-"""How alike an item and a search must be, where nothing else is said."""
+"""The default least similarity of an item and a search."""
 POOL: Final = 5
-"""How many texts are embedded at once, where nothing else is said."""
+"""The default number of texts that are embedded at the same time."""
 
-BEGUN: Final = "storage-begun"
-"""The kind of the record that says that a storage has its default items."""
+INITIALIZED: Final = "storage-begun"
+"""The kind of the record that marks a storage with default items."""
 
 
 _DIGITS: Final = 18
-"""Longer numbers are no index that anybody counts up."""
+"""Longer numbers are not counted up."""
 
 
 def _id(item: Any) -> Id:
-    """What an item of a mapping type is called."""
+    """Return the id of an item of a mapping type."""
     given: Id = item["id"]
     return given
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Storage(Generic[T]):
-    """Items of a client, or with ``shared`` of all. Without ``embed`` there is no search.
+    """Items of a client, or with ``shared`` of all clients. Without ``embed`` there is no search.
 
-    ``default`` are the items that a storage begins with, or a function of the client that gives them, plain or
-    asynchronous. They are kept when it is first used; what is removed later stays removed.
+    ``default`` are the first items of a storage, or a function of the client that returns them, plain or async. They
+    are stored at the first use; an item that is removed later stays removed.
 
     Observers: ``on_update`` (items, client) after each change, ``on_search`` (search, items, client).
     """
@@ -213,63 +200,63 @@ class Storage(Generic[T]):
     on_search: Observer | None = None
 
     def __post_init__(self) -> None:
-        """Raise ``SwarmError`` without a name, without room to embed in, and for a field of the wrong type."""
+        """Raise ``SwarmError`` without a name, for a pool of 0, and for a field of the wrong type."""
         if not callable(self.default) and isinstance(self.default, Iterator):
-            object.__setattr__(self, "default", tuple(self.default))  # every client begins with these items
+            object.__setattr__(self, "default", tuple(self.default))  # every client starts with these items
         named("storage", self)
         if self.pool < 1:
             raise SwarmError(f"storage {self.name!r}: at least one text must be embedded at once")
 
 
-class StorageCell(SharedValue, Generic[T]):
-    """One live storage."""
+class LiveStorage(SharedValue, Generic[T]):
+    """The live items of a ``Storage``."""
 
     source: ClassVar[str] = "storage"
 
     def __init__(
         self, storage: Storage[T], values: Values, client: str, publish: Publish, *, cache: Values | None = None
     ) -> None:
-        """Keep items in ``values``, a client's own or shared ones, and vectors there too or in ``cache``."""
+        """Store items in ``values``, a client's own or shared ones, and vectors there or in ``cache``."""
         super().__init__(storage.name, client, publish, shared=storage.shared)
         self._storage, self._values = storage, values
         self._kind = f"storage:{storage.name}"
         self._vectors: Vectors | None = None
         if storage.embed is not None:
-            kept = (cache or values) if storage.cache else None
-            self._vectors = Vectors(storage.name, storage.embed, self._has, pool=storage.pool, cache=kept)
+            stored = (cache or values) if storage.cache else None
+            self._vectors = Vectors(storage.name, storage.embed, self._has, pool=storage.pool, cache=stored)
         self._texts: dict[str, tuple[Any, tuple[str, ...]]] = {}
         self._new: dict[str, None] = {}
-        self._begun = storage.default == ()
+        self._initialized = storage.default == ()
 
-    async def _begin(self) -> None:
-        """Keep the items that the storage begins with, once. Raises what their function raises, and ``StoreError``."""
-        if self._begun:
+    async def _initialize(self) -> None:
+        """Store the default items once. Raises what their function raises, and ``StoreError``."""
+        if self._initialized:
             return
         await self._values.refresh()
-        if self._values.get(BEGUN, self._storage.name) is None:
+        if self._values.get(INITIALIZED, self._storage.name) is None:
             default: Any = self._storage.default
             given: Any = default(self.client) if callable(default) else default
             items: Iterable[T] = await resolved(given)
-            kept = [(self._name(self._storage.key(self._typed(raw))), raw) for raw in map(self._raw, items)]
-            for name, raw in kept:
+            stored = [(self._name(self._storage.key(self._typed(raw))), raw) for raw in map(self._raw, items)]
+            for name, raw in stored:
                 await self._values.put(self._kind, name, raw)
-            await self._values.put(BEGUN, self._storage.name, value=True)
-        self._begun = True
+            await self._values.put(INITIALIZED, self._storage.name, value=True)
+        self._initialized = True
 
     def _raw(self, item: T) -> Any:
         return plain(self.what, item)
 
     async def upsert(self, item: T) -> None:
-        """Keep an item, in the place of one with its id.
+        """Store an item, and replace one with the same id.
 
-        Raises what ``key`` and ``index`` raise, ``SwarmError`` for what is no item, and ``StoreError``.
+        Raises what ``key`` and ``index`` raise, ``SwarmError`` for an invalid item, and ``StoreError``.
         """
         async with self._queue.turn():
-            await self._begin()
+            await self._initialize()
             raw = plain(self.what, item)
-            kept = self._typed(raw)
-            name = self._name(self._storage.key(kept))
-            texts = self._index(kept)
+            stored = self._typed(raw)
+            name = self._name(self._storage.key(stored))
+            texts = self._index(stored)
             await self._values.put(self._kind, name, raw)
             self._texts[name] = (self._values.get(self._kind, name), texts)
             self._new[name] = None
@@ -277,12 +264,12 @@ class StorageCell(SharedValue, Generic[T]):
                 self._vectors.retain(name, texts)
             await self._changed("upsert", {"item": raw})
         if self._vectors is not None:
-            await self._vectors.learn(self._taken)
+            await self._vectors.embed_missing(self._new_texts)
 
     async def remove(self, item_id: Id) -> None:
-        """Remove an item, if it is there."""
+        """Remove an item, if it exists."""
         async with self._queue.turn():
-            await self._begin()
+            await self._initialize()
             await self._values.remove(self._kind, self._name(item_id))
             self._texts.pop(self._name(item_id), None)
             if self._vectors is not None:
@@ -292,7 +279,7 @@ class StorageCell(SharedValue, Generic[T]):
     async def clear(self) -> None:
         """Remove every item, all or none."""
         async with self._queue.turn():
-            await self._begin()
+            await self._initialize()
             await self._values.remove_all(self._kind)
             self._texts.clear()
             if self._vectors is not None:
@@ -300,9 +287,9 @@ class StorageCell(SharedValue, Generic[T]):
             await self._changed("clear", {})
 
     async def get(self, item_id: Id) -> T | None:
-        """An item by its id, or ``None``."""
+        """Return an item by its id, or ``None``."""
         async with self._queue.reading():
-            await self._begin()
+            await self._initialize()
             await self._values.refresh()
             raw = self._values.get(self._kind, self._name(item_id), MISSING)
             found = None if raw is MISSING else raw
@@ -310,9 +297,9 @@ class StorageCell(SharedValue, Generic[T]):
             return None if raw is MISSING else self._typed(raw)
 
     async def list(self, where: Callable[[T], bool] | None = None) -> tuple[T, ...]:
-        """The items, or those that a function says yes to, in the order in which they were first kept."""
+        """Return the items, or those for which ``where`` is true, in insertion order."""
         async with self._queue.reading():
-            await self._begin()
+            await self._initialize()
             items = await self._items()
             if where is not None:
                 items = tuple([item for item in items if where(item)])
@@ -320,35 +307,35 @@ class StorageCell(SharedValue, Generic[T]):
             return items
 
     async def numeric_index(self) -> int:
-        """One more than the largest id that is a whole number; 1 where there is none."""
+        """Return one more than the largest integer id; 1 when there is none."""
         ids = [str(self._storage.key(item)) for item in await self.list()]
         return 1 + max([0, *(int(each) for each in ids if each.isascii() and each.isdigit() and len(each) <= _DIGITS)])
 
     async def take(self, search: str, *, total: int | None = None, score: float | None = None) -> tuple[T, ...]:
-        """The items that a search means, the best first. Raises what embedding the search and ``similarity`` raise.
+        """Return the items that match a search, the best first. Raises what ``embed`` and ``similarity`` raise.
 
-        Raises ``SwarmError`` for a storage that cannot embed.
+        Raises ``SwarmError`` for a storage without ``embed``.
         """
         if self._vectors is None:
             raise SwarmError(f"{self.what} has no embedding, so it cannot be searched")
         least = self._storage.score if score is None else score
         async with self._queue.reading():
-            await self._begin()
+            await self._initialize()
             await self._values.refresh()
             items = self._values.all(self._kind)
             texts = self._texts_of(items)
-        wanted = await self._vectors.of(search)
-        vectors = await self._vectors.learn(lambda: texts)
-        scored = [(best(wanted, each, self._storage.similarity), name) for name, each in vectors.items() if each]
-        found = cut(scored, least, total)
+        wanted = await self._vectors.vector_of(search)
+        vectors = await self._vectors.embed_missing(lambda: texts)
+        scored = [(best_score(wanted, each, self._storage.similarity), name) for name, each in vectors.items() if each]
+        found = best_matches(scored, least, total)
         output: dict[str, Any] = {"indexed": [{"id": name, "score": reached} for reached, name in found]}
         left_out = [name for name in items if name not in texts or len(vectors[name]) < len(texts[name])]
         if left_out:
             output["left_out"] = left_out
         self.tell("take", {"search": search, "total": total, "score": least}, output)
-        taken = tuple([self._typed(items[name]) for _, name in found])
-        await observed(self._storage.on_search, search, taken, self.client)
-        return taken
+        found_items = tuple([self._typed(items[name]) for _, name in found])
+        await observed(self._storage.on_search, search, found_items, self.client)
+        return found_items
 
     async def _items(self) -> tuple[T, ...]:
         await self._values.refresh()
@@ -362,13 +349,13 @@ class StorageCell(SharedValue, Generic[T]):
     def _has(self, name: str) -> bool:
         return self._values.get(self._kind, name, MISSING) is not MISSING
 
-    def _taken(self) -> Texts:
-        """The texts of the items that were kept and not embedded yet."""
+    def _new_texts(self) -> Texts:
+        """Return the texts of the new items that are not embedded yet."""
         new, self._new = self._new, {}
         return self._texts_of({name: self._values.get(self._kind, name) for name in new if self._has(name)})
 
     def _texts_of(self, items: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-        """The texts of items; those that ``index`` cannot read (any more) are left out."""
+        """Return the texts of items, without those that ``index`` cannot read."""
         texts: dict[str, tuple[str, ...]] = {}
         for name, raw in items.items():
             known = self._texts.get(name)

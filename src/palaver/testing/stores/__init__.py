@@ -1,17 +1,15 @@
-"""What every store must do: one suite, run on every store (law 8).
+"""A conformance suite for stores (law 8).
 
-Rules:
-
-- A check is a function that takes a ``Place`` and raises ``AssertionError`` with what is wrong. ``CHECKS`` lists them;
-  the first line of each docstring is the promise. A test suite runs them so::
+- A check is a function that takes an ``OpenHandle`` and raises ``AssertionError``. ``CHECKS`` lists the checks; the
+  first line of each docstring is the promise. Run them in a test suite like this::
 
       @pytest.mark.parametrize("check", stores.CHECKS, ids=stores.name_of)
       def test_conformance(check, tmp_path):
           check(lambda: SQLiteStore(tmp_path / "palaver.db"))
 
-- A ``Place`` opens another handle on the same data each time it is called, as another process would. A store in memory
-  gives the same object each time.
-- ``palaver.testing.stores_machine`` makes random calls on several handles, and compares with a model.
+- An ``OpenHandle`` opens another handle on the same data with each call, as another process would. A store in memory
+  returns the same object each time.
+- ``palaver.testing.stores_machine`` makes random calls on several handles and compares them with a model.
 
 Stability: experimental.
 """
@@ -20,117 +18,117 @@ from __future__ import annotations
 
 from typing import Final
 
+from palaver.testing.stores.helpers import REFUSED, Check, OpenHandle, name_of
 from palaver.testing.stores.messages import (
     a_path_leads_from_the_first_message_to_a_leaf,
     a_rewind_removes_nothing,
-    forks_share_and_go_their_own_way,
+    acknowledged_data_survives_reopening,
+    forks_share_their_past,
     messages_are_stamped_when_they_join,
     messages_come_back_equal,
-    places_never_change,
-    what_was_acknowledged_is_there_after_opening_again,
+    positions_never_change,
 )
-from palaver.testing.stores.place import REFUSED, Check, Place, name_of
 from palaver.testing.stores.poison import (
-    a_bad_record_closes_nothing_else,
-    generated_bad_records_close_nothing_else,
+    a_bad_record_hides_no_other_message,
+    generated_bad_records_hide_no_other_message,
+    invalid_json_hides_no_other_message,
     odd_values_are_refused_or_come_back_equal,
-    what_cannot_be_read_back_is_refused,
-    what_is_no_json_closes_nothing_else,
+    unreadable_values_are_refused,
 )
 from palaver.testing.stores.search import (
     a_blob_that_a_message_names_is_there,
-    blobs_are_kept_once,
+    blobs_are_stored_once,
+    search_finds_words,
     searches_can_be_narrowed,
-    verify_finds_a_sound_store_sound,
-    words_are_found,
+    verify_accepts_a_sound_store,
 )
 from palaver.testing.stores.threads import (
-    entries_can_be_copied_as_they_are,
-    threads_are_known_by_any_name,
+    a_deleted_thread_is_gone,
+    arguments_of_a_wrong_type_are_refused,
+    copies_keep_their_times,
+    entries_can_be_copied_unchanged,
+    thread_ids_may_be_any_text,
+    thread_metadata_can_change,
     threads_are_listed_by_their_last_change,
-    what_is_asked_with_a_wrong_type_is_refused,
-    what_is_copied_keeps_its_times,
-    what_is_deleted_is_gone,
-    what_is_known_of_a_thread_can_change,
 )
 from palaver.testing.stores.writers import (
     a_key_makes_an_append_safe_to_repeat,
-    a_rebase_is_done_or_not_done,
-    an_append_is_whole_or_not_at_all,
-    clients_do_not_see_each_other,
-    one_of_many_wins,
-    the_second_writer_is_told,
-    writers_at_once_lose_nothing,
+    a_rebase_is_atomic,
+    a_stale_writer_gets_a_conflict,
+    an_append_is_atomic,
+    clients_are_isolated,
+    concurrent_writers_lose_nothing,
+    one_of_many_writers_wins,
 )
 
 CHECKS: Final[tuple[Check, ...]] = (
     messages_are_stamped_when_they_join,
     messages_come_back_equal,
-    what_was_acknowledged_is_there_after_opening_again,
-    places_never_change,
+    acknowledged_data_survives_reopening,
+    positions_never_change,
     a_path_leads_from_the_first_message_to_a_leaf,
-    forks_share_and_go_their_own_way,
+    forks_share_their_past,
     a_rewind_removes_nothing,
-    a_rebase_is_done_or_not_done,
-    the_second_writer_is_told,
+    a_rebase_is_atomic,
+    a_stale_writer_gets_a_conflict,
     a_key_makes_an_append_safe_to_repeat,
-    an_append_is_whole_or_not_at_all,
-    writers_at_once_lose_nothing,
-    one_of_many_wins,
-    clients_do_not_see_each_other,
-    threads_are_known_by_any_name,
-    what_is_known_of_a_thread_can_change,
+    an_append_is_atomic,
+    concurrent_writers_lose_nothing,
+    one_of_many_writers_wins,
+    clients_are_isolated,
+    thread_ids_may_be_any_text,
+    thread_metadata_can_change,
     threads_are_listed_by_their_last_change,
-    what_is_asked_with_a_wrong_type_is_refused,
-    what_is_deleted_is_gone,
-    entries_can_be_copied_as_they_are,
-    what_is_copied_keeps_its_times,
-    words_are_found,
+    arguments_of_a_wrong_type_are_refused,
+    a_deleted_thread_is_gone,
+    entries_can_be_copied_unchanged,
+    copies_keep_their_times,
+    search_finds_words,
     searches_can_be_narrowed,
-    blobs_are_kept_once,
+    blobs_are_stored_once,
     a_blob_that_a_message_names_is_there,
-    verify_finds_a_sound_store_sound,
-    what_cannot_be_read_back_is_refused,
+    verify_accepts_a_sound_store,
+    unreadable_values_are_refused,
     odd_values_are_refused_or_come_back_equal,
-    a_bad_record_closes_nothing_else,
-    generated_bad_records_close_nothing_else,
-    what_is_no_json_closes_nothing_else,
+    a_bad_record_hides_no_other_message,
+    generated_bad_records_hide_no_other_message,
+    invalid_json_hides_no_other_message,
 )
-"""Every check, in the order in which a new store is best made to pass them."""
+"""Every check, in a good order for developing a new store."""
 
 __all__ = [
     "CHECKS",
     "REFUSED",
     "Check",
-    "Place",
-    "a_bad_record_closes_nothing_else",
+    "OpenHandle",
+    "a_bad_record_hides_no_other_message",
     "a_blob_that_a_message_names_is_there",
+    "a_deleted_thread_is_gone",
     "a_key_makes_an_append_safe_to_repeat",
     "a_path_leads_from_the_first_message_to_a_leaf",
-    "a_rebase_is_done_or_not_done",
+    "a_rebase_is_atomic",
     "a_rewind_removes_nothing",
-    "an_append_is_whole_or_not_at_all",
-    "blobs_are_kept_once",
-    "clients_do_not_see_each_other",
-    "entries_can_be_copied_as_they_are",
-    "forks_share_and_go_their_own_way",
+    "a_stale_writer_gets_a_conflict",
+    "acknowledged_data_survives_reopening",
+    "an_append_is_atomic",
+    "arguments_of_a_wrong_type_are_refused",
+    "blobs_are_stored_once",
+    "clients_are_isolated",
+    "concurrent_writers_lose_nothing",
+    "copies_keep_their_times",
+    "entries_can_be_copied_unchanged",
+    "forks_share_their_past",
+    "invalid_json_hides_no_other_message",
     "messages_are_stamped_when_they_join",
     "messages_come_back_equal",
     "name_of",
-    "one_of_many_wins",
-    "places_never_change",
+    "one_of_many_writers_wins",
+    "positions_never_change",
+    "search_finds_words",
     "searches_can_be_narrowed",
-    "the_second_writer_is_told",
-    "threads_are_known_by_any_name",
+    "thread_ids_may_be_any_text",
+    "thread_metadata_can_change",
     "threads_are_listed_by_their_last_change",
-    "verify_finds_a_sound_store_sound",
-    "what_cannot_be_read_back_is_refused",
-    "what_is_asked_with_a_wrong_type_is_refused",
-    "what_is_copied_keeps_its_times",
-    "what_is_deleted_is_gone",
-    "what_is_known_of_a_thread_can_change",
-    "what_is_no_json_closes_nothing_else",
-    "what_was_acknowledged_is_there_after_opening_again",
-    "words_are_found",
-    "writers_at_once_lose_nothing",
+    "unreadable_values_are_refused",
+    "verify_accepts_a_sound_store",
 ]

@@ -1,4 +1,4 @@
-"""Checks of messages: they come back as they were given, along paths and branches.
+"""Checks of messages: they come back unchanged, along paths and branches.
 
 Stability: experimental.
 """
@@ -12,12 +12,12 @@ from palaver.core.errors import ConflictError, NotFoundError, StoreError
 from palaver.core.factories import assistant, developer, flush, rescue, system, tool, user
 from palaver.core.messages import Message
 from palaver.core.parts import Blob, File, FileId, Image, Inline, MalformedToolCall, Url
-from palaver.testing.stores.place import PICTURE, REFUSED, Place, raises, say, texts
+from palaver.testing.stores.helpers import PICTURE, REFUSED, OpenHandle, append_texts, raises, texts
 from palaver.threads.ids import is_uuid
 from palaver.threads.thread import MAIN
 
 
-def messages_are_stamped_when_they_join(place: Place) -> None:
+def messages_are_stamped_when_they_join(open_handle: OpenHandle) -> None:
     """Id and time are stamped on every role, once; what is set stays (MSG-06, CBF-05)."""
     given: list[Message] = [
         system("s"),
@@ -30,7 +30,7 @@ def messages_are_stamped_when_they_join(place: Place) -> None:
         user("set", id="mine", sent_at=5),
         user("half", id=""),
     ]
-    with place() as store:
+    with open_handle() as store:
         store.create("t")
         before = time.time_ns() // 1_000_000
         entries = store.append("t", given).entries
@@ -45,7 +45,7 @@ def messages_are_stamped_when_they_join(place: Place) -> None:
         assert list(store.read("t")) == list(entries)
 
 
-def messages_come_back_equal(place: Place) -> None:
+def messages_come_back_equal(open_handle: OpenHandle) -> None:
     """Odd text, numbers as written, unset and empty, unknown fields, media: all as given (law 1, pains 5)."""
     odd = canonical.decode(
         b'{"role":"assistant","content":[{"type":"text","text":"\\ud800 \\u2028\\u0085\\u0000\\r"},'
@@ -64,10 +64,10 @@ def messages_come_back_equal(place: Place) -> None:
         user("far", sent_at=2**70),
         user(Image(Blob("stored:of somebody else")), Image(Blob("blob:" + "0" * 64))),
     ]
-    with place() as store:
+    with open_handle() as store:
         store.create("t")
         entries = store.append("t", given).entries
-    with place() as store:
+    with open_handle() as store:
         back = store.read("t")
         assert list(back) == list(entries)
         for entry, message in zip(back, given, strict=True):
@@ -75,16 +75,16 @@ def messages_come_back_equal(place: Place) -> None:
             assert canonical.encode(bare) == canonical.encode(message), "not byte for byte"
 
 
-def what_was_acknowledged_is_there_after_opening_again(place: Place) -> None:
+def acknowledged_data_survives_reopening(open_handle: OpenHandle) -> None:
     """Threads, branches, heads, keys and blobs outlive the handle that made them."""
-    with place() as store:
+    with open_handle() as store:
         store.create("t", title="T \ud800\x00", tags=["a", "b"], metadata={"k": [1, None, {"x": "\x00"}]})
-        first, _ = say(store, "t", "1", "2", key="k1")
+        first, _ = append_texts(store, "t", "1", "2", key="k1")
         store.fork("t", "side", at=first)
-        say(store, "t", "3", branch="side")
+        append_texts(store, "t", "3", branch="side")
         blob = store.put_blob(PICTURE)
         info, entries = store.info("t"), list(store.read("t"))
-    with place() as store:
+    with open_handle() as store:
         assert store.info("t") == info
         assert list(store.read("t")) == entries
         assert texts(store.path("t", "side")) == ["1", "3"]
@@ -94,14 +94,14 @@ def what_was_acknowledged_is_there_after_opening_again(place: Place) -> None:
         assert [entry.id for entry in again.entries] == [entry.id for entry in entries[:2]]
 
 
-def places_never_change(place: Place) -> None:
+def positions_never_change(open_handle: OpenHandle) -> None:
     """``read`` gives entries in the order of joining, and ``start`` what is new since."""
-    with place() as store:
+    with open_handle() as store:
         store.create("t")
         assert list(store.read("t")) == []
-        ids = say(store, "t", *"abc")
+        ids = append_texts(store, "t", *"abc")
         store.rewind("t", ids[0])
-        ids += say(store, "t", *"de")
+        ids += append_texts(store, "t", *"de")
         assert [entry.id for entry in store.read("t")] == ids
         assert texts(store.read("t", start=3)) == ["d", "e"]
         assert texts(store.read("t", start=1, stop=3)) == ["b", "c"]
@@ -111,19 +111,19 @@ def places_never_change(place: Place) -> None:
             store.read("nobody")
 
 
-def a_path_leads_from_the_first_message_to_a_leaf(place: Place) -> None:
+def a_path_leads_from_the_first_message_to_a_leaf(open_handle: OpenHandle) -> None:
     """``path`` takes a branch, an entry or the beginning of its id; ``last`` cuts it at the front."""
-    with place() as store:
+    with open_handle() as store:
         store.create("t")
         assert list(store.path("t")) == []
-        ids = say(store, "t", *"abcd")
+        ids = append_texts(store, "t", *"abcd")
         assert texts(store.path("t")) == list("abcd")
         assert texts(store.path("t", last=2)) == ["c", "d"]
         assert list(store.path("t", last=0)) == []
         assert texts(store.path("t", last=5)) == list("abcd")
         assert texts(store.path("t", ids[1])) == ["a", "b"]
         assert [entry.parent for entry in store.path("t")] == [None, *ids[:3]]
-        other = say(store, "t", "z", branch=MAIN)[0]
+        other = append_texts(store, "t", "z", branch=MAIN)[0]
         assert texts(store.path("t", other[:24])) == list("abcdz")
         for unknown in ("none", "", "zzzz", ids[0][:3]):
             with raises(NotFoundError):
@@ -134,20 +134,20 @@ def a_path_leads_from_the_first_message_to_a_leaf(place: Place) -> None:
             store.path("nobody")
 
 
-def forks_share_and_go_their_own_way(place: Place) -> None:
+def forks_share_their_past(open_handle: OpenHandle) -> None:
     """Editing message k makes a branch; both stay readable, and nothing is copied (pains 11, 18)."""
-    with place() as store:
+    with open_handle() as store:
         store.create("t")
-        ids = say(store, "t", "a", "b", "c")
+        ids = append_texts(store, "t", "a", "b", "c")
         assert store.fork("t", "edit", at=ids[0]) == ids[0]
         assert store.info("t").length == len(ids), "a fork copied entries"
-        say(store, "t", "B", "C", branch="edit")
+        append_texts(store, "t", "B", "C", branch="edit")
         assert texts(store.path("t")) == ["a", "b", "c"]
         assert texts(store.path("t", "edit")) == ["a", "B", "C"]
         assert store.fork("t", "same") == ids[-1]
         assert store.fork("t", "of edit", of="edit") == store.info("t").branches["edit"]
         assert store.fork("t", "anew", at=None) is None
-        say(store, "t", "x", branch="anew")
+        append_texts(store, "t", "x", branch="anew")
         assert texts(store.path("t", "anew")) == ["x"]
         with raises(ConflictError):
             store.fork("t", "edit")
@@ -165,20 +165,20 @@ def forks_share_and_go_their_own_way(place: Place) -> None:
         assert store.load("t").path("edit").messages == tuple(e.message for e in store.path("t", "edit"))
 
 
-def a_rewind_removes_nothing(place: Place) -> None:
+def a_rewind_removes_nothing(open_handle: OpenHandle) -> None:
     """A head moves back; what lay behind it stays readable (pains 6)."""
-    with place() as store:
+    with open_handle() as store:
         store.create("t")
-        ids = say(store, "t", "a", "b", "c")
+        ids = append_texts(store, "t", "a", "b", "c")
         store.rewind("t", ids[0], expect=ids[2])
         assert texts(store.path("t")) == ["a"]
         assert texts(store.path("t", ids[2])) == ["a", "b", "c"]
-        say(store, "t", "d")
+        append_texts(store, "t", "d")
         assert texts(store.path("t")) == ["a", "d"]
         store.rewind("t", None)
         assert list(store.path("t")) == []
         assert store.info("t").branches == {MAIN: None}
-        say(store, "t", "anew")
+        append_texts(store, "t", "anew")
         assert texts(store.path("t")) == ["anew"]
         assert texts(store.read("t")) == ["a", "b", "c", "d", "anew"]
         with raises(ConflictError):

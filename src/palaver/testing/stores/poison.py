@@ -1,4 +1,7 @@
-"""What no message may do to a store: close it, or close what stands beside it."""
+"""Checks of bad messages: none closes a store or hides another message.
+
+Stability: experimental.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +26,15 @@ from palaver.testing.ill_typed import (
     unreadable_messages,
     unreadable_values,
 )
-from palaver.testing.stores.place import Place, raises, say, texts
+from palaver.testing.stores.helpers import OpenHandle, append_texts, raises, texts
 from palaver.threads.thread import Entry
 
 
-def what_cannot_be_read_back_is_refused(place: Place) -> None:
+def unreadable_values_are_refused(open_handle: OpenHandle) -> None:
     """A value of a wrong type is refused by ``append`` and ``add``, which then write nothing, or comes back equal."""
-    with place() as store:
+    with open_handle() as store:
         store.create("t")
-        expected = say(store, "t", "first")
+        expected = append_texts(store, "t", "first")
         for what, message in ill_typed():
             try:
                 added = store.append("t", [user("beside"), message]).entries
@@ -58,26 +61,26 @@ def what_cannot_be_read_back_is_refused(place: Place) -> None:
                 store.append("t", [user("a")], key=name) if name is not None else store.append("t", ["a"])  # type: ignore[arg-type,list-item]
             with raises(PalaverError):
                 store.fork("t", name)  # type: ignore[arg-type]
-    with place() as again:
+    with open_handle() as again:
         assert [entry.id for entry in again.read("t")] == expected, "a refused call wrote something"
         assert [info.id for info in again.threads()] == ["t"], "a refused thread was begun"
         assert again.verify().ok, "the store is damaged"
 
 
-def a_bad_record_closes_nothing_else(place: Place) -> None:
+def a_bad_record_hides_no_other_message(open_handle: OpenHandle) -> None:
     """An unreadable message hides no other one; it keeps its place and its bytes, and ``verify`` names it."""
-    with place() as store:
+    with open_handle() as store:
         store.create("t")
         store.create("other")
-        say(store, "other", "apart")
+        append_texts(store, "other", "apart")
         bad: list[str] = []
         for number, message in enumerate(unreadable_messages()):
-            say(store, "t", f"before {number}")
+            append_texts(store, "t", f"before {number}")
             with older_writer():
                 bad.append(store.append("t", [message]).entries[0].id)
-        say(store, "t", "last")
+        append_texts(store, "t", "last")
     good = [*[f"before {number}" for number in range(len(bad))], "last"]
-    with place() as again:
+    with open_handle() as again:
         assert texts(again.read("other")) == ["apart"], "another thread is closed"
         entries = again.read("t")
         found = {entry.id: entry.message for entry in entries if entry.id in bad}
@@ -87,7 +90,7 @@ def a_bad_record_closes_nothing_else(place: Place) -> None:
         assert texts(again.open("t").path())[::2] == good, "the thread cannot be opened"
         hits = again.search(Query(text="last", thread="t"))
         assert [hit.entry.message.text for hit in hits] == ["last"], "the thread cannot be searched"
-        say(again, "t", "goes on")
+        append_texts(again, "t", "goes on")
         if any(map(is_unreadable, found.values())):  # a store in memory has never written it
             assert all(map(is_unreadable, found.values())), "an unreadable message is shown as another one"
             assert all({"text", "base64"} & set(each.payload) for each in found.values()), "its bytes are not there"
@@ -95,15 +98,15 @@ def a_bad_record_closes_nothing_else(place: Place) -> None:
             assert {("t", entry) for entry in bad} <= told, "verify does not name it"
 
 
-def generated_bad_records_close_nothing_else(place: Place) -> None:
+def generated_bad_records_hide_no_other_message(open_handle: OpenHandle) -> None:
     """One message for each field of each class that cannot be decoded: its place and bytes are kept, it is named."""
     cases = list(unreadable_values())
-    with place() as store:
+    with open_handle() as store:
         store.create("t")
         store.create("other")
-        say(store, "other", "apart")
+        append_texts(store, "other", "apart")
         bad: dict[str, tuple[str, Message]] = {}
-        say(store, "t", "first")
+        append_texts(store, "t", "first")
         for what, message in cases:
             with (
                 older_writer(),
@@ -111,10 +114,10 @@ def generated_bad_records_close_nothing_else(place: Place) -> None:
             ):  # no writer ever stored such a one
                 [entry] = store.append("t", [message]).entries
                 bad[entry.id] = what, message
-        say(store, "t", "last")
+        append_texts(store, "t", "last")
     assert len(bad) > len(cases) // 2, "too few of them were stored to prove anything"
     good = ["first", "last"]
-    with place() as again:
+    with open_handle() as again:
         assert texts(again.read("other")) == ["apart"], "another thread is closed"
         entries = again.read("t")
         assert texts(entry for entry in entries if entry.id not in bad) == good, "other messages are not read"
@@ -145,7 +148,7 @@ def _fields(line: bytes | str) -> dict[str, Any]:
     return {key: value for key, value in json.loads(line).items() if key not in {"id", "sent_at"}}
 
 
-def odd_values_are_refused_or_come_back_equal(place: Place) -> None:
+def odd_values_are_refused_or_come_back_equal(open_handle: OpenHandle) -> None:
     """Values inside ``payload``, ``metadata`` and ``provider``, and odd texts and numbers in every other field."""
     made: list[tuple[str, Message]] = []
     for what, build in _odd_messages():
@@ -154,7 +157,7 @@ def odd_values_are_refused_or_come_back_equal(place: Place) -> None:
     assert {"payload surrogate", "provider huge", "sent_at -1", "tool nul"} <= {what for what, _ in made}
     assert not {"payload nan", "metadata naive", "provider deep", "payload bytes"} & {what for what, _ in made}
     kept: list[tuple[str, Entry]] = []
-    with place() as store:
+    with open_handle() as store:
         store.create("t")
         for what, message in made:
             with suppress(PalaverError):
@@ -163,7 +166,7 @@ def odd_values_are_refused_or_come_back_equal(place: Place) -> None:
                 expected = message.replace(id=entry.message.id, sent_at=entry.message.sent_at)
                 assert entry.message == expected, f"{what}: another message was stored"
     assert {"payload surrogate", "provider huge", "sent_at -1", "tool nul"} <= {what for what, _ in kept}
-    with place() as again:
+    with open_handle() as again:
         for (what, entry), found in zip(kept, again.read("t"), strict=True):
             assert found == entry, f"{what}: came back as another message"
         assert again.verify().ok, "the store is damaged"
@@ -187,22 +190,22 @@ def _odd_messages() -> Iterator[tuple[str, Callable[[], Message]]]:
         yield f"tool {what}", partial(assistant, tool_call(text, {text: text}, id=text))
 
 
-def what_is_no_json_closes_nothing_else(place: Place) -> None:
+def invalid_json_hides_no_other_message(open_handle: OpenHandle) -> None:
     """Bytes that are no JSON hide no other message, and ``verify`` reports them."""
-    with place() as store:
+    with open_handle() as store:
         store.create("t")
         store.create("other")
-        say(store, "other", "apart")
+        append_texts(store, "other", "apart")
         for number, message in enumerate(broken_messages()):
-            say(store, "t", f"before {number}")
+            append_texts(store, "t", f"before {number}")
             with older_writer():
                 store.append("t", [message])
-        say(store, "t", "last")
+        append_texts(store, "t", "last")
         held = store.read("t")
     good = ["before 0", "before 1", "before 2", "last"]
-    with place() as again:
+    with open_handle() as again:
         assert texts(again.read("other")) == ["apart"], "another thread is closed"
         assert [text for text in texts(again.read("t")) if text in good] == good, "other messages are not read"
-        say(again, "t", "goes on")
+        append_texts(again, "t", "goes on")
         if list(again.read("t"))[: len(held)] != list(held):  # a store in memory has never written it
             assert not again.verify().ok, "verify does not report it"

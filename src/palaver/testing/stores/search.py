@@ -1,4 +1,4 @@
-"""Checks of finding and keeping: search, blobs, and whether all is sound.
+"""Checks of search, blobs and ``verify``.
 
 Stability: experimental.
 """
@@ -11,13 +11,13 @@ from palaver.core.errors import NotFoundError, StoreError
 from palaver.core.factories import assistant, system, tool, tool_call, user
 from palaver.core.parts import Blob, File, Image
 from palaver.store.store import Query
-from palaver.testing.stores.place import PICTURE, Place, raises, say
+from palaver.testing.stores.helpers import PICTURE, OpenHandle, append_texts, raises
 from palaver.threads.thread import Entry
 
 
-def words_are_found(place: Place) -> None:
-    """Words in any order, phrases, beginnings; case and variants do not matter; newest first."""
-    with place() as store:
+def search_finds_words(open_handle: OpenHandle) -> None:
+    """Words in any order, phrases, beginnings; case and accents do not matter; newest first."""
+    with open_handle() as store:
         store.create("t")
         store.create("u")
         fox = user("The quick brown fox", sent_at=1)
@@ -54,9 +54,9 @@ def words_are_found(place: Place) -> None:
                 found(bad)
 
 
-def searches_can_be_narrowed(place: Place) -> None:
+def searches_can_be_narrowed(open_handle: OpenHandle) -> None:
     """By role, agent, tool, tag and time, with words or without."""
-    with place() as store:
+    with open_handle() as store:
         store.create("t")
         call = tool_call("grep", "{}", id="1")
         store.append(
@@ -88,9 +88,9 @@ def searches_can_be_narrowed(place: Place) -> None:
         assert [info.id for info in store.threads(limit=10**30)] == [info.id for info in store.threads()]
 
 
-def blobs_are_kept_once(place: Place) -> None:
+def blobs_are_stored_once(open_handle: OpenHandle) -> None:
     """Bytes are found by their hash; ``gc`` removes those that no message holds, and no others."""
-    with place() as store:
+    with open_handle() as store:
         store.create("t")
         used, unused = store.put_blob(PICTURE), store.put_blob(b"unused" * 1000)
         assert store.put_blob(PICTURE) == used
@@ -111,9 +111,9 @@ def blobs_are_kept_once(place: Place) -> None:
         assert store.get_blob(store.put_blob(b"")) == b""
 
 
-def a_blob_that_a_message_names_is_there(place: Place) -> None:
+def a_blob_that_a_message_names_is_there(open_handle: OpenHandle) -> None:
     """A blob that was removed before a message names it is refused; one that is known to be lost is reported."""
-    with place() as store, place() as other:
+    with open_handle() as store, open_handle() as other:
         store.create("t")
         kept, lost = store.put_blob(PICTURE), store.put_blob(b"lost" * 1000)
         store.append("t", [user(Image(kept, "image/png"))])
@@ -141,15 +141,15 @@ def a_blob_that_a_message_names_is_there(place: Place) -> None:
         assert gone.removeprefix("sha256:") in str(damage)
 
 
-def verify_finds_a_sound_store_sound(place: Place) -> None:
+def verify_accepts_a_sound_store(open_handle: OpenHandle) -> None:
     """``verify`` reads everything, counts it, and reports progress."""
     steps: list[tuple[int, int | None]] = []
-    with place() as store:
+    with open_handle() as store:
         assert store.verify().ok
         store.create("t")
-        ids = say(store, "t", *"abc")
+        ids = append_texts(store, "t", *"abc")
         store.rewind("t", ids[0])
-        say(store, "t", "d" * 5000)
+        append_texts(store, "t", "d" * 5000)
         store.append("t", [user(Image.from_bytes(PICTURE))])
         verified = store.verify(progress=lambda done, of: steps.append((done, of)))
         assert verified.ok, verified.damage

@@ -1,4 +1,4 @@
-"""Checks of threads: their names, what is known of them, their end, and copies of them.
+"""Checks of threads: their ids, metadata, deletion and copies.
 
 Stability: experimental.
 """
@@ -12,7 +12,7 @@ from palaver.core.errors import ConflictError, NotFoundError, StoreError
 from palaver.core.factories import user
 from palaver.core.parts import Image
 from palaver.store.store import Query
-from palaver.testing.stores.place import PICTURE, REFUSED, Place, raises, say, texts
+from palaver.testing.stores.helpers import PICTURE, REFUSED, OpenHandle, append_texts, raises, texts
 from palaver.threads.ids import is_uuid
 from palaver.threads.thread import MAIN, Entry
 
@@ -30,12 +30,12 @@ NAMES: Final = (
 )
 
 
-def threads_are_known_by_any_name(place: Place) -> None:
+def thread_ids_may_be_any_text(open_handle: OpenHandle) -> None:
     """An id is never a path, pattern or command; what cannot name a thread everywhere is refused (ASK-29, DAS-29)."""
-    with place() as store:
+    with open_handle() as store:
         for name in NAMES:
             store.create(name)
-            say(store, name, f"in {name}")
+            append_texts(store, name, f"in {name}")
         for name in NAMES:
             assert store.info(name).id == name
             assert texts(store.path(name)) == [f"in {name}"]
@@ -50,9 +50,9 @@ def threads_are_known_by_any_name(place: Place) -> None:
             store.info("nobody")
 
 
-def what_is_known_of_a_thread_can_change(place: Place) -> None:
+def thread_metadata_can_change(open_handle: OpenHandle) -> None:
     """``update`` changes what is given and nothing else; ``None`` is not unset."""
-    with place() as store:
+    with open_handle() as store:
         made = store.create("t", title="T", tags=["x", "y"], metadata={"a": 1})
         assert (made.title, made.tags, dict(made.metadata), made.length) == ("T", ("x", "y"), {"a": 1}, 0)
         assert dict(made.branches) == {MAIN: None}
@@ -68,14 +68,14 @@ def what_is_known_of_a_thread_can_change(place: Place) -> None:
             store.update("t", metadata={"x": object()})
 
 
-def threads_are_listed_by_their_last_change(place: Place) -> None:
+def threads_are_listed_by_their_last_change(open_handle: OpenHandle) -> None:
     """The thread that changed last comes first; by tag, and only so many, where asked."""
-    with place() as store:
+    with open_handle() as store:
         for name in "abc":
             store.create(name, tags=["even"] if name == "b" else ["odd", "x"])
             time.sleep(0.003)
         assert [info.id for info in store.threads()] == ["c", "b", "a"]
-        say(store, "a", "later")
+        append_texts(store, "a", "later")
         assert [info.id for info in store.threads()] == ["a", "c", "b"]
         time.sleep(0.003)
         store.fork("b", "side")
@@ -90,12 +90,12 @@ def threads_are_listed_by_their_last_change(place: Place) -> None:
         assert len(list(listed)) >= 1
 
 
-def what_is_asked_with_a_wrong_type_is_refused(place: Place) -> None:
+def arguments_of_a_wrong_type_are_refused(open_handle: OpenHandle) -> None:
     """A word for a number, or a text for a ``Query``, is one error of the store, whatever keeps the threads."""
-    with place() as store:
+    with open_handle() as store:
         store.create("t")
         anything: Any = store
-        for asked in (
+        for call in (
             lambda: anything.search("hello"),
             lambda: anything.search(None),
             lambda: list(anything.threads(limit="5")),
@@ -106,13 +106,13 @@ def what_is_asked_with_a_wrong_type_is_refused(place: Place) -> None:
             lambda: anything.path("t", 5),
         ):
             with raises(StoreError):
-                asked()
+                call()
 
 
-def what_is_deleted_is_gone(place: Place) -> None:
+def a_deleted_thread_is_gone(open_handle: OpenHandle) -> None:
     """A deleted thread is found by nothing; what other threads hold too stays."""
     shared = user("shared word", Image.from_bytes(PICTURE))
-    with place() as store:
+    with open_handle() as store:
         for name in "ab":
             store.create(name)
             store.append(name, [shared, user(f"only {name} knows xylophone{name}")], key="k")
@@ -134,13 +134,13 @@ def what_is_deleted_is_gone(place: Place) -> None:
         assert texts(store.read("a")) == ["new"]
 
 
-def entries_can_be_copied_as_they_are(place: Place) -> None:
+def entries_can_be_copied_unchanged(open_handle: OpenHandle) -> None:
     """``add`` keeps ids, places in the tree and stamps, and can be repeated."""
-    with place() as store:
+    with open_handle() as store:
         store.create("t")
-        ids = say(store, "t", "a", "b")
+        ids = append_texts(store, "t", "a", "b")
         store.fork("t", "side", at=ids[0])
-        say(store, "t", "c", branch="side")
+        append_texts(store, "t", "c", branch="side")
         entries, branches = list(store.read("t")), dict(store.info("t").branches)
         assert store.add("copy", entries[:2], branches={MAIN: ids[0]}) == 2
         assert store.add("copy", entries, branches=branches) == 1
@@ -158,14 +158,14 @@ def entries_can_be_copied_as_they_are(place: Place) -> None:
             store.add("fresh", [stray])
         assert list(store.read("copy")) == entries
         assert dict(store.info("copy").branches) == branches
-        say(store, "copy", "d")
+        append_texts(store, "copy", "d")
         assert texts(store.path("copy")) == ["a", "b", "d"]
         assert store.verify().ok
 
 
-def what_is_copied_keeps_its_times(place: Place) -> None:
+def copies_keep_their_times(open_handle: OpenHandle) -> None:
     """A thread that joins as it is has the times of its conversation; ``update`` changes none."""
-    with place() as store:
+    with open_handle() as store:
         begun, ended = 1_600_000_000_000, 1_600_000_060_000
         first, record, last = (
             Entry("a", None, user("a", id="a", sent_at=begun)),
@@ -183,8 +183,8 @@ def what_is_copied_keeps_its_times(place: Place) -> None:
         assert [info.id for info in store.threads()][-1] == "old"
         assert store.info("odd").created_at >= store.info("now").created_at
         assert store.verify().ok
-    with place() as store:
+    with open_handle() as store:
         assert (store.info("old").created_at, store.info("old").updated_at) == (begun, ended)
-        say(store, "old", "c", branch=MAIN)
+        append_texts(store, "old", "c", branch=MAIN)
         assert store.info("old").updated_at > ended
         assert next(store.threads()).id == "old"

@@ -1,4 +1,4 @@
-"""Checks of several writers: nothing is lost to a race, and a call is safe to repeat.
+"""Checks of concurrent writers: a race loses nothing, and a call can be repeated.
 
 Stability: experimental.
 """
@@ -12,39 +12,39 @@ from typing import Final
 from palaver.core.errors import ConflictError, NotFoundError
 from palaver.core.factories import assistant, user
 from palaver.core.messages import Message
-from palaver.testing.stores.place import Place, raises, say, texts
+from palaver.testing.stores.helpers import OpenHandle, append_texts, raises, texts
 from palaver.threads.thread import MAIN, Entry
 
 _WRITERS: Final = 8
 _EACH: Final = 12
 
 
-def the_second_writer_is_told(place: Place) -> None:
+def a_stale_writer_gets_a_conflict(open_handle: OpenHandle) -> None:
     """With ``expect`` a head that moved on is a conflict, and nothing is written (law 8)."""
-    with place() as store, place() as other:
+    with open_handle() as store, open_handle() as other:
         store.create("t")
-        first = say(store, "t", "a", expect=None)[0]
-        second = say(other, "t", "b", expect=first)[0]
+        first = append_texts(store, "t", "a", expect=None)[0]
+        second = append_texts(other, "t", "b", expect=first)[0]
         with raises(ConflictError) as caught:
-            say(store, "t", "lost", expect=first)
+            append_texts(store, "t", "lost", expect=first)
         assert isinstance(caught[0], ConflictError)
         assert caught[0].found == second
         with raises(ConflictError):
-            say(store, "t", "lost", expect=None)
+            append_texts(store, "t", "lost", expect=None)
         assert texts(store.path("t")) == ["a", "b"]
         assert texts(other.path("t")) == ["a", "b"]
         store.fork("t", "mine", at=first)
-        say(store, "t", "kept", branch="mine", expect=first)
+        append_texts(store, "t", "kept", branch="mine", expect=first)
         assert texts(other.path("t", "mine")) == ["a", "kept"]
         with raises(NotFoundError):
-            say(store, "t", "x", branch="nothing")
+            append_texts(store, "t", "x", branch="nothing")
         with raises(NotFoundError):
-            say(store, "nobody", "x")
+            append_texts(store, "nobody", "x")
 
 
-def a_rebase_is_done_or_not_done(place: Place) -> None:
+def a_rebase_is_atomic(open_handle: OpenHandle) -> None:
     """A branch goes on elsewhere, what it was is named, and one who comes late changes nothing (law 8, law 9)."""
-    with place() as store, place() as other:
+    with open_handle() as store, open_handle() as other:
         talk = store.open("t")
         talk.append(user("a"), user("b"), user("c"))
         before, late = talk.path(), other.open("t")
@@ -66,14 +66,14 @@ def a_rebase_is_done_or_not_done(place: Place) -> None:
         assert store.verify().ok
 
 
-def a_key_makes_an_append_safe_to_repeat(place: Place) -> None:
+def a_key_makes_an_append_safe_to_repeat(open_handle: OpenHandle) -> None:
     """The second append with the same key adds nothing and gives what the first made."""
-    with place() as store:
+    with open_handle() as store:
         store.create("t")
         store.create("u")
         made = store.append("t", [user("a"), user("b", sent_at=3)], key="k")
-        say(store, "t", "c")
-        with place() as other:
+        append_texts(store, "t", "c")
+        with open_handle() as other:
             again = other.append("t", [user("a"), user("b", sent_at=3)], key="k", expect=None)
         assert again.repeated
         assert not made.repeated
@@ -88,14 +88,14 @@ def a_key_makes_an_append_safe_to_repeat(place: Place) -> None:
         assert texts(store.read("t")) == ["a", "b", "c"]
 
 
-def an_append_is_whole_or_not_at_all(place: Place) -> None:
+def an_append_is_atomic(open_handle: OpenHandle) -> None:
     """Messages that fail while they are given leave nothing behind."""
 
     def broken() -> Iterator[Message]:
         yield user("half")
         raise ZeroDivisionError
 
-    with place() as store:
+    with open_handle() as store:
         store.create("t")
         try:
             store.append("t", broken(), key="k")
@@ -110,11 +110,11 @@ def an_append_is_whole_or_not_at_all(place: Place) -> None:
         assert store.info("t").length == 1
 
 
-def writers_at_once_lose_nothing(place: Place) -> None:
+def concurrent_writers_lose_nothing(open_handle: OpenHandle) -> None:
     """Appends from several threads and handles stand one behind the other, each batch whole (pains 6)."""
-    with place() as store:
+    with open_handle() as store:
         store.create("t")
-    handles = [place() for _ in range(3)]
+    handles = [open_handle() for _ in range(3)]
     try:
 
         def write(writer: int) -> list[Entry]:
@@ -134,25 +134,25 @@ def writers_at_once_lose_nothing(place: Place) -> None:
             places = [at[entry.id] for entry in entries]
             assert places == sorted(places), "a writer's own order was lost"
             assert [path[index] for index in places] == entries, "an entry is not what was acknowledged"
-        said = texts(path)
-        for index, text in enumerate(said):
+        texts_ = texts(path)
+        for index, text in enumerate(texts_):
             head, _, each = text.rpartition(".")
             if each != "0":
-                assert said[index - 1] == f"{head}.{int(each) - 1}", "a batch was parted"
+                assert texts_[index - 1] == f"{head}.{int(each) - 1}", "a batch was parted"
     finally:
         for store in handles:
             store.close()
 
 
-def one_of_many_wins(place: Place) -> None:
+def one_of_many_writers_wins(open_handle: OpenHandle) -> None:
     """Of writers that expect the same head exactly one succeeds."""
-    with place() as store, place() as other:
+    with open_handle() as store, open_handle() as other:
         store.create("t")
-        head = say(store, "t", "start")[0]
+        head = append_texts(store, "t", "start")[0]
 
         def race(writer: int) -> str | None:
             try:
-                return say((store, other)[writer % 2], "t", str(writer), expect=head)[0]
+                return append_texts((store, other)[writer % 2], "t", str(writer), expect=head)[0]
             except ConflictError:
                 return None
 
@@ -163,9 +163,9 @@ def one_of_many_wins(place: Place) -> None:
         assert store.info("t").length == 2
 
 
-def clients_do_not_see_each_other(place: Place) -> None:
+def clients_are_isolated(open_handle: OpenHandle) -> None:
     """What one agent says, every reader of the thread reads, in order; other threads see none of it (ASK-02)."""
-    with place() as store, place() as second:
+    with open_handle() as store, open_handle() as second:
         for client in range(20):
             store.create(f"client {client}")
         for turn in range(3):
@@ -174,6 +174,6 @@ def clients_do_not_see_each_other(place: Place) -> None:
                 store.append(thread, [user(f"{client}.{turn}")])
                 second.append(thread, [assistant(f"{client}.{turn} heard", agent=f"agent {turn % 2}")])
         for client in range(20):
-            said = [text for turn in range(3) for text in (f"{client}.{turn}", f"{client}.{turn} heard")]
-            assert texts(store.path(f"client {client}")) == said
-            assert texts(second.read(f"client {client}")) == said
+            texts_ = [text for turn in range(3) for text in (f"{client}.{turn}", f"{client}.{turn} heard")]
+            assert texts(store.path(f"client {client}")) == texts_
+            assert texts(second.read(f"client {client}")) == texts_

@@ -36,7 +36,7 @@ def source(body: Any) -> bytes:
     Raises ``DecodeError`` for what is no JSON.
     """
     if body.__class__ in _TEXTS:
-        return jsontext.source(body)
+        return jsontext.source(cast("bytes", body))
     if _is_object(body):
         return _written(body).encode()
     try:

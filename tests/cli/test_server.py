@@ -5,7 +5,7 @@ import sys
 import anyio
 import pytest
 
-from palaver.cli.serve import Workers
+from palaver.cli.server import WorkerPool
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +31,7 @@ def anyio_backend(request):
 async def test_no_worker_is_started_again_while_the_others_end(tmp_path):
     """One takes two seconds to end; the other died at once, and would be started again after one."""
     log = tmp_path / "log"
-    workers = Workers("no file", "no store", "no bus", 2)
+    workers = WorkerPool("no file", "no store", "no bus", 2)
     workers._command = [sys.executable, "-c", FIRST, str(log)]
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(workers.run)

@@ -1,4 +1,4 @@
-"""What checks of buses are made of: a bus, and short words for what they do all the time.
+"""Types and helpers for the checks of buses.
 
 Stability: experimental.
 """
@@ -15,10 +15,10 @@ from palaver.core.errors import PalaverError
 from palaver.swarm.bus import Bus, Subscription
 from palaver.swarm.events import Event
 
-Make: TypeAlias = Callable[[], Bus]
-Check: TypeAlias = Callable[[Make], Awaitable[None]]
+MakeBus: TypeAlias = Callable[[], Bus]
+Check: TypeAlias = Callable[[MakeBus], Awaitable[None]]
 
-PATIENCE: Final = 20.0
+TIMEOUT: Final = 20.0
 ODD: Final = (
     "",
     " ",
@@ -38,29 +38,29 @@ ODD: Final = (
     "A",
     "a",
 )
-"""Names of clients that a wire could stumble over."""
+"""Client names that are hard to encode."""
 
 
 def name_of(check: Check) -> str:
-    """The name of a check, for a test report."""
+    """Return the name of a check, for a test report."""
     return getattr(check, "__name__", "check")
 
 
-def said(number: int, client: str = "ann", **fields: Any) -> Event:
-    """An event with a number."""
+def event_of(number: int, client: str = "ann", **fields: Any) -> Event:
+    """Return an event with a number."""
     values: dict[str, Any] = {"source": "agent", "type": "run", "client": client, "input": {"n": number}}
     return Event(**values | fields)
 
 
 def numbers(events: list[Event]) -> list[int]:
-    """The numbers of events."""
+    """Return the numbers of events."""
     return [event.input["n"] for event in events]
 
 
 async def take(events: Subscription, count: int) -> list[Event]:
-    """The next events of a subscription."""
+    """Return the next events of a subscription."""
     taken: list[Event] = []
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT):
         async for event in events:
             taken.append(event)
             if len(taken) == count:
@@ -69,21 +69,21 @@ async def take(events: Subscription, count: int) -> list[Event]:
 
 
 async def rest(events: Subscription) -> list[Event]:
-    """The events of a subscription until it ends."""
-    with anyio.fail_after(PATIENCE):
+    """Return the events of a subscription until it ends."""
+    with anyio.fail_after(TIMEOUT):
         return [event async for event in events]
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds that nobody tells of."""
-    with anyio.fail_after(PATIENCE):
-        while not holds():  # noqa: ASYNC110 (nobody tells)
+    """Poll until a condition is true."""
+    with anyio.fail_after(TIMEOUT):
+        while not holds():  # noqa: ASYNC110 (there is no event to wait for)
             await anyio.sleep(0.005)
 
 
 @contextmanager
 def raises(kind: type[Exception]) -> Generator[None]:
-    """The block must raise such an error; one of Palaver's has a text."""
+    """Check that the block raises such an error; a ``PalaverError`` must have a text."""
     caught: list[Exception] = []
     try:
         yield

@@ -167,7 +167,7 @@ def test_no_command_lets_text_steer_at_a_terminal(evil, command):
 def test_lines_and_logs_are_harmless(capsys):
     terminal.echo(EVIL)
     terminal.echo(EVIL, err=True, nl=False)
-    terminal.harmless_logs()
+    terminal.sanitize_logs()
     record = logging.LogRecord("x", logging.WARNING, __file__, 1, "%s", (EVIL,), None)
     assert not STEERS.search(logging.lastResort.format(record))
     shown = capsys.readouterr()
@@ -192,7 +192,7 @@ def test_data_at_a_terminal_is_the_same_json_however_it_is_cut(monkeypatch):
     shown.isatty = lambda: True
     monkeypatch.setattr(sys, "stdout", shown)
     data = json.dumps({EVIL: EVIL}, ensure_ascii=False).encode()
-    with files.writing(files.STANDARD) as out:
+    with files.open_output(files.STDIO) as out:
         for at in range(len(data)):
             assert out.write(data[at : at + 1]) == 1
     assert not STEERS.search(shown.getvalue())

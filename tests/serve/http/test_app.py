@@ -10,8 +10,8 @@ from anyio.lowlevel import checkpoint
 
 from palaver.core.errors import SwarmError, TransportError
 from palaver.models.scripted import ScriptedModel
-from palaver.serve.http import Front, Limits, live_history
-from palaver.serve.workers import Dispatcher, LocalDesk
+from palaver.serve.http import HttpApp, Limits, live_history
+from palaver.serve.workers import Dispatcher, LocalDispatcher
 from palaver.store.memory import MemoryStore
 from palaver.swarm import Event, LocalBus, Swarm, SwarmAgent
 
@@ -52,7 +52,7 @@ async def test_an_empty_text_is_refused(office, text):
     async with office() as o:
         answer = await o.post("ann", text)
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "decode")
-        assert "an empty text says nothing" in answer.json()["error"]["message"]
+        assert "the text is empty" in answer.json()["error"]["message"]
         assert (await o.post("ann", text, payload={"id": 1})).status_code == 200
 
 
@@ -139,7 +139,7 @@ async def test_cancel_answers_the_turn_under_way(office, held):
 
         assert (await o.http.delete("/v1/clients/ann/turn")).json() == {"cancelled": False}
         tasks.start_soon(ask)
-        await held.asked.wait()
+        await held.request.wait()
         assert (await o.http.delete("/v1/clients/ann/turn")).json() == {"cancelled": True}
     assert answers == [""]
 
@@ -156,7 +156,7 @@ async def hang_up(o, held, query, accept="application/json"):
             await o.http.post(f"/v1/clients/ann/messages{query}", json=body, headers={"accept": accept})
 
         tasks.start_soon(ask)
-        await held.asked.wait()
+        await held.request.wait()
         await anyio.wait_all_tasks_blocked()
         tasks.cancel_scope.cancel()
 
@@ -182,8 +182,8 @@ async def test_a_connection_that_breaks_cancels_where_it_was_asked_for(office, h
 
 
 async def test_a_slow_reader_of_a_stream_costs_a_bounded_queue(office):
-    """A reader that takes nothing: events are lost and counted, and the stream ends by the reader's patience."""
-    async with office(limits=Limits(events=8, patience=0.5)) as o:
+    """A reader that takes nothing: events are lost and counted, and the stream ends by the I/O timeout."""
+    async with office(limits=Limits(events=8, io_timeout=0.5)) as o:
         port = int(o.url.rpartition(":")[2])
         with socket.socket() as raw:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -237,7 +237,7 @@ async def test_too_many_requests_are_refused_until_the_bucket_fills(office):
 async def test_too_many_waiting_messages_are_refused(office, held):
     async with office(held=held, limits=Limits(waiting=1)) as o, anyio.create_task_group() as tasks:
         tasks.start_soon(o.post, "ann", "to person")
-        await held.asked.wait()
+        await held.request.wait()
         for headers in ({}, {"accept": "text/event-stream"}):
             refused = await o.http.post("/v1/clients/ann/messages", json={"text": "more"}, headers=headers)
             assert (refused.status_code, refused.json()["error"]["code"]) == (429, "busy")
@@ -249,7 +249,7 @@ async def test_too_many_waiting_messages_are_refused(office, held):
 async def test_what_the_desk_refuses_is_busy_too(office, held):
     async with office(held=held, most=1) as o, anyio.create_task_group() as tasks:
         tasks.start_soon(o.post, "ann", "to person")
-        await held.asked.wait()
+        await held.request.wait()
         refused = await o.post("ann", "more", run="r2")
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
         assert refused.json() == {
@@ -285,7 +285,7 @@ async def test_a_body_that_is_too_long_is_refused(office, content):
         body = content() if callable(content) else content
         refused = await o.http.post("/v1/clients/ann/messages", content=body, headers=JSON)
         assert (refused.status_code, refused.json()["error"]) == (
-            413, {"code": "too_large", "message": "a message has at most 1,000 bytes"}
+            413, {"code": "too_large", "message": "a message may have at most 1,000 bytes"}
         )  # fmt: skip
 
 
@@ -293,8 +293,8 @@ async def test_a_body_that_is_too_long_is_refused(office, content):
 @pytest.mark.parametrize(
     ("body", "where"),
     [
-        (b'{"text": "\\ud800"}', "text: it holds half of a surrogate pair"),
-        (b'{"text": "hi", "payload": {"a": ["\\udc00 x"]}}', "payload: it holds half of a surrogate pair"),
+        (b'{"text": "\\ud800"}', "text: it has a lone surrogate"),
+        (b'{"text": "hi", "payload": {"a": ["\\udc00 x"]}}', "payload: it has a lone surrogate"),
         (b'{"text": 5}', "$.text"),
         (b'{"text": "hi', "truncated"),
     ],
@@ -319,10 +319,10 @@ async def test_an_answer_that_takes_too_long_is_found_by_its_run(office, held):
 
 
 def test_buckets_and_counters_do_not_grow_with_clients():
-    from palaver.serve.http.access import Gate
+    from palaver.serve.http.access import ClientLimiter
 
     async def many():
-        gate = Gate(Limits(clients=100))
+        gate = ClientLimiter(Limits(clients=100))
         for number in range(1000):
             gate.admit(f"client{number}")
             with gate.waiting(f"client{number}"):
@@ -413,8 +413,8 @@ async def test_a_history_that_fails_is_told_in_the_same_shape(caplog):
     async def broken(client):
         raise ZeroDivisionError("a secret")
 
-    async with Swarm("s", [SwarmAgent("a", ScriptedModel([]))]).start() as live, LocalDesk(live) as desk:
-        transport = httpx.ASGITransport(Front(desk, history=broken))
+    async with Swarm("s", [SwarmAgent("a", ScriptedModel([]))]).start() as live, LocalDispatcher(live) as desk:
+        transport = httpx.ASGITransport(HttpApp(desk, history=broken))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
             refused = await http.get("/v1/clients/ann/messages")
     assert (refused.status_code, refused.json()["error"]["code"]) == (500, "internal")
@@ -520,7 +520,7 @@ class Ahead(Dispatcher):
 
 async def test_events_that_come_after_the_answer_are_waited_for():
     async with LocalBus() as bus, Ahead(bus) as desk:
-        transport = httpx.ASGITransport(Front(desk))
+        transport = httpx.ASGITransport(HttpApp(desk))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
             answer = await http.post("/v1/clients/ann/messages", json={"text": "hi", "run": "r1"})
             assert answer.json() == {"run": "r1", "answer": "heard hi", "agent": "far"}
@@ -533,8 +533,8 @@ def test_the_front_answers_on_trio_too():
 
     async def ask():
         agent = SwarmAgent("desk", ScriptedModel([], then=lambda _: "hello"))
-        async with Swarm("office", [agent]).start() as live, LocalDesk(live) as desk:
-            app = Front(desk, history=live_history(live))
+        async with Swarm("office", [agent]).start() as live, LocalDispatcher(live) as desk:
+            app = HttpApp(desk, history=live_history(live))
             async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http:
                 answer = await http.post("/v1/clients/ann/messages", json={"text": "hi"})
                 said = await http.get("/v1/clients/ann/messages")

@@ -107,10 +107,10 @@ async def test_whatever_was_written_the_turn_comes_to_one_answer(called):
 
 
 async def test_a_cancelled_turn_stays_cancelled():
-    asked = anyio.Event()
+    request = anyio.Event()
 
     async def waiting(place, text):
-        asked.set()
+        request.set()
         await anyio.sleep_forever()
 
     store = MemoryStore()
@@ -118,7 +118,7 @@ async def test_a_cancelled_turn_stays_cancelled():
     async with described.start(store=store) as live, live.session("ann") as session:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(partial(session.complete, "hello", run=RUN))
-            await asked.wait()
+            await request.wait()
             assert await session.cancel()
         assert await session.complete("hello", run=RUN) == ""
     assert await answered(store, described) == ""

@@ -91,9 +91,9 @@ async def test_cancel(office, held, indent):
         ("", "decode", "truncated"),
         ("[]", "decode", "Expected `object`"),
         ('{"text": 1}', "decode", "Expected `str`"),
-        ('{"cancel": false}', "decode", '{"cancel": true} is expected'),
-        ('{"cancel": 1, "text": ""}', "decode", '{"cancel": true} is expected'),
-        ('{"text": " "}', "decode", "an empty text says nothing"),
+        ('{"cancel": false}', "decode", 'expected {"cancel": true}'),
+        ('{"cancel": 1, "text": ""}', "decode", 'expected {"cancel": true}'),
+        ('{"text": " "}', "decode", "the text is empty"),
         (json.dumps({"text": "x" * 2000}), "too_large", "1,000 bytes"),
         (json.dumps({"text": "ä" * 600}, ensure_ascii=False), "too_large", "1,000 bytes"),
     ],
@@ -128,11 +128,11 @@ async def test_a_binary_frame_closes_it(office):
         await ws.send(b"\x00")
         with pytest.raises(ConnectionClosed) as closed:
             await ws.recv()
-        assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1003, "text frames with JSON are expected")
+        assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1003, "expected text frames with JSON")
 
 
 async def test_a_slow_reader_is_closed_with_the_reason(office):
-    limits = Limits(events=8, patience=5)
+    limits = Limits(events=8, io_timeout=5)
     async with office(limits=limits) as o, connect(o.ws("ann"), proxy=None, max_queue=1, compression=None) as ws:
         session = await o.live.open("ann")
         reader = await o.reader("ann")
@@ -140,12 +140,12 @@ async def test_a_slow_reader_is_closed_with_the_reason(office):
             session.publish("ticker", "x" * 100_000)
             assert len(reader.inbox._waiting) <= 9
             await anyio.sleep(0.001)
-        assert await drained(ws) == (1013, "slow reader: 8 events waited")
+        assert await drained(ws) == (1013, "slow reader: 8 events are waiting")
         await session.close()
 
 
 async def test_a_reader_that_takes_nothing_is_left_after_a_while(office):
-    limits = Limits(events=1000, patience=0.2)
+    limits = Limits(events=1000, io_timeout=0.2)
     async with office(limits=limits) as o, connect(o.ws("ann"), proxy=None, max_queue=1, compression=None) as ws:
         session = await o.live.open("ann")
         reader = await o.reader("ann")
@@ -154,7 +154,7 @@ async def test_a_reader_that_takes_nothing_is_left_after_a_while(office):
         with anyio.fail_after(60):
             while not reader.inbox.closed:
                 await checkpoint()
-        assert await drained(ws) == (1013, "slow reader: nothing was taken for 0.2 seconds")
+        assert await drained(ws) == (1013, "slow reader: nothing was read for 0.2 seconds")
         await session.close()
 
 
@@ -211,7 +211,7 @@ async def test_closing_the_front_closes_it(office):
         o.front.close()
         with anyio.fail_after(60), pytest.raises(ConnectionClosed) as closed:
             await ws.recv()
-        assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1001, "the server stops")
+        assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1001, "the server is stopping")
 
 
 async def test_none_begins_while_the_server_stops(office):

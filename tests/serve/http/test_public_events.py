@@ -140,4 +140,4 @@ def test_an_event_of_the_application_is_shown_as_it_is():
 
 
 def test_a_worker_that_failed_for_no_reason_of_ours_is_not_quoted():
-    assert SECRET not in json.dumps(errors.refusal(WorkerFailedError(f"RuntimeError: {SECRET}")).told)
+    assert SECRET not in json.dumps(errors.refusal(WorkerFailedError(f"RuntimeError: {SECRET}")).body)

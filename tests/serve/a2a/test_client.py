@@ -38,7 +38,7 @@ from palaver.core.errors import (
 )
 from palaver.models.scripted import ScriptedModel
 from palaver.serve.a2a import a2a_agent, a2a_app, card_of
-from palaver.serve.workers import LocalDesk
+from palaver.serve.workers import LocalDispatcher
 from palaver.store.memory import MemoryStore
 from palaver.swarm import Swarm, SwarmAgent, Where
 from tests.swarm.served import served
@@ -302,7 +302,7 @@ async def ours(*answers, then=None):
     swarm = Swarm("far", [SwarmAgent("desk", ScriptedModel(list(answers), then=then or (lambda _: "hello")))])
     async with (
         swarm.start(store=MemoryStore()) as live,
-        LocalDesk(live) as desk,
+        LocalDispatcher(live) as desk,
         served(a2a_app(desk, card_of(swarm, url)), at=port),
     ):
         yield url, live

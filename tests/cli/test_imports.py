@@ -143,7 +143,7 @@ def test_what_fails_is_named_and_the_rest_goes_on(run, talk, saved, tmp_path, ke
     assert done.code == 1
     lines = done.err.splitlines()
     assert [line.split(": ")[1] for line in lines] == ["bad.json", "open.json", "none.json", "torn.sse", "absent"]
-    assert "this request may be of openai_chat or cohere_chat; say which with --from" in lines[1]
+    assert "this request may be openai_chat or cohere_chat; choose one with --from" in lines[1]
     assert "there is no message" in lines[2]
     assert "the stream broke off" in lines[3]
     assert lines[4] == "palaver: absent: no such file or directory"
@@ -280,7 +280,7 @@ def test_ctrl_c_leaves_what_was_imported_and_the_next_call_goes_on(tmp_path, kep
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err.startswith(b"stopped; ")
-    assert b"import again to go on" in err
+    assert b"import again to continue" in err
     said = 20 + out.count(b"\n")
     there = kept(lambda store: [info.length for info in store.threads()])
     assert said <= len(there) < 300
@@ -386,7 +386,7 @@ def test_a_file_that_is_no_message_does_not_close_the_rest_of_its_folder(run, tm
     (tmp_path / "history" / "ann" / "2.json").write_text('{"role": "user", ')
     done = run("import", tmp_path / "history")
     assert done.code == 1
-    assert "2.json: this is no message; the rest of the folder is read" in done.err
+    assert "2.json: not a message; the rest of the folder is read" in done.err
     assert kept(lambda store: said(store.path(only(store).id))) == ["one", "three"]
 
 

@@ -8,7 +8,7 @@ import pytest
 from palaver.core.errors import BusyError, ClosedError, TransportError
 from palaver.models.language_model import Prompt
 from palaver.models.scripted import ScriptedModel
-from palaver.serve.workers import LocalDesk
+from palaver.serve.workers import LocalDispatcher
 from palaver.store.memory import MemoryStore
 from palaver.swarm import LocalBus, Swarm, SwarmAgent, Where
 
@@ -23,14 +23,14 @@ def swarm(agent=None, **more):
     return Swarm("office", [agent or SwarmAgent("desk", model=ScriptedModel([], then=echo))], **more)
 
 
-class Held:
+class BlockingOperator:
     """An operator who answers when told to."""
 
     def __init__(self):
-        self.asked, self.let = anyio.Event(), anyio.Event()
+        self.request, self.let = anyio.Event(), anyio.Event()
 
     async def __call__(self, place, text):
-        self.asked.set()
+        self.request.set()
         await self.let.wait()
         return f"you said {text}"
 
@@ -39,12 +39,12 @@ class Held:
 
 
 async def test_messages_are_answered_in_the_order_of_asking_whoever_the_client_is():
-    held, answers = Held(), []
+    held, answers = BlockingOperator(), []
 
     async def ask(desk, client, text):
         answers.append((client, await desk.ask(client, text)))
 
-    async with swarm(held.agent()).start(store=MemoryStore()) as live, LocalDesk(live) as desk:
+    async with swarm(held.agent()).start(store=MemoryStore()) as live, LocalDispatcher(live) as desk:
         async with anyio.create_task_group() as tasks:
             for n in range(10):
                 for client in ("ann", "bob"):
@@ -58,11 +58,11 @@ async def test_messages_are_answered_in_the_order_of_asking_whoever_the_client_i
 
 
 async def test_a_turn_goes_on_when_nobody_waits_and_is_found_by_its_name():
-    held = Held()
-    async with swarm(held.agent()).start(store=MemoryStore()) as live, LocalDesk(live) as desk:
+    held = BlockingOperator()
+    async with swarm(held.agent()).start(store=MemoryStore()) as live, LocalDispatcher(live) as desk:
         with pytest.raises(TimeoutError):
             await desk.ask("ann", "hi", run="r1", timeout=0.01)
-        await held.asked.wait()
+        await held.request.wait()
         held.let.set()
         assert await desk.ask("ann", "hi", run="r1") == "you said hi"
         assert await desk.ask("ann", "hi", run="r1") == "you said hi"
@@ -70,14 +70,14 @@ async def test_a_turn_goes_on_when_nobody_waits_and_is_found_by_its_name():
 
 
 async def test_too_many_waiting_messages_are_refused():
-    held = Held()
+    held = BlockingOperator()
     async with (
         swarm(held.agent()).start() as live,
-        LocalDesk(live, most=2) as desk,
+        LocalDispatcher(live, limit=2) as desk,
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(partial(desk.ask, "ann", "one"))
-        await held.asked.wait()
+        await held.request.wait()
         with pytest.raises(TimeoutError):
             await desk.ask("ann", "two", timeout=0.01)
         with pytest.raises(BusyError, match="2 messages"):
@@ -87,9 +87,9 @@ async def test_too_many_waiting_messages_are_refused():
 
 
 async def test_cancel_answers_the_turn_under_way():
-    held = Held()
+    held = BlockingOperator()
     answers = []
-    async with swarm(held.agent()).start() as live, LocalDesk(live) as desk:
+    async with swarm(held.agent()).start() as live, LocalDispatcher(live) as desk:
 
         async def ask():
             answers.append(await desk.ask("ann", "one"))
@@ -97,14 +97,14 @@ async def test_cancel_answers_the_turn_under_way():
         assert not await desk.cancel("ann")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask)
-            await held.asked.wait()
+            await held.request.wait()
             assert await desk.cancel("ann")
     assert answers == [""]
 
 
 async def test_an_error_is_told_and_the_next_message_is_answered():
     model = ScriptedModel([TransportError("gone")], then=echo)
-    async with swarm(SwarmAgent("desk", model=model)).start() as live, LocalDesk(live) as desk:
+    async with swarm(SwarmAgent("desk", model=model)).start() as live, LocalDispatcher(live) as desk:
         with pytest.raises(TransportError, match="gone"):
             await desk.ask("ann", "one")
         assert await desk.ask("ann", "two") == "you said two"
@@ -112,7 +112,7 @@ async def test_an_error_is_told_and_the_next_message_is_answered():
 
 async def test_the_session_of_an_idle_client_is_closed_and_opened_again():
     store = MemoryStore()
-    async with LocalBus() as bus, swarm().start(store=store, bus=bus) as live, LocalDesk(live, idle=0.01) as desk:
+    async with LocalBus() as bus, swarm().start(store=store, bus=bus) as live, LocalDispatcher(live, idle=0.01) as desk:
         closed = anyio.Event()
         live.swarm.on_close = lambda _: closed.set()
         assert await desk.ask("ann", "one") == "you said one"
@@ -124,7 +124,7 @@ async def test_the_session_of_an_idle_client_is_closed_and_opened_again():
 
 
 async def test_whoever_waits_when_the_desk_closes_is_told():
-    held = Held()
+    held = BlockingOperator()
     raised = []
     async with swarm(held.agent()).start() as live, anyio.create_task_group() as tasks:
 
@@ -134,16 +134,16 @@ async def test_whoever_waits_when_the_desk_closes_is_told():
             except ClosedError as error:
                 raised.append(error)
 
-        async with LocalDesk(live) as desk:
+        async with LocalDispatcher(live) as desk:
             tasks.start_soon(ask, desk)
-            await held.asked.wait()
+            await held.request.wait()
     assert len(raised) == 1
 
 
 async def test_events_are_on_the_bus_of_the_desk():
     async with (
         swarm().start() as live,
-        LocalDesk(live) as desk,
+        LocalDispatcher(live) as desk,
         desk.bus.subscribe(Where(client="ann", type="emit-output")) as events,
     ):
         await desk.ask("ann", "hi", run="r1")

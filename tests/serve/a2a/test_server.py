@@ -31,10 +31,10 @@ from palaver.core.factories import assistant
 from palaver.models.scripted import ScriptedModel
 from palaver.serve.a2a import a2a_app, card_of
 from palaver.serve.a2a.executor import Executor
-from palaver.serve.workers import LocalDesk
+from palaver.serve.workers import LocalDispatcher
 from palaver.store.memory import MemoryStore
 from palaver.swarm import Swarm, SwarmAgent
-from tests.serve.http.conftest import Held, agents
+from tests.serve.http.conftest import BlockingOperator, agents
 from tests.swarm.served import served
 
 pytestmark = pytest.mark.anyio
@@ -55,12 +55,12 @@ class Office:
 
 @asynccontextmanager
 async def office(*, given=None, held=None, streaming=False, binding="JSONRPC", most=64, headers=None, **more):
-    swarm = Swarm("office", given or agents(held or Held()))
+    swarm = Swarm("office", given or agents(held or BlockingOperator()))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
-    async with swarm.start(store=MemoryStore()) as live, LocalDesk(live, most=most) as desk:
+    async with swarm.start(store=MemoryStore()) as live, LocalDispatcher(live, limit=most) as desk:
         app = a2a_app(desk, card_of(swarm, url), **more)
         async with served(app, at=port), httpx.AsyncClient(timeout=10, trust_env=False, headers=headers) as http:
             config = ClientConfig(
@@ -175,7 +175,7 @@ async def test_an_error_that_is_none_of_ours_is_not_told(caplog):
 
 
 async def test_too_much_is_a_task_that_was_rejected():
-    held = Held()
+    held = BlockingOperator()
     async with office(held=held, most=1) as o, anyio.create_task_group() as tasks:
         tasks.start_soon(o.say, "to person")
         await held.asked.wait()
@@ -207,7 +207,7 @@ async def test_a_message_of_nothing_that_can_be_said():
 
 
 async def test_cancel_cancels_the_turn():
-    held = Held()
+    held = BlockingOperator()
     async with office(held=held, streaming=True) as o, anyio.create_task_group() as tasks:
         seen = []
 
@@ -225,7 +225,7 @@ async def test_cancel_cancels_the_turn():
 
 
 async def test_cancelling_a_task_that_waits_leaves_the_one_before_alone(monkeypatch):
-    held, entered, real = Held(), anyio.Event(), Executor.cancel
+    held, entered, real = BlockingOperator(), anyio.Event(), Executor.cancel
 
     async def cancel(self, *args):
         entered.set()

@@ -1,4 +1,4 @@
-"""What checks of stores are made of: a place, and short words for what they do all the time.
+"""Types and helpers for the checks of stores.
 
 Stability: experimental.
 """
@@ -14,21 +14,21 @@ from palaver.core.factories import user
 from palaver.store.store import Store
 from palaver.threads.thread import Entry
 
-Place: TypeAlias = Callable[[], Store]
-Check: TypeAlias = Callable[[Place], None]
+OpenHandle: TypeAlias = Callable[[], Store]
+Check: TypeAlias = Callable[[OpenHandle], None]
 
 PICTURE: Final = bytes(range(256)) * 16
 REFUSED: Final = ("", "x" * 201, "a\nb", "a\x00b", "\x7f", "\ud800")
 
 
 def name_of(check: Check) -> str:
-    """The name of a check, for a test report."""
+    """Return the name of a check, for a test report."""
     return check.__name__
 
 
 @contextmanager
 def raises(*kinds: type[PalaverError]) -> Generator[list[PalaverError]]:
-    """The block must raise one of these errors, with a text."""
+    """Check that the block raises one of these errors, with a text."""
     caught: list[PalaverError] = []
     try:
         yield caught
@@ -39,10 +39,10 @@ def raises(*kinds: type[PalaverError]) -> Generator[list[PalaverError]]:
 
 
 def texts(entries: Iterable[Entry]) -> list[str]:
-    """What the messages of entries say."""
+    """Return the texts of the messages of entries."""
     return [entry.message.text for entry in entries]
 
 
-def say(store: Store, thread: str, *said: str, **options: Any) -> list[str]:
-    """Append user messages; give the ids of their entries."""
-    return [entry.id for entry in store.append(thread, [user(text) for text in said], **options).entries]
+def append_texts(store: Store, thread: str, *contents: str, **options: Any) -> list[str]:
+    """Append user messages. Return the ids of their entries."""
+    return [entry.id for entry in store.append(thread, [user(text) for text in contents], **options).entries]
