@@ -101,7 +101,7 @@ def test_every_conversation_begins_joins_and_ends(name, path):
                 assert set(step.branches.values()) <= begun[step.thread] | {None}
                 ended.add(step.thread)
             case Noted():
-                assert step.drift
+                assert step.unknown
     assert begun.keys() == ended
 
 

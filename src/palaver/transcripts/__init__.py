@@ -5,7 +5,7 @@
     from palaver import transcripts
 
     (found, *_) = transcripts.detect(data, "session.jsonl")
-    (transcript,) = transcripts.get(found.transcript format).read(data)
+    (transcript,) = transcripts.get(found.file_format).read(data)
     transcript.thread.path().messages
     written = transcripts.get("codex").write(transcript)
     written.body, written.losses
@@ -24,6 +24,7 @@ from palaver.core.errors import UnknownNameError
 from palaver.transcripts.conversation import Began, Ended, Joined, Noted, Step, Transcript
 from palaver.transcripts.detection import MARGIN, Detected, Detection, Head
 from palaver.transcripts.format import Origin, Reader, TranscriptFormat
+from palaver.transcripts.signatures import candidates
 from palaver.transcripts.unknown_fields import UnknownFields
 from palaver.transcripts.writer import Written
 
@@ -93,9 +94,10 @@ def detect(data: bytes, name: str = "") -> tuple[Detected, ...]:
     they are about equally likely (docs/spec/dialects.md#0).
     """
     head = Head(data, name)
+    # A format is imported only when the file has the features of one (``signatures``).
     found = [
         Detected(each, detection.version, detection.confidence)
-        for each in _FORMATS
+        for each in candidates(head, _FORMATS)
         if (detection := get(each).sees(head)) is not None
     ]
     found.sort(key=lambda each: -each.confidence)

@@ -65,11 +65,15 @@ class Head:
         self.whole = len(data) < SIZE and not packed.startswith(_ZSTD)
 
     @cached_property
+    def values(self) -> tuple[Any, ...]:
+        """The values on the first lines, as far as they go; ``None`` for a line that is no JSON."""
+        pieces = self.data.split(b"\n")[:_LINES]
+        return tuple([_value(piece) for piece in pieces if piece.strip()])
+
+    @cached_property
     def lines(self) -> tuple[Mapping[str, Any], ...]:
         """The objects on the first lines; the last one may not be whole. What is no object is passed over."""
-        pieces = self.data.split(b"\n")[:_LINES]
-        read = (_value(piece) for piece in pieces if piece.strip())
-        return tuple([cast("dict[str, Any]", each) for each in read if isinstance(each, dict)])
+        return tuple([cast("dict[str, Any]", each) for each in self.values if isinstance(each, dict)])
 
     @cached_property
     def first(self) -> Mapping[str, Any]:
@@ -79,6 +83,9 @@ class Head:
     @cached_property
     def document(self) -> Any:
         """The whole as one value, as far as it goes; ``None`` when it is several lines of JSON, or none."""
+        text = self.data.strip(b" \t\r\n")
+        if b"\n" not in text and text:
+            return self.values[0] if self.values else _value(text)
         return _value(self.data)
 
     @cached_property
