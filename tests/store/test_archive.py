@@ -259,7 +259,7 @@ def test_a_blob_that_is_nowhere_is_told():
 def test_a_file_whose_name_ends_in_zst_is_compressed(trip, tmp_path):
     path = tmp_path / "trip.jsonl.zst"
     with path.open("wb") as out:
-        assert export_thread(trip, "trip", out) == 4
+        assert export_thread(trip, "trip", out).entries == 4
     assert zstd.decompress(path.read_bytes()) == exported(trip, "trip")
     there = MemoryStore()
     with path.open("rb") as data:

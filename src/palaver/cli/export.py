@@ -79,8 +79,7 @@ def command(
     """
     if form == _THREAD:
         with stores.open_existing(location) as store:
-            _write_thread_file(store, stores.find_address(store, thread), output)
-        return 0
+            return _write_thread_file(store, stores.find_address(store, thread), output)
     if form in transcripts.names():
         with stores.open_existing(location) as store:
             return _write_transcript(
@@ -124,12 +123,18 @@ def _with_blob_bytes(store: Store, thread: Thread) -> Thread:
     return full
 
 
-def _write_thread_file(store: Store, found: stores.Address, output: str) -> None:
+def _write_thread_file(store: Store, found: stores.Address, output: str) -> int:
     if found.position is not None and found.position not in found.info.branches:
         bad_input(str(found), "a thread file holds whole branches; start one there with palaver fork, or use --as")
     quiet = output == files.STDIO and sys.stdout.isatty()
     with files.open_output(output) as out, progress.bar("exporting") as report:
-        entries = export_thread(store, found.info.id, out, branch=found.position, progress=None if quiet else report)
+        exported = export_thread(store, found.info.id, out, branch=found.position, progress=None if quiet else report)
     branches = len(found.info.branches) if found.position is None else 1
-    about = f"{count(entries, 'message')}, {count(branches, 'branch')}"
-    echo(f"thread {safe(stores.short(found.info.id))}: {about}", err=True)
+    about = f"{count(exported.entries, 'message')}, {count(branches, 'branch')}"
+    thread = safe(stores.short(found.info.id))
+    echo(f"thread {thread}: {about}", err=True)
+    if not exported.unreadable:
+        return 0
+    damaged = count(len(exported.unreadable), "message")
+    echo(f"thread {thread}: {damaged} cannot be read; the file has the stored bytes (palaver verify)", err=True)
+    return 1

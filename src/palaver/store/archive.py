@@ -31,6 +31,7 @@ from msgspec import Struct
 from palaver.core.errors import ConflictError, DamageError, NotFoundError, StoreError
 from palaver.core.messages import Message
 from palaver.store import message_codec
+from palaver.store.records import is_unreadable
 from palaver.store.store import Damage, Progress, Store, ThreadInfo
 from palaver.store.thread_file import Header, Scan, Writer
 from palaver.threads.thread import Entry
@@ -51,6 +52,16 @@ _MIN_UNPACKED: Final = 256 << 20
 _COMPRESSED: Final = b"\x28\xb5\x2f\xfd"  # RFC 8878, section 3.1.1
 
 
+class Exported(Struct, frozen=True):
+    """What a file holds: the number of its ``entries``, and the ids of those whose message the store cannot read.
+
+    Such an entry is a record with the bytes that are stored.
+    """
+
+    entries: int
+    unreadable: tuple[str, ...] = ()
+
+
 class Imported(Struct, frozen=True):
     """What became of a file: the thread, how many of its entries were new, and what was not as it should be.
 
@@ -69,8 +80,8 @@ class Imported(Struct, frozen=True):
 
 def export_thread(
     store: Store, thread: str, out: BinaryIO, *, branch: str | None = None, progress: Progress | None = None
-) -> int:
-    """Write a thread, or the path of one ``branch``, to a file; give the number of its entries.
+) -> Exported:
+    """Write a thread, or the path of one ``branch``, to a file.
 
     Raises ``NotFoundError``, ``DamageError`` for what the store cannot read back, and ``OSError``. The caller closes
     the file.
@@ -105,17 +116,20 @@ class _Plan:
                 self._shared |= once & found
                 once |= found
 
-    def write(self, writer: Writer, progress: Progress | None) -> int:
+    def write(self, writer: Writer, progress: Progress | None) -> Exported:
         """Write the file."""
+        unreadable: list[str] = []
         writer.header(*_header(self._info, self._branches))
         for entry in _entries(self._store, self._info):
             if entry.id not in self._chosen:
                 continue
+            if is_unreadable(entry.message):
+                unreadable.append(entry.id)
             writer.entry(entry.id, entry.parent, self._write_blobs(entry.message, writer))
             if progress is not None and (writer.entries % _SLICE == 0 or writer.entries == len(self._chosen)):
                 progress(writer.entries, len(self._chosen))
         writer.end()
-        return writer.entries
+        return Exported(writer.entries, tuple(unreadable))
 
     def _write_blobs(self, message: Message, writer: Writer) -> Message:
         """Write the blobs of a message that are not there yet, and give the message that refers to them."""

@@ -6,7 +6,8 @@
   signature of the ``Reasoning`` (5.2.4).
 - A call without an id gets one from its place; the hint ``@@id`` holds the id as it was found: ``null`` for none. A
   call without a signature is hinted ``@@thoughtSignature``: Gemini itself left it unsigned, so it needs no stand-in
-(5.2.5). - Code that Google ran, and tools it called, are calls it executed. The hint ``@@part`` names the data field.
+  (5.2.5).
+- Code that Google ran, and tools it called, are calls it executed. The hint ``@@part`` names the data field.
 """
 
 from __future__ import annotations

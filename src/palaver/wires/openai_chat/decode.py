@@ -5,7 +5,8 @@ Fields without a neutral place stay under ``provider["openai_chat"]``, where ``e
 - fields of the body, of a message, a part, a call or a tool that have no neutral place, verbatim;
 - hints on form: ``@@content`` (``list``, ``null``, ``absent``), ``@@field`` (where reasoning, a refusal or an old
   function call stood), ``@@type`` and ``@@id`` (``absent``), ``@@arguments`` (``object``), ``@@role``,
-``@@max_tokens``; - ``@@choice``: what stood beside a message in its choice (``index``, ``logprobs``, …).
+  ``@@no_role``, ``@@max_tokens``;
+- ``@@choice``: what stood beside a message in its choice (``index``, ``logprobs``, …).
 
 Source: docs/spec/wires.md#2.1 to #2.7.
 """
@@ -487,7 +488,7 @@ def choice(raw: Raw, index: int, thoughts: Thoughts) -> tuple[AssistantMessage, 
         rest = json_fields.need_fields(beside, "message")
         role = rest.pop("role", None)
         if role != _ASSISTANT:
-            rest["@@role"] = NULL if role is None else role
+            rest["@@no_role" if role is None else "@@role"] = NULL if role is None else role
         word = json_fields.take_text(beside, "finish_reason")
         finish_raw: str | UnsetType | None = word
         if word is None:

@@ -490,9 +490,9 @@ def response(response: Response, context: Context) -> dict[str, Any]:
 def _choice(message: AssistantMessage, index: int, context: Context) -> dict[str, Any]:
     rest = native(message, WIRE)
     beside = rest.pop("@@choice", None)
-    role = rest.pop("@@role", None)
+    role, absent = rest.pop("@@role", None), rest.pop("@@no_role", None)
     body = assistant(message, rest, context, row(context.variant))
-    if role == NULL:
+    if absent is not None:
         del body["role"]
     elif role is not None:
         body["role"] = role

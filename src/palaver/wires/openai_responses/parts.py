@@ -8,7 +8,8 @@ Rules:
 - A data URI becomes bytes where writing it again gives the same text. ``@@field`` says in which field
   a file stood that is no data URI.
 - An image without ``detail`` and bytes without ``filename`` are marked by ``@@detail`` and ``@@filename``; ours have
-both. - A part without a source that we can read is kept as it is.
+  both.
+- A part without a source that we can read is kept as it is.
 
 Source: docs/spec/wires.md#3.1; https://platform.openai.com/docs/api-reference/responses/object.
 """
