@@ -52,7 +52,7 @@ def test_a_limit_below_nothing_is_refused(name):
 
 
 def test_a_word_for_repeats_that_means_nothing_is_refused():
-    with pytest.raises(MessageError, match="repeats: 'allow': it is answer or run"):
+    with pytest.raises(MessageError, match="repeats: expected one of 'answer', 'run', got str 'allow'"):
         Limits(repeats="allow")
 
 

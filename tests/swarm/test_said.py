@@ -161,7 +161,8 @@ async def test_a_client_that_says_nothing_is_refused_and_no_model_is_asked(given
             await it.session.complete(given)
         assert it.session.messages == ()
         assert a.model.asked == []
-        assert await it.session.complete(given, {"id": 1}) == "ok"
+        with pytest.raises(MessageError, match="an empty text says nothing"):
+            await it.session.complete(given, {"id": 1})  # no model sees a payload
         assert await it.session.complete(IMAGE) == "ok"
 
 

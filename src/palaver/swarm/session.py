@@ -152,7 +152,7 @@ class Session(Commits, SessionResources):
         self._check()
         told, own = said(content), self._own()
         payload, run = told.payload(payload), checked_run(run)
-        told.check_says(payload)
+        told.check_says()
         if own is not None:
             own.payload = own.payload if payload is None else payload
             return await self._join(own, told, "user")

@@ -3,7 +3,8 @@
 Rules:
 
 - A text that is given alone is trimmed when it is kept; parts and messages are kept as they are.
-- What a client says is not empty: without a payload, the model would be asked with nothing. A program may say so.
+- What a client says is not empty: the model would be asked with nothing, for it never sees a payload. A program may
+  say nothing.
 - Policies, hooks and events get the text of it.
 - Anything else, bytes among it, raises ``MessageError`` at the call.
 
@@ -38,10 +39,9 @@ class UserInput(Struct, frozen=True):
         own: Any = self.message.payload
         return own if given is None and own is not UNSET else given
 
-    def check_says(self, payload: Any) -> None:
-        """Raise ``MessageError`` where neither the message nor a payload says anything."""
-        blank = all(isinstance(part, Text) and not part.text.strip() for part in self.message.content)
-        if blank and payload is None:
+    def check_says(self) -> None:
+        """Raise ``MessageError`` where the message says nothing."""
+        if all(isinstance(part, Text) and not part.text.strip() for part in self.message.content):
             raise MessageError("message: an empty text says nothing")
 
     def spoken(self, agent: str, mode: Mode) -> UserMessage:

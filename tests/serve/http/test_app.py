@@ -50,10 +50,9 @@ async def test_a_message_is_answered_with_its_run_and_its_agent(office):
 @pytest.mark.parametrize("text", ["", " \n"])
 async def test_an_empty_text_is_refused(office, text):
     async with office() as o:
-        answer = await o.post("ann", text)
+        answer = await o.post("ann", text, payload={"id": 1})
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "decode")
         assert "the text is empty" in answer.json()["error"]["message"]
-        assert (await o.post("ann", text, payload={"id": 1})).status_code == 200
 
 
 async def test_the_agent_is_the_one_that_the_turn_was_handed_to(office):

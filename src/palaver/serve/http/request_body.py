@@ -1,7 +1,7 @@
 """Read and check a client's message: ``{"text", "payload"?, "run"?}``.
 
-Any other field is an error that names its place. The text may be empty only beside a payload. A body is read up to the
-limit and no further. Names of clients and runs follow ``palaver.swarm.names``.
+Any other field is an error that names its place. The text may not be empty: no model sees a payload. A body is read
+up to the limit and no further. Names of clients and runs follow ``palaver.swarm.names``.
 
 Stability: experimental.
 """
@@ -43,8 +43,8 @@ def parse_input(data: bytes | str) -> UserInput:
             raise DecodeError("it has a lone surrogate", path=field, source="request") from error
         raise DecodeError(str(error), source="request") from error
     checked(message.run, "run")
-    if message.payload is None and not message.text.strip():
-        raise DecodeError("the text is empty, and there is no payload", path="text", source="request")
+    if not message.text.strip():
+        raise DecodeError("the text is empty", path="text", source="request")
     return message
 
 
