@@ -165,12 +165,12 @@ def _drop(key: str, why: str, context: Context) -> None:
 # --- creation ---------------------------------------------------------------------------------------------------------
 
 
-__all__ = ["FIELDS", "dated", "iso"]
+__all__ = ["FIELDS", "iso", "with_time"]
 
 FIELDS: Final = ("created", "created_at")
 
 
-def dated(response: Response) -> Response:
+def with_time(response: Response) -> Response:
     """The answer with the time when it was made, where its provider said one and the message has none."""
     message = response.message
     if message.sent_at is not None or response.provider_json is UNSET:

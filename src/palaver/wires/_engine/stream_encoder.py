@@ -173,11 +173,11 @@ class StreamEncoder:
         """It is over; ``part`` is the provider's last word on it, for a stream that goes back to its own wire."""
         raise NotImplementedError
 
-    def whole(self, shown: Shown) -> None:
+    def write_whole(self, shown: Shown) -> None:
         """Write a whole part at once."""
         raise NotImplementedError
 
-    def over(self, answer: Response) -> None:
+    def finish_answer(self, answer: Response) -> None:
         """Write the finish reason and the usage, and end the stream. ``answer`` is the whole answer, not fitted."""
         raise NotImplementedError
 
@@ -211,7 +211,7 @@ class StreamEncoder:
             self._take(PartEnd(index))
         if self.assembler.finished:
             self._announce()
-            self.over(self._answer())
+            self.finish_answer(self._answer())
         else:
             self._take(Failed("torn", "it ended before the answer was finished"))
 
@@ -245,7 +245,7 @@ class StreamEncoder:
 
     def _list_foreign_fields(self, response: Response) -> None:
         if not self.context.own:
-            timed = self._capabilities.has_time and metadata.dated(response).message.sent_at is not None
+            timed = self._capabilities.has_time and metadata.with_time(response).message.sent_at is not None
             for wire, key, _ in json_fields.foreign(response, self.wire):
                 if not (timed and key in metadata.FIELDS):
                     self.context.lose("dropped", key, f"a field of {wire}")
@@ -256,7 +256,7 @@ class StreamEncoder:
     def _known(self) -> Response:
         """The answer so far, with the time when it was made where the wire has one."""
         answer = self.assembler.response()
-        return metadata.dated(answer) if self._capabilities.has_time and not self.context.own else answer
+        return metadata.with_time(answer) if self._capabilities.has_time and not self.context.own else answer
 
     def _announce(self) -> None:
         if not self._started:
@@ -438,7 +438,7 @@ class StreamEncoder:
             self._grow(shown, ArgumentsDelta(event.index, fitted.arguments_json))
             self.close(shown, None)
         else:
-            self.whole(shown)
+            self.write_whole(shown)
 
     def _must_fit(self, part: AssistantPart) -> bool:
         return not self.context.own or (isinstance(part, MalformedToolCall) and self.WHOLE_CALLS)

@@ -245,10 +245,10 @@ class Items:
             self.parts.append(_reasoning(rest))
             self.reasoning = rest.get("id")
         elif kind == "function_call":
-            self._welded(rest)
+            self._note_reasoning(rest)
             self.parts.append(calls.read_function(rest))
         elif kind == "custom_tool_call":
-            self._welded(rest)
+            self._note_reasoning(rest)
             self.parts.append(calls.read_custom(rest))
         elif kind in calls.NATIVE:
             self._native(kind, rest)
@@ -261,13 +261,13 @@ class Items:
         else:
             self._store_item()
 
-    def _welded(self, rest: Fields) -> None:
+    def _note_reasoning(self, rest: Fields) -> None:
         """Remember which reasoning an item with an id needs."""
         if self.reasoning is not None and "id" in rest and self.reasoning != NULL:
             rest["@@reasoning"] = self.reasoning
 
     def _native(self, kind: str, rest: Fields) -> None:
-        self._welded(rest)
+        self._note_reasoning(rest)
         found = calls.read_native(kind, rest, f"{kind}_{self._index}")
         if found is None:
             self._store_item()
@@ -332,7 +332,7 @@ class Items:
 
     def beside(self, rest: Fields, *, easy: bool = False, form: Raw | None = None) -> Fields:
         """What the first part of a message keeps: the message's own fields, which remain of it."""
-        self._welded(rest)
+        self._note_reasoning(rest)
         beside: Fields = {}
         if "@@reasoning" in rest:
             beside["@@reasoning"] = rest.pop("@@reasoning")

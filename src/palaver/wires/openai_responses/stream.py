@@ -231,7 +231,7 @@ class Decoder(PartTracker):
                 begun = structs.replace(part, arguments_json="")
             self._begin(item, n, begun)
         if name and not head:
-            self._listen(item, name + DELTA, 0, ArgumentsDelta, item.parts[0])
+            self._add_sink(item, name + DELTA, 0, ArgumentsDelta, item.parts[0])
 
     def _item_done(self, _kind: str, rest: Fields, _data: bytes) -> bool | None:
         index = _index(rest)
@@ -267,7 +267,7 @@ class Decoder(PartTracker):
         if number is None or type(self.assembler.bare(number)) is not type(bare):
             number = self._begin(item, n, bare)
             if name:
-                self._listen(item, name + DELTA, n, TextDelta, number)
+                self._add_sink(item, name + DELTA, n, TextDelta, number)
         return number
 
     # -- the content of messages -------------------------------------------------------------------
@@ -291,7 +291,7 @@ class Decoder(PartTracker):
             raise error.within("part") from None
         number = self._begin(item, n, part)
         if isinstance(part, (Text, Refusal)):
-            self._listen(item, (TEXT if isinstance(part, Text) else REFUSAL) + DELTA, n, TextDelta, number)
+            self._add_sink(item, (TEXT if isinstance(part, Text) else REFUSAL) + DELTA, n, TextDelta, number)
 
     def _content_done(self, _kind: str, rest: Fields, _data: bytes) -> None:
         index, n = _index(rest), _inner(rest)
@@ -341,7 +341,7 @@ class Decoder(PartTracker):
             if item.segment is not None:
                 self.emit(ReasoningDelta(number, "\n\n"))
             item.segment = segment
-            self._listen(item, name + DELTA, segment, ReasoningDelta, number)
+            self._add_sink(item, name + DELTA, segment, ReasoningDelta, number)
         if text:
             self.emit(ReasoningDelta(number, text))
         return None
@@ -367,7 +367,7 @@ class Decoder(PartTracker):
             begun, item.segment = item.segment is not None, 0
             self.emit(ArgumentsDelta(number, text if begun else head + text))
             if not begun:
-                self._listen(item, name + DELTA, -1 if head else 0, ArgumentsDelta, number)
+                self._add_sink(item, name + DELTA, -1 if head else 0, ArgumentsDelta, number)
 
     _EVENTS: ClassVar[dict[str, Callable[[Any, str, Fields, bytes], bool | None]]] = {
         "response.created": _lifecycle,
