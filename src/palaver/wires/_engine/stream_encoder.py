@@ -1,17 +1,13 @@
-"""Write an answer as a provider's stream: events as they happen, bytes that its own client library understands.
+"""Write an answer as a provider's stream, which its own client library reads.
 
-Rules:
-
-- One shape for every wire: ``feed(event)`` gives the bytes that say it, ``finish()`` those that end the stream. A
-  wire's ``stream`` module says how a part begins, grows and ends, and how the answer does; what a foreign part becomes
-  is asked of ``fit``, as for an answer that is written whole.
-- The stream says what ``encode_response`` says of the same answer, and ``losses`` is the receipt. What only its whole
-  text could tell is let through as it comes: arguments that turn out to be no JSON are the client's to judge, as they
-  were ours.
+- ``feed(event)`` returns the bytes of an event, ``finish()`` those that end the stream. A wire's ``stream_write``
+  writes the start, the deltas and the end of a part and of the answer. ``fit`` decides what a foreign part becomes.
+- The stream has the content that ``encode_response`` writes for the same answer, and ``losses`` is the receipt. Faults
+  that only the whole text shows pass: the client judges arguments that turn out to be no JSON.
 - Text, refusals, reasoning and calls are sent as they come; every other part is sent whole, when it ends. Blank text
   waits for its first letter where the wire refuses blank text.
-- The end is written by ``finish()``, since usage may follow the last part. A stream that failed, was never finished,
-  or holds what this wire cannot write, ends in the provider's form of an error: never as if it were whole.
+- ``finish()`` writes the end, since usage may follow the last part. A stream that failed, was not finished, or has
+  something that this wire cannot express, ends with the provider's form of an error.
 
 Stability: experimental.
 """

@@ -1,16 +1,12 @@
 """Write Responses bodies.
 
-The wire cannot express these (docs/spec/wires.md#3.7): reasoning of other wires, an error flag on results, audio and
-video, images in answers, stop sequences, seeds and penalties, a budget of reasoning tokens, several
-answers. ``fit`` deals with most of those before this module is asked.
+The wire cannot express these: reasoning of other wires, an error flag on results, audio and video, images in answers,
+stop sequences, seeds and penalties, a budget of reasoning tokens, several answers. ``fit`` handles most of them first.
 
-Rules:
-
-- Reasoning and what it led to go together (docs/spec/wires.md#3.3.2). Reasoning that cannot be sent (nothing follows
-  it, or the provider could not read it) is dropped, and what it led to loses its item id; a call that the
-  provider ran itself, and which is nothing without its id, is dropped too.
-- Texts of the assistant that came in one item go back in one item; texts that came from elsewhere and
-  stand together become one.
+- Reasoning and the items that it led to are sent together (docs/spec/wires.md#3.3.2). Reasoning that cannot be sent
+  (nothing follows it, or the provider could not read it) is dropped, and its items lose their ids. A call that the
+  provider ran itself is nothing without its id, and is dropped too.
+- Texts of the assistant from one item are written into one item. Adjacent texts from elsewhere become one.
 
 Source: docs/spec/wires.md#3.1 to #3.4, #3.6, #3.7.
 """

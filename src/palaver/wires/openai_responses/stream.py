@@ -1,16 +1,16 @@
-"""The stream of Responses, read: server-sent events whose name is the ``type`` of their data (docs/spec/wires.md#3.5).
+"""Read streams of Responses: server-sent events whose name is the ``type`` of their data (docs/spec/wires.md#3.5).
 
 - ``output_index`` identifies an item, and ``content_index`` a part of a message. Ids of items are no key: some
   gateways change them from event to event.
-- ``output_item.done`` says what an item is, the terminal event what the whole answer is, and the answer is the one that
-  ``decode`` reads from the terminal event (``telling``).
-- ``encrypted_content`` is another one in each event. That of ``output_item.added`` is never taken.
+- ``output_item.done`` has the final item, and the terminal event the final answer, which ``decode`` reads
+  (``stream_items``).
+- ``encrypted_content`` differs from event to event. That of ``output_item.added`` is ignored.
 - The texts of a reasoning item are joined as in ``decode``: a blank line between them. When both summary and content
   come, the first kind is emitted, and the other is a provider event until the item is done.
-- A stream that ends without a terminal event broke off, unless it is that of a background response.
-- ``null`` for a text is an empty text. ``sequence_number``, ``obfuscation`` and padding mean nothing here.
-- Progress, and unknown events are provider events. Known events with unknown fields are told, and
-  are provider events as well.
+- A stream that ends without a terminal event broke off, except that of a background response.
+- ``null`` for a text is an empty text. ``sequence_number``, ``obfuscation`` and padding have no meaning here.
+- Progress and unknown events are provider events. Known events with unknown fields are emitted, and are provider
+  events as well.
 
 Source: docs/spec/wires.md#3.4 to #3.8; https://platform.openai.com/docs/api-reference/responses-streaming.
 
