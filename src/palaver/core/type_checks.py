@@ -52,7 +52,7 @@ from palaver.core import jsontext
 from palaver.core.errors import MessageError, PalaverError, excerpt
 from palaver.core.slow_path import Extra
 
-# --- typed ------------------------------------------------------------------------------------------------------------
+# -- values of messages and parts ------------------------------------------------------------------
 
 
 P = ParamSpec("P")
@@ -367,7 +367,7 @@ _SCALARS: Final[dict[object, _Field]] = {
 }
 
 
-# --- argument types ---------------------------------------------------------------------------------------------------
+# -- arguments of functions ------------------------------------------------------------------------
 
 
 class _Wrong(NamedTuple):

@@ -1,31 +1,18 @@
 """Cache marks: a wire's form for a place up to which the provider caches the request.
 
-Rules (docs/spec/codebuff.md#2.4, CBF-15; docs/spec/kairo.md#D32; docs/spec/wires.md#4.3.7, #6.2.7;
-docs/spec/message-fields.md#R10):
+- A ``CachePlan`` says where marks shall stand, and knows no provider. A ``Marking`` is a wire's row of data: the name
+  of a mark, and what can carry one. A wire whose provider caches by itself has no row.
+- A mark is a field (``cache_control``) or a block after what it marks (``cachePoint``), and may have a lifetime
+  (``ttl``: ``5m`` or ``1h``). Marks are put on copies for one request; ``unmarked`` returns the originals.
+- A request has at most ``most`` marks: those of the head first, since they are the oldest and stay, then the last
+  places in the messages. If a message cannot carry a mark, the nearest before it does.
+- With ``automatic`` the provider chooses the places in the messages, and only older ones (``bridges``) are marked.
+- Marks that a request has itself stay. Those of another wire are carried to where the target marks the same kind of
+  thing for this model, and dropped with a loss elsewhere. The codec of the target drops marks beyond its limit.
+- The mark of a whole request, which moves by itself, is not carried to another wire: a block would stay in its place.
 
-- A ``CachePlan`` says where marks shall stand, and knows no provider. A ``Marking`` is a wire's row of data: what a
-  mark is called, and what can carry one. A wire that keeps prefixes by itself has no row, and is sent no mark.
-- A mark is a field of the wire's own on a part, a message, a tool or the request, or an ``Opaque`` block behind them.
-  It is put on copies when a request is made: no message of a thread has one, and ``unmarked`` gives back what was
-  there.
-- At most ``most`` marks: those of the head first, since they are the oldest and stay, then the last places in the
-  messages. Where a message cannot carry one, the nearest before it does.
-- With ``automatic`` a wire that has such a field leaves the places in the messages to the provider, and says only what
-  lies further back than the provider looks (``bridges``).
-- Cache settings of the request itself stay unchanged.
-
-Cache marks of one wire in the form of another.
-
-Rules:
-
-- A mark is a field (``cache_control``) or a block behind what it marks (``cachePoint``), and may name how long it
-  lasts (``ttl``: ``5m`` or ``1h``, the same words everywhere). It is carried where the target marks the same kind of
-  thing for the model that is asked; else it is dropped, on the receipt.
-- Both kinds of wires take marks behind tools, ``system`` and messages, in this order, and at most four; the target's
-  codec leaves out what is too many.
-- The mark of a whole request (``Marking.automatic``), which moves by itself, is not carried: a block would stay behind.
-
-Sources: https://platform.claude.com/docs/en/build-with-claude/prompt-caching;
+Sources: docs/spec/codebuff.md#2.4, CBF-15; docs/spec/kairo.md#D32; docs/spec/wires.md#4.3.7, #6.2.7;
+docs/spec/message-fields.md#R10; https://platform.claude.com/docs/en/build-with-claude/prompt-caching;
 https://docs.aws.amazon.com/bedrock/latest/userguide/prompt-caching.html;
 https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_CachePointBlock.html.
 
@@ -50,9 +37,6 @@ from palaver.wires._engine import json_fields
 
 if TYPE_CHECKING:
     from palaver.wires._engine.encode_state import Context
-
-
-# --- marking ----------------------------------------------------------------------------------------------------------
 
 
 Places: TypeAlias = Callable[[Sequence[Message]], Sequence[int]]
@@ -273,7 +257,7 @@ def _without_fields(value: _V, wire: str, names: set[str]) -> _V:
     return json_fields.with_native(value, wire, {key: item for key, item in own.items() if key not in names})
 
 
-# --- mark transfer ----------------------------------------------------------------------------------------------------
+# -- marks of another wire -------------------------------------------------------------------------
 
 
 _FIELD: Final = "cache_control"

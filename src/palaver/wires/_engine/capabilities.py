@@ -1,11 +1,9 @@
-"""What a wire can express, as data: one row a wire, one changed row a variant.
+"""The capabilities of wires as data: one row a wire, one changed row a variant.
 
-Rules:
-
-- ``WireCapabilities`` holds the answers that docs/spec/wires.md#1.4 and #9 give in tables; ``fit`` asks it, and
-  no code asks for the name of a wire.
-- A medium that has no row in ``media`` cannot be sent. ``result_media`` is the same for tool results, ``answer_media``
-for answers of the assistant.
+- ``WireCapabilities`` has the answers of the tables in docs/spec/wires.md#1.4 and #9. ``fit`` reads it, and no code
+  compares the name of a wire.
+- A medium without a row in ``media`` cannot be sent. ``result_media`` is the same for tool results, ``answer_media``
+  for answers of the assistant.
 
 Stability: experimental.
 """

@@ -278,7 +278,7 @@ class RequestEncoder:
                     self._context.add(loss)
             ended = self._ended(placed, final=final)
             self._tail_stays = len(ended) == len(placed) and all(map(is_, ended, placed))
-            placed = renumbered(ended, self._context)
+            placed = renumber(ended, self._context)
         written = self._writer.turn(placed, self._context)
         if not written and final and self._needs_message():
             self._context.lose("converted", "messages", NONE_TO_SEND)
@@ -398,7 +398,7 @@ def _fixed(text: str) -> UserMessage:
     return trusted.UserMessage(content=(trusted.Text(text),), source=REPAIR)
 
 
-def renumbered(placed: Sequence[Placed], context: Context, *, taken: set[str] | None = None) -> list[Placed]:
+def renumber(placed: Sequence[Placed], context: Context, *, taken: set[str] | None = None) -> list[Placed]:
     """Set ids that the wire takes on calls and their results, both alike (docs/spec/wires.md#1.4).
 
     Results get the name of their tool. ``taken`` are ids given before, for a turn that comes in pieces.

@@ -51,7 +51,7 @@ from palaver.core.surrogates import sayable, sayable_json
 from palaver.wires._engine import json_fields
 from palaver.wires._engine.cache_marks import carried, put, taken
 from palaver.wires._engine.media import kind_of, medium, plain, refusal_of, typed
-from palaver.wires._engine.vendors import fit_fields, says_nothing
+from palaver.wires._engine.vendors import fit_fields, is_blank
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -109,7 +109,7 @@ def _keeps_more(fitted: Message, given: Message, context: Context, index: int) -
 def lose_fields(fields: Fields, why: str, context: Context, index: int | None, part: int | None = None) -> None:
     """Name the fields of a message or part that have no place; hints and empty fields are no loss."""
     for key, raw in json_fields.visible(fields).items():
-        for path, _ in () if says_nothing(raw) else json_fields.fields_of(key, raw):
+        for path, _ in () if is_blank(raw) else json_fields.fields_of(key, raw):
             context.lose("dropped", path, why, index, part)
 
 

@@ -1,25 +1,17 @@
-"""Copy metadata that the caller allows to leave into the field that a provider has for it (MSG-07, C12).
+"""Copy metadata that the caller allows to leave into the provider's field, and times of answers from wire to wire.
 
-Rules:
-
-- Nothing leaves that the caller did not name (``Options.metadata``), and no key means anything to a wire.
-- A request has one such field, so the last value of a key stands for the conversation. Tool results are not read:
-  their metadata are records of what a tool did.
-- A field of that name that the request sets itself stays, and its keys come first.
-- The field that another wire has for such data, on a request that was read from that wire, says keys of the whole
-  request: they follow the same rules, and stand before the keys of messages (``of_request``).
-- ``compaction``, by which the context layer marks what it shortened, is no data of the caller's.
+- Only keys that the caller names are sent (``Options.metadata``), and no key has a meaning for a wire.
+- A request has one such field, so the last value of a key counts. Tool results are not read: their metadata are records
+  of what a tool did.
+- The field that the request itself sets stays, and its keys come first.
+- The field of another wire for such data, on a request that was read from that wire, has keys of the whole request:
+  they follow the same rules, before the keys of messages (``of_request``).
+- ``compaction``, the mark of the context layer on what it shortened, is not sent.
 - Each key that is not sent is named once on the receipt, with the reason.
+- ``created`` or ``created_at`` of an answer holds seconds since 1970, or an ISO time. An answer without ``sent_at``
+  gets this time where the target has a time (``WireCapabilities.has_time``).
 
-Source: docs/spec/message-fields.md, R09 and C12.
-
-When an answer was made, carried from wire to wire.
-
-Rules:
-
-- The field ``created`` or ``created_at`` of an answer holds seconds since 1970, or an ISO time.
-- An answer that has no ``sent_at`` gets this time as its own where the target says a time
-  (``WireCapabilities.has_time``).
+Source: docs/spec/message-fields.md, R09, C12 and MSG-07.
 
 Stability: experimental.
 """
@@ -42,9 +34,6 @@ if TYPE_CHECKING:
     from palaver.core.request import Request, Response
     from palaver.wires._engine.capabilities import MetadataRule
     from palaver.wires._engine.encode_state import Context
-
-
-# --- metadata ---------------------------------------------------------------------------------------------------------
 
 
 _WHAT: Final = "metadata"
@@ -162,15 +151,15 @@ def _drop(key: str, why: str, context: Context) -> None:
     context.lose("dropped", _WHAT, f"{key!r}: {why}")
 
 
-# --- creation ---------------------------------------------------------------------------------------------------------
+# -- times of answers ------------------------------------------------------------------------------
 
 
-__all__ = ["FIELDS", "dated", "iso"]
+__all__ = ["FIELDS", "iso", "with_time"]
 
 FIELDS: Final = ("created", "created_at")
 
 
-def dated(response: Response) -> Response:
+def with_time(response: Response) -> Response:
     """The answer with the time when it was made, where its provider said one and the message has none."""
     message = response.message
     if message.sent_at is not None or response.provider_json is UNSET:

@@ -54,7 +54,7 @@ def _fields(message: Message) -> Mapping[str, Any]:
     return {key: value for key, value in message.provider.items() if not key.startswith(BOOKKEEPING)}
 
 
-def joined(written: list[Any], alike: Sequence[bool], kind: str, *, lists: bool = True) -> list[Any]:
+def join_neighbors(written: list[Any], alike: Sequence[bool], kind: str, *, lists: bool = True) -> list[Any]:
     """Join wire messages with those before them, where ``alike`` says so and the contents can be joined.
 
     ``kind`` is the type of a text part, ``lists`` says that content may be a list.

@@ -1,17 +1,13 @@
-"""Write an answer as a provider's stream: events as they happen, bytes that its own client library understands.
+"""Write an answer as a provider's stream, which its own client library reads.
 
-Rules:
-
-- One shape for every wire: ``feed(event)`` gives the bytes that say it, ``finish()`` those that end the stream. A
-  wire's ``stream`` module says how a part begins, grows and ends, and how the answer does; what a foreign part becomes
-  is asked of ``fit``, as for an answer that is written whole.
-- The stream says what ``encode_response`` says of the same answer, and ``losses`` is the receipt. What only its whole
-  text could tell is let through as it comes: arguments that turn out to be no JSON are the client's to judge, as they
-  were ours.
+- ``feed(event)`` returns the bytes of an event, ``finish()`` those that end the stream. A wire's ``stream_write``
+  writes the start, the deltas and the end of a part and of the answer. ``fit`` decides what a foreign part becomes.
+- The stream has the content that ``encode_response`` writes for the same answer, and ``losses`` is the receipt. Faults
+  that only the whole text shows pass: the client judges arguments that turn out to be no JSON.
 - Text, refusals, reasoning and calls are sent as they come; every other part is sent whole, when it ends. Blank text
   waits for its first letter where the wire refuses blank text.
-- The end is written by ``finish()``, since usage may follow the last part. A stream that failed, was never finished,
-  or holds what this wire cannot write, ends in the provider's form of an error: never as if it were whole.
+- ``finish()`` writes the end, since usage may follow the last part. A stream that failed, was not finished, or has
+  something that this wire cannot express, ends with the provider's form of an error.
 
 Stability: experimental.
 """
@@ -173,11 +169,11 @@ class StreamEncoder:
         """It is over; ``part`` is the provider's last word on it, for a stream that goes back to its own wire."""
         raise NotImplementedError
 
-    def whole(self, shown: Shown) -> None:
+    def write_whole(self, shown: Shown) -> None:
         """Write a whole part at once."""
         raise NotImplementedError
 
-    def over(self, answer: Response) -> None:
+    def finish_answer(self, answer: Response) -> None:
         """Write the finish reason and the usage, and end the stream. ``answer`` is the whole answer, not fitted."""
         raise NotImplementedError
 
@@ -211,7 +207,7 @@ class StreamEncoder:
             self._take(PartEnd(index))
         if self.assembler.finished:
             self._announce()
-            self.over(self._answer())
+            self.finish_answer(self._answer())
         else:
             self._take(Failed("torn", "it ended before the answer was finished"))
 
@@ -245,7 +241,7 @@ class StreamEncoder:
 
     def _list_foreign_fields(self, response: Response) -> None:
         if not self.context.own:
-            timed = self._capabilities.has_time and metadata.dated(response).message.sent_at is not None
+            timed = self._capabilities.has_time and metadata.with_time(response).message.sent_at is not None
             for wire, key, _ in json_fields.foreign(response, self.wire):
                 if not (timed and key in metadata.FIELDS):
                     self.context.lose("dropped", key, f"a field of {wire}")
@@ -256,7 +252,7 @@ class StreamEncoder:
     def _known(self) -> Response:
         """The answer so far, with the time when it was made where the wire has one."""
         answer = self.assembler.response()
-        return metadata.dated(answer) if self._capabilities.has_time and not self.context.own else answer
+        return metadata.with_time(answer) if self._capabilities.has_time and not self.context.own else answer
 
     def _announce(self) -> None:
         if not self._started:
@@ -438,7 +434,7 @@ class StreamEncoder:
             self._grow(shown, ArgumentsDelta(event.index, fitted.arguments_json))
             self.close(shown, None)
         else:
-            self.whole(shown)
+            self.write_whole(shown)
 
     def _must_fit(self, part: AssistantPart) -> bool:
         return not self.context.own or (isinstance(part, MalformedToolCall) and self.WHOLE_CALLS)

@@ -7,7 +7,7 @@ Rules:
   to these, and encodes these to what the target can express.
 - ``ROWS`` says for each wire, for its variants and for families of models, which words, budgets and switches there are.
   The first row that holds is taken. A model that no row names gets what the wire itself can express.
-- ``fitted`` brings the settings of a request to what a row can express: a budget becomes an effort and an effort a
+- ``fit_effort`` brings the settings of a request to what a row can express: a budget becomes an effort and an effort a
   budget, by ``BUDGETS``, and each approximation is on the receipt.
 - A field that says off wins over a budget and an effort, which stay unread where they stood.
 - A request that goes back as it came is not fitted, nor is a switch that stays where the same vendor had it.
@@ -277,7 +277,7 @@ def effort_of(budget: int) -> str:
     return next((word for word, tokens in BUDGETS.items() if budget <= tokens and word != "minimal"), "max")
 
 
-def fitted(settings: Settings, context: Context, model: str | None, *, alone: bool = False) -> Settings:
+def fit_effort(settings: Settings, context: Context, model: str | None, *, alone: bool = False) -> Settings:
     """The settings with an effort and a budget that the target can express; every change is on the receipt.
 
     ``alone``: the effort came from this wire without a switch, and does not switch thinking on.

@@ -77,7 +77,7 @@ def fit_fields(message: AssistantMessage, context: Context, index: int) -> Assis
     vendor = _vendor(rest, message)
     foreign = vendor is not None and vendor != (context.variant or "")
     name = f"{wire}:{vendor}" if vendor else wire
-    left = {key: raw for key, raw in rest.items() if key[:2] == "@@" or not says_nothing(raw)}
+    left = {key: raw for key, raw in rest.items() if key[:2] == "@@" or not is_blank(raw)}
     if foreign:
         left = _known(left, taken, name, context, index, None)
         preserved = [_fit_part(part, name, context, index, at) for at, part in enumerate(message.content)]
@@ -85,11 +85,11 @@ def fit_fields(message: AssistantMessage, context: Context, index: int) -> Assis
     return message if len(left) == len(rest) else json_fields.with_native(message, wire, left)
 
 
-def says_nothing(raw: Raw) -> bool:
+def is_blank(raw: Raw) -> bool:
     """Whether the value of a field is empty: ``null``, ``""``, ``[]``, or an object that holds only such."""
     if len(bytes(raw)) <= _SHORT or jsontext.kind(raw) != "an object":
         return raw in _EMPTY
-    return all(says_nothing(each) or each == _ZERO for each in jsontext.fields(raw).values())
+    return all(is_blank(each) or each == _ZERO for each in jsontext.fields(raw).values())
 
 
 _SHORT: Final = 4

@@ -32,7 +32,7 @@ from palaver.wires._engine import cache_marks, json_fields, metadata, vendors
 from palaver.wires._engine.capabilities import MediaKind
 from palaver.wires._engine.client_objects import ClientObject, source
 from palaver.wires._engine.encode_state import Context, Options
-from palaver.wires._engine.encoder import RequestEncoder, Writer, renumbered
+from palaver.wires._engine.encoder import RequestEncoder, Writer, renumber
 from palaver.wires._engine.fit import fit
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ class Wire:
         own = response.origin == self._origin
         context = Context(self.name, self.capabilities, own=own, variant=self.variant, options=Options())
         if not own:
-            response = metadata.dated(response) if self.capabilities.has_time else response
+            response = metadata.with_time(response) if self.capabilities.has_time else response
             timed = self.capabilities.has_time and response.message.sent_at is not None
             for wire, key, _ in json_fields.foreign(response, self.name):
                 if not (timed and key in metadata.FIELDS):
@@ -317,6 +317,6 @@ def fit_answer(
         for place, part in enumerate(message.content, position)
     )
     placed = fit(Placed(index, message.replace(content=calls)), context, leading=False)
-    renamed = renumbered([item for item in placed if isinstance(item.message, AssistantMessage)], context, taken=taken)
+    renamed = renumber([item for item in placed if isinstance(item.message, AssistantMessage)], context, taken=taken)
     found = renamed[0].message if renamed else None
     return found if isinstance(found, AssistantMessage) else message.replace(content=())

@@ -30,7 +30,7 @@ from palaver.wires._engine.capabilities import IdRule, MediaKind, MediaRule, Met
 from palaver.wires._engine.json_fields import is_hint, native, visible
 from palaver.wires.anthropic_messages.encode_head import DEFAULT_MAX_TOKENS, head
 from palaver.wires.anthropic_messages.encode_parts import block, is_plain
-from palaver.wires.anthropic_messages.repairs import MARK, MOST_MARKS, repaired
+from palaver.wires.anthropic_messages.repairs import MARK, MOST_MARKS, repair
 from palaver.wires.anthropic_messages.shapes import FINISH, FINISH_WORD, IMAGE_TYPES, PDF, TEXT_TYPES, WIRE, write_usage
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def hoists(message: SystemMessage, context: Context) -> bool:
 
 def turn(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
     """Write one turn; results, and what shared their wire message, are sent together."""
-    placed = messages if context.own else repaired(messages, context)
+    placed = messages if context.own else repair(messages, context)
     written: list[dict[str, Any]] = []
     before: Message | None = None
     for item in placed:

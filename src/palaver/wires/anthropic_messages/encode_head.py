@@ -122,7 +122,7 @@ def _fitted(request: Request, rest: Fields, context: Context) -> Settings:
     requested = (
         structs.replace(requested, effort=None) if newer else requested
     )  # a word that the wire has, and we do not know
-    given = thinking.fitted(requested, context, request.model, alone=alone)
+    given = thinking.fit_effort(requested, context, request.model, alone=alone)
     found = {name: getattr(given, name) for name in Settings.__struct_fields__}
     found["effort"] = request.settings.effort if newer else found["effort"]
     forced = found["tool_choice"] is not None and found["tool_choice"].mode == "required" and declares(request)

@@ -162,17 +162,17 @@ def declares(request: Request) -> bool:
     return functions or "mcp_servers" in native(request, WIRE) or bool(_provider_tools(request))
 
 
-def repaired(messages: Sequence[Placed], context: Context) -> list[Placed]:
+def repair(messages: Sequence[Placed], context: Context) -> list[Placed]:
     """Repair one turn of fitted messages with whole pairs."""
     before = context.state
     if not isinstance(before, TurnState):
         before = TurnState(marks=max(0, MOST_MARKS - head_marks(context)))
-    placed = _filled([Placed(item.index, _allowed(item, context), item.note) for item in messages])
+    placed = _drop_empty([Placed(item.index, _allowed(item, context), item.note) for item in messages])
     paused = not _behind(messages)
-    placed, open_calls = _paired(placed, before.open_calls, context, paused=paused)
-    placed = _ended(_filled(placed), context)
-    placed = _answered(_filled(placed), before, context)
-    placed = _noted(placed, context)
+    placed, open_calls = _pair_server_calls(placed, before.open_calls, context, paused=paused)
+    placed = _trim_last_answer(_drop_empty(placed), context)
+    placed = _ensure_answer(_drop_empty(placed), before, context)
+    placed = _place_notes(placed, context)
     marks = before.marks
     for position, item in enumerate(placed):
         message, marks = limit_marks(item.message, marks, item.index, context)
@@ -289,12 +289,12 @@ def _undeclared(block: Any, context: Context) -> str | None:
             names = [str(each["tool_name"]) for each in tables if "tool_name" in each]
         case _:
             return None
-    declared = _declared(context)
+    declared = _declared_names(context)
     unknown = next((name for name in names if declared is not None and name not in declared), None)
     return None if unknown is None else f"names {unknown!r}, a tool that is not declared"
 
 
-def _declared(context: Context) -> set[str] | None:
+def _declared_names(context: Context) -> set[str] | None:
     """Names of the declared tools; ``None`` when a set of tools is declared whose names are not known."""
     request = context.request
     if request is None or "mcp_servers" in native(request, WIRE):
@@ -319,7 +319,7 @@ def _declares_advisor(context: Context) -> bool:
 # -- server calls and their results ------------------------------------------------------------------
 
 
-def _paired(
+def _pair_server_calls(
     placed: list[Placed], waiting: frozenset[str], context: Context, *, paused: bool
 ) -> tuple[list[Placed], frozenset[str]]:
     """Drop server calls and results that miss their other half; give the calls that may still be answered."""
@@ -369,7 +369,7 @@ def _behind(placed: Sequence[Placed]) -> list[Message]:
 # -- messages --------------------------------------------------------------------------------------
 
 
-def _ended(placed: list[Placed], context: Context) -> list[Placed]:
+def _trim_last_answer(placed: list[Placed], context: Context) -> list[Placed]:
     """Let a last assistant message end neither in thinking nor in white space (docs/spec/wires.md#4.3.6)."""
     placed = list(placed)
     while placed and isinstance(placed[-1].message, AssistantMessage):
@@ -387,12 +387,12 @@ def _ended(placed: list[Placed], context: Context) -> list[Placed]:
     return placed
 
 
-def _filled(placed: Sequence[Placed]) -> list[Placed]:
+def _drop_empty(placed: Sequence[Placed]) -> list[Placed]:
     """Leave out messages without content."""
     return [item for item in placed if item.message.content or isinstance(item.message, ToolMessage)]
 
 
-def _answered(placed: list[Placed], before: TurnState, context: Context) -> list[Placed]:
+def _ensure_answer(placed: list[Placed], before: TurnState, context: Context) -> list[Placed]:
     """Let an answer follow on a system message or an open server call, even if nothing of it is left."""
     needed = placed and (before.noted or before.open_calls)
     if not needed or any(isinstance(item.message, AssistantMessage) for item in placed):
@@ -402,7 +402,7 @@ def _answered(placed: list[Placed], before: TurnState, context: Context) -> list
     return [Placed(index, trusted.AssistantMessage(content=(trusted.Text(STAND_IN),))), *placed]
 
 
-def _noted(placed: list[Placed], context: Context) -> list[Placed]:
+def _place_notes(placed: list[Placed], context: Context) -> list[Placed]:
     """Let system messages stand only where the provider takes them (docs/spec/wires.md#4.3.9)."""
     end = len(placed)
     while end and isinstance(placed[end - 1].message, SystemMessage):

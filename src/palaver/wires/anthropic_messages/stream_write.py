@@ -107,12 +107,12 @@ class Encoder(StreamEncoder):
         self._readable()
         self._event("content_block_stop", {"index": shown.number})
 
-    def whole(self, shown: Shown) -> None:
+    def write_whole(self, shown: Shown) -> None:
         """A block that comes whole, in its start."""
         self._show(shown, block(shown.part, shown.choice, self.context))
         self._event("content_block_stop", {"index": shown.number})
 
-    def over(self, answer: Response) -> None:
+    def finish_answer(self, answer: Response) -> None:
         """``message_delta`` with what is known last, then ``message_stop``."""
         bare = structs.replace(answer.message, content=())
         written = response(structs.replace(answer, message=bare), self.context)

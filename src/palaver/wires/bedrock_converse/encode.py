@@ -137,7 +137,7 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
     settings.write(fields, rest, request.settings, request.model, context)
     blocks_of_system = [block for index, message in enumerate(system) for block in blocks(message, {}, context, index)]
     if not context.own:
-        blocks_of_system = _few_marks(blocks_of_system, _marks(context).system, context)
+        blocks_of_system = _limit_marks(blocks_of_system, _marks(context).system, context)
     if blocks_of_system or is_hint(rest, "system", "empty"):
         fields["system"] = [block.body for block in blocks_of_system]
     stored_elsewhere = not request.messages and context.names(CAPABILITIES.elsewhere)
@@ -171,11 +171,11 @@ def _put_tools(fields: dict[str, Any], rest: Fields, request: Request, context: 
     choice = request.settings.tool_choice
     given: Sequence[AnyTool] = request.tools
     if choice is not None and choice.mode == "none":
-        given = _silenced(given, context)
+        given = _needed_tools(given, context)
         choice = None
     tools = [written for tool in given if (written := _tool(tool, context)) is not None]
     marked = [Block("" if isinstance(tool, dict) else kind_of(tool), tool) for tool in tools]
-    tools = [block.body for block in _few_marks(marked, _marks(context).tools, context)]
+    tools = [block.body for block in _limit_marks(marked, _marks(context).tools, context)]
     names: set[str] = {written["toolSpec"]["name"] for written in tools if isinstance(written, dict)}
     if not any(isinstance(tool, dict) or kind_of(tool) != "cachePoint" for tool in tools):
         tools = _declared(context)
@@ -190,7 +190,7 @@ def _put_tools(fields: dict[str, Any], rest: Fields, request: Request, context: 
         _put_choice(fields, rest, _fitted_choice(choice, names, context))
 
 
-def _silenced(tools: Sequence[AnyTool], context: Context) -> list[AnyTool]:
+def _needed_tools(tools: Sequence[AnyTool], context: Context) -> list[AnyTool]:
     """Write tool choice ``none``: leave out all tools except those that the history needs (docs/spec/wires.md#6.1)."""
     remaining = [
         tool for tool in tools if isinstance(tool, Tool) and fitting_name(tool.name, context) in context.called
@@ -343,7 +343,7 @@ def _count(raws: Iterable[Raw]) -> int:
     return sum(kind_of(raw) == "cachePoint" for raw in raws)
 
 
-def _few_marks(found: list[Block], most: int, context: Context) -> list[Block]:
+def _limit_marks(found: list[Block], most: int, context: Context) -> list[Block]:
     preserved: list[Block] = []
     for block in found:
         if block.kind == "cachePoint":

@@ -250,7 +250,7 @@ def write(fields: dict[str, Any], rest: Fields, settings: Settings, model: str |
     found_here = family(model) is None and not rest.keys().isdisjoint(("@@effort_at", "@@reasoning_tokens_at"))
     if not found_here:  # else the body itself showed which fields the unnamed model reads
         alone = json_fields.is_hint(rest, "reasoning_tokens", "absent")
-        settings = thinking.fitted(settings, context, model, alone=alone)
+        settings = thinking.fit_effort(settings, context, model, alone=alone)
     for name in ("max_tokens", "temperature", "top_p", "stop", "output", "effort", "reasoning_tokens", "top_k"):
         value = getattr(settings, name)
         if value is None:

@@ -133,7 +133,7 @@ class Encoder(StreamEncoder):
             self._add(shown, _EMPTY.get(type(shown.part), _EMPTY[Text]))
         self._stop_block(shown)
 
-    def whole(self, shown: Shown) -> None:
+    def write_whole(self, shown: Shown) -> None:
         """A block in three events: a result or an image."""
         block = written(shown.part, self.context, 0, shown.number)
         if block is None:
@@ -154,7 +154,7 @@ class Encoder(StreamEncoder):
 
     # -- the end --
 
-    def over(self, answer: Response) -> None:
+    def finish_answer(self, answer: Response) -> None:
         """``messageStop``, and ``metadata`` if there is any."""
         fields = ending(structs.replace(answer, alternatives=()), self.context)  # those were listed as they came
         stop = {key: fields.pop(key) for key in _AT_STOP if key in fields}

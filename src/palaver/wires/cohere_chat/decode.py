@@ -1,13 +1,13 @@
 """Read Cohere v2 chat bodies.
 
-Fields without a neutral place stay under ``provider["cohere_chat"]``, where ``encode`` finds it:
+Under ``provider["cohere_chat"]`` stay, for ``encode``:
 
-- fields of the body, of a message, a part, a call or a tool that have no neutral place, verbatim (``documents``,
-  ``safety_mode``, ``strict_tools``, ``logprobs``, …);
+- fields of the body, of a message, a part, a call or a tool without a neutral place (``documents``, ``safety_mode``,
+  ``strict_tools``, ``logprobs``, …);
 - hints on form: ``@@content`` (``list``, ``string``, ``null``, ``absent``), ``@@field`` (``tool_plan``: where a text
   stood), ``@@type`` and ``@@id`` (``absent``), ``@@arguments`` (``absent``, ``null``, ``null text``, ``object``),
   ``@@role``, ``@@no_role``, ``@@tools``;
-- ``citations``, where they do not point at texts in order. Else each is a ``Citation`` on the text that it cites.
+- ``citations`` that do not point at texts in order. Others are a ``Citation`` on the text that they cite.
 
 Source: docs/spec/wires.md#7; https://docs.cohere.com/v2/reference/chat.
 """

@@ -23,7 +23,7 @@ from palaver.core.parts import AnyPart, Image, Json, MalformedToolCall, Opaque, 
 from palaver.wires._engine import json_fields, thinking
 from palaver.wires._engine.capabilities import MediaRule, WireCapabilities
 from palaver.wires._engine.json_fields import hint, is_hint, native, visible
-from palaver.wires._engine.neighbors import are_alike, joined
+from palaver.wires._engine.neighbors import are_alike, join_neighbors
 from palaver.wires._engine.tools import write_tool
 from palaver.wires.cohere_chat.decode import is_plan
 from palaver.wires.cohere_chat.shapes import (
@@ -100,7 +100,7 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     if settings.output is not None:
         preserved = json_fields.form(rest, "response_format", settings.output, read_output_format)
         fields["response_format"] = _output(settings.output, context) if preserved is None else preserved
-    _put_thinking(fields, thinking.fitted(settings, context, request.model).reasoning_tokens, rest)
+    _put_thinking(fields, thinking.fit_effort(settings, context, request.model).reasoning_tokens, rest)
     if settings.parallel_tool_calls is not None:
         context.lose("dropped", "parallel_tool_calls", "the wire has no such setting")
     tools = [
@@ -155,7 +155,7 @@ def turn(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
         written.append(_message(item.message, context, item.index))
         alike.append(are_alike(before, item.message, context))
         before = item.message
-    return joined(written, alike, "text")
+    return join_neighbors(written, alike, "text")
 
 
 def _message(message: Message, context: Context, index: int) -> dict[str, Any]:

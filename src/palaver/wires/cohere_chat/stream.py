@@ -1,6 +1,6 @@
 """Read streams of Cohere: server-sent events with a ``type`` inside their data (docs/spec/wires.md#7).
 
-- ``content-start``, ``-delta`` and ``-end`` tell texts and thinking, ``tool-call-*`` calls, ``tool-plan-delta`` the
+- ``content-start``, ``-delta`` and ``-end`` are for texts and thinking, ``tool-call-*`` calls, ``tool-plan-delta`` the
   plan, which begins with its first delta. Each kind counts its indexes for itself; a new start under a number in use
   is a part of its own, and without a number the part begun last is meant. A delta without a start begins its part.
 - Content stands before the plan, and the plan before the calls, as in the answer that is not streamed.

@@ -153,7 +153,7 @@ class Encoder(StreamEncoder):
         if late:
             self._emit_at(kind, shown, key, late)
 
-    def whole(self, shown: Shown) -> None:
+    def write_whole(self, shown: Shown) -> None:
         """Write a whole part of the wire, or a call that did not parse."""
         part = shown.part
         if isinstance(part, (ToolCall, MalformedToolCall)):
@@ -167,7 +167,7 @@ class Encoder(StreamEncoder):
 
     # -- the answer --
 
-    def over(self, answer: Response) -> None:
+    def finish_answer(self, answer: Response) -> None:
         """Write the last event: the answer without its parts."""
         bare = structs.replace(answer, message=structs.replace(answer.message, content=()), alternatives=())
         delta = encode.response(bare, self.context)

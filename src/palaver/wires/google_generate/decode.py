@@ -1,18 +1,15 @@
 """Read Gemini bodies.
 
-Fields without a neutral place stay under ``provider["google_generate"]``, where ``encode`` finds it:
+A function response belongs to the call of its id, else to the first open call of its name. One with only
+``{"error": …}`` is an error (docs/spec/message-fields.md#F70). The URL has the model and whether to stream. Under
+``provider["google_generate"]`` stay, for ``encode``:
 
-- fields of the body, of a content, a part, a call or a tool that have no neutral place, verbatim;
-- ``@@snake``: fields that were spelled in snake_case (``spelling``); ``@@role`` and ``@@parts`` (``null``: absent);
+- fields of the body, of a content, a part, a call or a tool without a neutral place;
+- ``@@snake``: fields in snake_case (``field_names``); ``@@role`` and ``@@parts`` (``null``: absent);
 - ``@@joined``: the message shared a content with the one before it; ``@@content`` on a part: a second content of the
-  model began here (calls spread over two contents are one message, since one user content answers them all);
-- ``@@candidate``: what stood beside the content of an answer (``index``, ``avgLogprobs``, …). Grounding, citations and
-  URL metadata stand among the fields of the message, whole; ``@@cited`` names them, so that they are not sent back.
-
-A function response belongs to the call of its id; without one to the first open call of its name. One whose response
-is ``{"error": …}`` and nothing else is an error (docs/spec/message-fields.md#F70; the word is Google's own).
-
-A request names its model, and whether it streams, in its address: the body has no place for either.
+  model began here (calls in two contents are one message, since one user content answers them all);
+- ``@@candidate``: the fields beside the content of an answer (``index``, ``avgLogprobs``, …). Grounding, citations and
+  URL metadata are fields of the message; ``@@cited`` names them, so that they are not sent back.
 
 Source: docs/spec/wires.md#5.1 to #5.4; https://ai.google.dev/api/generate-content.
 """

@@ -23,7 +23,7 @@ from palaver.core.tools import AnyTool, ProviderTool, Tool
 from palaver.wires._engine import json_fields
 from palaver.wires._engine.fit import declared_name, fitting_name
 from palaver.wires._engine.json_fields import hint, native, provider
-from palaver.wires._engine.thinking import fitted
+from palaver.wires._engine.thinking import fit_effort
 from palaver.wires._engine.tools import lose_parameters
 from palaver.wires.google_generate import field_names
 from palaver.wires.google_generate.shapes import (
@@ -204,7 +204,7 @@ def _write_output(output: OutputFormat, stored: Fields, context: Context) -> dic
 def _write_thinking(request: Request, stored: Fields, context: Context) -> dict[str, Any] | None:
     thinking = field_names.preserved(stored, "thinkingConfig")
     rest: Fields = {} if thinking is None else thinking
-    settings = fitted(request.settings, context, request.model)
+    settings = fit_effort(request.settings, context, request.model)
     written: dict[str, Any] = {}
     if settings.effort is not None:
         form = json_fields.form(rest, "thinkingLevel", settings.effort, _effort)

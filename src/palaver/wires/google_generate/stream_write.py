@@ -85,7 +85,7 @@ class Encoder(StreamEncoder):
         if _stands_alone(shown.part):
             self._emit(shown.choice, structs.replace(shown.part, text="".join(self._pieces)))
 
-    def whole(self, shown: Shown) -> None:
+    def write_whole(self, shown: Shown) -> None:
         """A part that is one event."""
         self._emit(shown.choice, shown.part)
 
@@ -93,7 +93,7 @@ class Encoder(StreamEncoder):
         """Citations of this wire stand among the fields of the message."""
         self.context.lose("dropped", "citations", "the wire cites beside the text; the text stays")
 
-    def over(self, answer: Response) -> None:
+    def finish_answer(self, answer: Response) -> None:
         """The last event: what ``encode`` writes of the answer without its parts."""
         body = response(_bare(answer, ended=True), self.context)
         for candidate in _candidates(body):

@@ -21,7 +21,7 @@ from palaver.wires._engine import json_fields, thinking
 from palaver.wires._engine.capabilities import MediaRule, WireCapabilities
 from palaver.wires._engine.json_fields import is_hint, native, visible
 from palaver.wires._engine.metadata import iso
-from palaver.wires._engine.neighbors import are_alike, joined
+from palaver.wires._engine.neighbors import are_alike, join_neighbors
 from palaver.wires._engine.tools import write_tool
 from palaver.wires.ollama_chat.shapes import FINISH, FINISH_WORD, OPTIONS, WIRE, read_format, write_format
 
@@ -89,7 +89,7 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
         for key in ("name", "description", "strict"):
             if getattr(settings.output, key) is not None:
                 context.lose("dropped", f"output {key}", "the wire's format has no such field")
-    thought = thinking.fitted(settings, context, request.model)
+    thought = thinking.fit_effort(settings, context, request.model)
     if thought.effort is not None:
         fields["think"] = thought.effort
     elif thought.reasoning_tokens is not None:
@@ -122,7 +122,7 @@ def turn(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
         alike.append(not pictured and are_alike(before, item.message, context))
         written.append(fields)
         before = item.message
-    return joined(written, alike, "text", lists=False)
+    return join_neighbors(written, alike, "text", lists=False)
 
 
 def _message(message: Message, context: Context) -> dict[str, Any]:

@@ -81,7 +81,7 @@ class Encoder(StreamEncoder):
     def close(self, shown: Shown, part: AssistantPart | None, /) -> None:
         """Nothing marks the end of a text."""
 
-    def whole(self, shown: Shown) -> None:
+    def write_whole(self, shown: Shown) -> None:
         """Write a call, or an image, in a line of its own."""
         part = shown.part
         if isinstance(part, (ToolCall, MalformedToolCall)):
@@ -91,7 +91,7 @@ class Encoder(StreamEncoder):
         else:
             self.context.lose("dropped", type(part).__name__, "an answer here cannot hold it")
 
-    def over(self, answer: Response) -> None:
+    def finish_answer(self, answer: Response) -> None:
         """Write the last line: the answer without its parts."""
         message = structs.replace(answer.message, content=())
         body = encode.response(structs.replace(answer, message=message, alternatives=()), self.context)

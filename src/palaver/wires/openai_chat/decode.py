@@ -1,12 +1,12 @@
 """Read Chat Completions bodies.
 
-Fields without a neutral place stay under ``provider["openai_chat"]``, where ``encode`` finds it:
+Under ``provider["openai_chat"]`` stay, for ``encode``:
 
-- fields of the body, of a message, a part, a call or a tool that have no neutral place, verbatim;
+- fields of the body, of a message, a part, a call or a tool without a neutral place;
 - hints on form: ``@@content`` (``list``, ``null``, ``absent``), ``@@field`` (where reasoning, a refusal or an old
   function call stood), ``@@type`` and ``@@id`` (``absent``), ``@@arguments`` (``object``), ``@@role``,
   ``@@no_role``, ``@@max_tokens``;
-- ``@@choice``: what stood beside a message in its choice (``index``, ``logprobs``, …).
+- ``@@choice``: the fields beside a message in its choice (``index``, ``logprobs``, …).
 
 Source: docs/spec/wires.md#2.1 to #2.7.
 """

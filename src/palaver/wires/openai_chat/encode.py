@@ -42,7 +42,7 @@ from palaver.core.parts import (
 from palaver.wires._engine import json_fields, thinking
 from palaver.wires._engine.fit import fitting_name
 from palaver.wires._engine.json_fields import is_hint, native, visible
-from palaver.wires._engine.neighbors import are_alike, joined
+from palaver.wires._engine.neighbors import are_alike, join_neighbors
 from palaver.wires._engine.tools import write_tool
 from palaver.wires.openai_chat.decode_parts import thinking_text
 from palaver.wires.openai_chat.shapes import (
@@ -142,7 +142,7 @@ def _put_thinking(fields: dict[str, Any], rest: Fields, request: Request, contex
     if context.own or thinking.stays(rest, request.settings, here):
         settings = request.settings
     else:
-        settings, places = thinking.fitted(request.settings, context, request.model), model_row.places
+        settings, places = thinking.fit_effort(request.settings, context, request.model), model_row.places
         if request.settings.reasoning_tokens == thinking.OFF or request.settings.effort == "none":
             thinking.drop_unread(rest, thinking.CHAT_PLACES, context)
     thinking.put(fields, rest, settings, places, model_row.on)
@@ -192,7 +192,7 @@ def turn(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
         written.append(fields)
         alike.append(are_alike(before, item.message, context))
         before = item.message
-    return joined(written, alike, "text", lists=bool(context.capabilities.media))
+    return join_neighbors(written, alike, "text", lists=bool(context.capabilities.media))
 
 
 def _is_empty(fields: dict[str, Any]) -> bool:

@@ -344,7 +344,7 @@ class Encoder(StreamEncoder):
             fields["object"] = _CHUNK
         return fields
 
-    def over(self, answer: Response) -> None:
+    def finish_answer(self, answer: Response) -> None:
         """Write late fields, the finish reason of each choice, and the usage."""
         for index, message in enumerate((answer.message, *answer.alternatives)):
             self._finish(message, index)
@@ -513,7 +513,7 @@ class Encoder(StreamEncoder):
         if delta is not None:
             self._emit(shown.choice, delta)
 
-    def whole(self, shown: Shown) -> None:
+    def write_whole(self, shown: Shown) -> None:
         """Write audio, or an item of a content list."""
         part, emitted = shown.part, self._of(shown.choice)
         self._behind_calls(shown.choice)

@@ -1,18 +1,17 @@
 """Read Responses bodies.
 
-Items that the model made, in a row, form one assistant message; an item of anybody else is a message of its own. What
-have no neutral place stay under ``provider["openai_responses"]``, where ``encode`` finds it:
+Consecutive items of the model form one assistant message; any other item is a message of its own. Unknown items, and
+items with a meaning for the provider only, are ``Opaque`` at their place. Under ``provider["openai_responses"]`` stay,
+for ``encode``:
 
-- fields of the body, of an item, a part or a tool that have no neutral place, verbatim;
+- fields of the body, of an item, a part or a tool without a neutral place;
 - ``item`` (``@@item``, when only its form is stored) on the first part of a message of the assistant: the fields of
-  that item; ``@@joined`` on the parts that stand in the same item as the part before;
+  that item; ``@@joined`` on the parts that share the item of the part before;
 - ``@@reasoning`` on an item with an id: the id of the reasoning item that led to it (docs/spec/wires.md#3.3.2);
-- ``@@summary`` and ``@@content`` on reasoning: how its text was written; ``@@field`` on instructions, and on what came
-  back from a tool of the provider;
+- ``@@summary`` and ``@@content`` on reasoning: how its text was written; ``@@field`` on instructions, and on results
+  of a tool of the provider;
 - hints on form: ``@@type``, ``@@content``, ``@@output``, ``@@input``, ``@@tools``, ``@@parameters``, ``@@strict``,
   ``@@tool_choice``, ``@@format``.
-
-Items that we do not know, or that mean something to the provider only, are ``Opaque`` at their place.
 
 Source: docs/spec/wires.md#3.1 to #3.6.
 """
@@ -245,10 +244,10 @@ class Items:
             self.parts.append(_reasoning(rest))
             self.reasoning = rest.get("id")
         elif kind == "function_call":
-            self._welded(rest)
+            self._note_reasoning(rest)
             self.parts.append(calls.read_function(rest))
         elif kind == "custom_tool_call":
-            self._welded(rest)
+            self._note_reasoning(rest)
             self.parts.append(calls.read_custom(rest))
         elif kind in calls.NATIVE:
             self._native(kind, rest)
@@ -261,13 +260,13 @@ class Items:
         else:
             self._store_item()
 
-    def _welded(self, rest: Fields) -> None:
+    def _note_reasoning(self, rest: Fields) -> None:
         """Remember which reasoning an item with an id needs."""
         if self.reasoning is not None and "id" in rest and self.reasoning != NULL:
             rest["@@reasoning"] = self.reasoning
 
     def _native(self, kind: str, rest: Fields) -> None:
-        self._welded(rest)
+        self._note_reasoning(rest)
         found = calls.read_native(kind, rest, f"{kind}_{self._index}")
         if found is None:
             self._store_item()
@@ -332,7 +331,7 @@ class Items:
 
     def beside(self, rest: Fields, *, easy: bool = False, form: Raw | None = None) -> Fields:
         """What the first part of a message keeps: the message's own fields, which remain of it."""
-        self._welded(rest)
+        self._note_reasoning(rest)
         beside: Fields = {}
         if "@@reasoning" in rest:
             beside["@@reasoning"] = rest.pop("@@reasoning")

@@ -1,16 +1,12 @@
 """Write Responses bodies.
 
-The wire cannot express these (docs/spec/wires.md#3.7): reasoning of other wires, an error flag on results, audio and
-video, images in answers, stop sequences, seeds and penalties, a budget of reasoning tokens, several
-answers. ``fit`` deals with most of those before this module is asked.
+The wire cannot express these: reasoning of other wires, an error flag on results, audio and video, images in answers,
+stop sequences, seeds and penalties, a budget of reasoning tokens, several answers. ``fit`` handles most of them first.
 
-Rules:
-
-- Reasoning and what it led to go together (docs/spec/wires.md#3.3.2). Reasoning that cannot be sent (nothing follows
-  it, or the provider could not read it) is dropped, and what it led to loses its item id; a call that the
-  provider ran itself, and which is nothing without its id, is dropped too.
-- Texts of the assistant that came in one item go back in one item; texts that came from elsewhere and
-  stand together become one.
+- Reasoning and the items that it led to are sent together (docs/spec/wires.md#3.3.2). Reasoning that cannot be sent
+  (nothing follows it, or the provider could not read it) is dropped, and its items lose their ids. A call that the
+  provider ran itself is nothing without its id, and is dropped too.
+- Texts of the assistant from one item are written into one item. Adjacent texts from elsewhere become one.
 
 Source: docs/spec/wires.md#3.1 to #3.4, #3.6, #3.7.
 """
@@ -40,7 +36,7 @@ from palaver.core.parts import (
 )
 from palaver.wires._engine.capabilities import IdRule, MediaKind, MediaRule, MetadataRule, WireCapabilities
 from palaver.wires._engine.json_fields import native, visible
-from palaver.wires._engine.neighbors import are_alike, joined
+from palaver.wires._engine.neighbors import are_alike, join_neighbors
 from palaver.wires.openai_responses import calls, parts
 from palaver.wires.openai_responses.decode import finish, reasoning_text
 from palaver.wires.openai_responses.encode_head import head, hoists
@@ -148,12 +144,12 @@ def turn(messages: Sequence[Placed], context: Context) -> list[Any]:
             continue
         pieces = [piece for item in group for piece in _pieces(item.index, item.message)]
         if not context.own:
-            pieces = _welded(_without_media(pieces, context), context)
+            pieces = _join_reasoning(_without_media(pieces, context), context)
             _name_results(pieces, results, kinds, context)
         items = answer(pieces, context)
         written += items
         alike += [False] * len(items)
-    return joined(written, alike, "input_text")
+    return join_neighbors(written, alike, "input_text")
 
 
 def _pieces(index: int, message: Message) -> list[Piece]:
@@ -194,14 +190,14 @@ def _without_media(pieces: list[Piece], context: Context) -> list[Piece]:
 # -- reasoning and what it led to ------------------------------------------------------------------
 
 
-def _welded(pieces: list[Piece], context: Context) -> list[Piece]:
+def _join_reasoning(pieces: list[Piece], context: Context) -> list[Piece]:
     """Keep reasoning and what it led to together, or send neither as such (docs/spec/wires.md#3.3.2, #3.3.3)."""
-    while len(preserved := _unwelded(pieces, context)) < len(pieces):
+    while len(preserved := _separate(pieces, context)) < len(pieces):
         pieces = preserved  # what was left out may have been all that followed something else
     return preserved
 
 
-def _unwelded(pieces: list[Piece], context: Context) -> list[Piece]:
+def _separate(pieces: list[Piece], context: Context) -> list[Piece]:
     stored = context.native.get("store") != Raw(b"false")
     end = max((at for at, p in enumerate(pieces, 1) if not isinstance(p.part, Reasoning)), default=0)
     preserved: list[Piece] = []

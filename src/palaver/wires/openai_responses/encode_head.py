@@ -65,7 +65,7 @@ _UNSUPPORTED: Final = ("stop", "seed", "frequency_penalty", "presence_penalty", 
 def head(request: Request, system: Sequence[SystemMessage], context: Context) -> dict[str, Any]:
     """Write model, instructions, settings and tools."""
     rest = native(request, WIRE)
-    settings = thinking.fitted(request.settings, context, request.model)
+    settings = thinking.fit_effort(request.settings, context, request.model)
     fields: dict[str, Any] = {}
     if request.model is not None:
         fields["model"] = request.model
@@ -88,7 +88,7 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
     _put_input(fields, request, rest, len(system), context)
     fields = {**fields, **visible(rest), **fields}  # an edit wins over a null that was found
     if not context.own:
-        _obey(fields, request, settings.effort, context)
+        _drop_refused(fields, request, settings.effort, context)
     return fields
 
 
@@ -157,7 +157,7 @@ def _tool(tool: AnyTool, context: Context) -> object:
     return {**fields, **visible(rest)}
 
 
-def _obey(fields: dict[str, Any], request: Request, effort: str | None, context: Context) -> None:
+def _drop_refused(fields: dict[str, Any], request: Request, effort: str | None, context: Context) -> None:
     """Leave out what the provider refuses beside other fields (docs/spec/wires.md#3.3.7, #3.3.9)."""
     if effort in thinking.SCALE[1:]:
         for key in ("temperature", "top_p", "top_logprobs"):

@@ -1,16 +1,16 @@
-"""The stream of Responses, read: server-sent events whose name is the ``type`` of their data (docs/spec/wires.md#3.5).
+"""Read streams of Responses: server-sent events whose name is the ``type`` of their data (docs/spec/wires.md#3.5).
 
 - ``output_index`` identifies an item, and ``content_index`` a part of a message. Ids of items are no key: some
   gateways change them from event to event.
-- ``output_item.done`` says what an item is, the terminal event what the whole answer is, and the answer is the one that
-  ``decode`` reads from the terminal event (``telling``).
-- ``encrypted_content`` is another one in each event. That of ``output_item.added`` is never taken.
+- ``output_item.done`` has the final item, and the terminal event the final answer, which ``decode`` reads
+  (``stream_items``).
+- ``encrypted_content`` differs from event to event. That of ``output_item.added`` is ignored.
 - The texts of a reasoning item are joined as in ``decode``: a blank line between them. When both summary and content
   come, the first kind is emitted, and the other is a provider event until the item is done.
-- A stream that ends without a terminal event broke off, unless it is that of a background response.
-- ``null`` for a text is an empty text. ``sequence_number``, ``obfuscation`` and padding mean nothing here.
-- Progress, and unknown events are provider events. Known events with unknown fields are told, and
-  are provider events as well.
+- A stream that ends without a terminal event broke off, except that of a background response.
+- ``null`` for a text is an empty text. ``sequence_number``, ``obfuscation`` and padding have no meaning here.
+- Progress and unknown events are provider events. Known events with unknown fields are emitted, and are provider
+  events as well.
 
 Source: docs/spec/wires.md#3.4 to #3.8; https://platform.openai.com/docs/api-reference/responses-streaming.
 
@@ -231,7 +231,7 @@ class Decoder(PartTracker):
                 begun = structs.replace(part, arguments_json="")
             self._begin(item, n, begun)
         if name and not head:
-            self._listen(item, name + DELTA, 0, ArgumentsDelta, item.parts[0])
+            self._add_sink(item, name + DELTA, 0, ArgumentsDelta, item.parts[0])
 
     def _item_done(self, _kind: str, rest: Fields, _data: bytes) -> bool | None:
         index = _index(rest)
@@ -267,7 +267,7 @@ class Decoder(PartTracker):
         if number is None or type(self.assembler.bare(number)) is not type(bare):
             number = self._begin(item, n, bare)
             if name:
-                self._listen(item, name + DELTA, n, TextDelta, number)
+                self._add_sink(item, name + DELTA, n, TextDelta, number)
         return number
 
     # -- the content of messages -------------------------------------------------------------------
@@ -291,7 +291,7 @@ class Decoder(PartTracker):
             raise error.within("part") from None
         number = self._begin(item, n, part)
         if isinstance(part, (Text, Refusal)):
-            self._listen(item, (TEXT if isinstance(part, Text) else REFUSAL) + DELTA, n, TextDelta, number)
+            self._add_sink(item, (TEXT if isinstance(part, Text) else REFUSAL) + DELTA, n, TextDelta, number)
 
     def _content_done(self, _kind: str, rest: Fields, _data: bytes) -> None:
         index, n = _index(rest), _inner(rest)
@@ -341,7 +341,7 @@ class Decoder(PartTracker):
             if item.segment is not None:
                 self.emit(ReasoningDelta(number, "\n\n"))
             item.segment = segment
-            self._listen(item, name + DELTA, segment, ReasoningDelta, number)
+            self._add_sink(item, name + DELTA, segment, ReasoningDelta, number)
         if text:
             self.emit(ReasoningDelta(number, text))
         return None
@@ -367,7 +367,7 @@ class Decoder(PartTracker):
             begun, item.segment = item.segment is not None, 0
             self.emit(ArgumentsDelta(number, text if begun else head + text))
             if not begun:
-                self._listen(item, name + DELTA, -1 if head else 0, ArgumentsDelta, number)
+                self._add_sink(item, name + DELTA, -1 if head else 0, ArgumentsDelta, number)
 
     _EVENTS: ClassVar[dict[str, Callable[[Any, str, Fields, bytes], bool | None]]] = {
         "response.created": _lifecycle,

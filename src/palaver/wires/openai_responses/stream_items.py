@@ -123,7 +123,7 @@ class PartTracker(StreamDecoder):
         """The item of that number; one that was never announced begins."""
         return self._items.get(index) or self._new_item(index, None)
 
-    def _listen(self, item: Item, name: str, inner: int, event: Callable[[int, str], Delta], number: int) -> None:
+    def _add_sink(self, item: Item, name: str, inner: int, event: Callable[[int, str], Delta], number: int) -> None:
         """Take events of that name and place as more of a part."""
         key = (name, item.index, inner)
         self._sinks[key] = (event, number)

@@ -223,9 +223,9 @@ class Encoder(StreamEncoder):
         for kind in ("response.created", "response.in_progress"):
             self._event(kind, response=body)
 
-    def over(self, answer: Response) -> None:
+    def finish_answer(self, answer: Response) -> None:
         """The terminal event, which holds the whole answer."""
-        self._go_on(None)
+        self._continue_item(None)
         for index in sorted(self._early):
             self._end_part(index)
         body = response(answer, self.context) if self.context.own else self._fitted_body(answer)
@@ -262,7 +262,7 @@ class Encoder(StreamEncoder):
         """``error``."""
         raw = failed.raw_json
         if raw is not UNSET and self.context.own and jsontext.kind(raw) == "an object":
-            self._again(raw, word(jsontext.fields(raw), "type") or "error")
+            self._resend(raw, word(jsontext.fields(raw), "type") or "error")
             return
         found = {"code": failed.code, "message": failed.reason, "param": None}
         self._event("error", **found, error={"type": failed.code or "server_error", **found})
@@ -275,12 +275,12 @@ class Encoder(StreamEncoder):
             if isinstance(index, int) and index >= len(self._items):
                 self._early.setdefault(index, []).append(event)
             else:
-                self._again(event.data_json, event.name)
+                self._resend(event.data_json, event.name)
             return
         for key in sorted(fields.keys() - KNOWN):
             self.context.lose("dropped", key, f"a field of {event.name}")
 
-    def _again(self, data: Raw, name: str) -> None:
+    def _resend(self, data: Raw, name: str) -> None:
         """Write a provider event, numbered anew."""
         fields = jsontext.fields(data)
         if "sequence_number" in fields:
@@ -305,7 +305,7 @@ class Encoder(StreamEncoder):
 
     # -- items -------------------------------------------------------------------------------------
 
-    def _go_on(self, item: Item | None) -> None:
+    def _continue_item(self, item: Item | None) -> None:
         """Something of ``item`` follows; the item that waited for more of its own is done if that is another."""
         pending = self._pending_item
         if pending is not None and pending is not item:
@@ -332,7 +332,7 @@ class Encoder(StreamEncoder):
 
     def _begin(self, part: AnyPart, *, bare: bool = False) -> Item:
         """``output_item.added``."""
-        self._go_on(None)
+        self._continue_item(None)
         written = self._item_of([part], len(self._items))
         item = Item(len(self._items), written, bare=bare)
         self._items.append(item)
@@ -350,7 +350,7 @@ class Encoder(StreamEncoder):
     def _end_part(self, index: int) -> None:
         """Write the events that waited for an item."""
         for each in self._early.pop(index, ()):
-            self._again(each.data_json, each.name)
+            self._resend(each.data_json, each.name)
 
     def _message_of(self, part: AnyPart) -> tuple[Item, int]:
         """The message that a part stands in, and its place there."""
@@ -361,7 +361,7 @@ class Encoder(StreamEncoder):
         last = bool(self._items) and item is self._items[-1]
         if item is None or item.done or not (joined or (bare and item.bare and last)):
             item = self._message = self._begin(part, bare=bare)
-        self._go_on(item)
+        self._continue_item(item)
         self._pending_item = None
         return item, len(item.parts) + item.open
 
@@ -396,7 +396,7 @@ class Encoder(StreamEncoder):
             growing.encrypted.append(text)
         if not text or isinstance(event, (DataDelta, SignatureDelta)):
             return
-        self._go_on(growing.item)
+        self._continue_item(growing.item)
         growing.pieces.append(text)
         if isinstance(event, ReasoningDelta):
             self._reason(growing, text)
@@ -451,7 +451,7 @@ class Encoder(StreamEncoder):
         """What all of it was, and that it is over."""
         growing = self._growing.pop(shown.number)
         item = growing.item
-        self._go_on(item)
+        self._continue_item(item)
         final = joined(shown.part, growing) if part is None else part
         item.parts[growing.n] = final
         item.open -= 1
@@ -484,7 +484,7 @@ class Encoder(StreamEncoder):
 
     # -- parts that come whole ---------------------------------------------------------------------
 
-    def whole(self, shown: Shown) -> None:
+    def write_whole(self, shown: Shown) -> None:
         """A result beside its call, a part of a message, or an item."""
         part = shown.part
         stored = native(part, WIRE)
