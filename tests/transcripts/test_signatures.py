@@ -21,7 +21,7 @@ from palaver.transcripts.openai_agents.shapes import TYPES as ITEM_TYPES
 from palaver.transcripts.otel_genai.shapes import PARTS
 from palaver.transcripts.signatures import candidates, features
 from tests.transcripts.samples import FILES, IDS
-from tests.transcripts.test_recognition import FILES as RECORDS
+from tests.transcripts.test_detection import FILES as RECORDS
 
 NAMES = transcripts.names()
 ROLLOUT = "rollout-2026-01-02T03-04-05-0199a213-81c0-7800-8aa1-bbab2a035a53.jsonl"

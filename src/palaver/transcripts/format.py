@@ -6,7 +6,7 @@ Rules:
   module defines ``FORMAT``, and states at its head what the format cannot represent.
 - Reading is a machine without I/O: ``reader()`` takes bytes in pieces and gives steps; ``read`` does it in one go. Any
   bytes give steps: what the transcript format does not know is kept and reported (law 6, ``unknown``).
-- Writing (``writing``) gives back what was read, byte for byte where the format's ``fidelity`` is ``bytes``.
+- Writing (``writer``) gives back what was read, byte for byte where the format's ``fidelity`` is ``bytes``.
 
 Fidelity (docs/spec/dialects.md#0): ``bytes``, a file that was not edited is the same file; ``semantic``, the same JSON
 values; ``text``, roles, text and tool names; ``write``, it is only written. ``resumes``: the program that owns the

@@ -8,7 +8,7 @@ Rules (docs/spec/message-fields.md#5):
   the record did not have.
 - Export and import of any message give the same message but for what the receipt names. For that, each record that is
   written is read again and compared: what differs is a loss, whatever the writer thought of it.
-- Where the form lets keys of others be, what it cannot say is carried along (``carrying``); it is a loss for the
+- Where the form lets keys of others be, what it cannot say is carried along (``extension_slot``); it is a loss for the
   program all the same, and named as ``converted``.
 - A record that cannot be read as a message keeps its place and its bytes.
 

@@ -1,6 +1,6 @@
 """Logs of the Agent Client Protocol, version 1: updates, a JSON-RPC message to a line (docs/spec/dialects.md#13).
 
-Read: ``reading`` says how updates become messages; ``forms`` how blocks and calls do. It is what a user interface was
+Read: ``reader`` turns updates into messages, ``shapes`` blocks and calls. It is what a user interface was
 told. Lines may be notifications, their ``params`` alone, or stand in an envelope; requests and their answers are read
 where the log holds them. Names of tools do not exist: the title stands for one, else the kind.
 

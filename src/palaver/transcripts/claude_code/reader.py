@@ -16,7 +16,7 @@ Rules (docs/spec/dialects.md#2):
   people see one path. The view of models begins at it: with the summary, and once more what it says was preserved.
 - A title is what a person gave (``custom-title``), else what a model did (``ai-title``), else a ``summary`` whose leaf
   is in the file: programs wrote those of other sessions too. One that stands alone is believed.
-- ``links`` says where ``main`` ends; ``told``, what stands there that nobody typed.
+- ``links`` says where ``main`` ends; ``injected_text``, what stands there that nobody typed.
 
 Stability: experimental.
 """
@@ -36,8 +36,7 @@ from palaver.threads.thread import MAIN
 from palaver.threads.view import PLACEHOLDER
 from palaver.transcripts import extension_slot
 from palaver.transcripts.claude_code.injected_text import Attachments, parted
-from palaver.transcripts.claude_code.links import Links, Standing
-from palaver.transcripts.claude_code.preserved import Preserved, Recent
+from palaver.transcripts.claude_code.links import Links, Preserved, Recent, Standing
 from palaver.transcripts.claude_code.shapes import KEYS, NAME, SESSION, SYNTHETIC, TITLES, WIRE, agent_of, thread_of
 from palaver.transcripts.conversation import (
     COMPACTION,

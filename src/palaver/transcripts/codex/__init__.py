@@ -1,6 +1,6 @@
 """Codex rollouts: JSON Lines, also packed with Zstandard (docs/spec/dialects.md#3).
 
-Read: ``reading`` says how lines become messages. Items are those of ``openai_responses``. The files are linear: turns
+Read: ``reader`` turns lines into messages. Items are those of ``openai_responses``. The files are linear: turns
 that were rolled back stay as branches. Both histories are kept: what the program put in for the model has a ``source``,
 what only people were shown is a placeholder. ``base_instructions`` are the system message.
 

@@ -37,17 +37,6 @@ from palaver.core.parts import Text
 from palaver.threads.ids import is_uuid
 from palaver.threads.view import RECORD
 from palaver.transcripts import extension_slot
-from palaver.transcripts.codex.items import Items, is_made
-from palaver.transcripts.codex.lines import (
-    answered,
-    begins_turn,
-    event_text,
-    is_unsaid,
-    kind_and_payload,
-    shown,
-    timed,
-)
-from palaver.transcripts.codex.open_message import Open, claimed
 from palaver.transcripts.codex.shapes import (
     ENDS,
     EVENTS,
@@ -59,8 +48,19 @@ from palaver.transcripts.codex.shapes import (
     TYPES,
     UNKNOWN,
     UNSAID,
+    Items,
+    Open,
+    answered,
+    begins_turn,
+    claimed,
+    event_text,
     injected,
+    is_made,
+    is_unsaid,
+    kind_and_payload,
     read_usage,
+    shown,
+    timed,
 )
 from palaver.transcripts.conversation import (
     COMPACTION,

@@ -37,10 +37,19 @@ from palaver.core.usage import Usage
 from palaver.threads.ids import is_uuid, now_ms
 from palaver.threads.view import DISCARDED, PLACEHOLDER, RECORD, scope_of
 from palaver.transcripts import extension_slot
-from palaver.transcripts.codex.items import Items, is_made, texts_of
-from palaver.transcripts.codex.lines import shown
 from palaver.transcripts.codex.reader import Reading
-from palaver.transcripts.codex.shapes import NAME, UNKNOWN, WIRE, injected, read_usage, write_usage
+from palaver.transcripts.codex.shapes import (
+    NAME,
+    UNKNOWN,
+    WIRE,
+    Items,
+    injected,
+    is_made,
+    read_usage,
+    shown,
+    texts_of,
+    write_usage,
+)
 from palaver.transcripts.codex.strict import ids_of, strict, told_plainly, with_calls, with_text
 from palaver.transcripts.conversation import derived_id, hidden_before, session_of
 from palaver.transcripts.fields import inner, listed, split, string

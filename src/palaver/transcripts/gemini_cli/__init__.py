@@ -1,7 +1,7 @@
 """Chats of Gemini CLI: a log of patches, and the one document of older versions (docs/spec/dialects.md#14).
 
-Read: the log is replayed (``reading``), and its end state is the conversation; what a rewind took away is a branch. An
-answer and the results of its calls share a row (``forms``). Notices (``info``, ``error``, ``warning``) are
+Read: the log is replayed (``reader``), and its end state is the conversation; what a rewind took away is a branch. An
+answer and the results of its calls share a row (``shapes``). Notices (``info``, ``error``, ``warning``) are
 placeholders. A sub-agent's file lies in a folder named by the session of its parent. The working directory is known as
 a hash only.
 

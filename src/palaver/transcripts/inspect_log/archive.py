@@ -26,7 +26,7 @@ import msgspec
 from msgspec import Raw
 
 from palaver.core import jsontext
-from palaver.transcripts.inspect_log.lenient import fields_of, is_json, items_of
+from palaver.transcripts.inspect_log.shapes import fields_of, is_json, items_of
 
 if sys.version_info >= (3, 14):
     from compression import zstd

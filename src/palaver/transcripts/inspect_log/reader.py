@@ -31,8 +31,7 @@ from palaver.transcripts import documents, extension_slot
 from palaver.transcripts.conversation import Conversation, Session, Step, derived_id
 from palaver.transcripts.fields import inner, integer, kind_of, listed, split, string, value
 from palaver.transcripts.inspect_log import archive, shapes
-from palaver.transcripts.inspect_log.lenient import fields_of
-from palaver.transcripts.inspect_log.shapes import NAME
+from palaver.transcripts.inspect_log.shapes import NAME, fields_of
 from palaver.transcripts.record import Record
 from palaver.transcripts.times import read_time
 

@@ -45,9 +45,8 @@ from palaver.transcripts import extension_slot
 from palaver.transcripts.conversation import derived_id, session_of
 from palaver.transcripts.fields import as_json, inner, listed, split, string, value
 from palaver.transcripts.inspect_log import shapes
-from palaver.transcripts.inspect_log.lenient import fields_of
 from palaver.transcripts.inspect_log.reader import Messages
-from palaver.transcripts.inspect_log.shapes import NAME
+from palaver.transcripts.inspect_log.shapes import NAME, fields_of
 from palaver.transcripts.omissions import frame_of
 from palaver.transcripts.surrogates import WHY, whole
 from palaver.transcripts.times import iso

@@ -6,7 +6,8 @@ Rules (docs/spec/dialects.md#15):
   list, which is a conversation of its own.
 - A call that stands in a block and in ``tool_calls`` is one call, where its block stands. Its arguments are the
   model's own text where that is kept (``additional_kwargs``, ``function_call`` blocks, chunks).
-- Neighbouring chunks of one id are one message.
+- Neighbouring chunks of one id are one message, as LangChain joins them: texts are joined, items that share an
+  ``index`` are one, counters are added, and of what can be said once the last counts.
 - ``remove`` messages that take back the end of the conversation make what follows go on from before it; others hide
   what stands before them, and what is left follows once more, with ``source="compaction"``.
 
@@ -43,7 +44,6 @@ from palaver.transcripts.conversation import (
 )
 from palaver.transcripts.fields import either, inner, integer, listed, split, string
 from palaver.transcripts.langchain.blocks import Blocks, called, malformed
-from palaver.transcripts.langchain.chunks import merged
 from palaver.transcripts.langchain.shapes import (
     DEVELOPER,
     FINISH,
@@ -491,3 +491,60 @@ def _same(text: Raw, arguments: Raw) -> bool:
         return jsontext.equal(jsontext.raw(jsontext.value(jsontext.text(text))), arguments)
     except PalaverError:
         return False
+
+
+_ONCE: Final = frozenset(("type", "id", "index", "name", "model_name", "model_provider", "output_version", "status"))
+
+
+def merged(one: dict[str, Any], other: dict[str, Any], *, add: bool = False) -> dict[str, Any]:
+    """Two pieces as one; neither is changed. ``add`` adds numbers instead of taking the later one."""
+    result = dict(one)
+    for key, value in other.items():
+        held = result.get(key)
+        if held is None or value is None:
+            result[key] = held if value is None else value
+        elif key in _ONCE:
+            result[key] = held if value == "" else value
+        else:
+            result[key] = _joined(held, value, add=add or key == "usage_metadata")
+    return result
+
+
+def _joined(held: Any, value: Any, *, add: bool) -> Any:
+    match held, value:
+        case str(), str():
+            return held + value
+        case dict(), dict():
+            return merged(cast("dict[str, Any]", held), cast("dict[str, Any]", value), add=add)
+        case list(), list():
+            return _lists(cast("list[object]", held), cast("list[object]", value))
+        case str(), list():
+            return [*([held] if held else ()), *cast("list[object]", value)]
+        case list(), str():
+            return [*cast("list[object]", held), value] if value else cast("list[object]", held)
+        case int(), int() if add and not isinstance(held, bool):
+            return held + value
+        case _:
+            return value
+
+
+def _lists(held: list[object], new: list[object]) -> list[Any]:
+    result: list[Any] = list(held)
+    for item in new:
+        place = _place(result, item)
+        if place is None:
+            result.append(item)
+        else:
+            result[place] = merged(result[place], cast("dict[str, Any]", item))
+    return result
+
+
+def _place(items: list[Any], new: object) -> int | None:
+    """Where the piece stands that a new piece goes on."""
+    index = cast("dict[str, Any]", new).get("index") if isinstance(new, dict) else None
+    if index is None:
+        return None
+    for place, item in enumerate(items):
+        if isinstance(item, dict) and cast("dict[str, Any]", item).get("index") == index:
+            return place
+    return None

@@ -15,7 +15,7 @@ Written: a conversation that was read keeps its shape when it is edited or goes 
 What it cannot say: usage, model, times and ids of messages, branches but for a rejected answer, markers, reasoning of
 other providers; ShareGPT's turns are text beside that.
 
-``padding.without_padding`` takes away the nulls that Arrow puts where rows have different keys; readers never do.
+``arrow_nulls.without_padding`` takes away the nulls that Arrow puts where rows have different keys; readers never do.
 
 Stability: experimental.
 """

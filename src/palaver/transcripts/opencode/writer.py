@@ -2,18 +2,23 @@
 
 Rules:
 
-- An answer and the results of its calls are a record; every other message is one. Ids have their prefixes and grow.
+- An answer and the results of its calls are a record; every other message is one.
+- ``opencode import`` takes ids with the prefix of their kind, orders messages by time and parts by id. So both grow,
+  also without times: a prefix, twelve hex digits that grow with time, fourteen letters and digits, here of a hash, so
+  that the same conversation gives the same ids.
 - A result without its call in the answer before it is written with a call made up for it.
 - What no model is sent, and what opencode says itself (system prompts), is an ignored text: shown, and not sent. What a
   runtime put in is a synthetic text: sent, and not shown.
 - The slot is the ``metadata`` of the first part that has one; import drops all other data of others.
-- A file of version 2 is written in version 2 where it was edited or goes on (``flat_writing``).
+- A file of version 2 is written in version 2 where it was edited or goes on (``flat_writer``).
 
 Stability: experimental.
 """
 
 from __future__ import annotations
 
+import re
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import Raw, structs
@@ -47,7 +52,6 @@ from palaver.transcripts.fields import as_json, inner, listed, split, string, wi
 from palaver.transcripts.format import Origin
 from palaver.transcripts.opencode import shapes
 from palaver.transcripts.opencode.flat_writer import flat_record
-from palaver.transcripts.opencode.ids import Ids, session_id
 from palaver.transcripts.opencode.reader import Reading
 from palaver.transcripts.opencode.shapes import NAME
 from palaver.transcripts.restyle import restyled
@@ -464,3 +468,37 @@ def _belongs(group: Sequence[Entry], message: Message) -> bool:
     ]
     done = [entry.message.tool_call_id for entry in group if isinstance(entry.message, ToolMessage)]
     return message.tool_call_id in calls and message.tool_call_id not in done
+
+
+_DIGITS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_TIME: Final = re.compile(r"[a-z]{3}_([0-9a-f]{12})")
+_SIZE: Final = 14
+_BITS: Final = (1 << 48) - 1
+
+
+class Ids:
+    """Makes ids that grow; ``after`` are those that stand before them."""
+
+    def __init__(self, *after: str) -> None:
+        """Begin behind all of ``after``."""
+        found = (_TIME.match(each) for each in after)
+        self._last = max((int(each[1], 16) for each in found if each), default=0)
+
+    def made(self, prefix: str, at: int, *names: object) -> str:
+        """The next id, of Unix milliseconds and whatever names the thing."""
+        self._last = max(self._last + 1, at << 12 & _BITS)
+        return f"{prefix}_{self._last:012x}{_letters(*names)}"
+
+
+def session_id(at: int, *names: object) -> str:
+    """The id of a session: the latest first."""
+    return f"ses_{~(at << 12) & _BITS:012x}{_letters(*names)}"
+
+
+def _letters(*names: object) -> str:
+    number = int.from_bytes(sha256("\0".join(map(str, names)).encode("utf-8", "surrogatepass")).digest())
+    letters: list[str] = []
+    for _ in range(_SIZE):
+        number, digit = divmod(number, len(_DIGITS))
+        letters.append(_DIGITS[digit])
+    return "".join(letters)

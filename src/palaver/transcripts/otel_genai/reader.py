@@ -29,9 +29,7 @@ from palaver.threads.thread import MAIN
 from palaver.transcripts import documents, original_bytes
 from palaver.transcripts.conversation import Conversation, Session, derived_id
 from palaver.transcripts.fields import split, string
-from palaver.transcripts.otel_genai.parts import Parts
-from palaver.transcripts.otel_genai.shapes import FINISH, LISTS, NAME
-from palaver.transcripts.otel_genai.spans import Span, spans_of
+from palaver.transcripts.otel_genai.shapes import FINISH, LISTS, NAME, Parts, Span, spans_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

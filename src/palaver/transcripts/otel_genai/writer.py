@@ -44,9 +44,7 @@ from palaver.core.parts import (
 from palaver.transcripts import extension_slot, original_bytes
 from palaver.transcripts.documents import TAIL
 from palaver.transcripts.fields import one_line, split
-from palaver.transcripts.otel_genai.parts import Parts
-from palaver.transcripts.otel_genai.shapes import CONVERSATION, INPUT, LISTS, NAME, OUTPUT, STOPS
-from palaver.transcripts.otel_genai.spans import spans_of
+from palaver.transcripts.otel_genai.shapes import CONVERSATION, INPUT, LISTS, NAME, OUTPUT, STOPS, Parts, spans_of
 from palaver.transcripts.unknown_fields import Watch
 from palaver.transcripts.writer import Writing, is_record, singly
 
