@@ -90,7 +90,7 @@ class TranscriptFormat(Struct, frozen=True, kw_only=True):
     name: str
     title: str
     fidelity: Fidelity
-    sees: Callable[[Head], Detection | None]
+    detector: Callable[[Head], Detection | None]
     reading: Callable[[Origin, Watch], Reading] | None
     rendering: Callable[[Writing], Rendering] | None
     framing: Framing = "lines"
@@ -112,7 +112,7 @@ class TranscriptFormat(Struct, frozen=True, kw_only=True):
 
     def detect(self, data: bytes, name: str = "") -> Detection | None:
         """Whether the beginning of a file may be of this transcript format. Never raises."""
-        return self.sees(Head(data, name))
+        return self.detector(Head(data, name))
 
     def reader(self, origin: Origin | None = None) -> Reader:
         """Begin to read a file. Raises ``DecodeError`` for a transcript format that is only written."""

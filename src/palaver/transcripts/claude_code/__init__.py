@@ -26,12 +26,12 @@ from palaver.transcripts.claude_code.writer import Rendering
 from palaver.transcripts.detection import Detection, Head, word
 from palaver.transcripts.format import TranscriptFormat
 
-__all__ = ["FORMAT", "file_name", "sees"]
+__all__ = ["FORMAT", "detect", "file_name"]
 
 _LEAST: Final = 0.7
 
 
-def sees(head: Head) -> Detection | None:
+def detect(head: Head) -> Detection | None:
     """Records of the chain, which say whether they are a sidechain; or records of a session before them."""
     for line in head.lines:
         if "uuid" in line and "sessionId" in line and word(line, "type") in KEYS:
@@ -50,7 +50,7 @@ FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="Claude Code sessions",
     fidelity="bytes",
-    sees=sees,
+    detector=detect,
     reading=Reading,
     rendering=Rendering,
     tree=True,

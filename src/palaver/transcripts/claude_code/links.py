@@ -140,7 +140,7 @@ class Recent:
 
     def __init__(self) -> None:
         """Begin with none."""
-        self._held: deque[_Held] = deque()
+        self._stored: deque[_Held] = deque()
         self._size = 0
 
     def add(self, uuid: str, messages: Sequence[Message], size: int) -> None:
@@ -148,10 +148,10 @@ class Recent:
         said = [each for each in messages if isinstance(each, UserMessage | AssistantMessage | ToolMessage)]
         if not said:
             return
-        self._held.append(_Held(uuid, said, size))
+        self._stored.append(_Held(uuid, said, size))
         self._size += size
-        while len(self._held) > MOST or (self._size > SIZE and len(self._held) > 1):
-            self._size -= self._held.popleft().size
+        while len(self._stored) > MOST or (self._size > SIZE and len(self._stored) > 1):
+            self._size -= self._stored.popleft().size
 
     def preserved(self, metadata: Fields, at: Mapping[str, str]) -> Preserved:
         """What a boundary says was preserved; ``at`` tells which entry a record became."""
@@ -159,11 +159,11 @@ class Recent:
         uuids = [jsontext.text(each) for each in listing if jsontext.kind(each) == "a string"]
         if uuids:
             wanted = {at.get(each) for each in uuids} - {None}
-            found = [each for each in self._held if at.get(each.uuid) in wanted]
+            found = [each for each in self._stored if at.get(each.uuid) in wanted]
         else:
             segment = inner(metadata, "preservedSegment")
             uuids = [each for key in ("headUuid", "tailUuid") if (each := string(segment, key)) is not None]
-            found = self._segment([at.get(each.uuid) for each in self._held], [at.get(each) for each in uuids])
+            found = self._segment([at.get(each.uuid) for each in self._stored], [at.get(each) for each in uuids])
         if not found:
             return Preserved()
         messages = tuple([message for each in found for message in each.messages])
@@ -171,12 +171,12 @@ class Recent:
 
     def compacted(self, preserved: Preserved) -> None:
         """Begin anew behind a compaction, with what it preserved."""
-        self._held = deque([each for each in self._held if each.uuid in preserved.uuids])
-        self._size = sum(each.size for each in self._held)
+        self._stored = deque([each for each in self._stored if each.uuid in preserved.uuids])
+        self._size = sum(each.size for each in self._stored)
 
     def _segment(self, entries: Sequence[str | None], ends: Sequence[str | None]) -> list[_Held]:
         """What is held from one entry to another; nothing when one of them is not."""
         if not ends or None in ends or any(each not in entries for each in ends):
             return []
         stop = len(entries) - entries[::-1].index(ends[-1])
-        return list(self._held)[entries.index(ends[0]) : stop]
+        return list(self._stored)[entries.index(ends[0]) : stop]

@@ -134,7 +134,7 @@ class Reading:
         """Read a record whose parent was read, or is not in the file."""
         fields = record.fields or {}
         writer, named = _writer(fields), string(fields, "parentUuid")
-        for other in [each for each, held in self._open.items() if each != writer and named in held.uuids]:
+        for other in [each for each, stored in self._open.items() if each != writer and named in stored.uuids]:
             yield from self._close(other)
         opened = self._open.get(writer)
         if (key := _response(fields)) is not None:
@@ -245,10 +245,10 @@ class Reading:
         conversation = self._conversation
         if conversation is None:
             return
-        held = [record.fields or {} for record in records]
+        stored = [record.fields or {} for record in records]
         try:
-            plain = self.answer(held, records[0].line)
-            group = self._restored([plain], held[0])
+            plain = self.answer(stored, records[0].line)
+            group = self._restored([plain], stored[0])
         except PalaverError as error:
             if len(records) > 1:  # one that cannot be read does not take the others with it
                 for record in records:
@@ -259,10 +259,10 @@ class Reading:
             return
         for record in records:
             self._known(record)
-        uuid = string(held[-1], "uuid")
-        yield from conversation.join(group, records, ids=[uuid], parent=self._parent(held[0], records[0].line))
+        uuid = string(stored[-1], "uuid")
+        yield from conversation.join(group, records, ids=[uuid], parent=self._parent(stored[0], records[0].line))
         joined = conversation.head or ""
-        self._place(held, joined)
+        self._place(stored, joined)
         self._recent.add(uuid or joined, group, sum(len(record.raw) for record in records))
         calls = [*(call.id for call in plain.tool_calls), *(call.id or "" for call in plain.malformed_tool_calls)]
         for call in calls:  # by the id that the file gives it
@@ -310,7 +310,7 @@ class Reading:
             return
         self._known(record)
         try:
-            plain = self.said(fields, record.line)
+            plain = self.read_record(fields, record.line)
             group = self._restored(plain, fields)
         except PalaverError as error:
             self._watch.note("unread", str(error), record.line)
@@ -375,7 +375,7 @@ class Reading:
         if parent == self._boundary and parent is not None:
             self._boundary = conversation.head
 
-    def said(self, fields: Fields, line: int | None = None) -> list[Message]:
+    def read_record(self, fields: Fields, line: int | None = None) -> list[Message]:
         """The messages of a record that is no answer; empty when it says nothing. Raises ``DecodeError``."""
         sent_at = read_time(value(fields, "timestamp"))
         match string(fields, "type"):

@@ -37,7 +37,7 @@ from palaver.transcripts.message_list import (
     DocumentReading,
     ListRendering,
     empty,
-    seen,
+    known_messages,
 )
 
 if TYPE_CHECKING:
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
     from palaver.transcripts.writer import Writing
 
 
-def sees(head: Head) -> Detection | None:
+def detect(head: Head) -> Detection | None:
     """Messages whose content is a list of its parts, with the keys that only it has."""
     state = head.fields
     for key in ("sessionState", "mainAgentState", "messageHistory"):
         if key in state:
             return Detection(0.95, "v2" if "traceSessionId" in head.fields else None)
-    found, most = seen(head, CLASSES)
+    found, most = known_messages(head, CLASSES)
     if not most:
         return empty(head)
     if any("type" in each or "agentName" in each for each in found):
@@ -100,7 +100,7 @@ FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="Codebuff message histories",
     fidelity="bytes",
-    sees=sees,
+    detector=detect,
     reading=_reading,
     rendering=_rendering,
     framing="document",

@@ -73,7 +73,7 @@ class CodebuffReader(Form):
         ("mainAgentState", "messageHistory"),
         ("messageHistory",),
     )
-    unsaid: ClassVar[Mapping[str, str]] = {"id": "a message of Codebuff has no id"}
+    unsupported: ClassVar[Mapping[str, str]] = {"id": "a message of Codebuff has no id"}
 
     def __init__(self, watch: Watch) -> None:
         """Begin with no call met."""

@@ -43,8 +43,8 @@ from palaver.transcripts.codebuff.shapes import (
 from palaver.transcripts.fields import string, value
 from palaver.transcripts.message_list import (
     ABSENT,
-    Telling,
-    held,
+    Receipt,
+    stored,
     tag_of,
     text_of,
 )
@@ -93,24 +93,24 @@ class CodebuffForm(CodebuffReader):
                 "providerOptions": {extension_slot.SLOT: {"note": True}},
             }
 
-    def said(self, entries: Sequence[Entry], telling: Telling) -> dict[str, Any] | None:
+    def write_record(self, entries: Sequence[Entry], receipt: Receipt) -> dict[str, Any] | None:
         """The record of a message."""
         message = entries[0].message
         if isinstance(message, RescueMarker | FlushMarker):
             return None
         result = isinstance(message, ToolMessage)
-        content = [_said(part, index, telling, result=result) for index, part in enumerate(message.content)]
+        content = [_said(part, index, receipt, result=result) for index, part in enumerate(message.content)]
         role = "system" if isinstance(message, DeveloperMessage) else message.role
         cls = CLASSES[role]
         record: dict[str, Any] = {"role": role, "content": [each for each in content if each is not None]}
         for index, each in enumerate(content):
             if isinstance(each, dict) and each["type"] not in ALLOWED[cls]:
                 record["content"] = [block for block in record["content"] if block is not each]
-                telling.lose(
+                receipt.lose(
                     "dropped", tag_of(message.content[index]), f"a message of role {role} cannot hold it", index
                 )
         if isinstance(message, ToolMessage):
-            beside = held(message, EXTRA)
+            beside = stored(message, EXTRA)
             without = {*beside, *(value(beside, ABSENT) or ())}
             if message.tool_call_id is not None or "toolCallId" not in without:
                 record["toolCallId"] = message.tool_call_id or ""
@@ -122,17 +122,17 @@ class CodebuffForm(CodebuffReader):
             record["tags"] = list(message.tags)
         if message.sent_at is not None:
             record["sentAt"] = message.sent_at
-        return self.with_rest(record, held(message, EXTRA))
+        return self.with_rest(record, stored(message, EXTRA))
 
 
-def _said(part: AnyPart, index: int, telling: Telling, *, result: bool) -> dict[str, Any] | Raw | None:
+def _said(part: AnyPart, index: int, receipt: Receipt, *, result: bool) -> dict[str, Any] | Raw | None:
     match part:
         case Opaque(wire="codebuff"):
             return part.raw_json
         case Json() if result:
-            return {"type": "json", "value": part.value_json, **held(part, EXTRA)}
+            return {"type": "json", "value": part.value_json, **stored(part, EXTRA)}
         case MalformedToolCall():
-            telling.lose("converted", "malformed_tool_call", "told in a note behind the results", index)
+            receipt.lose("converted", "malformed_tool_call", "told in a note behind the results", index)
             return None
         case Image() | Audio() | Video() | File():
             block = _said_medium(part, result=result)
@@ -142,7 +142,7 @@ def _said(part: AnyPart, index: int, telling: Telling, *, result: bool) -> dict[
             block = {"type": "reasoning", "text": part.text}
         case ToolCall():
             executed = {"providerExecuted": True} if part.provider_executed else {}
-            arguments = telling.arguments(part, index)
+            arguments = receipt.arguments(part, index)
             block = {
                 "type": "tool-call",
                 "toolCallId": part.id,
@@ -151,21 +151,21 @@ def _said(part: AnyPart, index: int, telling: Telling, *, result: bool) -> dict[
                 **executed,
             }
         case Text():
-            telling.lose("converted", "text", "a result is JSON: written as a string", index)
+            receipt.lose("converted", "text", "a result is JSON: written as a string", index)
             return {"type": "json", "value": part.text}
         case _:
-            text = telling.text_for(part, index)
+            text = receipt.text_for(part, index)
             return None if text is None else {"type": "text", "text": text}
     if block is None:
-        telling.lose("dropped", tag_of(part), "only bytes and URLs can be said, and in a result only bytes", index)
+        receipt.lose("dropped", tag_of(part), "only bytes and URLs can be said, and in a result only bytes", index)
         return None
     options = options_of(part, EXTRA)
-    rest = {key: raw for key, raw in held(part, EXTRA).items() if key not in {"before", ABSENT}}
+    rest = {key: raw for key, raw in stored(part, EXTRA).items() if key not in {"before", ABSENT}}
     return {**block, **({"providerOptions": options} if options and not result else {}), **rest}
 
 
 def _said_medium(part: Media, *, result: bool) -> dict[str, Any] | None:
-    beside = held(part, EXTRA)
+    beside = stored(part, EXTRA)
     before = string(beside, "before")
     if result:
         if not isinstance(part.source, Inline):

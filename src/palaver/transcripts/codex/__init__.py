@@ -27,7 +27,7 @@ from palaver.transcripts.format import TranscriptFormat
 _NAME: Final = re.compile(r"(?:.*[/\\])?rollout-\d{4}-\d{2}-\d{2}T[\d-]+-[0-9a-f-]{36}\.jsonl(?:\.zst)?")
 
 
-def sees(head: Head) -> Detection | None:
+def detect(head: Head) -> Detection | None:
     """A first line ``session_meta`` with a payload; or lines with time, type and payload; or the file's name."""
     first = head.first
     if first.get("type") == "session_meta" and isinstance(first.get("payload"), dict):
@@ -45,7 +45,7 @@ FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="Codex rollouts",
     fidelity="bytes",
-    sees=sees,
+    detector=detect,
     reading=Reading,
     rendering=Rendering,
     resumes=True,

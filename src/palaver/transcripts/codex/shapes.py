@@ -96,9 +96,9 @@ ITEMS: Final = {
 }
 """Response items and their keys; the program passes over any other."""
 RESULTS: Final = frozenset(("function_call_output", "custom_tool_call_output"))
-UNSAID: Final = frozenset(("ghost_snapshot", "other"))
+UNSUPPORTED: Final = frozenset(("ghost_snapshot", "other"))
 """Items that the program keeps for itself."""
-OTHERS: Final = RESULTS | {"agent_message", "compaction_trigger"} | UNSAID
+OTHERS: Final = RESULTS | {"agent_message", "compaction_trigger"} | UNSUPPORTED
 """Items that no model makes, beside messages."""
 CONTENT: Final = frozenset(("input_text", "input_image", "output_text"))
 """Parts of messages that the program reads."""
@@ -249,7 +249,7 @@ class Items:
         fields = as_object(item)
         kind = string(fields, "type")
         if kind == "agent_message":
-            return [_said_by_agent(fields)]
+            return [_agent_message(fields)]
         output = fields.get("output")
         if kind in RESULTS and output is not None and jsontext.kind(output) == "an object":
             inner = split(output)
@@ -267,7 +267,7 @@ class Items:
         ]
 
 
-def _said_by_agent(fields: Fields) -> UserMessage:
+def _agent_message(fields: Fields) -> UserMessage:
     content = tuple(
         [
             trusted.Opaque(WIRE, jsontext.own(each))
@@ -300,9 +300,9 @@ def _part(part: AnyPart, *, beside: bool) -> AnyPart:
     match part:
         case Reasoning():
             plain = jsontext.raw([{"type": "summary_text", "text": part.text}])
-            held = _held(part)
-            told = "@@summary" in held and part.text and jsontext.equal(held["@@summary"], plain)
-            return _without(part, frozenset(("@@summary",))) if told and "@@content" not in held else part
+            stored = _stored(part)
+            told = "@@summary" in stored and part.text and jsontext.equal(stored["@@summary"], plain)
+            return _without(part, frozenset(("@@summary",))) if told and "@@content" not in stored else part
         case ToolCall():
             return part
         case Text() if not beside:
@@ -311,23 +311,23 @@ def _part(part: AnyPart, *, beside: bool) -> AnyPart:
             return _without(part, _FORMS)
 
 
-def _held(node: Any) -> Fields:
+def _stored(node: Any) -> Fields:
     if node.provider_json is UNSET:
         return {}
-    held = jsontext.fields(node.provider_json).get(WIRE)
-    return {} if held is None else split(held)
+    stored = jsontext.fields(node.provider_json).get(WIRE)
+    return {} if stored is None else split(stored)
 
 
 def _without(node: N, keys: frozenset[str]) -> N:
     """A part or message without some of what it keeps for the wire."""
-    held = _held(node)
-    kept = {key: each for key, each in held.items() if key not in keys}
+    stored = _stored(node)
+    kept = {key: each for key, each in stored.items() if key not in keys}
     if "item" in kept and "@@item" in keys:
         item = {key: each for key, each in split(kept["item"]).items() if key not in _FORMS and key != "@@type"}
         kept["item"] = jsontext.raw(item)
         if not item:
             del kept["item"]
-    if kept == held or node.provider_json is UNSET:
+    if kept == stored or node.provider_json is UNSET:
         return node
     others = {name: each for name, each in jsontext.fields(node.provider_json).items() if name != WIRE}
     whole = {**others, **({WIRE: jsontext.raw(kept)} if kept else {})}
@@ -422,7 +422,7 @@ def answered(message: Message, model: str | None, usage: Any, opened: Open) -> M
 
 def is_unsaid(item: Raw) -> bool:
     """Whether an item says nothing to a model."""
-    return string(as_object(item), "type") in UNSAID
+    return string(as_object(item), "type") in UNSUPPORTED
 
 
 def begins_turn(message: UserMessage, source: str | None = None) -> bool:

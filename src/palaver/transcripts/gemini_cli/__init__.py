@@ -24,7 +24,7 @@ from palaver.transcripts.gemini_cli.writer import Rendering
 _LEAST: Final = 0.7
 
 
-def sees(head: Head) -> Detection | None:
+def detect(head: Head) -> Detection | None:
     """Metadata with a session and the hash of a project; or rows that change a list of messages."""
     for fields in (head.first, head.fields):
         if "sessionId" in fields and "projectHash" in fields:
@@ -39,7 +39,7 @@ FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="Gemini CLI chats",
     fidelity="bytes",
-    sees=sees,
+    detector=detect,
     reading=Reading,
     rendering=Rendering,
     framing="either",

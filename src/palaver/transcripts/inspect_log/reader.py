@@ -334,9 +334,9 @@ class Messages:
         if jsontext.kind(arguments) != "an object":
             self._watch.note("value", f"arguments that are {jsontext.kind(arguments)}")
             return trusted.MalformedToolCall(text, "the arguments are no object", name, call)
-        held = jsontext.fields(arguments)
-        if string(fields, "type") == "custom" and list(held) == ["input"] and string(held, "input") is not None:
-            return trusted.ToolCall(call, name, bytes(held["input"]).decode(), custom=True)
+        stored = jsontext.fields(arguments)
+        if string(fields, "type") == "custom" and list(stored) == ["input"] and string(stored, "input") is not None:
+            return trusted.ToolCall(call, name, bytes(stored["input"]).decode(), custom=True)
         return trusted.ToolCall(call, name, text)
 
     def _resolved(self, text: str) -> str:

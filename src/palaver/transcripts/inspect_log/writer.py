@@ -276,8 +276,8 @@ class Rendering:
         if message.tool_name is not None:
             said["function"] = message.tool_name
         if message.is_error:
-            held = message.metadata_json
-            told = _NO_FIELDS if held is UNSET else inner(jsontext.fields(held), shapes.FAILURE)
+            stored = message.metadata_json
+            told = _NO_FIELDS if stored is UNSET else inner(jsontext.fields(stored), shapes.FAILURE)
             known = string(told, "type") in _FAILURES and string(told, "message") is not None
             said["error"] = told if known else {"type": "unknown", "message": message.text or "failed"}
         return said

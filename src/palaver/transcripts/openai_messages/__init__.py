@@ -27,7 +27,7 @@ from typing import Final
 from palaver.transcripts.format import TranscriptFormat
 from palaver.transcripts.openai_messages.arrow_nulls import without_padding
 from palaver.transcripts.openai_messages.reader import Reading
-from palaver.transcripts.openai_messages.shapes import NAME, sees
+from palaver.transcripts.openai_messages.shapes import NAME, detect
 from palaver.transcripts.openai_messages.writer import Writer
 
 __all__ = ["FORMAT", "without_padding"]
@@ -37,7 +37,7 @@ FORMAT: Final = TranscriptFormat(
     title="chat messages, ShareGPT, TRL and batch files",
     fidelity="bytes",
     framing="either",
-    sees=sees,
+    detector=detect,
     reading=Reading,
     rendering=Writer,
     many=True,

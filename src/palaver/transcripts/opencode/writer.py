@@ -86,7 +86,7 @@ class Rendering:
         self._at = max([self._started, *(entry.message.sent_at or 0 for entry in native)]) if native else self._started
         named = self._session.id if ours else None
         self._id = named if named and named.startswith("ses_") else session_id(self._started, writing.thread.id)
-        self._asked: str | None = None
+        self._requested: str | None = None
         self._messages: dict[str, str] = {}
         self._reader = Reading(Origin(), Watch())
 
@@ -148,7 +148,7 @@ class Rendering:
                 {"type": "text", "text": "", "ignored": True}
             ]
         if asks and not known:
-            self._asked = named
+            self._requested = named
         head = {"id": named, "sessionID": self._id, "role": "user" if asks else "assistant"}
         time = {"created": at} if asks else {"created": at, "completed": at}
         new: dict[str, Any] = {**head, **made} if known else {**head, "time": time, **made}
@@ -181,8 +181,8 @@ class Rendering:
             }
             parts.append(part)
             slot = self._slot(record, group, old)
-        held: dict[str, Any] = part.get("metadata", {})
-        part["metadata"] = {**held, extension_slot.SLOT: slot}
+        stored: dict[str, Any] = part.get("metadata", {})
+        part["metadata"] = {**stored, extension_slot.SLOT: slot}
 
     def _slot(self, record: dict[str, Any], group: Sequence[Entry], old: Sequence[bytes]) -> dict[str, Any] | None:
         written = jsontext.encode(record)
@@ -231,7 +231,7 @@ class Rendering:
         wire = wire_of(answer, shapes.PROVIDERS, "openai_chat")
         provider = shapes.PROVIDERS[wire] if answer.model is not None else "unknown"
         return {
-            "parentID": self._asked or self._ids.made("msg", at, "nobody"),
+            "parentID": self._requested or self._ids.made("msg", at, "nobody"),
             "modelID": answer.model or "unknown",
             "providerID": provider,
             "mode": "build",
@@ -277,18 +277,18 @@ class Rendering:
         parts: list[dict[str, Any]] = []
         for entry in said:
             message = entry.message
-            seen: dict[str, Any] = {}
+            known_messages: dict[str, Any] = {}
             if isinstance(message, UserMessage) and is_sent(message):
-                seen = {} if message.source is None else {"synthetic": True}
+                known_messages = {} if message.source is None else {"synthetic": True}
             else:
-                seen = {"ignored": True}
+                known_messages = {"ignored": True}
                 if PLACEHOLDER not in message.tags:
                     self._writing.lose("converted", message.role, "shown as a text that no model is sent", entry)
             found = [part for place, each in enumerate(message.content) for part in self._part(entry, place, each)]
             texts = [{"type": "text", "text": part["text"]} if part["type"] == "reasoning" else part for part in found]
-            if "ignored" in seen:
+            if "ignored" in known_messages:
                 texts = [part for part in texts if part["type"] in {"text", "file"}] or [{"type": "text", "text": ""}]
-            parts += [{**part, **seen} if part["type"] == "text" else part for part in texts]
+            parts += [{**part, **known_messages} if part["type"] == "text" else part for part in texts]
         return parts or [{"type": "text", "text": ""}]
 
     def _answering(self, said: Sequence[Entry]) -> list[dict[str, Any]]:
@@ -315,8 +315,8 @@ class Rendering:
         self, entry: Entry, place: int, part: AnyPart, results: dict[str, Entry] | None = None
     ) -> list[dict[str, Any]]:
         lose = self._writing.lose
-        held = packages.provider_data(part, NAME)
-        beside = {"metadata": held} if held else {}
+        stored = packages.provider_data(part, NAME)
+        beside = {"metadata": stored} if stored else {}
         match part:
             case Text():
                 if part.citations:
@@ -355,7 +355,7 @@ class Rendering:
         self, entry: Entry, place: int, part: ToolCall | MalformedToolCall, results: dict[str, Entry]
     ) -> dict[str, Any]:
         made: dict[str, Any] = {"type": "tool", "callID": part.id or entry.id, "tool": part.name or "unknown"}
-        held = packages.provider_data(part, NAME)
+        stored = packages.provider_data(part, NAME)
         answer = results.pop(part.id or "", None)
         message = cast("ToolMessage", answer.message) if answer is not None else None
         if isinstance(part, MalformedToolCall):
@@ -379,9 +379,9 @@ class Rendering:
             None,
         )
         if part.provider_executed:
-            held["providerExecuted"] = True
-        if held:
-            made["metadata"] = held
+            stored["providerExecuted"] = True
+        if stored:
+            made["metadata"] = stored
         if served is not None:
             raw = served.output_json
             text = jsontext.text(raw) if jsontext.kind(raw) == "a string" else bytes(raw).decode()

@@ -382,11 +382,11 @@ def attributes_of(fields: Fields) -> Fields:
     return {name: jsontext.raw(_any(value(pair, "value"))) for pair in pairs if (name := string(pair, "key"))}
 
 
-def _any(held: Any) -> Any:
+def _any(stored: Any) -> Any:
     """A value of OTLP as plain JSON."""
-    if not isinstance(held, dict):
+    if not isinstance(stored, dict):
         return None
-    for kind, each in cast("dict[str, Any]", held).items():
+    for kind, each in cast("dict[str, Any]", stored).items():
         match kind:
             case "arrayValue" if isinstance(each, dict):
                 return [_any(one) for one in _values(cast("dict[str, Any]", each))]
@@ -400,8 +400,8 @@ def _any(held: Any) -> Any:
     return None
 
 
-def _values(held: Mapping[str, Any]) -> list[Any]:
-    found = held.get("values")
+def _values(stored: Mapping[str, Any]) -> list[Any]:
+    found = stored.get("values")
     return list(cast("list[object]", found)) if isinstance(found, list) else []
 
 
@@ -448,11 +448,11 @@ def _told(events: list[Fields]) -> dict[str, list[Raw]]:
         match = _EVENT.fullmatch(name)
         if match is None:
             continue
-        held = {**attributes, **inner(fields, "body")}
-        told: dict[str, Any] = {key: jsontext.value(raw) for key, raw in held.items()}
-        if choice := inner(held, "message"):
+        stored = {**attributes, **inner(fields, "body")}
+        told: dict[str, Any] = {key: jsontext.value(raw) for key, raw in stored.items()}
+        if choice := inner(stored, "message"):
             told = {key: jsontext.value(raw) for key, raw in choice.items()}
-            told["finish_reason"] = None if "finish_reason" not in held else jsontext.value(held["finish_reason"])
+            told["finish_reason"] = None if "finish_reason" not in stored else jsontext.value(stored["finish_reason"])
         message = _message(told, match[1] or "assistant")
         lists.setdefault(INPUT if match[1] else OUTPUT, []).append(jsontext.raw(message))
     return lists
@@ -472,7 +472,7 @@ def _message(told: Mapping[str, Any], role: str) -> dict[str, Any]:
     for each in cast("list[object]", calls) if isinstance(calls, list) else ():
         call = cast("dict[str, Any]", each) if isinstance(each, dict) else {}
         function = call.get("function")
-        held = {**call, **(cast("dict[str, Any]", function) if isinstance(function, dict) else {})}
-        parts.append({"type": "tool_call", **{key: held.get(key) for key in ("id", "name", "arguments")}})
+        stored = {**call, **(cast("dict[str, Any]", function) if isinstance(function, dict) else {})}
+        parts.append({"type": "tool_call", **{key: stored.get(key) for key in ("id", "name", "arguments")}})
     reason = told.get("finish_reason")
     return {"role": role, "parts": parts, **({"finish_reason": reason} if isinstance(reason, str) else {})}

@@ -60,7 +60,7 @@ class Rendering:
     def __init__(self, writing: Writing) -> None:
         """Look what the conversation came from: a list, lines of spans, or a span that is a document."""
         self._writing = writing
-        writing.never_says("sent_at")
+        writing.never_writes("sent_at")
         self._plain = Parts(None, Watch(), None)
         pieces = [
             piece
@@ -144,9 +144,9 @@ class Rendering:
     def _edited(self, group: Sequence[Entry], old: bytes) -> bytes:
         """A span with the messages that it added replaced."""
         fields = split(Raw(old))
-        held = split(fields["attributes"]) if "attributes" in fields else fields
+        stored = split(fields["attributes"]) if "attributes" in fields else fields
         spans = spans_of(fields, Watch(), None)
-        if len(spans) != 1 or not any(key in held for key in LISTS) or spans[0].system:
+        if len(spans) != 1 or not any(key in stored for key in LISTS) or spans[0].system:
             self._writing.lose("dropped", "edit", "such a span is not written", group[0])
             return old
         (span,) = spans
@@ -159,9 +159,9 @@ class Rendering:
         lists = {INPUT: told[: len(told) - answers], OUTPUT: told[len(told) - answers :]} if answers else {INPUT: told}
         self._writing.lose("approximated", "edit", "other spans still say what was said before", group[0])
         changed = {
-            key: jsontext.encode(each).decode() if jsontext.kind(held[key]) == "a string" else each
+            key: jsontext.encode(each).decode() if jsontext.kind(stored[key]) == "a string" else each
             for key, each in lists.items()
-            if key in held
+            if key in stored
         }
         return jsontext.encode({"attributes": changed} if "attributes" in fields else changed)
 
