@@ -21,7 +21,7 @@ from palaver.transcripts.openai_agents.shapes import TYPES as ITEM_TYPES
 from palaver.transcripts.otel_genai.shapes import PARTS
 from palaver.transcripts.signatures import candidates, features
 from tests.transcripts.samples import FILES, IDS
-from tests.transcripts.test_recognition import FILES as RECORDS
+from tests.transcripts.test_detection import FILES as RECORDS
 
 NAMES = transcripts.names()
 ROLLOUT = "rollout-2026-01-02T03-04-05-0199a213-81c0-7800-8aa1-bbab2a035a53.jsonl"
@@ -31,7 +31,7 @@ SAMPLES = [pytest.param(path, id=each) for (_, path), each in zip(FILES, IDS, st
 def ask_every_format(data: bytes, name: str) -> tuple[transcripts.Detected, ...]:
     """Detection without the table."""
     head = Head(data, name)
-    answers = [(each, transcripts.get(each).sees(head)) for each in NAMES]
+    answers = [(each, transcripts.get(each).detector(head)) for each in NAMES]
     found = [Detected(each, seen.version, seen.confidence) for each, seen in answers if seen is not None]
     found.sort(key=lambda each: -each.confidence)
     return tuple([each for each in found if each.confidence >= found[0].confidence - MARGIN])
@@ -40,7 +40,7 @@ def ask_every_format(data: bytes, name: str) -> tuple[transcripts.Detected, ...]
 def assert_the_same(data: bytes, name: str = "x.json") -> None:
     head = Head(data, name)
     possible = set(candidates(head, NAMES))
-    claims = {each for each in NAMES if transcripts.get(each).sees(head) is not None}
+    claims = {each for each in NAMES if transcripts.get(each).detector(head) is not None}
     assert claims <= possible, features(head)
     assert transcripts.detect(data, name) == ask_every_format(data, name)
 

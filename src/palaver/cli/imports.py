@@ -316,7 +316,7 @@ class _Importer:
 
         lines: list[_ImportLine] = []
         unknown: tuple[UnknownFields, ...] = ()
-        taken = filing.add(with_messages(steps_of(file_format, file, name, told=on_read)), state, digest.hexdigest)
+        taken = filing.add(with_messages(steps_of(file_format, file, name, on_piece=on_read)), state, digest.hexdigest)
         for each in taken:
             if isinstance(each, ImportedConversation):
                 branches = (each.branch, *each.more_branches) if each.branch else ()

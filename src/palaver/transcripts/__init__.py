@@ -98,7 +98,7 @@ def detect(data: bytes, name: str = "") -> tuple[Detected, ...]:
     found = [
         Detected(each, detection.version, detection.confidence)
         for each in candidates(head, _FORMATS)
-        if (detection := get(each).sees(head)) is not None
+        if (detection := get(each).detector(head)) is not None
     ]
     found.sort(key=lambda each: -each.confidence)
     return tuple([each for each in found if each.confidence >= found[0].confidence - MARGIN])

@@ -42,13 +42,13 @@ from palaver.transcripts.message_list import (
     DocumentReading,
     Form,
     ListRendering,
-    Telling,
+    Receipt,
     built,
     empty,
-    held,
+    known_messages,
     provider_of,
-    seen,
     source_of,
+    stored,
     text_of,
 )
 
@@ -80,9 +80,9 @@ _CALL: Final = frozenset(("id", "type", "function"))
 _FUNCTION: Final = frozenset(("name", "arguments"))
 
 
-def sees(head: Head) -> Detection | None:
+def detect(head: Head) -> Detection | None:
     """Messages with an ``agentName`` and a ``mode``."""
-    found, most = seen(head, _CLASSES)
+    found, most = known_messages(head, _CLASSES)
     if not most:
         return empty(head)
     named = [each for each in found if "agentName" in each and word(each, "mode") in _MODES and "content" in each]
@@ -100,7 +100,7 @@ class SwarmForm(Form):
         ("role", "agentName", "mode", "content", "tool_calls", "images", "tool_call_id", "payload")
     )
     always: ClassVar[frozenset[str]] = frozenset(("agentName", "mode", "content"))
-    unsaid: ClassVar[Mapping[str, str]] = {
+    unsupported: ClassVar[Mapping[str, str]] = {
         "id": "a message of agent-swarm-kit has no id",
         "sent_at": "a message of agent-swarm-kit has no time",
     }
@@ -211,10 +211,10 @@ class SwarmForm(Form):
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
-    def said(self, entries: Sequence[Entry], telling: Telling) -> dict[str, Any]:
+    def write_record(self, entries: Sequence[Entry], receipt: Receipt) -> dict[str, Any]:
         """The record of a message."""
         message = entries[0].message
-        beside = held(message, NAME)
+        beside = stored(message, NAME)
         absent: list[str] = value(beside, ABSENT) or []
         role = string(beside, "role")
         record: dict[str, Any] = {"role": _ROLES.get(message.role, message.role) if role is None else role}
@@ -226,14 +226,14 @@ class SwarmForm(Form):
             case RescueMarker() | FlushMarker():
                 record["content"] = message.reason
             case _:
-                record |= self._parts(message, telling)
+                record |= self._parts(message, receipt)
         if isinstance(message, ToolMessage) and message.tool_call_id is not None:
             record["tool_call_id"] = message.tool_call_id
         if message.payload_json is not UNSET:
             record["payload"] = message.payload_json
         return self.with_rest(record, {key: raw for key, raw in beside.items() if key != "role"})
 
-    def _parts(self, message: Message, telling: Telling) -> dict[str, Any]:
+    def _parts(self, message: Message, receipt: Receipt) -> dict[str, Any]:
         texts: list[str] = []
         images: list[Any] = []
         calls: list[Any] = []
@@ -241,19 +241,19 @@ class SwarmForm(Form):
             match part:
                 case Text():
                     texts.append(part.text)
-                case Image() if (text := text_of(part, string(held(part, NAME), "before"))) is not None:
+                case Image() if (text := text_of(part, string(stored(part, NAME), "before"))) is not None:
                     images.append(text)
                 case ToolCall() if not part.provider_executed:
-                    beside = held(part, NAME)
+                    beside = stored(part, NAME)
                     calls.append(
-                        _call(part, part.arguments_json if "text" in beside else telling.arguments(part, index))
+                        _call(part, part.arguments_json if "text" in beside else receipt.arguments(part, index))
                     )
-                case MalformedToolCall() if "text" in held(part, NAME):
+                case MalformedToolCall() if "text" in stored(part, NAME):
                     calls.append(_call(part, part.raw))
                 case Opaque(wire="agent_swarm_kit"):
-                    (calls if "in" in held(part, NAME) else images).append(part.raw_json)
+                    (calls if "in" in stored(part, NAME) else images).append(part.raw_json)
                 case _:
-                    if (text := telling.text_for(part, index)) is not None:
+                    if (text := receipt.text_for(part, index)) is not None:
                         texts.append(text)
         record: dict[str, Any] = {"content": "".join(texts)}
         if calls:
@@ -269,7 +269,7 @@ def _mode_of(message: Message) -> str:
 
 
 def _call(call: ToolCall | MalformedToolCall, arguments: str | Raw) -> dict[str, Any]:
-    beside = held(call, NAME)
+    beside = stored(call, NAME)
     function: dict[str, Any] = {"name": call.name, "arguments": arguments, **inner(beside, "function")}
     record: dict[str, Any] = {"id": call.id, "type": "function", "function": function}
     if value(beside, ABSENT):
@@ -289,7 +289,7 @@ FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="agent-swarm-kit histories",
     fidelity="bytes",
-    sees=sees,
+    detector=detect,
     reading=_reading,
     rendering=_rendering,
     framing="document",

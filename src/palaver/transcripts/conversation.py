@@ -118,8 +118,8 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def metadata(self) -> dict[str, Any]:
         """Give it as the metadata of a thread."""
-        held = structs.asdict(self)  # what ``more`` holds stays as it is: numbers know how they were written
-        return {SESSION: {name: each for name, each in held.items() if each not in (None, "", [], {})}}
+        stored = structs.asdict(self)  # what ``more`` holds stays as it is: numbers know how they were written
+        return {SESSION: {name: each for name, each in stored.items() if each not in (None, "", [], {})}}
 
 
 def session_of(metadata: Mapping[str, Any]) -> Session:
@@ -237,9 +237,9 @@ class Conversation:
     ) -> Iterator[Joined]:
         """Let a record that is no message join, on the line of what it follows. ``message`` is what it counts as."""
         before = self.head if parent is UNSET else parent
-        held = structs.replace(message or _without_media(record), sent_at=sent_at)
+        stored = structs.replace(message or _without_media(record), sent_at=sent_at)
         named = id is not None and id not in self._ids
-        yield from self.join([held], [record], ids=[id], parent=before)
+        yield from self.join([stored], [record], ids=[id], parent=before)
         if not named:
             self._tips[before] = self.head
 

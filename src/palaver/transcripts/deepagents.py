@@ -58,13 +58,13 @@ from palaver.transcripts.message_list import (
     DocumentReading,
     Form,
     ListRendering,
-    Telling,
+    Receipt,
     built,
     empty,
-    held,
+    known_messages,
     provider_of,
-    seen,
     source_of,
+    stored,
 )
 
 if TYPE_CHECKING:
@@ -97,9 +97,9 @@ _IMAGE: Final = ("url", "base64", "fileID")
 _CALL: Final = frozenset(("id", "name", "arguments"))
 
 
-def sees(head: Head) -> Detection | None:
+def detect(head: Head) -> Detection | None:
     """Messages with the roles ``human`` and ``ai`` and a list of blocks, or (in the older form) a string."""
-    found, most = seen(head, _CLASSES)
+    found, most = known_messages(head, _CLASSES)
     if not most:
         return empty(head)
     if any("type" in each or "timestamp" in each for each in found):
@@ -142,7 +142,7 @@ class SwiftForm(Form):
         ("id", "role", "content", "toolCalls", "malformedToolCallBlocks", "toolCallID", "imageURLs", "source")
     )
     always: ClassVar[frozenset[str]] = frozenset(("id",))
-    unsaid: ClassVar[Mapping[str, str]] = {"sent_at": "a message of DeepAgents has no time"}
+    unsupported: ClassVar[Mapping[str, str]] = {"sent_at": "a message of DeepAgents has no time"}
 
     def id_of(self, fields: Fields) -> str | None:
         """The id of a message."""
@@ -224,17 +224,17 @@ class SwiftForm(Form):
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
-    def said(self, entries: Sequence[Entry], telling: Telling) -> dict[str, Any] | None:
+    def write_record(self, entries: Sequence[Entry], receipt: Receipt) -> dict[str, Any] | None:
         """The record of a message, its keys sorted."""
         message = entries[0].message
         if isinstance(message, RescueMarker | FlushMarker):
             return None
-        blocks, calls, broken = _lists(message, telling)
-        beside = held(message, NAME)
+        blocks, calls, broken = _lists(message, receipt)
+        beside = stored(message, NAME)
         given = entries[0].id if message.id is None else message.id
         said = _spelled(given, beside, "id")
         if given != said:
-            telling.lose("approximated", "id", "the program takes UUIDs in capitals only")
+            receipt.lose("approximated", "id", "the program takes UUIDs in capitals only")
         record: dict[str, Any] = {"content": blocks, "id": said, "role": _ROLES[message.role]}
         absent: list[str] = value(beside, ABSENT) or []
         if "id" in absent or ("id" in beside and string(beside, "id") is None):
@@ -292,13 +292,13 @@ def _image(fields: Fields, beside: Mapping[str, Any] | None = None) -> Image | N
     return trusted.Image(source, media_type, provider_json=provider_of({NAME: kept}))
 
 
-def _lists(message: Message, telling: Telling) -> tuple[list[Any], list[Any], list[Any]]:
+def _lists(message: Message, receipt: Receipt) -> tuple[list[Any], list[Any], list[Any]]:
     """The blocks, the calls, and the calls that could not be read."""
     blocks: list[Any] = []
     calls: list[Any] = []
     broken: list[Any] = []
     for index, part in enumerate(message.content):
-        beside = held(part, NAME)
+        beside = stored(part, NAME)
         match part:
             case Opaque(wire="deepagents"):
                 lists = {"toolCalls": calls, "malformedToolCallBlocks": broken}
@@ -311,13 +311,13 @@ def _lists(message: Message, telling: Telling) -> tuple[list[Any], list[Any], li
                 around = {key: each for key, each in beside.items() if key not in {"image", "before", "typed"}}
                 blocks.append({"image": said, "type": "image", **around})
             case ToolCall() if not part.provider_executed:
-                arguments = telling.arguments(part, index)
+                arguments = receipt.arguments(part, index)
                 said = {"arguments": arguments, "id": _spelled(part.id, beside, "id"), "name": part.name}
                 calls.append({**{key: raw for key, raw in beside.items() if key != "id"}, **said})
             case MalformedToolCall():
                 broken.append(part.raw)
             case _:
-                if (text := telling.text_for(part, index)) is not None:
+                if (text := receipt.text_for(part, index)) is not None:
                     blocks.append({"text": text, "type": "text"})
     return blocks, calls, broken
 
@@ -350,7 +350,7 @@ FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="DeepAgents for Swift messages",
     fidelity="bytes",
-    sees=sees,
+    detector=detect,
     reading=_reading,
     rendering=_rendering,
     framing="document",

@@ -31,7 +31,16 @@ from palaver.core.parts import AnyPart, Image, MalformedToolCall, Opaque, Reason
 from palaver.transcripts.detection import Detection, Head, word
 from palaver.transcripts.fields import listed, split, string, value
 from palaver.transcripts.format import Origin, TranscriptFormat
-from palaver.transcripts.message_list import ABSENT, Form, LineReading, ListRendering, Telling, built, held, provider_of
+from palaver.transcripts.message_list import (
+    ABSENT,
+    Form,
+    LineReading,
+    ListRendering,
+    Receipt,
+    built,
+    provider_of,
+    stored,
+)
 from palaver.transcripts.times import iso, read_time
 
 if TYPE_CHECKING:
@@ -56,7 +65,7 @@ _CALL: Final = frozenset(("id", "name", "arguments", "subagentType"))
 _CONTEXT: Final = frozenset(("threadId", "round", "generationSeconds", "subagentType"))
 
 
-def sees(head: Head) -> Detection | None:
+def detect(head: Head) -> Detection | None:
     """Lines with ``timestamp``, a role of DeepAgents and a string for content."""
     first = head.first
     if word(first, "role") not in _CLASSES or not isinstance(first.get("content"), str):
@@ -84,7 +93,7 @@ class LogForm(Form):
         )
     )
     lines: ClassVar[bool] = True
-    unsaid: ClassVar[Mapping[str, str]] = {"id": "a line of the log has no id"}
+    unsupported: ClassVar[Mapping[str, str]] = {"id": "a line of the log has no id"}
 
     def begin(self, items: Sequence[Fields | None], session: Session) -> Session:
         """The thread of the first line is the session."""
@@ -147,16 +156,16 @@ class LogForm(Form):
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
-    def said(self, entries: Sequence[Entry], telling: Telling) -> dict[str, Any] | None:
+    def write_record(self, entries: Sequence[Entry], receipt: Receipt) -> dict[str, Any] | None:
         """The line of a message, its keys sorted."""
         message = entries[0].message
         if isinstance(message, RescueMarker | FlushMarker):
             return None
-        beside = held(message, NAME)
+        beside = stored(message, NAME)
         stamp = string(beside, "timestamp")
         if stamp is None or read_time(stamp) != message.sent_at:
             stamp = _stamp(message.sent_at or 0)
-        record: dict[str, Any] = {"timestamp": stamp, "role": _ROLES[message.role], **_lists(message, telling)}
+        record: dict[str, Any] = {"timestamp": stamp, "role": _ROLES[message.role], **_lists(message, receipt)}
         if message.sent_at is None and ("timestamp" in beside or value(beside, ABSENT)):
             del record["timestamp"]
         if isinstance(message, AssistantMessage) and message.model is not None:
@@ -187,13 +196,13 @@ def _malformed(raw: Raw) -> AnyPart:
     return trusted.MalformedToolCall(jsontext.text(raw), "the program could not read it")
 
 
-def _lists(message: Message, telling: Telling) -> dict[str, Any]:
+def _lists(message: Message, receipt: Receipt) -> dict[str, Any]:
     """What a message says, one list for each kind of part."""
     texts: list[str] = []
     thoughts: list[str] = []
     lists: dict[str, list[Any]] = {"imageURLs": [], "malformedToolCallBlocks": [], "toolCalls": []}
     for index, part in enumerate(message.content):
-        beside = held(part, NAME)
+        beside = stored(part, NAME)
         match part:
             case Opaque(wire="deepagents_log"):
                 lists[string(beside, "in") or "toolCalls"].append(part.raw_json)
@@ -204,12 +213,12 @@ def _lists(message: Message, telling: Telling) -> dict[str, Any]:
             case Image(source=Url() as source) if holds(type(message), part):
                 lists["imageURLs"].append(source.url)
             case ToolCall() if not part.provider_executed:
-                arguments = telling.arguments(part, index)
+                arguments = receipt.arguments(part, index)
                 lists["toolCalls"].append({"arguments": arguments, "id": part.id, "name": part.name, **beside})
             case MalformedToolCall():
                 lists["malformedToolCallBlocks"].append(part.raw)
             case _:
-                if (text := telling.text_for(part, index)) is not None:
+                if (text := receipt.text_for(part, index)) is not None:
                     texts.append(text)
     record: dict[str, Any] = {"content": "".join(texts), **{key: each for key, each in lists.items() if each}}
     if thoughts:
@@ -229,7 +238,7 @@ FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="DeepAgents for Swift logs",
     fidelity="bytes",
-    sees=sees,
+    detector=detect,
     reading=_reading,
     rendering=_rendering,
     keeps=("times (in seconds)", "model of each answer", "reasoning", "calls that could not be read"),

@@ -61,13 +61,13 @@ def restored(plain: Sequence[Message], slot: Any) -> tuple[Message, ...] | None:
     """What was carried; ``None`` when it is not ours, or no longer fits what the record says."""
     if not isinstance(slot, dict):
         return None
-    held = cast("dict[str, Any]", slot)
-    carried: object = held.get("messages")
+    stored = cast("dict[str, Any]", slot)
+    carried: object = stored.get("messages")
     if not isinstance(carried, list):
         return None
     if not carried and any(part != trusted.Text("") for message in plain for part in message.content):
         return None  # no message is carried only by a record that is there to be there, and says nothing
-    if held.get("sum") != _sum_of_values([without_records(each) for each in plain]):
+    if stored.get("sum") != _sum_of_values([without_records(each) for each in plain]):
         return None
     try:
         texts = [jsontext.value(canonical.encode(message)) for message in plain]
@@ -121,12 +121,12 @@ def _by_kind(values: Sequence[T]) -> dict[type[T], Iterator[T]]:
 
 def _differing(value: Struct, other: Struct) -> Iterator[str]:
     for field in structs.fields(value):
-        held, instead = getattr(value, field.name), getattr(other, field.name)
-        if held in (instead, field.default):
+        stored, instead = getattr(value, field.name), getattr(other, field.name)
+        if stored in (instead, field.default):
             continue
         name = field.name.removesuffix("_json").replace("_", " ")
-        if isinstance(held, Usage) and isinstance(instead, Usage):
-            yield from (f"{name} {each}" for each in _differing(held, instead))
+        if isinstance(stored, Usage) and isinstance(instead, Usage):
+            yield from (f"{name} {each}" for each in _differing(stored, instead))
         else:
             yield name
 
@@ -173,7 +173,9 @@ def without_records(message: Message) -> Message:
     if message.provider_json is UNSET:
         return message
     fields = {
-        name: held for name, held in jsontext.fields(message.provider_json).items() if not name.startswith(BOOKKEEPING)
+        name: stored
+        for name, stored in jsontext.fields(message.provider_json).items()
+        if not name.startswith(BOOKKEEPING)
     }
     return structs.replace(message, provider_json=jsontext.raw(fields) if fields else UNSET)
 
@@ -230,9 +232,9 @@ def _read(written: object, parts: Sequence[Any]) -> Message:
     return canonical.decode({**fields, "content": filled} if filled else fields)
 
 
-def _part(held: object, parts: Sequence[Any]) -> object:
-    if not isinstance(held, int) or isinstance(held, bool):
-        return held
-    if held < 0:
-        raise IndexError(held)
-    return parts[held]
+def _part(stored: object, parts: Sequence[Any]) -> object:
+    if not isinstance(stored, int) or isinstance(stored, bool):
+        return stored
+    if stored < 0:
+        raise IndexError(stored)
+    return parts[stored]

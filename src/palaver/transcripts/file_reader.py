@@ -34,18 +34,18 @@ def beginning(path: str) -> bytes:
 
 
 def steps_of(
-    file_format: TranscriptFormat, file: BinaryIO, name: str = "", *, told: Callable[[bytes], None] = lambda _: None
+    file_format: TranscriptFormat, file: BinaryIO, name: str = "", *, on_piece: Callable[[bytes], None] = lambda _: None
 ) -> Iterator[Step]:
-    """Read a file. ``told`` is given its bytes, as they are on the disk, piece by piece.
+    """Read a file. ``on_piece`` is given its bytes, as they are on the disk, piece by piece.
 
-    Raises ``DecodeError`` for a transcript format that is only written and for what is too large (``unpacking``,
+    Raises ``DecodeError`` for a transcript format that is only written and for what is too large (``decompress``,
     ``record``), and ``OSError``, also for what cannot be unpacked: what came before that was read by then.
     """
     reader = file_format.reader(Origin(name=name, beside=_beside(name)))
     unpacker: Unpacker | None = None
     first = True
     while piece := file.read(_PIECE):
-        told(piece)
+        on_piece(piece)
         if first and piece.startswith(_ZSTD):
             unpacker = Unpacker()
         first = False

@@ -6,7 +6,7 @@ Rules:
   module defines ``FORMAT``, and states at its head what the format cannot represent.
 - Reading is a machine without I/O: ``reader()`` takes bytes in pieces and gives steps; ``read`` does it in one go. Any
   bytes give steps: what the transcript format does not know is kept and reported (law 6, ``unknown``).
-- Writing (``writing``) gives back what was read, byte for byte where the format's ``fidelity`` is ``bytes``.
+- Writing (``writer``) gives back what was read, byte for byte where the format's ``fidelity`` is ``bytes``.
 
 Fidelity (docs/spec/dialects.md#0): ``bytes``, a file that was not edited is the same file; ``semantic``, the same JSON
 values; ``text``, roles, text and tool names; ``write``, it is only written. ``resumes``: the program that owns the
@@ -90,7 +90,7 @@ class TranscriptFormat(Struct, frozen=True, kw_only=True):
     name: str
     title: str
     fidelity: Fidelity
-    sees: Callable[[Head], Detection | None]
+    detector: Callable[[Head], Detection | None]
     reading: Callable[[Origin, Watch], Reading] | None
     rendering: Callable[[Writing], Rendering] | None
     framing: Framing = "lines"
@@ -112,7 +112,7 @@ class TranscriptFormat(Struct, frozen=True, kw_only=True):
 
     def detect(self, data: bytes, name: str = "") -> Detection | None:
         """Whether the beginning of a file may be of this transcript format. Never raises."""
-        return self.sees(Head(data, name))
+        return self.detector(Head(data, name))
 
     def reader(self, origin: Origin | None = None) -> Reader:
         """Begin to read a file. Raises ``DecodeError`` for a transcript format that is only written."""

@@ -40,7 +40,7 @@ from palaver.transcripts import extension_slot
 from palaver.transcripts.conversation import derived_id, session_of
 from palaver.transcripts.detection import Detection, Head
 from palaver.transcripts.format import TranscriptFormat
-from palaver.transcripts.writer import Writing, singly, unsaid
+from palaver.transcripts.writer import Writing, singly, unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,7 +74,7 @@ _PARTS: Final[dict[type, frozenset[str]]] = {
 """The fields of parts that a line says, or that have a loss of their own; other parts are left out, or are text."""
 
 
-def sees(head: Head) -> Detection | None:
+def detect(head: Head) -> Detection | None:
     """A first line ``session`` that names a harness."""
     first = head.first
     return Detection(1.0) if first.get("type") == "session" and "harness" in first and "id" in first else None
@@ -170,10 +170,10 @@ class _Rendering:
 
     def _beside(self, entry: Entry, message: Message, thoughts: int) -> None:
         """What the fields of a message do not say."""
-        for name in unsaid(extension_slot.without_records(message), _SAID):
+        for name in unsupported(extension_slot.without_records(message), _SAID):
             self._lose(entry, "dropped", name, "the format has no place for it")
         for place, part in enumerate(message.content):
-            for name in unsaid(part, _PARTS[type(part)]) if type(part) in _PARTS else ():
+            for name in unsupported(part, _PARTS[type(part)]) if type(part) in _PARTS else ():
                 self._lose(entry, "dropped", name, "the format has no place for it", place)
         spoken = [_rank(part) for part in message.content]
         if spoken != sorted(spoken):
@@ -213,7 +213,7 @@ FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="Hugging Face session traces",
     fidelity="write",
-    sees=sees,
+    detector=detect,
     reading=None,
     rendering=_Rendering,
     history="all",

@@ -38,12 +38,12 @@ from palaver.transcripts.message_list import (
     DocumentReading,
     Form,
     ListRendering,
-    Telling,
+    Receipt,
     built,
     empty,
-    held,
+    known_messages,
     provider_of,
-    seen,
+    stored,
 )
 
 if TYPE_CHECKING:
@@ -66,9 +66,9 @@ _OWN: Final = frozenset(("toolCalls", "toolName"))
 _CALL: Final = frozenset(("toolId", "toolName", "input"))
 
 
-def sees(head: Head) -> Detection | None:
+def detect(head: Head) -> Detection | None:
     """Messages with text for content, and ``metadata``, ``toolCalls`` or ``toolName``."""
-    found, most = seen(head, _CLASSES)
+    found, most = known_messages(head, _CLASSES)
     if not most:
         return empty(head)
     if any(not isinstance(each.get("content", ""), str) for each in found):
@@ -87,7 +87,7 @@ class KairoForm(Form):
     extra: ClassVar[str] = NAME
     keys: ClassVar[frozenset[str]] = frozenset(("role", "content", "toolCalls", "toolName", "metadata"))
     always: ClassVar[frozenset[str]] = frozenset(("content", "metadata"))
-    unsaid: ClassVar[Mapping[str, str]] = {
+    unsupported: ClassVar[Mapping[str, str]] = {
         "id": "a documented message of Kairo has no id",
         "sent_at": "a documented message of Kairo has no time",
     }
@@ -117,7 +117,7 @@ class KairoForm(Form):
         beside.update((key, jsontext.own(fields[key])) for key, done in read.items() if not done and key in fields)
         return [built(cls, content=tuple(parts), provider_json=provider_of({NAME: beside}), **says)]
 
-    def said(self, entries: Sequence[Entry], telling: Telling) -> dict[str, Any] | None:
+    def write_record(self, entries: Sequence[Entry], receipt: Receipt) -> dict[str, Any] | None:
         """The record of a message."""
         message = entries[0].message
         if isinstance(message, RescueMarker | FlushMarker):
@@ -129,12 +129,12 @@ class KairoForm(Form):
                 case Text():
                     texts.append(part.text)
                 case ToolCall() if not part.provider_executed:
-                    call = {"toolId": part.id, "toolName": part.name, "input": telling.arguments(part, index)}
-                    calls.append({**call, **held(part, NAME)})
+                    call = {"toolId": part.id, "toolName": part.name, "input": receipt.arguments(part, index)}
+                    calls.append({**call, **stored(part, NAME)})
                 case Opaque(wire="kairo"):
                     calls.append(part.raw_json)
                 case _:
-                    if (text := telling.text_for(part, index)) is not None:
+                    if (text := receipt.text_for(part, index)) is not None:
                         texts.append(text)
         role = "system" if isinstance(message, DeveloperMessage) else message.role
         metadata = message.metadata_json
@@ -144,7 +144,7 @@ class KairoForm(Form):
         if isinstance(message, ToolMessage) and message.tool_name is not None:
             record["toolName"] = message.tool_name
         record["metadata"] = jsontext.EMPTY_OBJECT if metadata is UNSET else metadata
-        return self.with_rest(record, held(message, NAME))
+        return self.with_rest(record, stored(message, NAME))
 
 
 def _call(raw: Raw) -> ToolCall | Opaque:
@@ -168,7 +168,7 @@ FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="Kairo messages, as documented",
     fidelity="bytes",
-    sees=sees,
+    detector=detect,
     reading=_reading,
     rendering=_rendering,
     framing="document",

@@ -41,12 +41,12 @@ from palaver.transcripts.message_list import (
     DocumentReading,
     Form,
     ListRendering,
-    Telling,
+    Receipt,
     built,
     empty,
-    held,
+    known_messages,
     provider_of,
-    seen,
+    stored,
 )
 from palaver.transcripts.times import iso, read_time
 
@@ -84,9 +84,9 @@ _NEEDS: Final = {
 }
 
 
-def sees(head: Head) -> Detection | None:
+def detect(head: Head) -> Detection | None:
     """Messages with ``contents`` and a role in capitals."""
-    found, most = seen(head, _CLASSES)
+    found, most = known_messages(head, _CLASSES)
     if not most:
         return empty(head)
     return Detection(0.95) if any(isinstance(each.get("contents"), list) for each in found) else None
@@ -110,7 +110,7 @@ class A2aForm(Form):
         """Results that stood in one message stand in one again."""
         group: list[Entry] = []
         for entry in entries:
-            if group and not (isinstance(entry.message, ToolMessage) and "result" in held(entry.message, NAME)):
+            if group and not (isinstance(entry.message, ToolMessage) and "result" in stored(entry.message, NAME)):
                 yield group
                 group = []
             group.append(entry)
@@ -215,18 +215,18 @@ class A2aForm(Form):
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
-    def said(self, entries: Sequence[Entry], telling: Telling) -> dict[str, Any] | None:
+    def write_record(self, entries: Sequence[Entry], receipt: Receipt) -> dict[str, Any] | None:
         """The record of a message, or of the results of one batch."""
         message = entries[0].message
         if isinstance(message, RescueMarker | FlushMarker):
             return None
-        beside = held(message, NAME)
+        beside = stored(message, NAME)
         blocks: list[Any] = []
         for place, entry in enumerate(entries):
             if isinstance(entry.message, ToolMessage):
-                blocks += _result(entry.message, place, telling)
+                blocks += _result(entry.message, place, receipt)
             else:
-                blocks += _contents(entry.message, telling)
+                blocks += _contents(entry.message, receipt)
         role = "SYSTEM" if isinstance(message, DeveloperMessage) else message.role.upper()
         metadata = message.metadata_json
         stamp = string(beside, "timestamp")
@@ -287,22 +287,22 @@ def _part(kind: str, fields: Fields, beside: dict[str, Any]) -> AnyPart | None:
             return None
 
 
-def _contents(message: Message, telling: Telling) -> Iterator[Any]:
+def _contents(message: Message, receipt: Receipt) -> Iterator[Any]:
     for index, part in enumerate(message.content):
-        block = _block(part, index, telling)
+        block = _block(part, index, receipt)
         if block is not None:
             yield block
 
 
-def _block(part: AnyPart, index: int, telling: Telling, message: int = 0) -> Any:
-    beside = held(part, NAME)
+def _block(part: AnyPart, index: int, receipt: Receipt, message: int = 0) -> Any:
+    beside = stored(part, NAME)
     match part:
         case Opaque(wire="kairo_a2a"):
             return part.raw_json
         case Text():
             return {"type": "text", "text": part.text, **beside}
         case ToolCall() if not part.provider_executed:
-            arguments = telling.arguments(part, index, message)
+            arguments = receipt.arguments(part, index, message)
             return {"type": "tool_use", "toolId": part.id, "toolName": part.name, "input": arguments, **beside}
         case Image(source=Url() as source):
             typed = {} if part.media_type is None else {"mediaType": part.media_type}
@@ -314,13 +314,13 @@ def _block(part: AnyPart, index: int, telling: Telling, message: int = 0) -> Any
                 del block["budgetTokens"], block[ABSENT]
             return block
         case _:
-            text = telling.text_for(part, index, message)
+            text = receipt.text_for(part, index, message)
             return None if text is None else {"type": "text", "text": text}
 
 
-def _result(message: ToolMessage, place: int, telling: Telling) -> Iterator[Any]:
+def _result(message: ToolMessage, place: int, receipt: Receipt) -> Iterator[Any]:
     """The result; parts of Kairo's own that are no result stand before or behind it."""
-    beside = held(message, NAME)
+    beside = stored(message, NAME)
     rest = split(beside["result"]) if "result" in beside else {}
     before: int = value(beside, "before") or 0
     own = [part.raw_json for part in message.content if isinstance(part, Opaque) and part.wire == NAME]
@@ -330,10 +330,10 @@ def _result(message: ToolMessage, place: int, telling: Telling) -> Iterator[Any]
         if not (isinstance(part, Opaque) and part.wire == NAME)
     ]
     if "none" in beside and not [part for _, part in loose if not isinstance(part, Text)]:
-        yield from _contents(message, telling)
+        yield from _contents(message, receipt)
         return
     texts = [
-        part.text if isinstance(part, Text) else telling.text_for(part, index, place) or "" for index, part in loose
+        part.text if isinstance(part, Text) else receipt.text_for(part, index, place) or "" for index, part in loose
     ]
     block: dict[str, Any] = {
         "type": "tool_result",
@@ -363,7 +363,7 @@ FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="Kairo messages, A2A JSON",
     fidelity="bytes",
-    sees=sees,
+    detector=detect,
     reading=_reading,
     rendering=_rendering,
     framing="document",

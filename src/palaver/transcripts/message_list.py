@@ -2,13 +2,12 @@
 
 Rules (docs/spec/message-fields.md#5):
 
-- A transcript format is a ``Form``: what a record says (``plain``), and how messages are said (``said``). Import and
-  export of what a form can express give equal JSON: what it says beyond the neutral fields lies under
-  ``provider[form.extra]``, with the message or part it belongs to. ``"-"`` there lists keys that we would write and
-  the record did not have.
+- A transcript format is a ``Form``: ``plain`` reads a record, ``write_record`` writes one. Import and export of what a
+  form can express give equal JSON: what a record holds beyond the neutral fields lies under ``provider[form.extra]``
+  of its message or part. ``"-"`` there lists keys that we would write and the record did not have.
 - Export and import of any message give the same message but for what the receipt names. For that, each record that is
   written is read again and compared: what differs is a loss, whatever the writer thought of it.
-- Where the form lets keys of others be, what it cannot say is carried along (``carrying``); it is a loss for the
+- Where the form lets keys of others be, what it cannot say is carried along (``extension_slot``); it is a loss for the
   program all the same, and named as ``converted``.
 - A record that cannot be read as a message keeps its place and its bytes.
 
@@ -60,7 +59,7 @@ _NEVER_TOLD: Final = frozenset(("content", "id", "extra"))
 _ONCE: Final = frozenset(("sent_at", "agent", "mode"))
 
 
-class Telling:
+class Receipt:
     """What one record could not say, while it is written: kind, what, why, message of the record, part."""
 
     def __init__(self) -> None:
@@ -92,8 +91,8 @@ class Telling:
         if not call.custom and text.startswith("{") and jsontext.is_json(text):
             return as_json(text)
         self.lose("converted", "arguments", "the format takes an object only", index, message)
-        held = as_json(text) if jsontext.is_json(text) else jsontext.raw(text)
-        return jsontext.raw({"input": held})
+        stored = as_json(text) if jsontext.is_json(text) else jsontext.raw(text)
+        return jsontext.raw({"input": stored})
 
 
 class Form(ABC):
@@ -110,7 +109,7 @@ class Form(ABC):
     """Where the list may be in a document."""
     lines: ClassVar[bool] = False
     """Whether a file has a message to a line, and no brackets."""
-    unsaid: ClassVar[Mapping[str, str]] = {}
+    unsupported: ClassVar[Mapping[str, str]] = {}
     """Fields that no record of the form says; told once a file. Field: why."""
 
     def __init__(self, watch: Watch) -> None:
@@ -127,7 +126,7 @@ class Form(ABC):
         """
 
     @abstractmethod
-    def said(self, entries: Sequence[Entry], telling: Telling) -> dict[str, Any] | None:
+    def write_record(self, entries: Sequence[Entry], receipt: Receipt) -> dict[str, Any] | None:
         """The record of some messages that share one; ``None`` when the form has no such message."""
 
     def id_of(self, fields: Fields) -> str | None:  # noqa: ARG002 (most forms have none)
@@ -175,18 +174,18 @@ class Form(ABC):
     def rest(self, fields: Fields, *, leave: Collection[str] = ()) -> dict[str, Any]:
         """What a record says beyond the neutral fields. ``leave`` are keys that it must not keep."""
         self.watch.keys(fields, self.keys | {extension_slot.SLOT}, "message", self.line)
-        held: dict[str, Any] = {
+        stored: dict[str, Any] = {
             key: jsontext.own(raw)
             for key, raw in fields.items()
             if key not in self.keys and key not in leave and key != extension_slot.SLOT
         }
         absent = sorted(self.always - fields.keys())
-        return {**held, ABSENT: absent} if absent else held
+        return {**stored, ABSENT: absent} if absent else stored
 
-    def with_rest(self, record: dict[str, Any], held: Fields) -> dict[str, Any]:
+    def with_rest(self, record: dict[str, Any], stored: Fields) -> dict[str, Any]:
         """Put back what a record said beyond the neutral fields, where nothing else stands in its place now."""
-        absent: list[str] = value(held, ABSENT) or []
-        for key, raw in held.items():
+        absent: list[str] = value(stored, ABSENT) or []
+        for key, raw in stored.items():
             if key != ABSENT and (key not in record or _is_default(record[key])):
                 record[key] = raw
         for key in absent:
@@ -204,7 +203,7 @@ def _is_default(item: object) -> bool:
     return (bytes(item) if isinstance(item, Raw) else jsontext.encode(item)) in _DEFAULTS
 
 
-def held(of: Value, key: str) -> Fields:
+def stored(of: Value, key: str) -> Fields:
     """What a message or part holds under ``provider[key]``, split."""
     if of.provider_json is UNSET:
         return {}
@@ -224,7 +223,7 @@ def provider_of(fields: Mapping[str, Any]) -> Any:
     return jsontext.raw(full) if full else UNSET
 
 
-def seen(head: Head, roles: Collection[str]) -> tuple[Sequence[Mapping[str, Any]], bool]:
+def known_messages(head: Head, roles: Collection[str]) -> tuple[Sequence[Mapping[str, Any]], bool]:
     """The messages at the beginning of a document that have one of these roles, and whether they are most of it."""
     found = head.items or ((head.fields,) if head.fields else ())
     known = [each for each in found if word(each, "role") in roles]
@@ -284,7 +283,7 @@ class _Reading:
         if self._conversation is not None:
             yield self._conversation.ended(metadata=self._session.metadata())
 
-    def _begun(self, first: bytes) -> Conversation:
+    def _started(self, first: bytes) -> Conversation:
         thread = derived_id(self._form.name, self._session.id or self._origin.name, len(first), first)
         return Conversation(self._form.name, thread)
 
@@ -316,7 +315,7 @@ class DocumentReading(_Reading):
         alone = None if cut.tail is not None else self._alone(data)
         items = [*cut.items] if alone is None else [alone]
         self._session = self._form.begin([item.fields for item in items], self._session)
-        self._conversation = conversation = self._begun(items[0].raw if items else data)
+        self._conversation = conversation = self._started(items[0].raw if items else data)
         yield conversation.began()
         if alone is None:
             yield from conversation.record(cut.head)
@@ -355,7 +354,7 @@ class LineReading(_Reading):
         """Read the next line."""
         if self._conversation is None:
             self._session = self._form.begin([record.fields], self._session)
-            self._conversation = self._begun(record.raw)
+            self._conversation = self._started(record.raw)
             yield self._conversation.began()
         yield from self._take(self._conversation, record, record.line)
 
@@ -406,8 +405,8 @@ class ListRendering:
             yield jsontext.encode(each)
 
     def _record(self, entries: Sequence[Entry]) -> dict[str, Any] | None:
-        telling = Telling()
-        record = self._form.said(entries, telling)
+        receipt = Receipt()
+        record = self._form.write_record(entries, receipt)
         if record is None:
             for entry in entries:
                 self._writing.lose("dropped", entry.message.role, "the format has no such message", entry)
@@ -422,7 +421,7 @@ class ListRendering:
             slot = extension_slot.carried(messages, plain) or slot
             self._form.carry(record, slot)
         for place, entry in enumerate(entries):
-            told = [each for each in telling.losses if each[3] == place]
+            told = [each for each in receipt.losses if each[3] == place]
             for kind, what, why, _, part in told:
                 self._writing.lose("converted" if slot is not None else kind, what, why, entry, part)
             said = plain[place] if place < len(plain) else None
@@ -433,7 +432,7 @@ class ListRendering:
     def _compare(self, entry: Entry, message: Message, said: Message | None, told: set[int], *, carried: bool) -> None:
         """Name what a record does not say of a message."""
         lose = self._writing.lose
-        for what, why in self._form.unsaid.items():
+        for what, why in self._form.unsupported.items():
             if getattr(message, what) is not None:
                 lose("dropped", what, why)
         if said is None:
@@ -445,7 +444,7 @@ class ListRendering:
         for name in type(message).__struct_fields__:
             if name in _NEVER_TOLD or _same(getattr(message, name), getattr(said, name, None)):
                 continue
-            if name in self._form.unsaid:
+            if name in self._form.unsupported:
                 continue
             what = name.removesuffix("_json")
             if name in _ONCE and (name == "sent_at" or getattr(message, name) is None):

@@ -48,15 +48,15 @@ _MOST_TYPES: Final = 8
 
 def left_out(file_format: str, thread: Thread, written: Sequence[Entry], branch: str) -> Iterator[Loss]:
     """Name the branches, the hidden messages and the records of other formats that are not written."""
-    held = {entry.id for entry in written}
-    yield from branches_left_out(thread, held, branch)
-    hidden = [entry.message for entry in thread.path(branch) if entry.id not in held and _counts(entry)]
+    stored = {entry.id for entry in written}
+    yield from branches_left_out(thread, stored, branch)
+    hidden = [entry.message for entry in thread.path(branch) if entry.id not in stored and _counts(entry)]
     if hidden:
         said = {(type(entry.message), entry.message.content) for entry in written}
         hidden = [message for message in hidden if (type(message), message.content) not in said]
     if hidden:
         yield Loss("dropped", "messages", HIDDEN.format(len(hidden)))
-    yield from _records(file_format, [entry for entry in thread.entries if entry.id not in held])
+    yield from _records(file_format, [entry for entry in thread.entries if entry.id not in stored])
 
 
 def branches_left_out(thread: Thread, written: Collection[str], branch: str) -> Iterator[Loss]:
@@ -69,8 +69,8 @@ def branches_left_out(thread: Thread, written: Collection[str], branch: str) -> 
         lacking[entry.id] = lacking[entry.parent] or (entry.id not in present and _counts(entry))
     heads = thread.branches
     named = [f"branch {name}" for name, head in heads.items() if lacking[head]]
-    held = set(heads.values())
-    named += [f"branch ending in {leaf}" for leaf in thread.leaves if lacking[leaf] and leaf not in held]
+    stored = set(heads.values())
+    named += [f"branch ending in {leaf}" for leaf in thread.leaves if lacking[leaf] and leaf not in stored]
     for what in named:
         yield Loss("dropped", what, ONE_LINE)
 
@@ -132,8 +132,8 @@ def line_of(
     """
     thread = transcript.thread
     path = list(thread.path(branch))
-    held = {entry.id for entry in path}
-    frame = [entry for entry in thread.entries if entry.id not in held and frames(entry, file_format)]
+    stored = {entry.id for entry in path}
+    frame = [entry for entry in thread.entries if entry.id not in stored and frames(entry, file_format)]
     first = [entry for entry in frame if documents.TAIL not in original_bytes.numbers_of(entry.message, file_format)]
     last = [entry for entry in frame if documents.TAIL in original_bytes.numbers_of(entry.message, file_format)]
     line = Thread(thread.id)
@@ -142,9 +142,9 @@ def line_of(
         line.add([Entry(entry.id, before, entry.message)])
         before = entry.id
     line.add((), {branch: before})
-    others = [name for name, leaf in thread.branches.items() if leaf is not None and leaf not in held]
+    others = [name for name, leaf in thread.branches.items() if leaf is not None and leaf not in stored]
     named = {thread.branches[name] for name in others}
-    nameless = [f"ending in {leaf}" for leaf in thread.leaves if leaf not in held and leaf not in named]
+    nameless = [f"ending in {leaf}" for leaf in thread.leaves if leaf not in stored and leaf not in named]
     return Transcript(line, transcript.title, transcript.metadata, transcript.unread), (*others, *nameless)
 
 
@@ -155,8 +155,8 @@ def frames(entry: Entry, file_format: str) -> bool:
 
 def frame_of(entries: Iterable[Entry], file_format: str) -> tuple[bytes, bytes | None]:
     """What stands before and behind the list of a document; ``None`` for one that could not be cut."""
-    held: dict[Any, bytes] = {}
+    stored: dict[Any, bytes] = {}
     for entry in entries:
         if frames(entry, file_format):
-            held |= {piece.at: piece.raw for piece in original_bytes.records_of(file_format, [entry.message]) or ()}
-    return held.get(0, b""), held.get(documents.TAIL)
+            stored |= {piece.at: piece.raw for piece in original_bytes.records_of(file_format, [entry.message]) or ()}
+    return stored.get(0, b""), stored.get(documents.TAIL)

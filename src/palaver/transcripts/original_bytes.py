@@ -51,14 +51,14 @@ SUM: Final = "sum"
 _MANY: Final = 64
 
 
-class _Kept(Struct, omit_defaults=True):
+class _StoredRecord(Struct, omit_defaults=True):
     at: int
     text: list[str | int] | None = None
     bytes: str | None = None
 
 
 class _Group(Struct, omit_defaults=True):
-    records: list[_Kept]
+    records: list[_StoredRecord]
     sum: str
 
 
@@ -93,11 +93,11 @@ def sum_of(messages: Sequence[Message]) -> str:
 
 def records_of(file_format: str, group: Sequence[Message]) -> tuple[Piece, ...] | None:
     """The records of a group, their holes filled by its parts; ``None`` when it has none, or none that can be read."""
-    held = own(group[0], file_format)
-    if held is None or RECORDS not in held:
+    stored = own(group[0], file_format)
+    if stored is None or RECORDS not in stored:
         return None
     try:
-        kept = _group(jsontext.encode(held))
+        kept = _group(jsontext.encode(stored))
         parts = [part for message in group for part in message.content]
         return tuple([Piece(each.at, _filled(each, parts)) for each in kept.records])
     except (msgspec.MsgspecError, ValueError, PalaverError):
@@ -106,35 +106,35 @@ def records_of(file_format: str, group: Sequence[Message]) -> tuple[Piece, ...] 
 
 def numbers_of(message: Message, file_format: str) -> tuple[int, ...]:
     """The numbers of the records that a message leads; empty when it leads none."""
-    held = own(message, file_format)
-    if held is None or RECORDS not in held:
+    stored = own(message, file_format)
+    if stored is None or RECORDS not in stored:
         return ()
     try:
-        return tuple([each.at for each in _group(jsontext.encode(held)).records])
+        return tuple([each.at for each in _group(jsontext.encode(stored)).records])
     except msgspec.MsgspecError:
         return ()
 
 
 def untouched(file_format: str, group: Sequence[Message]) -> bool:
     """Whether the messages of a group still say what its records say."""
-    held = own(group[0], file_format)
-    if held is None:
+    stored = own(group[0], file_format)
+    if stored is None:
         return False
-    return str(jsontext.value(held.get(SUM, b'""'))) == sum_of([bare(message, file_format) for message in group])
+    return str(jsontext.value(stored.get(SUM, b'""'))) == sum_of([bare(message, file_format) for message in group])
 
 
 def leads(message: Message, file_format: str) -> bool:
     """Whether a message is the first of a group with records."""
-    held = own(message, file_format)
-    return held is not None and RECORDS in held
+    stored = own(message, file_format)
+    return stored is not None and RECORDS in stored
 
 
 def follows(message: Message, file_format: str) -> int | None:
     """The number of the first record of the group that a message belongs to, where it is not its first."""
-    held = own(message, file_format)
-    if held is None or OF not in held:
+    stored = own(message, file_format)
+    if stored is None or OF not in stored:
         return None
-    number = jsontext.value(held[OF])
+    number = jsontext.value(stored[OF])
     return number if isinstance(number, int) else None
 
 
@@ -142,8 +142,8 @@ def own(message: Message, file_format: str) -> Fields | None:
     """What a message keeps for a transcript format, split; ``None`` when it keeps nothing."""
     if message.provider_json is UNSET:
         return None
-    held = jsontext.fields(message.provider_json).get(BOOKKEEPING + file_format)
-    return None if held is None or jsontext.kind(held) != "an object" else jsontext.fields(held)
+    stored = jsontext.fields(message.provider_json).get(BOOKKEEPING + file_format)
+    return None if stored is None or jsontext.kind(stored) != "an object" else jsontext.fields(stored)
 
 
 def bare(message: M, file_format: str) -> M:
@@ -156,9 +156,9 @@ def bare(message: M, file_format: str) -> M:
     return structs.replace(message, provider_json=jsontext.raw(fields) if fields else UNSET)
 
 
-def _with(message: Message, file_format: str, held: Raw) -> Message:
+def _with(message: Message, file_format: str, stored: Raw) -> Message:
     fields = {} if message.provider_json is UNSET else jsontext.fields(message.provider_json)
-    fields[BOOKKEEPING + file_format] = held
+    fields[BOOKKEEPING + file_format] = stored
     return structs.replace(message, provider_json=jsontext.raw(fields))
 
 
@@ -212,11 +212,11 @@ def _inside(text: str) -> str | None:
         return None
 
 
-def _cut(record: Record, holes: Sequence[tuple[int, str]]) -> _Kept:
+def _cut(record: Record, holes: Sequence[tuple[int, str]]) -> _StoredRecord:
     try:
         text = record.raw.decode()
     except UnicodeDecodeError:
-        return _Kept(record.at, bytes=binascii.b2a_base64(record.raw, newline=False).decode())
+        return _StoredRecord(record.at, bytes=binascii.b2a_base64(record.raw, newline=False).decode())
     pieces: list[str | int] = []
     end = 0
     for start, length, number in sorted(_cuts(text, holes)):
@@ -228,7 +228,7 @@ def _cut(record: Record, holes: Sequence[tuple[int, str]]) -> _Kept:
         end = start + length
     if end < len(text):
         pieces.append(text[end:])
-    return _Kept(record.at, text=pieces)
+    return _StoredRecord(record.at, text=pieces)
 
 
 def _cuts(text: str, holes: Sequence[tuple[int, str]]) -> Iterator[tuple[int, int, int]]:
@@ -243,7 +243,7 @@ def _cuts(text: str, holes: Sequence[tuple[int, str]]) -> Iterator[tuple[int, in
             place = text.find(token, last) if often else -1
 
 
-def _filled(kept: _Kept, parts: Sequence[AnyPart]) -> bytes:
+def _filled(kept: _StoredRecord, parts: Sequence[AnyPart]) -> bytes:
     if kept.text is None:
         return binascii.a2b_base64(kept.bytes or "")
     return "".join([each if isinstance(each, str) else _filling(each, parts) for each in kept.text]).encode()

@@ -64,12 +64,12 @@ def proof_of(metadata: Fields) -> Proof:
     """The proof in provider data: that of the first package that we know and that has one."""
     found = Proof()
     for package, known in _PROOFS.items():
-        held = inner(metadata, package)
+        stored = inner(metadata, package)
         proof = Proof(
             known.wire,
-            string(held, known.signature),
-            string(held, known.encrypted),
-            string(held, _ITEM) if known.wire == "openai_responses" else None,
+            string(stored, known.signature),
+            string(stored, known.encrypted),
+            string(stored, _ITEM) if known.wire == "openai_responses" else None,
         )
         if any(proof[1:]):
             return proof
@@ -85,8 +85,8 @@ def metadata_of(proof: Proof) -> dict[str, dict[str, Any]]:
         return {}
     known = _PROOFS[package]
     given = ((known.signature, proof.signature), (known.encrypted, proof.encrypted), (_ITEM, proof.item))
-    held = {key: each for key, each in given if key and each is not None}
-    return {package: held} if held else {}
+    stored = {key: each for key, each in given if key and each is not None}
+    return {package: stored} if stored else {}
 
 
 def rest_of(metadata: Fields, proof: Proof) -> dict[str, Any]:
@@ -120,25 +120,25 @@ def marked(part: P, metadata: Fields, file_format: str) -> P:
     mark: dict[str, Any] = {}
     if proof.wire == "google_generate" and proof.signature is not None:
         mark = {proof.wire: {"thoughtSignature": proof.signature}}
-    held = {**part.provider, **mark, **_beside(file_format, part, rest_of(metadata, proof if mark else Proof()))}
-    return cast("P", part.replace(provider=held)) if held else part
+    stored = {**part.provider, **mark, **_beside(file_format, part, rest_of(metadata, proof if mark else Proof()))}
+    return cast("P", part.replace(provider=stored)) if stored else part
 
 
 def reasoning(text: str, metadata: Fields, file_format: str) -> Reasoning:
     """Reasoning with its proof; the rest of its provider data is kept beside."""
     proof = proof_of(metadata)
     made = trusted.Reasoning(text, proof.signature, proof.encrypted, proof.wire)
-    held = _beside(file_format, made, rest_of(metadata, proof))
+    stored = _beside(file_format, made, rest_of(metadata, proof))
     if proof.item is not None and proof.wire is not None:
-        held[proof.wire] = {"item": {"id": proof.item}}
-    return made.replace(provider=held) if held else made
+        stored[proof.wire] = {"item": {"id": proof.item}}
+    return made.replace(provider=stored) if stored else made
 
 
 def provider_data(part: AnyPart, file_format: str) -> dict[str, Any]:
     """The provider data of a part: what it proves, and what it keeps beside."""
     made: dict[str, Any] = dict(kept_beside(part, file_format).get("providerMetadata", {}))
-    for package, held in metadata_of(proof_in(part)).items():
-        made[package] = {**made.get(package, {}), **held}
+    for package, stored in metadata_of(proof_in(part)).items():
+        made[package] = {**made.get(package, {}), **stored}
     return made
 
 
@@ -148,10 +148,10 @@ def kept_beside(part: AnyPart, file_format: str) -> Mapping[str, Any]:
 
 
 def _beside(file_format: str, part: AnyPart, rest: Mapping[str, Any]) -> dict[str, Any]:
-    held = dict(kept_beside(part, file_format))
+    stored = dict(kept_beside(part, file_format))
     if rest:
-        held["providerMetadata"] = dict(rest)
-    return {BOOKKEEPING + file_format: held} if held else {}
+        stored["providerMetadata"] = dict(rest)
+    return {BOOKKEEPING + file_format: stored} if stored else {}
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

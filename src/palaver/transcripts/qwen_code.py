@@ -102,7 +102,7 @@ _NO_LOSS: Final = frozenset(("model", "first message", "tool call ids", "message
 _BASE: Final = ("uuid", "parentUuid", "sessionId", "timestamp", "cwd", "version", "gitBranch")
 
 
-def sees(head: Head) -> Detection | None:
+def detect(head: Head) -> Detection | None:
     """Records of a tree whose messages have parts."""
     for line in head.lines:
         if "uuid" not in line or "parentUuid" not in line:
@@ -574,7 +574,7 @@ FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="Qwen Code sessions",
     fidelity="bytes",
-    sees=sees,
+    detector=detect,
     reading=_Reading,
     rendering=_Rendering,
     tree=True,

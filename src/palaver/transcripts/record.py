@@ -118,8 +118,8 @@ class Lines:
         elif blank:
             yield self._record(raw, None, flaw="blank")
         elif pieces := _parted(raw):
-            for place, (piece, held) in enumerate(pieces):
-                yield self._record(piece, held, glued=place > 0)
+            for place, (piece, stored) in enumerate(pieces):
+                yield self._record(piece, stored, glued=place > 0)
         else:
             yield self._record(raw, None, flaw="garbage" if raw.endswith(b"\n") else "torn")
 

@@ -42,7 +42,7 @@ class ParentsFirst:
         """Start with no record; ``limit`` is in bytes."""
         self._limit = limit
         self._passed: set[str] = set()
-        self._held: dict[int, _Waiting] = {}  # by number in the file
+        self._stored: dict[int, _Waiting] = {}  # by number in the file
         self._numbers: dict[str, int] = {}  # of the held records, by id
         self._children: dict[str | int, list[int]] = {}  # by the id, or the number, of the record awaited
         self._last = -1
@@ -53,7 +53,7 @@ class ParentsFirst:
     def take(self, record: Record, id: str | None, parent: str | None) -> Iterator[Record]:
         """Take the next record of the file; give those that may be read now."""
         awaited: str | int | None = parent if parent not in self._passed else None
-        if id is None and parent is None and self._last in self._held:
+        if id is None and parent is None and self._last in self._stored:
             awaited = self._last
         self._last = record.at
         if awaited is None:
@@ -61,7 +61,7 @@ class ParentsFirst:
             yield from self._release(self._below(record.at, id))
             return
         self.reordered = True
-        self._held[record.at] = _Waiting(awaited, id, record)
+        self._stored[record.at] = _Waiting(awaited, id, record)
         self._children.setdefault(awaited, []).append(record.at)
         if id is not None:
             self._numbers.setdefault(id, record.at)
@@ -71,16 +71,16 @@ class ParentsFirst:
 
     def rest(self) -> Iterator[Record]:
         """Give the records whose parent did not come."""
-        while self._held:
+        while self._stored:
             yield from self._release([self._first()])
 
     def _first(self) -> int:
         """The held record that all others above the oldest one hang on; in a cycle, any of them."""
-        number = next(iter(self._held))
-        seen: set[int] = set()
-        while number not in seen:
-            seen.add(number)
-            awaited = self._held[number].awaited
+        number = next(iter(self._stored))
+        known_messages: set[int] = set()
+        while number not in known_messages:
+            known_messages.add(number)
+            awaited = self._stored[number].awaited
             number = self._numbers.get(awaited, number) if isinstance(awaited, str) else awaited
         return number
 
@@ -89,7 +89,7 @@ class ParentsFirst:
         heapify(numbers)
         while numbers:
             number = heappop(numbers)
-            found = self._held.pop(number, None)
+            found = self._stored.pop(number, None)
             if found is None:
                 continue
             self._size -= len(found.record.raw) + _COST

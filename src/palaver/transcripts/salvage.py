@@ -119,8 +119,8 @@ def _restored(message: M, file_format: str) -> M:
 def _block(part: Any, file_format: str) -> Any:
     if not isinstance(part, Opaque) or _MARK.encode() not in bytes(part.raw_json):
         return part
-    held = jsontext.value(part.raw_json)
-    return trusted.Opaque(file_format, jsontext.raw(held[_MARK])) if _is_marked(held) else part
+    stored = jsontext.value(part.raw_json)
+    return trusted.Opaque(file_format, jsontext.raw(stored[_MARK])) if _is_marked(stored) else part
 
 
 def _says_something(message: Message, file_format: str) -> bool:

@@ -9,7 +9,7 @@ joined by ``|``, one. ``features`` collects those of a file in one pass:
 - ``**key``, ``**type=x``: the same at any depth, also in records.
 - ``<...>``: of the bytes, or of the name. See ``_of_bytes``.
 
-A signature is necessary, not sufficient: the format's own ``sees`` decides.
+A signature is necessary, not sufficient: the format's own ``detector`` decides.
 
 Stability: experimental.
 """

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-DriftKind: TypeAlias = Literal[
+UnknownKind: TypeAlias = Literal[
     "record", "key", "block", "value", "type", "unread", "version", "torn", "garbage", "glued", "link", "deprecated"
 ]
 """``record``, ``key``, ``block``: a name nobody told us of. ``value``: a field holds what it should not. ``type``: a
@@ -39,7 +39,7 @@ be read; its bytes are kept. ``version``: one newer than we know. ``torn``,
 class UnknownFields(Struct, frozen=True):
     """One thing that a file holds and its format does not foresee. ``line`` counts from 1; ``None`` in a document."""
 
-    kind: DriftKind
+    kind: UnknownKind
     name: str
     count: int = 1
     line: int | None = None
@@ -85,13 +85,13 @@ class Watch:
 
     def __init__(self) -> None:
         """Begin with nothing met."""
-        self._met: dict[tuple[DriftKind, str], UnknownFields] = {}
+        self._met: dict[tuple[UnknownKind, str], UnknownFields] = {}
         self._mistyped: dict[int, Raw] = {}
         self._lists: list[tuple[str, list[Raw]]] = []
         self.line: int | None = None
         """The line of the record that is read."""
 
-    def note(self, kind: DriftKind, name: str, line: int | None = None) -> None:
+    def note(self, kind: UnknownKind, name: str, line: int | None = None) -> None:
         """Count one thing."""
         met = self._met.get((kind, name))
         self._met[kind, name] = (

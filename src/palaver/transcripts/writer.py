@@ -125,11 +125,11 @@ class Writing:
         every = list(self._losses)
         self._losses = dict.fromkeys([*every[:before], *map(_carried, every[before:])])
 
-    def never_says(self, *names: str) -> None:
+    def never_writes(self, *names: str) -> None:
         """Name fields of messages that no record of the format says, once, where a message that is new has them."""
         for name in names:
-            held = (getattr(entry.message, name) for entry in self.entries if not _is_native(entry, self.file_format))
-            if any(each is not None for each in held):
+            stored = (getattr(entry.message, name) for entry in self.entries if not _is_native(entry, self.file_format))
+            if any(each is not None for each in stored):
                 self.lose("dropped", name.replace("_", " "), "the format has no place for it")
 
     def is_native(self, entry: str) -> bool:
@@ -193,7 +193,7 @@ def singly(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
         yield (entry,)
 
 
-def unsaid(value: Struct, said: Collection[str]) -> list[str]:
+def unsupported(value: Struct, said: Collection[str]) -> list[str]:
     """The fields of a message or a part that hold something, and are not among those that a format says.
 
     Read from the class, so that a new field is on the receipt until a format has a place for it.
@@ -404,8 +404,8 @@ def chosen_history(path: Sequence[Entry], history: History) -> Iterator[Entry]:
     """What the model sees at the end of a path, what its user saw (and its system messages), or all of it."""
     match history:
         case "model":
-            seen = {id(message) for message in for_model(path)}
-            yield from (entry for entry in path if id(entry.message) in seen)
+            known_messages = {id(message) for message in for_model(path)}
+            yield from (entry for entry in path if id(entry.message) in known_messages)
         case "user":
             told = (SystemMessage, DeveloperMessage)
             yield from (

@@ -9,7 +9,7 @@ import pytest
 from palaver import transcripts
 from palaver.core.messages import ToolMessage
 from tests.transcripts.samples import FILES, IDS, origin
-from tests.transcripts.test_inspect import INSPECT, LOG, edited, everything, messages, read, transcript_of
+from tests.transcripts.test_inspect_log import INSPECT, LOG, edited, everything, messages, read, transcript_of
 
 log = pytest.importorskip("inspect_ai.log", reason="inspect_ai is not installed")
 model = pytest.importorskip("inspect_ai.model", reason="inspect_ai is not installed")

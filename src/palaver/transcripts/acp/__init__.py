@@ -1,6 +1,6 @@
 """Logs of the Agent Client Protocol, version 1: updates, a JSON-RPC message to a line (docs/spec/dialects.md#13).
 
-Read: ``reading`` says how updates become messages; ``forms`` how blocks and calls do. It is what a user interface was
+Read: ``reader`` turns updates into messages, ``shapes`` blocks and calls. It is what a user interface was
 told. Lines may be notifications, their ``params`` alone, or stand in an envelope; requests and their answers are read
 where the log holds them. Names of tools do not exist: the title stands for one, else the kind.
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def sees(head: Head) -> Detection | None:
+def detect(head: Head) -> Detection | None:
     """Lines with ``sessionUpdate``, or requests of a session."""
     for line in head.lines:
-        for held in (line, *_objects(line)):
-            params = _object(held.get("params", held))
+        for stored in (line, *_objects(line)):
+            params = _object(stored.get("params", stored))
             if "sessionUpdate" in _object(params.get("update")):
                 return Detection(1.0)
-            if "jsonrpc" in held and str(held.get("method", "")).startswith("session/"):
+            if "jsonrpc" in stored and str(stored.get("method", "")).startswith("session/"):
                 return Detection(0.9)
     return None
 
@@ -48,7 +48,7 @@ FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="ACP update logs",
     fidelity="bytes",
-    sees=sees,
+    detector=detect,
     reading=Reading,
     rendering=Rendering,
     history="user",

@@ -250,17 +250,17 @@ def _part(kind: str, fields: Fields, beside: Raw | UnsetType) -> AnyPart | None:
                 else trusted.File(trusted.Url(uri), mime, string(fields, "name"), provider_json=beside)
             )
         case _:
-            held = inner(fields, "resource")
-            text = string(held, "text")
+            stored = inner(fields, "resource")
+            text = string(stored, "text")
             return (
                 None
                 if text is None
-                else trusted.Text(text, provider_json=jsontext.raw({NAME: {"resource": _but(held)}}))
+                else trusted.Text(text, provider_json=jsontext.raw({NAME: {"resource": _but(stored)}}))
             )
 
 
-def _but(held: Fields) -> dict[str, Raw]:
-    return {key: jsontext.own(raw) for key, raw in held.items() if key != "text"}
+def _but(stored: Fields) -> dict[str, Raw]:
+    return {key: jsontext.own(raw) for key, raw in stored.items() if key != "text"}
 
 
 def turn_usage(fields: Fields) -> Usage | None:

@@ -165,7 +165,7 @@ class Rendering:
 
     def _answer(self, entry: Entry, message: AssistantMessage) -> Iterator[dict[str, Any]]:
         lost = {"usage": message.usage, "model": message.model, "finish_reason": message.finish_reason}
-        for what in [key for key, held in lost.items() if held is not None]:
+        for what in [key for key, stored in lost.items() if stored is not None]:
             self._writing.lose("converted", what, "ACP says it of turns, if at all; carried in _meta", entry)
         yield from self._chunks(entry, "agent_message_chunk")
 

@@ -31,7 +31,7 @@ __all__ = ["FORMAT"]
 _OWN: Final = frozenset(("toolCalls", "encryptedValue", "subagentRunId", "activityType"))
 
 
-def sees(head: Head) -> Detection | None:
+def detect(head: Head) -> Detection | None:
     """Events by their types and ids, a ``RunAgentInput`` by its keys, a list by what only messages of AG-UI have."""
     first = head.first or _streamed(head.data)
     kind = first.get("type")
@@ -75,7 +75,7 @@ FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="AG-UI events and messages",
     fidelity="bytes",
-    sees=sees,
+    detector=detect,
     reading=Reading,
     rendering=Rendering,
     framing="either",

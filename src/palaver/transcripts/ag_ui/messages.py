@@ -228,16 +228,16 @@ def _part(raw: Raw, watch: Watch, line: int | None) -> AnyPart:
     if kind == "binary":
         return _binary(fields) or trusted.Opaque(NAME, jsontext.own(raw))
     source = inner(fields, "source")
-    held, mime = string(source, "value"), string(source, "mimeType")
-    if held is None:
+    stored, mime = string(source, "value"), string(source, "mimeType")
+    if stored is None:
         return trusted.Opaque(NAME, jsontext.own(raw))
     match string(source, "type"):
         case "data":
-            place: Any = trusted.Inline(held)
+            place: Any = trusted.Inline(stored)
         case "url":
-            place = trusted.Url(held)
+            place = trusted.Url(stored)
         case "file":
-            place = trusted.FileId(held, string(source, "provider") or NAME)
+            place = trusted.FileId(stored, string(source, "provider") or NAME)
         case _:
             return trusted.Opaque(NAME, jsontext.own(raw))
     cls = _MEDIA.get(kind)

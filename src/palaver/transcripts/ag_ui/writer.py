@@ -62,7 +62,7 @@ class Rendering:
     def __init__(self, writing: Writing) -> None:
         """Look what the conversation came from."""
         self._writing = writing
-        writing.never_says("sent_at")
+        writing.never_writes("sent_at")
         self._watch = Watch()
         pieces = [
             piece
@@ -133,8 +133,8 @@ class Rendering:
             more = {"metadata": message["metadata"]} if "metadata" in message else {}
             if role == "tool":
                 keys = ("toolCallId", "content", "error")
-                held: dict[str, Any] = {key: message[key] for key in keys if key in message}
-                yield {"type": "TOOL_CALL_RESULT", "messageId": named, **held, "role": "tool", **more}
+                stored: dict[str, Any] = {key: message[key] for key in keys if key in message}
+                yield {"type": "TOOL_CALL_RESULT", "messageId": named, **stored, "role": "tool", **more}
             elif role == "reasoning":
                 yield {"type": "REASONING_MESSAGE_CHUNK", "messageId": named, "delta": message["content"], **more}
                 if "encryptedValue" in message:

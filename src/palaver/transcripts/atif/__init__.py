@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from palaver.transcripts.writer import Writing, Written
 
 
-def sees(head: Head) -> Detection | None:
+def detect(head: Head) -> Detection | None:
     """A ``schema_version`` of ATIF, or steps with ``step_id`` and ``source``."""
     fields = head.fields
     version = fields.get("schema_version")
@@ -127,7 +127,7 @@ FORMAT: Final = Trajectories(
     name=NAME,
     title="ATIF trajectories (Harbor)",
     fidelity="bytes",
-    sees=sees,
+    detector=detect,
     reading=Reading,
     rendering=Rendering,
     framing="document",

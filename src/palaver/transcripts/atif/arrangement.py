@@ -116,10 +116,10 @@ def laid_over(old: Transcript, new: Transcript) -> Transcript:
     for entry in every:
         message = entry.message
         if not is_record(entry):
-            held = message.provider.get(BOOKKEEPING + NAME)
+            stored = message.provider.get(BOOKKEEPING + NAME)
             message = next(given)
-            if held is not None:
-                message = message.replace(provider={**message.provider, BOOKKEEPING + NAME: held})
+            if stored is not None:
+                message = message.replace(provider={**message.provider, BOOKKEEPING + NAME: stored})
         line.add([Entry(entry.id, before, message)], {MAIN: entry.id})
         before = entry.id
     return Transcript(line, new.title, new.metadata, new.unread)

@@ -292,11 +292,11 @@ def _only(content: tuple[AnyPart, ...], *kinds: type[AnyPart]) -> Any:
 
 
 def _opaque(part: AnyPart) -> Opaque:
-    held: dict[str, Any] = {"type": "text", "text": ""}
+    stored: dict[str, Any] = {"type": "text", "text": ""}
     if isinstance(part, (Image, Audio)) and isinstance(part.source, Url):
         kind = "image" if isinstance(part, Image) else "audio"
-        held = {"type": kind, "source": {"media_type": part.media_type, "path": part.source.url}}
-    return trusted.Opaque(NAME, jsontext.raw(held))
+        stored = {"type": kind, "source": {"media_type": part.media_type, "path": part.source.url}}
+    return trusted.Opaque(NAME, jsontext.raw(stored))
 
 
 def _is_silent(message: Message) -> bool:

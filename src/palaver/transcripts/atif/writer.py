@@ -177,13 +177,13 @@ class Rendering:
 
     def _sums(self, since: int) -> dict[tuple[str | int, ...], bytes]:
         """The sums that changed, as far as the document names them and they stand behind a place."""
-        held = inner(self._root, "final_metrics")
+        stored = inner(self._root, "final_metrics")
         sums: dict[tuple[str | int, ...], bytes] = {}
         for total, key in _SUMS.items():
-            more, before = self._totals.get(key), value(held, total)
+            more, before = self._totals.get(key), value(stored, total)
             if more and isinstance(before, (int, float)) and not isinstance(before, bool):
                 sums["final_metrics", total] = jsontext.encode(before + more)
-        steps = integer(held, "total_steps")
+        steps = integer(stored, "total_steps")
         if steps is not None and self._next - 1 != self._native:
             sums["final_metrics", "total_steps"] = jsontext.encode(steps + self._next - 1 - self._native)
         found = documents.span(self._document, "final_metrics")

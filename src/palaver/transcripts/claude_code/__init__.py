@@ -1,7 +1,7 @@
 """Claude Code sessions: JSON Lines, a tree of records (docs/spec/dialects.md#2).
 
-Read: ``reading`` says how records become messages, ``links`` where the conversation ends, ``told`` what nobody typed,
-``preserved`` what stands behind a compaction. Provider blocks are those of ``anthropic_messages``. Texts that a hook or
+Read: ``reader`` turns records into messages; ``links`` finds where the conversation ends and what compaction keeps;
+``injected_text`` finds what nobody typed. Provider blocks are those of ``anthropic_messages``. Texts that a hook or
 the program put in have a ``source``: models see them, people do not. An answer that the program itself wrote (an error)
 is a placeholder. Notices, progress and snapshots stay records. A sub-agent's file is a thread of its own, whose
 ``parent`` is the session's. What the UI keeps beside a result (``toolUseResult``) stays in its record.
@@ -26,12 +26,12 @@ from palaver.transcripts.claude_code.writer import Rendering
 from palaver.transcripts.detection import Detection, Head, word
 from palaver.transcripts.format import TranscriptFormat
 
-__all__ = ["FORMAT", "file_name", "sees"]
+__all__ = ["FORMAT", "detect", "file_name"]
 
 _LEAST: Final = 0.7
 
 
-def sees(head: Head) -> Detection | None:
+def detect(head: Head) -> Detection | None:
     """Records of the chain, which say whether they are a sidechain; or records of a session before them."""
     for line in head.lines:
         if "uuid" in line and "sessionId" in line and word(line, "type") in KEYS:
@@ -50,7 +50,7 @@ FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="Claude Code sessions",
     fidelity="bytes",
-    sees=sees,
+    detector=detect,
     reading=Reading,
     rendering=Rendering,
     tree=True,

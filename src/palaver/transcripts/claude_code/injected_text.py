@@ -117,8 +117,8 @@ def parted(message: Message, source: str | None) -> Iterator[Message]:
         yield structs.replace(message, source=name or source)
         return
     for place, (name, run) in enumerate(runs):
-        held = message.provider_json if place == 0 else UNSET
-        yield structs.replace(message, content=run, source=name or source, provider_json=held)
+        stored = message.provider_json if place == 0 else UNSET
+        yield structs.replace(message, content=run, source=name or source, provider_json=stored)
 
 
 def _source(part: AnyPart) -> str | None:

@@ -16,7 +16,7 @@ Rules (docs/spec/dialects.md#2):
   people see one path. The view of models begins at it: with the summary, and once more what it says was preserved.
 - A title is what a person gave (``custom-title``), else what a model did (``ai-title``), else a ``summary`` whose leaf
   is in the file: programs wrote those of other sessions too. One that stands alone is believed.
-- ``links`` says where ``main`` ends; ``told``, what stands there that nobody typed.
+- ``links`` says where ``main`` ends; ``injected_text``, what stands there that nobody typed.
 
 Stability: experimental.
 """
@@ -36,8 +36,7 @@ from palaver.threads.thread import MAIN
 from palaver.threads.view import PLACEHOLDER
 from palaver.transcripts import extension_slot
 from palaver.transcripts.claude_code.injected_text import Attachments, parted
-from palaver.transcripts.claude_code.links import Links, Standing
-from palaver.transcripts.claude_code.preserved import Preserved, Recent
+from palaver.transcripts.claude_code.links import Links, Preserved, Recent, Standing
 from palaver.transcripts.claude_code.shapes import KEYS, NAME, SESSION, SYNTHETIC, TITLES, WIRE, agent_of, thread_of
 from palaver.transcripts.conversation import (
     COMPACTION,
@@ -135,7 +134,7 @@ class Reading:
         """Read a record whose parent was read, or is not in the file."""
         fields = record.fields or {}
         writer, named = _writer(fields), string(fields, "parentUuid")
-        for other in [each for each, held in self._open.items() if each != writer and named in held.uuids]:
+        for other in [each for each, stored in self._open.items() if each != writer and named in stored.uuids]:
             yield from self._close(other)
         opened = self._open.get(writer)
         if (key := _response(fields)) is not None:
@@ -246,10 +245,10 @@ class Reading:
         conversation = self._conversation
         if conversation is None:
             return
-        held = [record.fields or {} for record in records]
+        stored = [record.fields or {} for record in records]
         try:
-            plain = self.answer(held, records[0].line)
-            group = self._restored([plain], held[0])
+            plain = self.answer(stored, records[0].line)
+            group = self._restored([plain], stored[0])
         except PalaverError as error:
             if len(records) > 1:  # one that cannot be read does not take the others with it
                 for record in records:
@@ -260,10 +259,10 @@ class Reading:
             return
         for record in records:
             self._known(record)
-        uuid = string(held[-1], "uuid")
-        yield from conversation.join(group, records, ids=[uuid], parent=self._parent(held[0], records[0].line))
+        uuid = string(stored[-1], "uuid")
+        yield from conversation.join(group, records, ids=[uuid], parent=self._parent(stored[0], records[0].line))
         joined = conversation.head or ""
-        self._place(held, joined)
+        self._place(stored, joined)
         self._recent.add(uuid or joined, group, sum(len(record.raw) for record in records))
         calls = [*(call.id for call in plain.tool_calls), *(call.id or "" for call in plain.malformed_tool_calls)]
         for call in calls:  # by the id that the file gives it
@@ -311,7 +310,7 @@ class Reading:
             return
         self._known(record)
         try:
-            plain = self.said(fields, record.line)
+            plain = self.read_record(fields, record.line)
             group = self._restored(plain, fields)
         except PalaverError as error:
             self._watch.note("unread", str(error), record.line)
@@ -376,7 +375,7 @@ class Reading:
         if parent == self._boundary and parent is not None:
             self._boundary = conversation.head
 
-    def said(self, fields: Fields, line: int | None = None) -> list[Message]:
+    def read_record(self, fields: Fields, line: int | None = None) -> list[Message]:
         """The messages of a record that is no answer; empty when it says nothing. Raises ``DecodeError``."""
         sent_at = read_time(value(fields, "timestamp"))
         match string(fields, "type"):

@@ -131,8 +131,8 @@ class _Key(Struct, frozen=True):
     @property
     def metadata(self) -> dict[str, Any]:
         """What is kept of it beside its thread."""
-        held = {"project_key": self.project, "session_id": self.session}
-        return {KEY: held if self.subpath is None else {**held, "subpath": self.subpath}}
+        stored = {"project_key": self.project, "session_id": self.session}
+        return {KEY: stored if self.subpath is None else {**stored, "subpath": self.subpath}}
 
 
 class _Seen:
@@ -187,15 +187,17 @@ class SessionStore:
         if not entries:
             return
         with self._lock:
-            seen = self._known(key)
-            if seen is None:
+            known_messages = self._known(key)
+            if known_messages is None:
                 self._begin(key)
-                seen = self._known(key) or _Seen()
-            while fresh := _fresh(entries, seen.uuids):
+                known_messages = self._known(key) or _Seen()
+            while fresh := _fresh(entries, known_messages.uuids):
                 try:
-                    self._store.append(key.thread, _messages(key.thread, fresh, seen.places), expect=seen.head)
+                    self._store.append(
+                        key.thread, _messages(key.thread, fresh, known_messages.places), expect=known_messages.head
+                    )
                 except ConflictError:  # another process wrote; what it wrote is looked at, and the rest follows
-                    seen = self._known(key) or _Seen()
+                    known_messages = self._known(key) or _Seen()
                     continue
                 break
             self._known(key)
@@ -212,19 +214,19 @@ class SessionStore:
 
     def _known(self, key: _Key) -> _Seen | None:
         """What is known of a key's thread, with what is new in it; ``None`` when there is no thread."""
-        seen = self._seen.setdefault(key.thread, _Seen())
+        known_messages = self._seen.setdefault(key.thread, _Seen())
         try:
-            new = self._store.read(key.thread, start=seen.places)
+            new = self._store.read(key.thread, start=known_messages.places)
         except NotFoundError:
             del self._seen[key.thread]
             return None
         for entry in new:
-            seen.places += 1
-            seen.head = entry.id
+            known_messages.places += 1
+            known_messages.head = entry.id
             for raw in _raws(entry):
                 if (uuid := string(jsontext.fields(raw), "uuid")) is not None:
-                    seen.uuids.add(uuid)
-        return seen
+                    known_messages.uuids.add(uuid)
+        return known_messages
 
     def _load(self, key: _Key) -> list[Any] | None:
         try:
@@ -235,9 +237,9 @@ class SessionStore:
 
     def _project(self, project: str) -> Iterator[tuple[_Key, Info]]:
         for info in self._store.threads(tag=_Key(project, "").tag):
-            held = info.metadata.get(KEY)
-            if isinstance(held, dict):
-                yield _key(cast("dict[str, Any]", held)), info
+            stored = info.metadata.get(KEY)
+            if isinstance(stored, dict):
+                yield _key(cast("dict[str, Any]", stored)), info
 
     def _sessions(self, project: str) -> list[Any]:
         return [

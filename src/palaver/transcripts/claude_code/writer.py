@@ -265,7 +265,7 @@ class Rendering:
         return record
 
     def _plain(self, record: dict[str, Any]) -> Sequence[Message]:
-        return self._reader.said(jsontext.fields(on_one_line(jsontext.encode(record))))
+        return self._reader.read_record(jsontext.fields(on_one_line(jsontext.encode(record))))
 
     def _body(self, entries: Sequence[Entry]) -> object:
         """The wire's message of prompts and results; a request is made around them, which is then left out."""

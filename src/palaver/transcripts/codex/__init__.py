@@ -1,6 +1,6 @@
 """Codex rollouts: JSON Lines, also packed with Zstandard (docs/spec/dialects.md#3).
 
-Read: ``reading`` says how lines become messages. Items are those of ``openai_responses``. The files are linear: turns
+Read: ``reader`` turns lines into messages. Items are those of ``openai_responses``. The files are linear: turns
 that were rolled back stay as branches. Both histories are kept: what the program put in for the model has a ``source``,
 what only people were shown is a placeholder. ``base_instructions`` are the system message.
 
@@ -27,7 +27,7 @@ from palaver.transcripts.format import TranscriptFormat
 _NAME: Final = re.compile(r"(?:.*[/\\])?rollout-\d{4}-\d{2}-\d{2}T[\d-]+-[0-9a-f-]{36}\.jsonl(?:\.zst)?")
 
 
-def sees(head: Head) -> Detection | None:
+def detect(head: Head) -> Detection | None:
     """A first line ``session_meta`` with a payload; or lines with time, type and payload; or the file's name."""
     first = head.first
     if first.get("type") == "session_meta" and isinstance(first.get("payload"), dict):
@@ -45,7 +45,7 @@ FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="Codex rollouts",
     fidelity="bytes",
-    sees=sees,
+    detector=detect,
     reading=Reading,
     rendering=Rendering,
     resumes=True,

@@ -37,17 +37,6 @@ from palaver.core.parts import Text
 from palaver.threads.ids import is_uuid
 from palaver.threads.view import RECORD
 from palaver.transcripts import extension_slot
-from palaver.transcripts.codex.items import Items, is_made
-from palaver.transcripts.codex.lines import (
-    answered,
-    begins_turn,
-    event_text,
-    is_unsaid,
-    kind_and_payload,
-    shown,
-    timed,
-)
-from palaver.transcripts.codex.open_message import Open, claimed
 from palaver.transcripts.codex.shapes import (
     ENDS,
     EVENTS,
@@ -58,9 +47,20 @@ from palaver.transcripts.codex.shapes import (
     RESULTS,
     TYPES,
     UNKNOWN,
-    UNSAID,
+    UNSUPPORTED,
+    Items,
+    Open,
+    answered,
+    begins_turn,
+    claimed,
+    event_text,
     injected,
+    is_made,
+    is_unsaid,
+    kind_and_payload,
     read_usage,
+    shown,
+    timed,
 )
 from palaver.transcripts.conversation import (
     COMPACTION,
@@ -252,7 +252,7 @@ class Reading:
     def _item(self, record: Record, fields: Fields, payload: Fields) -> Iterator[Step]:
         item = fields.get("payload") or jsontext.raw(fields)
         kind = string(payload, "type")
-        if kind in UNSAID:
+        if kind in UNSUPPORTED:
             yield from self._kept(record, fields) if extension_slot.SLOT in fields else self._aside(record)
         elif is_made(item):
             if self._open is None or self._open.role != "assistant" or self._open.ended:
@@ -348,7 +348,7 @@ class Reading:
         if said and fields is not None:
             kind, payload = kind_and_payload(fields)
             item = fields.get("payload") or jsontext.raw(fields)
-            if kind == "response_item" and not is_made(item) and string(payload, "type") not in UNSAID:
+            if kind == "response_item" and not is_made(item) and string(payload, "type") not in UNSUPPORTED:
                 try:
                     group = [self._named(each) for each in self._items.read([item])]
                 except PalaverError as error:
@@ -503,7 +503,9 @@ class Reading:
         """What a model sees in place of what a compaction hid."""
         if "replacement_history" in payload and not jsontext.is_null(payload["replacement_history"]):
             items = [
-                each for each in listed(payload, "replacement_history") if string(as_object(each), "type") not in UNSAID
+                each
+                for each in listed(payload, "replacement_history")
+                if string(as_object(each), "type") not in UNSUPPORTED
             ]
             said = self._items.read_well(items, lambda error: self._watch.note("unread", str(error), line))
         else:

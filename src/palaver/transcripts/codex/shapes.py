@@ -1,4 +1,14 @@
-"""The lines of a Codex rollout and their keys (docs/spec/dialects.md#3).
+"""The lines of a Codex rollout, their keys, and the response items in them (docs/spec/dialects.md#3).
+
+Rules:
+
+- What a model made in a row is one message; any other item is one of its own. An item that the wire refuses raises
+  ``DecodeError``; the caller keeps it.
+- ``agent_message`` is a user message of another agent, with a ``source``. Older files have results that are an object,
+  ``{content, success}``.
+- The wire's hints on how a text was written are dropped: the line itself is kept.
+- An item has a text for each of its parts, and all of them as one; an event repeats one of these. Items and events
+  match as a multiset: texts without a partner stay apart. Spaces do not count, nor a character that was cut.
 
 Stability: experimental.
 """
@@ -6,17 +16,30 @@ Stability: experimental.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
 
-from msgspec import UNSET
+from msgspec import UNSET, Raw, structs
 
+from palaver import wires
 from palaver.core import jsontext, trusted
+from palaver.core.errors import DecodeError
+from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from palaver.core.parts import AnyPart, Reasoning, Refusal, Text, ToolCall
 from palaver.core.usage import Usage
+from palaver.threads.view import PLACEHOLDER
 from palaver.transcripts.extension_slot import SLOT
-from palaver.transcripts.fields import integer, split
+from palaver.transcripts.fields import as_object, check_summary, either, inner, integer, listed, split, string, value
+from palaver.transcripts.salvage import salvaged
+from palaver.transcripts.times import read_time
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from msgspec import Raw
+
+    from palaver.core.jsontext import Fields
+    from palaver.transcripts.record import Record
 
 NAME: Final = "codex"
 WIRE: Final = "openai_responses"
@@ -73,9 +96,9 @@ ITEMS: Final = {
 }
 """Response items and their keys; the program passes over any other."""
 RESULTS: Final = frozenset(("function_call_output", "custom_tool_call_output"))
-UNSAID: Final = frozenset(("ghost_snapshot", "other"))
+UNSUPPORTED: Final = frozenset(("ghost_snapshot", "other"))
 """Items that the program keeps for itself."""
-OTHERS: Final = RESULTS | {"agent_message", "compaction_trigger"} | UNSAID
+OTHERS: Final = RESULTS | {"agent_message", "compaction_trigger"} | UNSUPPORTED
 """Items that no model makes, beside messages."""
 CONTENT: Final = frozenset(("input_text", "input_image", "output_text"))
 """Parts of messages that the program reads."""
@@ -147,3 +170,272 @@ def write_usage(usage: Usage) -> Any:
         "reasoning_output_tokens": usage.reasoning or 0,
         "total_tokens": given + made,
     }
+
+
+Note: TypeAlias = "Callable[[Literal['block', 'unread'], str], None]"
+N = TypeVar("N", bound="Message | AnyPart")
+
+_FORMS: Final = frozenset(("@@annotations", "@@detail", "@@content", "@@output", "@@filename"))
+_PLACES: Final = frozenset(("@@item", "@@joined"))
+_KEEP: Final[Callable[[DecodeError], None]] = lambda _: None  # noqa: E731 (a default)
+
+
+def is_made(item: Raw) -> bool:
+    """Whether a model made an item."""
+    fields = as_object(item)
+    kind = string(fields, "type")
+    if kind == "message":
+        return string(fields, "role") == "assistant"
+    if kind == "tool_search_output":
+        return string(fields, "execution") != "client"
+    return kind not in OTHERS
+
+
+def texts_of(item: Raw) -> list[str]:
+    """The texts of a message; any other item has none."""
+    message = as_object(item)
+    if string(message, "type") != "message":
+        return []
+    content = [split(each) for each in listed(message, "content")]
+    return [text for each in content if (text := string(each, "text")) is not None]
+
+
+class Items:
+    """Reads response items."""
+
+    def __init__(self, note: Note | None = None) -> None:
+        """Find the wire. ``note`` is called with what is left out of an item; without it nothing is, but raised."""
+        self._note = note
+        self._wire = wires.get(WIRE)
+
+    def read(self, items: Sequence[Raw]) -> list[Message]:
+        """The messages of items. Raises ``DecodeError``."""
+        messages: list[Message] = []
+        for made, run in groupby(items, is_made):
+            if made:
+                messages += self._decoded(run)
+            else:
+                for item in run:
+                    messages += self._other(item)
+        return messages
+
+    def read_well(self, items: Sequence[Raw], failed: Callable[[DecodeError], None] = _KEEP) -> list[Message]:
+        """The messages of items, without those that cannot be read."""
+        try:
+            return self.read(items)
+        except DecodeError:
+            good: list[Raw] = []
+            for item in items:
+                try:
+                    self.read([item])
+                except DecodeError as error:
+                    failed(error)
+                else:
+                    good.append(item)
+            return self.read(good)
+
+    def _decoded(self, items: Any) -> list[Message]:
+        taken = list(items)
+        for each in taken:
+            check_summary(as_object(each))
+        body = b'{"input":[%b]}' % b",".join(map(bytes, taken))
+        read = self._read(body) if self._note is None else salvaged(self._read, body, NAME, self._note)
+        return [_light(each) for each in read]
+
+    def _read(self, body: bytes) -> Sequence[Message]:
+        return self._wire.decode_request(body).messages
+
+    def _other(self, item: Raw) -> list[Message]:
+        fields = as_object(item)
+        kind = string(fields, "type")
+        if kind == "agent_message":
+            return [_agent_message(fields)]
+        output = fields.get("output")
+        if kind in RESULTS and output is not None and jsontext.kind(output) == "an object":
+            inner = split(output)
+            if "content" not in inner:
+                either(output, "output", "a string", "an array")
+            told = jsontext.raw({**fields, "output": inner.get("content", jsontext.raw(""))})
+            failed = value(inner, "success") is False
+            return [
+                structs.replace(each, is_error=failed) if isinstance(each, ToolMessage) else each
+                for each in self._decoded([told])
+            ]
+        return [
+            structs.replace(each, source=kind) if kind == "compaction_trigger" else each
+            for each in self._decoded([item])
+        ]
+
+
+def _agent_message(fields: Fields) -> UserMessage:
+    content = tuple(
+        [
+            trusted.Opaque(WIRE, jsontext.own(each))
+            if (text := string(split(each), "text")) is None
+            else trusted.Text(text)
+            for each in listed(fields, "content")
+        ]
+    )
+    return trusted.UserMessage(content=content, agent=string(fields, "author"), source="agent_message")
+
+
+# -- hints of the wire -------------------------------------------------------------------------------------------------
+
+
+def _light(message: Message) -> Message:
+    """A message without the hints that its line says as well."""
+    content = cast("tuple[AnyPart, ...]", message.content)
+    light: Any = tuple([_part(part, beside=_beside_text(content, place)) for place, part in enumerate(content)])
+    dropped = _FORMS if isinstance(message, ToolMessage) else _FORMS | {"@@type"}
+    return structs.replace(_without(message, dropped), content=light)
+
+
+def _beside_text(content: Sequence[AnyPart], place: int) -> bool:
+    """Whether a text stands beside another, so that only a hint says where the items part."""
+    near = (*content[max(0, place - 1) : place], *content[place + 1 : place + 2])
+    return any(isinstance(each, Text | Refusal) for each in near)
+
+
+def _part(part: AnyPart, *, beside: bool) -> AnyPart:
+    match part:
+        case Reasoning():
+            plain = jsontext.raw([{"type": "summary_text", "text": part.text}])
+            stored = _stored(part)
+            told = "@@summary" in stored and part.text and jsontext.equal(stored["@@summary"], plain)
+            return _without(part, frozenset(("@@summary",))) if told and "@@content" not in stored else part
+        case ToolCall():
+            return part
+        case Text() if not beside:
+            return _without(part, _FORMS | _PLACES | {"@@type"})
+        case _:
+            return _without(part, _FORMS)
+
+
+def _stored(node: Any) -> Fields:
+    if node.provider_json is UNSET:
+        return {}
+    stored = jsontext.fields(node.provider_json).get(WIRE)
+    return {} if stored is None else split(stored)
+
+
+def _without(node: N, keys: frozenset[str]) -> N:
+    """A part or message without some of what it keeps for the wire."""
+    stored = _stored(node)
+    kept = {key: each for key, each in stored.items() if key not in keys}
+    if "item" in kept and "@@item" in keys:
+        item = {key: each for key, each in split(kept["item"]).items() if key not in _FORMS and key != "@@type"}
+        kept["item"] = jsontext.raw(item)
+        if not item:
+            del kept["item"]
+    if kept == stored or node.provider_json is UNSET:
+        return node
+    others = {name: each for name, each in jsontext.fields(node.provider_json).items() if name != WIRE}
+    whole = {**others, **({WIRE: jsontext.raw(kept)} if kept else {})}
+    return structs.replace(node, provider_json=jsontext.raw(whole) if whole else UNSET)
+
+
+class Open:
+    """A message that may not have ended, and what came behind it. ``claims`` are its texts that no event told."""
+
+    def __init__(self, role: str, model: str | None = None) -> None:
+        """Begin without items. ``model`` is that of the turn."""
+        self.role = role
+        self.model = model
+        self.items: list[tuple[Record, Raw]] = []
+        self.beside: list[Record] = []  # lines that say of it what its items do not
+        self.waiting: list[Record] = []
+        self.claims: list[frozenset[str]] = []
+        self.told = False
+        self.ended = False
+        self.usage: Raw | None = None
+        self.response: str | None = None
+        self.aborted: str | None = None
+
+    def add(self, record: Record, item: Raw) -> None:
+        """Take one of its items in."""
+        self.items.append((record, item))
+        self.claims += _claims(self.role, item)
+
+    def claim(self, text: str) -> bool:
+        """Whether an event tells one of its texts, each once."""
+        found = claimed(self.claims, text)
+        self.told = self.told or found
+        return found
+
+
+def _plain(text: str) -> str:
+    """A text as far as both places keep it: without spaces, and without what a cut left of a character."""
+    return "".join(text.encode("utf-8", "ignore").decode().split())
+
+
+def _claims(role: str, item: Raw) -> list[frozenset[str]]:
+    texts = [_plain(text) for text in texts_of(item)]
+    whole = "".join(texts)
+    if role == "user":
+        return [frozenset((*texts, whole))]
+    return [frozenset((text, whole)) if place == 0 else frozenset((text,)) for place, text in enumerate(texts)]
+
+
+def claimed(claims: list[frozenset[str]], text: str) -> bool:
+    """Whether one of the texts is told; then it is told no more."""
+    plain = _plain(text)
+    for place, each in enumerate(claims):
+        if plain in each:
+            del claims[place]
+            return True
+    return False
+
+
+def shown(role: str, text: str, *, failed: bool = False) -> Message:
+    """What people were shown, and no model sees."""
+    content = (trusted.Text(text),)
+    if role == "user":
+        return trusted.UserMessage(content=content, tags=(PLACEHOLDER,))
+    return trusted.AssistantMessage(content=content, tags=(PLACEHOLDER,), finish_reason="error" if failed else None)
+
+
+def kind_and_payload(fields: Fields) -> tuple[str | None, Fields]:
+    """The kind of a line and its payload; the oldest files have items, and a head without a type, bare."""
+    kind = string(fields, "type")
+    if "payload" in fields:
+        return kind, inner(fields, "payload")
+    if kind in ITEMS:
+        return "response_item", fields
+    return ("session_meta" if kind is None and "id" in fields and "timestamp" in fields else kind), fields
+
+
+def timed(group: list[Any], fields: Fields) -> list[Any]:
+    """Give messages without a time that of their line."""
+    sent_at = read_time(value(fields, "timestamp"))
+    return [structs.replace(each, sent_at=sent_at) if each.sent_at is None else each for each in group]
+
+
+def answered(message: Message, model: str | None, usage: Any, opened: Open) -> Message:
+    """Give an answer what the lines around it say."""
+    if not isinstance(message, AssistantMessage):
+        return message
+    told = structs.replace(message, model=model, usage=usage, response_id=opened.response)
+    if opened.aborted is None:
+        return told
+    return structs.replace(told, finish_reason="other", finish_reason_raw=opened.aborted)
+
+
+def is_unsaid(item: Raw) -> bool:
+    """Whether an item says nothing to a model."""
+    return string(as_object(item), "type") in UNSUPPORTED
+
+
+def begins_turn(message: UserMessage, source: str | None = None) -> bool:
+    """Whether a rollback counts a prompt: it was typed, or another agent said it."""
+    if message.source == "agent_message":
+        return True
+    texts = [part.text for part in message.content if isinstance(part, Text)]
+    return message.source == source and (source is None or injected(texts) is None)
+
+
+def event_text(fields: Fields) -> str:
+    """The text of an event, or of the item that one says is complete."""
+    message = string(fields, "message")
+    if message is not None:
+        return message
+    return "".join(filter(None, [string(split(each), "text") for each in listed(fields, "content")]))

@@ -64,7 +64,7 @@ _KINDS: Final = {("web_search_call", "action"): "an object"}
 # -- before the wire ---------------------------------------------------------------------------------------------------
 
 
-def told_plainly(message: M) -> M:
+def without_extra_fields(message: M) -> M:
     """A message whose calls and results the program knows, and whose images have no more fields than they had."""
     content = cast("tuple[AnyPart, ...]", message.content)
     parts: Any = tuple([_part(each) for each in content])
@@ -78,9 +78,9 @@ def _part(part: AnyPart) -> AnyPart:
         kind = _native_type(part)
         return part if kind is None or kind in ITEMS else structs.replace(part, provider_json=UNSET)
     if isinstance(part, Image):
-        held = dict(part.provider.get(WIRE, {}))
-        if "detail" not in held:
-            return part.replace(provider={**part.provider, WIRE: {**held, "@@detail": "absent"}})
+        stored = dict(part.provider.get(WIRE, {}))
+        if "detail" not in stored:
+            return part.replace(provider={**part.provider, WIRE: {**stored, "@@detail": "absent"}})
     return part
 
 
@@ -155,9 +155,9 @@ def _checked(kept: dict[str, Any], lose: Callable[[str, str], None]) -> Raw | No
 
 def ids_of(message: Message) -> frozenset[str]:
     """The ids that items of a message came with: any other was made up by the wire."""
-    held = [part.provider.get(WIRE, {}) for part in (message, *message.content)]
+    stored = [part.provider.get(WIRE, {}) for part in (message, *message.content)]
     found: list[Any] = []
-    for fields in held:
+    for fields in stored:
         item = fields.get("item")
         found.append(fields.get("id"))
         if isinstance(item, Mapping):

@@ -37,11 +37,20 @@ from palaver.core.usage import Usage
 from palaver.threads.ids import is_uuid, now_ms
 from palaver.threads.view import DISCARDED, PLACEHOLDER, RECORD, scope_of
 from palaver.transcripts import extension_slot
-from palaver.transcripts.codex.items import Items, is_made, texts_of
-from palaver.transcripts.codex.lines import shown
 from palaver.transcripts.codex.reader import Reading
-from palaver.transcripts.codex.shapes import NAME, UNKNOWN, WIRE, injected, read_usage, write_usage
-from palaver.transcripts.codex.strict import ids_of, strict, told_plainly, with_calls, with_text
+from palaver.transcripts.codex.shapes import (
+    NAME,
+    UNKNOWN,
+    WIRE,
+    Items,
+    injected,
+    is_made,
+    read_usage,
+    shown,
+    texts_of,
+    write_usage,
+)
+from palaver.transcripts.codex.strict import ids_of, strict, with_calls, with_text, without_extra_fields
 from palaver.transcripts.conversation import derived_id, hidden_before, session_of
 from palaver.transcripts.fields import inner, listed, split, string
 from palaver.transcripts.format import Origin
@@ -177,7 +186,7 @@ class Rendering:
         elif len(group) > 1 or _hides(message) or RECORD in message.tags or self._leads(entry):
             yield self._compacted([each for each in group if RECORD not in each.message.tags], olds)
         elif isinstance(message, RescueMarker | FlushMarker) or DISCARDED in message.tags:
-            yield from self._unsaid(entry)
+            yield from self._unsupported(entry)
         elif PLACEHOLDER in message.tags:
             yield from self._shown(entry, olds)
         elif isinstance(message, AssistantMessage):
@@ -199,7 +208,7 @@ class Rendering:
     # -- messages ------------------------------------------------------------------------------------------------------
 
     def _answer(self, entry: Entry, message: AssistantMessage, *, new: bool) -> Iterator[dict[str, Any]]:
-        said, raws = with_calls(told_plainly(message), entry.id)
+        said, raws = with_calls(without_extra_fields(message), entry.id)
         encoded = self._wire.encode_response(trusted.Response(said))
         self._lose(encoded, [entry])
         made = jsontext.items(jsontext.fields(encoded.body).get("output", jsontext.raw([])))
@@ -217,7 +226,7 @@ class Rendering:
         if spent is not None:
             known["usage"] = read_usage(jsontext.raw(spent))
         read = [_but(each, known) for each in self._items.read_well(items)]
-        self._carry(lines[0], [message], read if new else [_as_told(each, message) for each in read])
+        self._carry(lines[0], [message], read if new else [_with_other_lines(each, message) for each in read])
         yield from lines
         for item in filter(is_made, items):
             yield from self._told("agent_message", filter(None, texts_of(item)))
@@ -234,7 +243,7 @@ class Rendering:
 
     def _prompt(self, entry: Entry, message: UserMessage, olds: Sequence[Fields]) -> Iterator[dict[str, Any]]:
         if olds and string(inner(olds[0], "payload"), "type") == "agent_message":
-            content = [_told_by_agent(part) for part in message.content if isinstance(part, Text | Opaque)]
+            content = [_agent_part(part) for part in message.content if isinstance(part, Text | Opaque)]
             yield self._line("response_item", {"type": "agent_message", "content": content})
             return
         typed = message.source is None and message.mode != "tool"
@@ -245,7 +254,7 @@ class Rendering:
         source = None if typed else injected(texts)
         plain = [structs.replace(each, source=source) for each in self._items.read_well([item])]
         line = self._line("response_item", item)
-        self._carry(line, [message], [_as_told(each, message) for each in plain] if olds else plain)
+        self._carry(line, [message], [_with_other_lines(each, message) for each in plain] if olds else plain)
         yield line
         if typed:
             images = [] if olds else [each.data_uri for each in message.images if each.data_uri is not None]
@@ -269,7 +278,7 @@ class Rendering:
         if isinstance(message, ToolMessage):
             call = self._call(entry, message.tool_call_id)
             plain = [structs.replace(each, tool_name=None if call is None else call.name) for each in plain]
-        plain = [_as_told(each, message) for each in plain] if olds else plain
+        plain = [_with_other_lines(each, message) for each in plain] if olds else plain
         line = self._line("response_item", item)
         self._carry(line, [message], plain)
         yield line
@@ -279,7 +288,7 @@ class Rendering:
         message = entry.message
         role = "user" if isinstance(message, UserMessage) else "assistant"
         if len(message.text) == 0 and not olds:
-            yield from self._unsaid(entry)
+            yield from self._unsupported(entry)
             return
         kind = "user_message" if role == "user" else "agent_message"
         told = {"type": kind, "message": message.text}
@@ -292,7 +301,7 @@ class Rendering:
             line[extension_slot.SLOT] = self._slot([message], [shown(role, message.text)]) or True
         yield line
 
-    def _unsaid(self, entry: Entry) -> Iterator[dict[str, Any]]:
+    def _unsupported(self, entry: Entry) -> Iterator[dict[str, Any]]:
         """What the program passes over."""
         message = entry.message
         if not self._writing.options.carry:
@@ -331,7 +340,7 @@ class Rendering:
 
     def _encoded(self, entries: Sequence[Entry]) -> list[Raw]:
         """The items of messages that belong together."""
-        messages = [told_plainly(_developer(each.message)) for each in entries]
+        messages = [without_extra_fields(_developer(each.message)) for each in entries]
         encoded = self._wire.encode_request(trusted.Request(messages=(_ASKED, *messages)), join_neighbors=False)
         self._lose(encoded, [None, *entries])
         made = jsontext.items(jsontext.fields(encoded.body)["input"])[1:]
@@ -339,7 +348,7 @@ class Rendering:
 
     def _item(self, entry: Entry, message: Message) -> Raw:
         """The item of a message that no model made. A result is given a call to answer, which is then left out."""
-        plain = told_plainly(_developer(message))
+        plain = without_extra_fields(_developer(message))
         if isinstance(message, SystemMessage):
             self._writing.lose("converted", "system", "written as the developer's", entry)
         # the wire joins neighbouring user messages
@@ -472,7 +481,7 @@ _FROM_LINES: Final = (
 """What a message has from the lines around its own: an edit of its own leaves them be."""
 
 
-def _as_told(plain: Message, message: Message) -> Message:
+def _with_other_lines(plain: Message, message: Message) -> Message:
     """What an edited line says, beside what other lines say of its message."""
     if type(plain) is not type(message):
         return plain
@@ -490,7 +499,7 @@ def _but(message: Message, known: dict[str, Any]) -> Message:
     return structs.replace(message, **known) if isinstance(message, AssistantMessage) else message
 
 
-def _told_by_agent(part: Text | Opaque) -> Any:
+def _agent_part(part: Text | Opaque) -> Any:
     return {"type": "input_text", "text": part.text} if isinstance(part, Text) else part.raw_json
 
 

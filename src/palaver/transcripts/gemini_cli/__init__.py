@@ -1,7 +1,7 @@
 """Chats of Gemini CLI: a log of patches, and the one document of older versions (docs/spec/dialects.md#14).
 
-Read: the log is replayed (``reading``), and its end state is the conversation; what a rewind took away is a branch. An
-answer and the results of its calls share a row (``forms``). Notices (``info``, ``error``, ``warning``) are
+Read: the log is replayed (``reader``), and its end state is the conversation; what a rewind took away is a branch. An
+answer and the results of its calls share a row (``shapes``). Notices (``info``, ``error``, ``warning``) are
 placeholders. A sub-agent's file lies in a folder named by the session of its parent. The working directory is known as
 a hash only.
 
@@ -24,7 +24,7 @@ from palaver.transcripts.gemini_cli.writer import Rendering
 _LEAST: Final = 0.7
 
 
-def sees(head: Head) -> Detection | None:
+def detect(head: Head) -> Detection | None:
     """Metadata with a session and the hash of a project; or rows that change a list of messages."""
     for fields in (head.first, head.fields):
         if "sessionId" in fields and "projectHash" in fields:
@@ -39,7 +39,7 @@ FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="Gemini CLI chats",
     fidelity="bytes",
-    sees=sees,
+    detector=detect,
     reading=Reading,
     rendering=Rendering,
     framing="either",

@@ -44,7 +44,7 @@ _NAMED: Final = re.compile(rb'\s*\{\s*(?=.*"eval"\s*:\s*\{)(?=.*"task"\s*:)"(?:e
 _CLOSING: Final = b"]}"
 
 
-def sees(head: Head) -> Detection | None:
+def detect(head: Head) -> Detection | None:
     """An archive with the members of a log, or a document with ``eval`` and what a log has beside it."""
     if head.data.startswith(archive.MAGIC):
         named = any(member in head.data for member in archive.MEMBERS)
@@ -144,7 +144,7 @@ FORMAT: Final = Logs(
     name=NAME,
     title="Inspect logs",
     fidelity="bytes",
-    sees=sees,
+    detector=detect,
     reading=Reading,
     rendering=Rendering,
     framing="document",

@@ -26,7 +26,7 @@ import msgspec
 from msgspec import Raw
 
 from palaver.core import jsontext
-from palaver.transcripts.inspect_log.lenient import fields_of, is_json, items_of
+from palaver.transcripts.inspect_log.shapes import fields_of, is_json, items_of
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -72,13 +72,13 @@ def document(data: bytes, watch: Watch) -> bytes | None:
     except _ERRORS:
         return None
     with archive:
-        held = _Archive(data, archive, watch)
-        header = held.header()
+        stored = _Archive(data, archive, watch)
+        header = stored.header()
         if header is None:
             return None
         begun = header[:-1].rstrip()
-        pieces = [begun, b"" if begun.endswith(b"{") else b",", b'"samples":[', b",".join(held.samples()), b"]"]
-        if reductions := held.member("reductions.json"):
+        pieces = [begun, b"" if begun.endswith(b"{") else b",", b'"samples":[', b",".join(stored.samples()), b"]"]
+        if reductions := stored.member("reductions.json"):
             pieces += [b',"reductions":', reductions]
         return b"".join((*pieces, b"}"))
 

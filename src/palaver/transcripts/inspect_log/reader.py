@@ -31,8 +31,7 @@ from palaver.transcripts import documents, extension_slot
 from palaver.transcripts.conversation import Conversation, Session, Step, derived_id
 from palaver.transcripts.fields import inner, integer, kind_of, listed, split, string, value
 from palaver.transcripts.inspect_log import archive, shapes
-from palaver.transcripts.inspect_log.lenient import fields_of
-from palaver.transcripts.inspect_log.shapes import NAME
+from palaver.transcripts.inspect_log.shapes import NAME, fields_of
 from palaver.transcripts.record import Record
 from palaver.transcripts.times import read_time
 
@@ -335,9 +334,9 @@ class Messages:
         if jsontext.kind(arguments) != "an object":
             self._watch.note("value", f"arguments that are {jsontext.kind(arguments)}")
             return trusted.MalformedToolCall(text, "the arguments are no object", name, call)
-        held = jsontext.fields(arguments)
-        if string(fields, "type") == "custom" and list(held) == ["input"] and string(held, "input") is not None:
-            return trusted.ToolCall(call, name, bytes(held["input"]).decode(), custom=True)
+        stored = jsontext.fields(arguments)
+        if string(fields, "type") == "custom" and list(stored) == ["input"] and string(stored, "input") is not None:
+            return trusted.ToolCall(call, name, bytes(stored["input"]).decode(), custom=True)
         return trusted.ToolCall(call, name, text)
 
     def _resolved(self, text: str) -> str:

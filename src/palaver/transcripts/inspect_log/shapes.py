@@ -1,15 +1,26 @@
-"""Names and keys of Inspect's logs, version 2.
+"""Names and keys of Inspect's logs, version 2, and their JSON, which may hold ``NaN`` and ``Infinity``.
+
+The bytes of a file are cut and kept as they are. In what is read out of them, a number that is none becomes a string of
+its name (docs/spec/dialects.md#0.11, #11).
 
 Stability: experimental.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import json
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError
+from palaver.transcripts import documents
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from msgspec import Raw
+
+    from palaver.core.jsontext import Fields
     from palaver.core.messages import FinishReason
 
 NAME: Final = "inspect"
@@ -102,3 +113,35 @@ FORMATS: Final[Mapping[str, Mapping[str, str]]] = {"audio": AUDIO, "video": VIDE
 ATTACHMENT: Final = "attachment://"
 FAILURE: Final = "error"
 """The key of a message's metadata that holds the kind of a tool's failure and what it said."""
+
+
+def fields_of(data: bytes) -> Fields:
+    """The fields of an object; empty when it is none."""
+    if found := documents.fields_of(data):
+        return found
+    parsed = _parsed(data)
+    if not isinstance(parsed, dict):
+        return {}
+    return {key: jsontext.raw(each) for key, each in cast("dict[str, Any]", parsed).items()}
+
+
+def items_of(data: Raw | None) -> list[Raw]:
+    """The items of an array; empty when it is none."""
+    if data is None or jsontext.kind(data) != "an array":
+        return []
+    try:
+        return jsontext.items(data)
+    except DecodeError:
+        return list(map(jsontext.raw, _parsed(bytes(data)) or ()))
+
+
+def is_json(data: bytes) -> bool:
+    """Whether it is JSON, or would be but for numbers that are none."""
+    return jsontext.is_json(data) or _parsed(data) is not None
+
+
+def _parsed(data: bytes) -> Any:
+    try:
+        return json.loads(data, parse_float=jsontext.Number, parse_constant=str)
+    except (ValueError, RecursionError):
+        return None

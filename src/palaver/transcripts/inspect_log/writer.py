@@ -45,9 +45,8 @@ from palaver.transcripts import extension_slot
 from palaver.transcripts.conversation import derived_id, session_of
 from palaver.transcripts.fields import as_json, inner, listed, split, string, value
 from palaver.transcripts.inspect_log import shapes
-from palaver.transcripts.inspect_log.lenient import fields_of
 from palaver.transcripts.inspect_log.reader import Messages
-from palaver.transcripts.inspect_log.shapes import NAME
+from palaver.transcripts.inspect_log.shapes import NAME, fields_of
 from palaver.transcripts.omissions import frame_of
 from palaver.transcripts.surrogates import WHY, whole
 from palaver.transcripts.times import iso
@@ -277,8 +276,8 @@ class Rendering:
         if message.tool_name is not None:
             said["function"] = message.tool_name
         if message.is_error:
-            held = message.metadata_json
-            told = _NO_FIELDS if held is UNSET else inner(jsontext.fields(held), shapes.FAILURE)
+            stored = message.metadata_json
+            told = _NO_FIELDS if stored is UNSET else inner(jsontext.fields(stored), shapes.FAILURE)
             known = string(told, "type") in _FAILURES and string(told, "message") is not None
             said["error"] = told if known else {"type": "unknown", "message": message.text or "failed"}
         return said

@@ -33,7 +33,7 @@ _SURE: Final = frozenset(
 _OWN: Final = frozenset(("human", "ai", "remove"))
 
 
-def sees(head: Head) -> Detection | None:
+def detect(head: Head) -> Detection | None:
     """A message with ``data`` or in the constructor form, in a list or on a line; a flat one by its own keys."""
     items = [*head.items, *_listed(head.fields), *_listed(head.first), *head.lines[:8]]
     found = [confidence for each in items[:16] if (confidence := _confidence(each))]
@@ -45,11 +45,11 @@ def sees(head: Head) -> Detection | None:
 
 def _listed(fields: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     for path in ROOTS:
-        held: Any = fields
+        stored: Any = fields
         for key in path:
-            held = _object(held).get(key)
-        if isinstance(held, list):
-            return [_object(each) for each in cast("list[object]", held)]
+            stored = _object(stored).get(key)
+        if isinstance(stored, list):
+            return [_object(each) for each in cast("list[object]", stored)]
     return ()
 
 
@@ -83,7 +83,7 @@ FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="LangChain messages",
     fidelity="bytes",
-    sees=sees,
+    detector=detect,
     reading=Reading,
     rendering=Rendering,
     framing="either",

@@ -179,8 +179,10 @@ def _redacted(fields: Fields, _: str | None) -> AnyPart:
 
 
 def _bedrock(fields: Fields, _: str | None) -> AnyPart:
-    held = inner(fields, "reasoning_content")
-    return trusted.Reasoning(string(held, "text") or "", signature=string(held, "signature"), wire="bedrock_converse")
+    stored = inner(fields, "reasoning_content")
+    return trusted.Reasoning(
+        string(stored, "text") or "", signature=string(stored, "signature"), wire="bedrock_converse"
+    )
 
 
 def _call(fields: Fields, _: str | None) -> AnyPart:

@@ -6,7 +6,8 @@ Rules (docs/spec/dialects.md#15):
   list, which is a conversation of its own.
 - A call that stands in a block and in ``tool_calls`` is one call, where its block stands. Its arguments are the
   model's own text where that is kept (``additional_kwargs``, ``function_call`` blocks, chunks).
-- Neighbouring chunks of one id are one message.
+- Neighbouring chunks of one id are one message, as LangChain joins them: texts are joined, items that share an
+  ``index`` are one, counters are added, and of what can be said once the last counts.
 - ``remove`` messages that take back the end of the conversation make what follows go on from before it; others hide
   what stands before them, and what is left follows once more, with ``source="compaction"``.
 
@@ -43,7 +44,6 @@ from palaver.transcripts.conversation import (
 )
 from palaver.transcripts.fields import either, inner, integer, listed, split, string
 from palaver.transcripts.langchain.blocks import Blocks, called, malformed
-from palaver.transcripts.langchain.chunks import merged
 from palaver.transcripts.langchain.shapes import (
     DEVELOPER,
     FINISH,
@@ -121,7 +121,7 @@ class Reading:
             yield self._conversation.ended(metadata=self._session.metadata())
             self._conversation = None
 
-    def _begun(self) -> Iterator[Step]:
+    def _started(self) -> Iterator[Step]:
         if self._conversation is None:
             number = () if not self._said else (self._said,)
             self._conversation = Conversation(NAME, derived_id(NAME, self._origin.name, *number))
@@ -132,7 +132,7 @@ class Reading:
 
     def _odd(self, record: Record) -> Iterator[Step]:
         """A record that is no message."""
-        yield from self._begun()
+        yield from self._started()
         conversation = cast("Conversation", self._conversation)
         yield from self._flush(conversation)
         yield from conversation.record(record)
@@ -155,7 +155,7 @@ class Reading:
         """A line with a list in it: a conversation of its own."""
         yield from self.end()
         self._said += 1
-        yield from self._begun()
+        yield from self._started()
         conversation = cast("Conversation", self._conversation)
         fields = record.fields or {}
         for key in path[:-1]:
@@ -178,7 +178,7 @@ class Reading:
 
     def _line(self, record: Record) -> Iterator[Step]:
         """A record that is a message."""
-        yield from self._begun()
+        yield from self._started()
         conversation = cast("Conversation", self._conversation)
         found = shape(record.fields or {})
         if found is None:
@@ -292,12 +292,12 @@ class Reading:
 def list_in(fields: Fields) -> tuple[str, ...] | None:
     """The keys that lead to a list of messages; ``None`` when there is none."""
     for path in ROOTS:
-        held = fields
+        stored = fields
         for key in path[:-1]:
-            held = inner(held, key)
-        items = listed(held, path[-1])
-        if path[-1] in held and (not items or any(shape(split(each)) is not None for each in items)):
-            return path if jsontext.kind(held[path[-1]]) == "an array" else None
+            stored = inner(stored, key)
+        items = listed(stored, path[-1])
+        if path[-1] in stored and (not items or any(shape(split(each)) is not None for each in items)):
+            return path if jsontext.kind(stored[path[-1]]) == "an array" else None
     return None
 
 
@@ -462,8 +462,8 @@ def _calls(data: Fields, kwargs: Fields) -> list[ToolCall | MalformedToolCall]:
     calls += [malformed(split(raw)) for raw in listed(data, "invalid_tool_calls")]
     if not calls:
         calls = [
-            called(named, string(held, "name") or "", held["arguments"], string(signatures, named))
-            for named, held in texts.items()
+            called(named, string(stored, "name") or "", stored["arguments"], string(signatures, named))
+            for named, stored in texts.items()
         ]
     function = inner(kwargs, "function_call")
     if not calls and "arguments" in function:
@@ -491,3 +491,60 @@ def _same(text: Raw, arguments: Raw) -> bool:
         return jsontext.equal(jsontext.raw(jsontext.value(jsontext.text(text))), arguments)
     except PalaverError:
         return False
+
+
+_ONCE: Final = frozenset(("type", "id", "index", "name", "model_name", "model_provider", "output_version", "status"))
+
+
+def merged(one: dict[str, Any], other: dict[str, Any], *, add: bool = False) -> dict[str, Any]:
+    """Two pieces as one; neither is changed. ``add`` adds numbers instead of taking the later one."""
+    result = dict(one)
+    for key, value in other.items():
+        stored = result.get(key)
+        if stored is None or value is None:
+            result[key] = stored if value is None else value
+        elif key in _ONCE:
+            result[key] = stored if value == "" else value
+        else:
+            result[key] = _joined(stored, value, add=add or key == "usage_metadata")
+    return result
+
+
+def _joined(stored: Any, value: Any, *, add: bool) -> Any:
+    match stored, value:
+        case str(), str():
+            return stored + value
+        case dict(), dict():
+            return merged(cast("dict[str, Any]", stored), cast("dict[str, Any]", value), add=add)
+        case list(), list():
+            return _lists(cast("list[object]", stored), cast("list[object]", value))
+        case str(), list():
+            return [*([stored] if stored else ()), *cast("list[object]", value)]
+        case list(), str():
+            return [*cast("list[object]", stored), value] if value else cast("list[object]", stored)
+        case int(), int() if add and not isinstance(stored, bool):
+            return stored + value
+        case _:
+            return value
+
+
+def _lists(stored: list[object], new: list[object]) -> list[Any]:
+    result: list[Any] = list(stored)
+    for item in new:
+        place = _place(result, item)
+        if place is None:
+            result.append(item)
+        else:
+            result[place] = merged(result[place], cast("dict[str, Any]", item))
+    return result
+
+
+def _place(items: list[Any], new: object) -> int | None:
+    """Where the piece stands that a new piece goes on."""
+    index = cast("dict[str, Any]", new).get("index") if isinstance(new, dict) else None
+    if index is None:
+        return None
+    for place, item in enumerate(items):
+        if isinstance(item, dict) and cast("dict[str, Any]", item).get("index") == index:
+            return place
+    return None

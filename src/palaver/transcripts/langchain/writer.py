@@ -81,7 +81,7 @@ class Rendering:
     def __init__(self, writing: Writing) -> None:
         """Look which form the file has."""
         self._writing = writing
-        writing.never_says("sent_at")
+        writing.never_writes("sent_at")
         self._form: Form = self._form_of()
         self._watch = Watch()
 
@@ -145,9 +145,9 @@ class Rendering:
     def _record(self, entry: Entry, old: Fields) -> dict[str, Any] | None:
         message = entry.message
         before = shape(old)
-        held = {} if before is None else before.data
+        stored = {} if before is None else before.data
         form: Form = self._form if before is None else before.form
-        said = self._said(entry, held)
+        said = self._said(entry, stored)
         if said is None:
             return None
         kind, data = said
@@ -155,10 +155,10 @@ class Rendering:
             kind = "function"
             data = {key: each for key, each in data.items() if key not in {"tool_call_id", "artifact", "status"}}
         if before is not None and before.kind == "chat":
-            kind, data = "chat", {**data, "role": string(held, "role") or ""}
+            kind, data = "chat", {**data, "role": string(stored, "role") or ""}
         chunk = before is not None and before.chunk
         data["type"] = CLASSES[kind] + "Chunk" if chunk else kind
-        if "tool_call_chunks" in held:
+        if "tool_call_chunks" in stored:
             data["tool_call_chunks"] = []  # else they would still say what the calls were
         if self._writing.options.carry:
             self._carry(message, data, lambda: shaped(form, kind, data, chunk=chunk))
@@ -405,9 +405,9 @@ def _annotations(part: Text) -> dict[str, Any]:
     """The citations of a text, as LangChain's own."""
     notes: list[dict[str, Any]] = []
     for each in part.citations:
-        held = {"url": each.url, "title": each.title, "cited_text": each.quote}
-        held |= cast("dict[str, Any]", {"start_index": each.start, "end_index": each.end})
-        notes.append({"type": "citation", **{key: value for key, value in held.items() if value is not None}})
+        stored = {"url": each.url, "title": each.title, "cited_text": each.quote}
+        stored |= cast("dict[str, Any]", {"start_index": each.start, "end_index": each.end})
+        notes.append({"type": "citation", **{key: value for key, value in stored.items() if value is not None}})
     return {"annotations": notes} if notes else {}
 
 

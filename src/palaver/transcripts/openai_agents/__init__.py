@@ -31,7 +31,7 @@ _LINES: Final = 0.7
 _MORE: Final = 0.1
 
 
-def sees(head: Head) -> Detection | None:
+def detect(head: Head) -> Detection | None:
     """The state of a run by its version; items by their types, where most of them are one."""
     for fields in (head.fields, head.first):
         if is_run(fields):
@@ -58,7 +58,7 @@ FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="OpenAI Agents items",
     fidelity="bytes",
-    sees=sees,
+    detector=detect,
     reading=Reading,
     rendering=Rendering,
     framing="either",

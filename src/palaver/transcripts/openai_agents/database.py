@@ -196,12 +196,12 @@ def _steps(reading: Reading, records: dict[int, Record], branches: dict[str, lis
 
 def _forks(branches: dict[str, list[_Placed]]) -> set[int]:
     """The rows behind which branches part."""
-    seen: set[int] = set()
+    known_messages: set[int] = set()
     found: set[int] = set()
     for rows in branches.values():
-        shared = [each.row for each in rows if each.row in seen]
+        shared = [each.row for each in rows if each.row in known_messages]
         found.update(shared[-1:])
-        seen.update(each.row for each in rows)
+        known_messages.update(each.row for each in rows)
     return found
 
 

@@ -251,8 +251,8 @@ class Reading:
                     usage, named = message.usage or found.usage, message.response_id or found.id
                     message = structs.replace(message, usage=usage, response_id=named)
                     responses = {
-                        key: _Response(held.number, None, held.id) if held.number == found.number else held
-                        for key, held in responses.items()
+                        key: _Response(stored.number, None, stored.id) if stored.number == found.number else stored
+                        for key, stored in responses.items()
                     }
                 yield message
 
@@ -300,11 +300,11 @@ class Reading:
 def _bare(item: Raw) -> Raw:
     """An item without what is carried, and without what the SDK makes up for what no server made."""
     fields = split(item)
-    held = inner(fields, HELD)
-    if extension_slot.SLOT in held:
-        del held[extension_slot.SLOT]
-        fields[HELD] = jsontext.raw(held)
-        if not held:
+    stored = inner(fields, HELD)
+    if extension_slot.SLOT in stored:
+        del stored[extension_slot.SLOT]
+        fields[HELD] = jsontext.raw(stored)
+        if not stored:
             del fields[HELD]
     answers = string(fields, "role") == "assistant"
     if string(fields, "id") == FAKE_ID:
@@ -381,10 +381,10 @@ def _responses(fields: Fields) -> dict[str, _Response]:
     """The responses of a run, by the ids of what they hold."""
     found: dict[str, _Response] = {}
     for number, raw in enumerate(listed(fields, "model_responses")):
-        held = split(raw)
-        usage = read_usage(held["usage"]) if "usage" in held and value(held, "usage") is not None else None
-        response = _Response(number, usage, string(held, "response_id"))
-        for item in listed(held, "output"):
+        stored = split(raw)
+        usage = read_usage(stored["usage"]) if "usage" in stored and value(stored, "usage") is not None else None
+        response = _Response(number, usage, string(stored, "response_id"))
+        for item in listed(stored, "output"):
             found.update((each, response) for each in item_ids(split(item)))
     return found
 

@@ -68,7 +68,7 @@ class Rendering:
     def __init__(self, writing: Writing) -> None:
         """Begin a list."""
         self._writing = writing
-        writing.never_says("sent_at")
+        writing.never_writes("sent_at")
         self._wire = wires.get(WIRE)
         self._reader = Reading(Origin(), Watch())
         written = [each for each in writing.entries if not isinstance(each.message, RescueMarker | FlushMarker)]
@@ -183,8 +183,8 @@ class Rendering:
             return
         extent: dict[str, Any] = {AT: place, ITEMS: len(items)} if isinstance(message, AssistantMessage) else {}
         carry: dict[str, Any] = {**(slot or {}), **extent}
-        held: dict[str, Any] = {**inner(items[place], HELD), extension_slot.SLOT: carry}
-        items[place] = jsontext.fields(jsontext.encode({**items[place], HELD: held}))
+        stored: dict[str, Any] = {**inner(items[place], HELD), extension_slot.SLOT: carry}
+        items[place] = jsontext.fields(jsontext.encode({**items[place], HELD: stored}))
 
     def _beside(self, entry: Entry) -> bool:
         """Whether an answer stands beside another, with which it would be read as one."""

@@ -15,7 +15,7 @@ Written: a conversation that was read keeps its shape when it is edited or goes 
 What it cannot say: usage, model, times and ids of messages, branches but for a rejected answer, markers, reasoning of
 other providers; ShareGPT's turns are text beside that.
 
-``padding.without_padding`` takes away the nulls that Arrow puts where rows have different keys; readers never do.
+``arrow_nulls.without_padding`` takes away the nulls that Arrow puts where rows have different keys; readers never do.
 
 Stability: experimental.
 """
@@ -27,7 +27,7 @@ from typing import Final
 from palaver.transcripts.format import TranscriptFormat
 from palaver.transcripts.openai_messages.arrow_nulls import without_padding
 from palaver.transcripts.openai_messages.reader import Reading
-from palaver.transcripts.openai_messages.shapes import NAME, sees
+from palaver.transcripts.openai_messages.shapes import NAME, detect
 from palaver.transcripts.openai_messages.writer import Writer
 
 __all__ = ["FORMAT", "without_padding"]
@@ -37,7 +37,7 @@ FORMAT: Final = TranscriptFormat(
     title="chat messages, ShareGPT, TRL and batch files",
     fidelity="bytes",
     framing="either",
-    sees=sees,
+    detector=detect,
     reading=Reading,
     rendering=Writer,
     many=True,

@@ -83,5 +83,5 @@ def _image(part: Opaque, source: str) -> Image | Opaque:
 
 
 def _part(part: AnyPart) -> AnyPart:
-    held: Mapping[str, Any] = part.provider.get(_KEY, {}) if isinstance(part, Image) else {}
-    return trusted.Opaque(WIRE, jsontext.raw(held["part"])) if "part" in held else part
+    stored: Mapping[str, Any] = part.provider.get(_KEY, {}) if isinstance(part, Image) else {}
+    return trusted.Opaque(WIRE, jsontext.raw(stored["part"])) if "part" in stored else part

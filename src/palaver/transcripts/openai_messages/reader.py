@@ -145,7 +145,7 @@ class Reading:
 
     def _said(self, conversation: Conversation, record: Record, shape: Shape) -> Iterator[Step]:
         try:
-            group, others, shared = said(
+            group, others, shared = read_record(
                 record.fields or {}, shape, record.raw, lambda kind, why: self._watch.note(kind, why, record.line)
             )
         except PalaverError as error:
@@ -173,7 +173,7 @@ class Reading:
 # -- shapes ------------------------------------------------------------------------------------------------------------
 
 
-def said(fields: Fields, shape: Shape, raw: bytes, note: Note = _raise) -> Said:
+def read_record(fields: Fields, shape: Shape, raw: bytes, note: Note = _raise) -> Said:
     """What a record says. Raises ``PalaverError`` where it holds what it should not."""
     if shape == "list":
         return messages_of(bare(raw), note=note), [], 0

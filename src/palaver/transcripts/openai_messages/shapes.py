@@ -61,7 +61,7 @@ _EMPTY: Final = frozenset((b"null", b'""', b"[]", b"{}"))
 _ROLES: Final = frozenset(("system", "developer", "user", "assistant", "tool", "function"))
 
 
-def sees(head: Head) -> Detection | None:
+def detect(head: Head) -> Detection | None:
     """The keys of the shapes, on the first line or in the first object of a list."""
     lines = head.lines
     document: object = head.document

@@ -26,7 +26,7 @@ from palaver.transcripts.fields import inner, integer
 from palaver.transcripts.openai_messages import alpaca, images, sharegpt
 from palaver.transcripts.openai_messages.reader import column
 from palaver.transcripts.openai_messages.shapes import NAME, RESPONSES, WIRE, Shape, list_shape, shape_of
-from palaver.transcripts.writer import is_record, singly, unsaid
+from palaver.transcripts.writer import is_record, singly, unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -79,7 +79,7 @@ class Writer:
         if not spoken:
             return
         if shape is None or self._shape is None:
-            self._unsaid(spoken)
+            self._unsupported(spoken)
         lines = self._lines(spoken)
         match shape:
             case "message":
@@ -264,10 +264,10 @@ class Writer:
 
         return lose
 
-    def _unsaid(self, entries: Sequence[Entry]) -> None:
+    def _unsupported(self, entries: Sequence[Entry]) -> None:
         """Name what messages never say, once a conversation."""
         bare = (extension_slot.without_records(entry.message) for entry in entries)
-        named = dict.fromkeys(name for message in bare for name in unsaid(message, _SAID))
+        named = dict.fromkeys(name for message in bare for name in unsupported(message, _SAID))
         if named:
             self._writing.lose("dropped", ", ".join(reversed(named)), "messages have no place for it")
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["FORMAT", "NAME"]
 
 
-def sees(head: Head) -> Detection | None:
+def detect(head: Head) -> Detection | None:
     """An ``info`` whose ``id`` is that of a session, and a list of messages."""
     if found := PROGRESS.match(head.data):
         head = Head(head.data[found.end() :], head.name)
@@ -45,7 +45,7 @@ FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="opencode exports",
     fidelity="bytes",
-    sees=sees,
+    detector=detect,
     reading=Reading,
     rendering=Rendering,
     framing="document",

@@ -136,12 +136,12 @@ class Flat:
             status == "error" or name == shapes.INVALID or integer(inner(state, "structured"), "exit") not in {None, 0}
         )
         at = read_time(value(inner(fields, "time"), "completed"))
-        held: Any = tuple(content)
+        stored: Any = tuple(content)
         if executed:
             output = jsontext.own(state["result"]) if "result" in state else jsontext.raw(listed(state, "content"))
             return [call, ServerToolResult(named, output, NAME, name, is_error=failed)], None
         return [call], trusted.ToolMessage(
-            content=held, tool_call_id=named, tool_name=name, is_error=failed, sent_at=at
+            content=stored, tool_call_id=named, tool_name=name, is_error=failed, sent_at=at
         )
 
 

@@ -120,8 +120,8 @@ def _block(
     entry, place = at_place
     part = entry.message.content[place]
     named = f"{entry.id}-{place}"
-    held = packages.provider_data(part, NAME)
-    beside = {"providerState": held} if held else {}
+    stored = packages.provider_data(part, NAME)
+    beside = {"providerState": stored} if stored else {}
     match part:
         case Text() | Refusal():
             return [{"type": "text", **_old_id(olds, "text", named), "text": part.text, **beside}]
@@ -204,13 +204,13 @@ def _is_media(part: object) -> bool:
 
 
 def _file(writing: Writing, entry: Entry, place: int, part: Any) -> dict[str, Any] | None:
-    held: AnyMedia = part
-    media_type = packages.media_type_of(held)
-    named = packages.name_of(held, NAME)
+    stored: AnyMedia = part
+    media_type = packages.media_type_of(stored)
+    named = packages.name_of(stored, NAME)
     beside = {} if named is None else {"name": named}
-    if isinstance(held.source, Inline):
-        return {"uri": f"data:{media_type};base64,{held.source.data}", "mime": media_type, **beside}
-    if isinstance(held.source, Url):
-        return {"uri": held.source.url, "mime": media_type, **beside}
+    if isinstance(stored.source, Inline):
+        return {"uri": f"data:{media_type};base64,{stored.source.data}", "mime": media_type, **beside}
+    if isinstance(stored.source, Url):
+        return {"uri": stored.source.url, "mime": media_type, **beside}
     writing.lose("dropped", "file", "it has no URL", entry, place)
     return None

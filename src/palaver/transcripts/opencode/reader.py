@@ -182,11 +182,11 @@ class Reading:
             said = _said(part) if isinstance(part, dict) else trusted.Opaque(NAME, jsontext.own(part))
             if said is None:
                 continue
-            seen = _seen(part) if isinstance(part, dict) else ""
-            if not runs or runs[-1][0] != seen:
-                runs.append((seen, []))
+            known_messages = _seen(part) if isinstance(part, dict) else ""
+            if not runs or runs[-1][0] != known_messages:
+                runs.append((known_messages, []))
             runs[-1][1].append(said)
-        return [_user_message(seen, content, at) for seen, content in runs]
+        return [_user_message(known_messages, content, at) for known_messages, content in runs]
 
     # -- assistants ----------------------------------------------------------------------------------------------------
 
@@ -273,8 +273,8 @@ def _leads(message: Message) -> bool:
 
 def _slot(fields: Fields) -> Any:
     """What a record carries: with its first part that does, or in version 2 with the record."""
-    for held in (fields, *map(as_object, listed(fields, "parts"))):
-        metadata = inner(held, "metadata")
+    for stored in (fields, *map(as_object, listed(fields, "parts"))):
+        metadata = inner(stored, "metadata")
         if extension_slot.SLOT in metadata:
             return value(metadata, extension_slot.SLOT)
     return None
@@ -291,11 +291,11 @@ def _seen(part: Fields) -> str:
     return ""
 
 
-def _user_message(seen: str, content: list[AnyPart], at: int | None) -> UserMessage:
-    held: Any = tuple(content)
-    if seen == PLACEHOLDER:
-        return trusted.UserMessage(content=held, tags=(PLACEHOLDER,), sent_at=at)
-    return trusted.UserMessage(content=held, source=seen or None, sent_at=at)
+def _user_message(known_messages: str, content: list[AnyPart], at: int | None) -> UserMessage:
+    stored: Any = tuple(content)
+    if known_messages == PLACEHOLDER:
+        return trusted.UserMessage(content=stored, tags=(PLACEHOLDER,), sent_at=at)
+    return trusted.UserMessage(content=stored, source=known_messages or None, sent_at=at)
 
 
 def _failed(info: Fields, parts: list[Fields | Raw]) -> bool:
@@ -391,7 +391,7 @@ def _tool(part: Fields) -> tuple[list[AnyPart], ToolMessage | None]:
         case _:
             return [call], None
     if executed:
-        held = ServerToolResult(named, jsontext.raw(content[0].text), NAME, name, is_error=failed)
-        return [call, held], None
+        stored = ServerToolResult(named, jsontext.raw(content[0].text), NAME, name, is_error=failed)
+        return [call, stored], None
     result = trusted.ToolMessage(content=content, tool_call_id=named, tool_name=name, is_error=failed, sent_at=at)
     return [call], result

@@ -2,18 +2,23 @@
 
 Rules:
 
-- An answer and the results of its calls are a record; every other message is one. Ids have their prefixes and grow.
+- An answer and the results of its calls are a record; every other message is one.
+- ``opencode import`` takes ids with the prefix of their kind, orders messages by time and parts by id. So both grow,
+  also without times: a prefix, twelve hex digits that grow with time, fourteen letters and digits, here of a hash, so
+  that the same conversation gives the same ids.
 - A result without its call in the answer before it is written with a call made up for it.
 - What no model is sent, and what opencode says itself (system prompts), is an ignored text: shown, and not sent. What a
   runtime put in is a synthetic text: sent, and not shown.
 - The slot is the ``metadata`` of the first part that has one; import drops all other data of others.
-- A file of version 2 is written in version 2 where it was edited or goes on (``flat_writing``).
+- A file of version 2 is written in version 2 where it was edited or goes on (``flat_writer``).
 
 Stability: experimental.
 """
 
 from __future__ import annotations
 
+import re
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import Raw, structs
@@ -47,7 +52,6 @@ from palaver.transcripts.fields import as_json, inner, listed, split, string, wi
 from palaver.transcripts.format import Origin
 from palaver.transcripts.opencode import shapes
 from palaver.transcripts.opencode.flat_writer import flat_record
-from palaver.transcripts.opencode.ids import Ids, session_id
 from palaver.transcripts.opencode.reader import Reading
 from palaver.transcripts.opencode.shapes import NAME
 from palaver.transcripts.restyle import restyled
@@ -82,7 +86,7 @@ class Rendering:
         self._at = max([self._started, *(entry.message.sent_at or 0 for entry in native)]) if native else self._started
         named = self._session.id if ours else None
         self._id = named if named and named.startswith("ses_") else session_id(self._started, writing.thread.id)
-        self._asked: str | None = None
+        self._requested: str | None = None
         self._messages: dict[str, str] = {}
         self._reader = Reading(Origin(), Watch())
 
@@ -144,7 +148,7 @@ class Rendering:
                 {"type": "text", "text": "", "ignored": True}
             ]
         if asks and not known:
-            self._asked = named
+            self._requested = named
         head = {"id": named, "sessionID": self._id, "role": "user" if asks else "assistant"}
         time = {"created": at} if asks else {"created": at, "completed": at}
         new: dict[str, Any] = {**head, **made} if known else {**head, "time": time, **made}
@@ -177,8 +181,8 @@ class Rendering:
             }
             parts.append(part)
             slot = self._slot(record, group, old)
-        held: dict[str, Any] = part.get("metadata", {})
-        part["metadata"] = {**held, extension_slot.SLOT: slot}
+        stored: dict[str, Any] = part.get("metadata", {})
+        part["metadata"] = {**stored, extension_slot.SLOT: slot}
 
     def _slot(self, record: dict[str, Any], group: Sequence[Entry], old: Sequence[bytes]) -> dict[str, Any] | None:
         written = jsontext.encode(record)
@@ -227,7 +231,7 @@ class Rendering:
         wire = wire_of(answer, shapes.PROVIDERS, "openai_chat")
         provider = shapes.PROVIDERS[wire] if answer.model is not None else "unknown"
         return {
-            "parentID": self._asked or self._ids.made("msg", at, "nobody"),
+            "parentID": self._requested or self._ids.made("msg", at, "nobody"),
             "modelID": answer.model or "unknown",
             "providerID": provider,
             "mode": "build",
@@ -273,18 +277,18 @@ class Rendering:
         parts: list[dict[str, Any]] = []
         for entry in said:
             message = entry.message
-            seen: dict[str, Any] = {}
+            known_messages: dict[str, Any] = {}
             if isinstance(message, UserMessage) and is_sent(message):
-                seen = {} if message.source is None else {"synthetic": True}
+                known_messages = {} if message.source is None else {"synthetic": True}
             else:
-                seen = {"ignored": True}
+                known_messages = {"ignored": True}
                 if PLACEHOLDER not in message.tags:
                     self._writing.lose("converted", message.role, "shown as a text that no model is sent", entry)
             found = [part for place, each in enumerate(message.content) for part in self._part(entry, place, each)]
             texts = [{"type": "text", "text": part["text"]} if part["type"] == "reasoning" else part for part in found]
-            if "ignored" in seen:
+            if "ignored" in known_messages:
                 texts = [part for part in texts if part["type"] in {"text", "file"}] or [{"type": "text", "text": ""}]
-            parts += [{**part, **seen} if part["type"] == "text" else part for part in texts]
+            parts += [{**part, **known_messages} if part["type"] == "text" else part for part in texts]
         return parts or [{"type": "text", "text": ""}]
 
     def _answering(self, said: Sequence[Entry]) -> list[dict[str, Any]]:
@@ -311,8 +315,8 @@ class Rendering:
         self, entry: Entry, place: int, part: AnyPart, results: dict[str, Entry] | None = None
     ) -> list[dict[str, Any]]:
         lose = self._writing.lose
-        held = packages.provider_data(part, NAME)
-        beside = {"metadata": held} if held else {}
+        stored = packages.provider_data(part, NAME)
+        beside = {"metadata": stored} if stored else {}
         match part:
             case Text():
                 if part.citations:
@@ -351,7 +355,7 @@ class Rendering:
         self, entry: Entry, place: int, part: ToolCall | MalformedToolCall, results: dict[str, Entry]
     ) -> dict[str, Any]:
         made: dict[str, Any] = {"type": "tool", "callID": part.id or entry.id, "tool": part.name or "unknown"}
-        held = packages.provider_data(part, NAME)
+        stored = packages.provider_data(part, NAME)
         answer = results.pop(part.id or "", None)
         message = cast("ToolMessage", answer.message) if answer is not None else None
         if isinstance(part, MalformedToolCall):
@@ -375,9 +379,9 @@ class Rendering:
             None,
         )
         if part.provider_executed:
-            held["providerExecuted"] = True
-        if held:
-            made["metadata"] = held
+            stored["providerExecuted"] = True
+        if stored:
+            made["metadata"] = stored
         if served is not None:
             raw = served.output_json
             text = jsontext.text(raw) if jsontext.kind(raw) == "a string" else bytes(raw).decode()
@@ -464,3 +468,37 @@ def _belongs(group: Sequence[Entry], message: Message) -> bool:
     ]
     done = [entry.message.tool_call_id for entry in group if isinstance(entry.message, ToolMessage)]
     return message.tool_call_id in calls and message.tool_call_id not in done
+
+
+_DIGITS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_TIME: Final = re.compile(r"[a-z]{3}_([0-9a-f]{12})")
+_SIZE: Final = 14
+_BITS: Final = (1 << 48) - 1
+
+
+class Ids:
+    """Makes ids that grow; ``after`` are those that stand before them."""
+
+    def __init__(self, *after: str) -> None:
+        """Begin behind all of ``after``."""
+        found = (_TIME.match(each) for each in after)
+        self._last = max((int(each[1], 16) for each in found if each), default=0)
+
+    def made(self, prefix: str, at: int, *names: object) -> str:
+        """The next id, of Unix milliseconds and whatever names the thing."""
+        self._last = max(self._last + 1, at << 12 & _BITS)
+        return f"{prefix}_{self._last:012x}{_letters(*names)}"
+
+
+def session_id(at: int, *names: object) -> str:
+    """The id of a session: the latest first."""
+    return f"ses_{~(at << 12) & _BITS:012x}{_letters(*names)}"
+
+
+def _letters(*names: object) -> str:
+    number = int.from_bytes(sha256("\0".join(map(str, names)).encode("utf-8", "surrogatepass")).digest())
+    letters: list[str] = []
+    for _ in range(_SIZE):
+        number, digit = divmod(number, len(_DIGITS))
+        letters.append(_DIGITS[digit])
+    return "".join(letters)

@@ -45,7 +45,7 @@ _KEYS: Final[Mapping[str, frozenset[str]]] = {
 }
 
 
-def sees(head: Head) -> Detection | None:
+def detect(head: Head) -> Detection | None:
     """Attributes by their names; a list of messages, or of parts, by the keys of the parts."""
     if head.data.lstrip()[:1] == b"{":
         if b'"gen_ai.' not in head.data:
@@ -115,7 +115,7 @@ FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="OpenTelemetry GenAI messages",
     fidelity="bytes",
-    sees=sees,
+    detector=detect,
     reading=Reading,
     rendering=Rendering,
     framing="either",

@@ -29,9 +29,7 @@ from palaver.threads.thread import MAIN
 from palaver.transcripts import documents, original_bytes
 from palaver.transcripts.conversation import Conversation, Session, derived_id
 from palaver.transcripts.fields import split, string
-from palaver.transcripts.otel_genai.parts import Parts
-from palaver.transcripts.otel_genai.shapes import FINISH, LISTS, NAME
-from palaver.transcripts.otel_genai.spans import Span, spans_of
+from palaver.transcripts.otel_genai.shapes import FINISH, LISTS, NAME, Parts, Span, spans_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -241,8 +239,8 @@ def _sum(said: str, message: Message) -> str:
         part if isinstance(part, Reasoning) else structs.replace(part, provider_json=UNSET) for part in message.content
     ]
     spoken = [part for part in content if not isinstance(part, Reasoning)] or content
-    held: Any = tuple(spoken)
-    plain: Message = type(message)(content=held) if held else type(message)()
+    stored: Any = tuple(spoken)
+    plain: Message = type(message)(content=stored) if stored else type(message)()
     if isinstance(message, ToolMessage):
         plain = structs.replace(plain, tool_call_id=message.tool_call_id)
     return original_bytes.sum_of([trusted.SystemMessage(agent=said), plain])

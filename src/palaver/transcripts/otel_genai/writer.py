@@ -44,9 +44,7 @@ from palaver.core.parts import (
 from palaver.transcripts import extension_slot, original_bytes
 from palaver.transcripts.documents import TAIL
 from palaver.transcripts.fields import one_line, split
-from palaver.transcripts.otel_genai.parts import Parts
-from palaver.transcripts.otel_genai.shapes import CONVERSATION, INPUT, LISTS, NAME, OUTPUT, STOPS
-from palaver.transcripts.otel_genai.spans import spans_of
+from palaver.transcripts.otel_genai.shapes import CONVERSATION, INPUT, LISTS, NAME, OUTPUT, STOPS, Parts, spans_of
 from palaver.transcripts.unknown_fields import Watch
 from palaver.transcripts.writer import Writing, is_record, singly
 
@@ -62,7 +60,7 @@ class Rendering:
     def __init__(self, writing: Writing) -> None:
         """Look what the conversation came from: a list, lines of spans, or a span that is a document."""
         self._writing = writing
-        writing.never_says("sent_at")
+        writing.never_writes("sent_at")
         self._plain = Parts(None, Watch(), None)
         pieces = [
             piece
@@ -146,9 +144,9 @@ class Rendering:
     def _edited(self, group: Sequence[Entry], old: bytes) -> bytes:
         """A span with the messages that it added replaced."""
         fields = split(Raw(old))
-        held = split(fields["attributes"]) if "attributes" in fields else fields
+        stored = split(fields["attributes"]) if "attributes" in fields else fields
         spans = spans_of(fields, Watch(), None)
-        if len(spans) != 1 or not any(key in held for key in LISTS) or spans[0].system:
+        if len(spans) != 1 or not any(key in stored for key in LISTS) or spans[0].system:
             self._writing.lose("dropped", "edit", "such a span is not written", group[0])
             return old
         (span,) = spans
@@ -161,9 +159,9 @@ class Rendering:
         lists = {INPUT: told[: len(told) - answers], OUTPUT: told[len(told) - answers :]} if answers else {INPUT: told}
         self._writing.lose("approximated", "edit", "other spans still say what was said before", group[0])
         changed = {
-            key: jsontext.encode(each).decode() if jsontext.kind(held[key]) == "a string" else each
+            key: jsontext.encode(each).decode() if jsontext.kind(stored[key]) == "a string" else each
             for key, each in lists.items()
-            if key in held
+            if key in stored
         }
         return jsontext.encode({"attributes": changed} if "attributes" in fields else changed)
 

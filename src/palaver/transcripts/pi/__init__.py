@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _PLACED: Final = KEYS.keys() - {"session", "message"}
 
 
-def sees(head: Head) -> Detection | None:
+def detect(head: Head) -> Detection | None:
     """A header of type ``session`` with ``id`` and ``cwd``; with ``harness`` it is HF STS. Without one, its entries."""
     first = head.first
     if _is_entry(first):
@@ -52,7 +52,7 @@ FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="pi sessions",
     fidelity="bytes",
-    sees=sees,
+    detector=detect,
     reading=Reading,
     rendering=Rendering,
     tree=True,

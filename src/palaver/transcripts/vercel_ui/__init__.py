@@ -34,7 +34,7 @@ _HOLDS: Final = {"text": "text", "reasoning": "text", "file": "url", "reasoning-
 """What a part of a kind has that others' parts of the same name have not."""
 
 
-def sees(head: Head) -> Detection | None:
+def detect(head: Head) -> Detection | None:
     """Messages with ``parts`` whose ``type`` we know, or with the ``toolInvocations`` of version 4."""
     best = None
     for each in [*head.items, *_objects(head.fields.get("messages")), *head.lines]:
@@ -77,7 +77,7 @@ FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="Vercel AI SDK UI messages",
     fidelity="bytes",
-    sees=sees,
+    detector=detect,
     reading=Reading,
     rendering=Rendering,
     framing="document",

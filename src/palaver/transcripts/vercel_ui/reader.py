@@ -216,8 +216,8 @@ class Reading:
                 self._watch.note("value", f"tool.state {state}")
         if result is not None and isinstance(call, ToolCall) and call.provider_executed:
             output = part.get("output", jsontext.NULL) if state == "output-available" else jsontext.raw(result.text)
-            held = ServerToolResult(call.id, jsontext.own(output), NAME, call.name, is_error=result.is_error)
-            return [call, held], None
+            stored = ServerToolResult(call.id, jsontext.own(output), NAME, call.name, is_error=result.is_error)
+            return [call, stored], None
         return [call], result
 
 
@@ -284,9 +284,9 @@ def _parts_of(fields: Fields) -> Iterator[Fields | Raw]:
 
 def _attached(fields: Fields) -> Iterator[Fields]:
     for each in listed(fields, "experimental_attachments"):
-        held = split(each)
+        stored = split(each)
         names = {"contentType": "mediaType", "name": "filename", "url": "url"}
-        yield {"type": jsontext.raw("file"), **{names[key]: raw for key, raw in held.items() if key in names}}
+        yield {"type": jsontext.raw("file"), **{names[key]: raw for key, raw in stored.items() if key in names}}
 
 
 def _is_ours(part: Fields | Raw) -> bool:

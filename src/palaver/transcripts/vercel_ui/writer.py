@@ -80,7 +80,7 @@ class Rendering:
         self._writing = writing
         self._reader = Reading(Origin(), Watch())
         self._answers: dict[tuple[str, int], Entry] = {}
-        self._asked: dict[str, tuple[Entry, int]] = {}  # by the id of the result
+        self._requested: dict[str, tuple[Entry, int]] = {}  # by the id of the result
         self._taken: set[str] = set()
         asked: dict[str, tuple[Entry, int]] = {}
         for entry in writing.entries:
@@ -94,7 +94,7 @@ class Rendering:
                 call, place = asked[message.tool_call_id]
                 if (call.id, place) not in self._answers:
                     self._answers[call.id, place] = entry
-                    self._asked[entry.id] = (call, place)
+                    self._requested[entry.id] = (call, place)
 
     def head(self) -> Iterator[bytes]:
         """The list begins."""
@@ -122,8 +122,8 @@ class Rendering:
         """Whether results are those of calls that the run before has open; then all of it belongs there."""
         return (
             isinstance(group[0].message, ToolMessage)
-            and group[0].id in self._asked
-            and self._asked[group[0].id][0].id in {entry.id for entry in before}
+            and group[0].id in self._requested
+            and self._requested[group[0].id][0].id in {entry.id for entry in before}
         )
 
     def render(self, group: Sequence[Entry], old: Sequence[bytes]) -> Iterator[bytes]:
@@ -196,7 +196,7 @@ class Rendering:
 
     def _loose(self, entry: Entry, message: ToolMessage, group: Sequence[Entry]) -> Iterator[dict[str, Any]]:
         """A result whose call is not in its group."""
-        call, place = self._asked.get(entry.id, (None, 0))
+        call, place = self._requested.get(entry.id, (None, 0))
         if call is not None and self._answer(call, place, group) is entry:
             if call.id not in {each.id for each in group}:
                 self._writing.lose("approximated", "tool", "a late result stands with its call", entry)
@@ -247,10 +247,10 @@ class Rendering:
                 lose("converted", "json", "written as text", entry, place)
                 yield {"type": "text", "text": bytes(part.value_json).decode()}
             case Reasoning():
-                held = _provider(part, "providerMetadata")
+                stored = _provider(part, "providerMetadata")
                 if (part.signature or part.encrypted) and not packages.metadata_of(packages.proof_in(part)):
                     lose("dropped", "signature", f"the SDK has no package for {part.wire}", entry, place)
-                yield {"type": "reasoning", "text": part.text, **held}
+                yield {"type": "reasoning", "text": part.text, **stored}
             case Image() | Audio() | Video() | File():
                 yield from self._file(entry, place, part)
             case ToolCall() | MalformedToolCall():

@@ -55,9 +55,9 @@ def proof_of(options: Raw | None) -> Proof | None:
     """The proof among the options of a reasoning part."""
     for name, raw in (as_object(options) if options is not None else {}).items():
         wire, signs, encrypts = _PROOFS.get(name, ("", None, None))
-        held = as_object(raw)
-        signature = None if signs is None else string(held, signs)
-        encrypted = None if encrypts is None else string(held, encrypts)
+        stored = as_object(raw)
+        signature = None if signs is None else string(stored, signs)
+        encrypted = None if encrypts is None else string(stored, encrypts)
         if signature is not None or encrypted is not None:
             return Proof(name, wire, signature, encrypted)
     return None
@@ -87,9 +87,9 @@ def provider_read(
 
 def options_of(of: Value, extra: str) -> dict[str, dict[str, Any]]:
     """The options of a message or part."""
-    held = {} if of.provider_json is UNSET else jsontext.fields(of.provider_json)
+    stored = {} if of.provider_json is UNSET else jsontext.fields(of.provider_json)
     provider = {
-        name: dict(as_object(raw)) for name, raw in held.items() if name != extra and not name.startswith(BOOKKEEPING)
+        name: dict(as_object(raw)) for name, raw in stored.items() if name != extra and not name.startswith(BOOKKEEPING)
     }
     return _written(provider, _proof(of) if isinstance(of, Reasoning) else None, reasoning=isinstance(of, Reasoning))
 
@@ -103,8 +103,8 @@ def _proof(part: Reasoning) -> Proof | None:
 
 def _written(provider: dict[str, dict[str, Any]], proof: Proof | None, *, reasoning: bool) -> dict[str, dict[str, Any]]:
     options: dict[str, dict[str, Any]] = {}
-    for name, held in provider.items():
-        for key, each in held.items():
+    for name, stored in provider.items():
+        for key, each in stored.items():
             here = (name if key.startswith("@@") else _SDK.get(name, name), key)
             sdk, option = (name, key) if reasoning else _BACK.get((name, key), here)
             options.setdefault(sdk, {})[option] = each

@@ -149,13 +149,13 @@ def _message(message: Any, path: str) -> None:
         _part(part, HELD[role], _join(path, f"content[{place}]"))
 
 
-def _part(part: Any, held: tuple[str, ...], path: str) -> None:
+def _part(part: Any, stored: tuple[str, ...], path: str) -> None:
     if not isinstance(part, dict):
         _refuse("a part must be an object", path)
     fields = cast("dict[str, Any]", part)
     kind = fields.get("type")
-    if not isinstance(kind, str) or kind not in held:
-        _refuse(f"must be one of {', '.join(held)}", _join(path, "type"))
+    if not isinstance(kind, str) or kind not in stored:
+        _refuse(f"must be one of {', '.join(stored)}", _join(path, "type"))
     _fields(fields, *PARTS[kind], path)
 
 
