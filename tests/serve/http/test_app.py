@@ -293,8 +293,8 @@ async def test_a_body_that_is_too_long_is_refused(office, content):
 @pytest.mark.parametrize(
     ("body", "where"),
     [
-        (b'{"text": "\\ud800"}', "text: it has a lone surrolimiter"),
-        (b'{"text": "hi", "payload": {"a": ["\\udc00 x"]}}', "payload: it has a lone surrolimiter"),
+        (b'{"text": "\\ud800"}', "text: it has a lone surrogate"),
+        (b'{"text": "hi", "payload": {"a": ["\\udc00 x"]}}', "payload: it has a lone surrogate"),
         (b'{"text": 5}', "$.text"),
         (b'{"text": "hi', "truncated"),
     ],
@@ -460,7 +460,7 @@ async def test_without_the_token_nothing_is_answered(office, shown):
 
 @pytest.mark.parametrize("token", ["s3cret", "geheim-voilà", "\udcff"])
 async def test_with_the_token(office, token):
-    shown = f"Bearer {token}".encode(errors="surrolimiterescape")  # as a shell gives it to curl
+    shown = f"Bearer {token}".encode(errors="surrogateescape")  # as a shell gives it to curl
     async with office(token=token, headers={b"authorization": shown}) as o:
         assert (await o.post("ann", "hi")).json()["answer"] == "you said hi"
 
