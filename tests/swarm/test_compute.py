@@ -203,7 +203,7 @@ async def test_it_says_what_it_computed_to_its_observer(events, derived):
 def test_a_description_that_cannot_work_is_refused():
     with pytest.raises(SwarmError, match="needs a name"):
         Compute("", str)
-    with pytest.raises(SwarmError, match="compute 'sum' is shared, and state 'count' is not"):
+    with pytest.raises(SwarmError, match="compute 'sum' is shared, but state 'count' is not"):
         Compute("sum", str, depends_on=[COUNT], shared=True)
     state = StateCell(State("other", 0), Records(Log(Thread("ann"))), "ann", lambda _: None)
     with pytest.raises(SwarmError, match="other"):

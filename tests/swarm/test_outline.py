@@ -118,7 +118,7 @@ async def test_a_validation_that_gives_false_refuses():
         return False
 
     result = await order(scripted(GOOD), attempts=1, validations=[pays]).run("two pens")
-    assert result.error == "pays says no"
+    assert result.error == "pays returned False"
 
 
 async def test_a_type_gives_a_value_of_it():

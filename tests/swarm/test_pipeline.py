@@ -186,7 +186,7 @@ async def test_an_advisor_that_fails_raises_and_observers_disturb_nothing(caplog
     assert await ask(Advisor("broker", str.upper, on_chat=broken, on_result=broken), "buy") == "BUY"
     assert caplog.text.count("nothing else is disturbed") == 2
     for wrong in ({"answer": str.upper, "model": ScriptedModel([])}, {}):
-        with pytest.raises(SwarmError, match="needs a function, or a model in its place"):
+        with pytest.raises(SwarmError, match="needs either a function or a model"):
             Advisor("broker", **wrong)
     with pytest.raises(SwarmError, match="an advisor needs a name"):
         Advisor("", str.upper)
@@ -212,5 +212,5 @@ async def test_models_take_turns():
     assert got == ["a", "b", "a", "b"]
     async with at_work(agent("A", model)) as it:
         assert [await it.session.complete("hi") for _ in range(3)] == ["a", "b", "a"]
-    with pytest.raises(MessageError, match="there must be one at least"):
+    with pytest.raises(MessageError, match="needs at least one model"):
         RoundRobin([])

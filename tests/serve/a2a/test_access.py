@@ -71,6 +71,6 @@ async def test_a_user_has_contexts_and_tasks_of_their_own():
 
 @pytest.mark.parametrize("name", ["a:b", "", "a b"])
 async def test_a_user_that_could_be_taken_for_another_is_refused(name):
-    with pytest.raises(SwarmError, match="a user of A2A"):
+    with pytest.raises(SwarmError, match="the name of an A2A user"):
         async with office(tokens={name: "x"}):
             pass

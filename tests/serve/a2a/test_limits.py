@@ -78,7 +78,7 @@ def _limit(monkeypatch):
 async def test_an_endless_answer_ends_at_the_limit(lie):
     async with lying(lie, card=False) as (url, sent):
         error = await failed(url)
-    assert ("compressed answer" if lie == "packed" else "more than 1048576 bytes") in error
+    assert ("the answer is compressed" if lie == "packed" else "more than 1048576 bytes") in error
     assert sent[0] < LIMIT + BUFFERS
 
 

@@ -146,8 +146,8 @@ async def test_data_and_files_are_kept_with_a_receipt():
         ]
         assert said.payload == {"a2a": {"parts": [MessageToDict(part) for part in parts[1:]]}}
         assert MessageToDict(event.task.artifacts[0].metadata)["palaver.losses"] == [
-            "messages[0].content[1]: data part approximated (said as its JSON)",
-            "messages[0].content[2]: file part approximated (said as its address)",
+            "messages[0].content[1]: data part approximated (became its JSON)",
+            "messages[0].content[2]: file part approximated (became its URL)",
             "messages[0].content[3]: file part dropped (a text cannot carry bytes)",
         ]
 

@@ -95,7 +95,7 @@ def test_json_is_taken(kind):
     "headers", [{}, {"content_type": "text/plain"}, {"content_type": "text/plain;application/json"}]
 )
 def test_another_type_is_refused(headers):
-    with pytest.raises(Refused, match="Content-Type: application/json"):
+    with pytest.raises(Refused, match="Content-Type must be application/json"):
         check_json(asked(**headers))
 
 

@@ -138,7 +138,7 @@ async def test_cancel_answers_the_turn_under_way(office, held):
 
         assert (await o.http.delete("/v1/clients/ann/turn")).json() == {"cancelled": False}
         tasks.start_soon(ask)
-        await held.request.wait()
+        await held.asked.wait()
         assert (await o.http.delete("/v1/clients/ann/turn")).json() == {"cancelled": True}
     assert answers == [""]
 
@@ -155,7 +155,7 @@ async def hang_up(o, held, query, accept="application/json"):
             await o.http.post(f"/v1/clients/ann/messages{query}", json=body, headers={"accept": accept})
 
         tasks.start_soon(ask)
-        await held.request.wait()
+        await held.asked.wait()
         await anyio.wait_all_tasks_blocked()
         tasks.cancel_scope.cancel()
 
@@ -236,7 +236,7 @@ async def test_too_many_requests_are_refused_until_the_bucket_fills(office):
 async def test_too_many_waiting_messages_are_refused(office, held):
     async with office(held=held, limits=Limits(waiting=1)) as o, anyio.create_task_group() as tasks:
         tasks.start_soon(o.post, "ann", "to person")
-        await held.request.wait()
+        await held.asked.wait()
         for headers in ({}, {"accept": "text/event-stream"}):
             refused = await o.http.post("/v1/clients/ann/messages", json={"text": "more"}, headers=headers)
             assert (refused.status_code, refused.json()["error"]["code"]) == (429, "busy")
@@ -248,7 +248,7 @@ async def test_too_many_waiting_messages_are_refused(office, held):
 async def test_what_the_desk_refuses_is_busy_too(office, held):
     async with office(held=held, most=1) as o, anyio.create_task_group() as tasks:
         tasks.start_soon(o.post, "ann", "to person")
-        await held.request.wait()
+        await held.asked.wait()
         refused = await o.post("ann", "more", run="r2")
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
         assert refused.json() == {
@@ -262,7 +262,7 @@ async def test_too_many_streams_are_refused(office):
         async with o.http.stream("GET", "/v1/clients/ann/events"):
             assert (await o.http.get("/v1/clients/ann/events")).status_code == 429
         with anyio.fail_after(60):
-            while o.front._turns.gate._streams:
+            while o.front._turns.limiter._streams:
                 await checkpoint()
 
 
@@ -321,19 +321,19 @@ def test_buckets_and_counters_do_not_grow_with_clients():
     from palaver.serve.http.access import ClientLimiter
 
     async def many():
-        gate = ClientLimiter(Limits(clients=100))
+        limiter = ClientLimiter(Limits(clients=100))
         for number in range(1000):
-            gate.admit(f"client{number}")
-            with gate.waiting(f"client{number}"):
+            limiter.admit(f"client{number}")
+            with limiter.pending(f"client{number}"):
                 pass
-        return len(gate._buckets), len(gate._waiting)
+        return len(limiter._buckets), len(limiter._pending)
 
     assert anyio.run(many) == (100, 0)
 
 
 @pytest.mark.parametrize("wrong", [{"rate": 0}, {"events": 0}, {"timeout": -1}, {"burst": float("nan")}])
 def test_limits_that_nobody_could_live_with(wrong):
-    with pytest.raises(SwarmError, match=f"limits: {next(iter(wrong))} is more than 0"):
+    with pytest.raises(SwarmError, match=f"limits: {next(iter(wrong))} must be more than 0"):
         Limits(**wrong)
 
 

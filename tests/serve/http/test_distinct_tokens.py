@@ -23,6 +23,6 @@ def test_a_file_with_one_token_for_two_clients_is_refused(tmp_path):
     file = tmp_path / "tokens.toml"
     file.write_text('ann = "s3cret"\nbob = "s3cret"\n')
     with pytest.raises(click.ClickException) as caught:
-        serve.read(str(file))
+        serve.read_tokens(str(file))
     assert "ann and bob have the same token" in caught.value.message
     assert "s3cret" not in caught.value.message

@@ -142,7 +142,7 @@ async def test_an_outbox_that_is_full_gives_events_up_and_says_so_once(stream, a
 @pytest.mark.server
 async def test_an_event_that_is_too_large_is_refused_at_once(stream, anyio_backend):
     async with open_bus(stream) as bus, bus.subscribe() as events:
-        with pytest.raises(SwarmError, match="more than the server takes"):
+        with pytest.raises(SwarmError, match="more than the server accepts"):
             bus.publish(event_of(0, output={"text": "x" * 2**20}))
         bus.publish(event_of(1, output={"text": "x" * (2**20 - 2000)}))
         assert numbers(await take(events, 1)) == [1]
