@@ -224,7 +224,7 @@ def test_the_model_goes_on_reasoning_in_a_long_turn(name: str) -> None:
     if name == "auto":
         question = summarizer()(plan)
         assert isinstance(question, SummaryRequest)
-        after = question.applied("So far, twelve files were read, and all of them are fine.")
+        after = question.apply("So far, twelve files were read, and all of them are fine.")
     else:
         after = {"collapse": collapse, "partial": partial}[name](plan)
     assert len(after.items) < len(plan.items)

@@ -57,7 +57,7 @@ def whole(messages: tuple[p.Message, ...]) -> bool:
 def test_a_run_of_one_task_is_cut_between_rounds() -> None:
     messages = one_task()
     plan = filled(messages)
-    found = question(plan).applied(SUMMARY)
+    found = question(plan).apply(SUMMARY)
     assert [item.origin for item in found.items] == [0, None, *range(len(messages) - 6, len(messages))]
     assert found.items[1].message.text.startswith(f"[Auto-compacted summary]\n{SUMMARY}\n")
     assert whole(found.messages)
@@ -71,7 +71,7 @@ def test_the_promises_hold(messages: list[p.Message], keep: int, most: float, sc
     if not isinstance(asking, SummaryRequest):
         assert asking is plan
         return
-    found = asking.applied("ok")
+    found = asking.apply("ok")
     known = preserved(plan)
     at = next(place for place, item in enumerate(found.items) if item.origin is None)
     origins = [item.origin for item in found.items if item.origin is not None]
@@ -127,7 +127,7 @@ def test_the_promises_hold_among_the_other_stages(
 
 def test_results_that_the_model_has_not_seen_stay_behind_the_summary() -> None:
     messages = [*one_task(8), p.user("stop that", id="u1"), p.user("at once", id="u2")]
-    found = question(filled(messages), summarizer(keep=0, max_share=0)).applied(SUMMARY)
+    found = question(filled(messages), summarizer(keep=0, max_share=0)).apply(SUMMARY)
     assert [message.id for message in found.messages] == ["u0", None, "a7", "rc00070000", "u1", "u2"]
 
 
@@ -161,7 +161,7 @@ def test_too_little_is_not_worth_asking() -> None:
 def test_the_tail_is_weighed_in_the_tokens_of_the_provider(scale: float, stays: int) -> None:
     messages = [p.user("task"), *[p.assistant("a" * 350) for _ in range(20)]]
     plan = plan_of(messages, capacity=1000, scale=scale)
-    found = question(plan, summarizer(keep=5)).applied(SUMMARY)
+    found = question(plan, summarizer(keep=5)).apply(SUMMARY)
     assert len(found.items) == 2 + stays
 
 
@@ -211,13 +211,13 @@ def test_the_question_fits_the_model_that_is_asked(capacity: int, scale: float) 
 
 
 def test_an_earlier_summary_is_summed_up_and_replaced() -> None:
-    first = question(filled(one_task())).applied("The first summary.")
+    first = question(filled(one_task())).apply("The first summary.")
     more = [*first.messages, *[each for number in range(20, 30) for each in asked(number)]]
     asking = question(filled(more))
     assert "Earlier summary: The first summary.\n\n" in shown(asking)
     assert "[Auto-compacted" not in shown(asking)
     assert "read back" not in shown(asking)
-    found = asking.applied("The second.")
+    found = asking.apply("The second.")
     assert [message.text[:38] for message in found.messages if message.is_summary] == [
         "[Auto-compacted summary]\nThe second.\n\n"
     ]
@@ -233,7 +233,7 @@ def test_asking_about_less_leaves_out_the_oldest_but_not_what_people_said() -> N
     assert "Earlier summary: old" in shown(less)
     assert "User (kept): Mend" in shown(less)
     assert "[6 earlier messages are left out here]" in shown(less)  # a fifth of 34
-    assert less.applied(SUMMARY) == asking.applied(SUMMARY), "what is replaced is the same"
+    assert less.apply(SUMMARY) == asking.apply(SUMMARY), "what is replaced is the same"
 
 
 def test_what_was_shortened_already_is_asked_in_less_room() -> None:
@@ -259,7 +259,7 @@ def test_asking_about_less_ends_and_always_sends_less(messages: list[p.Message],
 
 def test_the_summary_tells_what_it_stands_for() -> None:
     plan = filled(one_task(6), scale=2.0)
-    found = question(plan, summarizer(max_share=1.0)).applied(SUMMARY)
+    found = question(plan, summarizer(max_share=1.0)).apply(SUMMARY)
     message = found.messages[1]
     assert isinstance(message, p.UserMessage)
     assert (message.mode, message.source, message.is_summary) == ("tool", "compaction", True)
@@ -290,7 +290,7 @@ def test_the_summary_tells_what_it_stands_for() -> None:
     ],
 )
 def test_only_reasoning_before_the_summary_is_taken_off(answer: str, text: str) -> None:
-    found = question(filled(one_task())).applied(answer)
+    found = question(filled(one_task())).apply(answer)
     assert found.messages[1].text.startswith(f"[Auto-compacted summary]\n{text}\n\n[")
 
 
@@ -388,7 +388,7 @@ def test_the_summary_is_in_the_body_of_every_wire(target: str) -> None:
     rest = one_task()
     for head in ([], [p.system("Be brief.")], [p.system("Be brief."), p.developer("In English.")]):
         messages = [*head, *rest[: len(rest) // 2], p.system("A notice."), *rest[len(rest) // 2 :]]
-        found = question(filled(messages)).applied("The words of the summary.")
+        found = question(filled(messages)).apply("The words of the summary.")
         request = p.Request(messages=found.messages, model="some-model", tools=TOOLS)
         wire = wires.get(target)
         encoder = wire.request_encoder(p.Request(model="some-model", tools=TOOLS))
@@ -409,7 +409,7 @@ def test_a_conversation_that_was_summed_up_goes_to_every_wire(target: str, messa
     asking = summarizer()(filled(messages))
     assume(isinstance(asking, SummaryRequest))
     assert isinstance(asking, SummaryRequest)
-    for request in (asking.request, p.Request(messages=asking.applied("Sumtoken.").messages, tools=TOOLS)):
+    for request in (asking.request, p.Request(messages=asking.apply("Sumtoken.").messages, tools=TOOLS)):
         body = wires.get(target).encode_request(request.replace(model="some-model")).body
         assert rules.check_request(target.partition(":")[0], body, target.partition(":")[2] or None) == []
         assert request is asking.request or b"Sumtoken." in body
@@ -424,7 +424,7 @@ def test_so_does_any_history(target: str, history: tuple[p.Message, ...], keep: 
     sent = [message for message in history if not isinstance(message, p.RescueMarker | p.FlushMarker)]
     plan = filled([p.user("task"), p.assistant("x" * 4000), p.assistant("y" * 4000), *sent, p.user("go on")])
     asking = question(plan, summarizer(keep=keep))
-    found = asking.applied("Sumtoken.")
+    found = asking.apply("Sumtoken.")
     for messages in (asking.request.messages, found.messages):
         request = p.Request(messages=messages, tools=TOOLS, model="some-model")
         body = wires.get(target).encode_request(request).body

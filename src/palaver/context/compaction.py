@@ -103,9 +103,9 @@ def _answer_of(question: SummaryRequest) -> Generator[SummaryRequest, str, Plan]
                 raise
             question = shorter
         else:
-            return question.applied(text)
+            return question.apply(text)
     text = yield question
-    return question.applied(text)
+    return question.apply(text)
 
 
 def without_model(compaction: Compaction, why: PalaverError) -> Compacted:

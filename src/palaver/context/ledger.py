@@ -160,7 +160,7 @@ class Ledger:
         rates: MediaRates | None = None,
         counter: Counter | None = None,
     ) -> None:
-        """Begin with no message."""
+        """Start with no message."""
         self.model = model
         self.agent = agent
         self.calibration = Calibration() if calibration is None else calibration

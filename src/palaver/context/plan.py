@@ -188,14 +188,14 @@ def capacity(window: int | None, max_output: int | None, settings: Settings = Se
 
 
 class SummaryRequest(Struct, frozen=True):
-    """A model is to be asked, for the stage of that name. ``applied`` makes the next plan of the text that it answers.
+    """A model is to be asked, for the stage of that name. ``apply`` makes the next plan of the text that it answers.
 
-    ``applied`` raises ``SummaryError`` for a text that is empty, or that wins nothing. ``shorter`` is the same question
+    ``apply`` raises ``SummaryError`` for a text that is empty, or that wins nothing. ``shorter`` is the same question
     about less, for a model that finds this one too long; ``None`` when nothing can be left out any more.
     """
 
     request: Request
-    applied: Callable[[str], Plan]
+    apply: Callable[[str], Plan]
     shorter: Callable[[], SummaryRequest | None]
     stage: str = "auto"
 

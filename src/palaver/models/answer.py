@@ -113,7 +113,7 @@ class HttpAnswer(Answer):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let the connection go."""
+        """Close the connection."""
         await self._close()
 
     async def _try_once(self) -> None:

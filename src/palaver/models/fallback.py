@@ -109,7 +109,7 @@ class Fallback(LanguageModel):
         return self.models[0].capabilities
 
     def session(self) -> Session:
-        """Begin a conversation."""
+        """Return a new session."""
         return _Session(self)
 
     def __repr__(self) -> str:

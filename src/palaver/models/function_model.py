@@ -55,16 +55,16 @@ class FunctionModel(LanguageModel):
 
     @property
     def name(self) -> str:
-        """The name it was given."""
+        """Return the name."""
         return self._name
 
     @property
     def capabilities(self) -> Capabilities:
-        """Those it was given; by default all."""
+        """Return the capabilities; all by default."""
         return self._capabilities
 
     def session(self) -> Session:
-        """Begin a conversation."""
+        """Return a new session."""
         session = TurnSession(self._name, self._turn)
         return session if self._text_calls is None else TextCallSession(session, self._text_calls)
 

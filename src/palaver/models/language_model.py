@@ -157,7 +157,7 @@ class LanguageModel(Protocol):
 
     @abstractmethod
     def session(self) -> Session:
-        """Begin a conversation."""
+        """Return a new session."""
         ...
 
 

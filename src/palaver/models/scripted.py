@@ -75,12 +75,12 @@ class ScriptedModel(LanguageModel):
 
     @property
     def name(self) -> str:
-        """The name it was given."""
+        """Return the name."""
         return self._name
 
     @property
     def capabilities(self) -> Capabilities:
-        """Those it was given; by default all."""
+        """Return the capabilities; all by default."""
         return self._capabilities
 
     def session(self) -> Session:

@@ -60,7 +60,7 @@ class ThreadState:
         self.keys: dict[str, tuple[int, int]] = {}
 
     def info(self) -> ThreadInfo:
-        """What is known of it."""
+        """Return its info."""
         return ThreadInfo(
             id=self.tree.id,
             title=self.title,
@@ -77,7 +77,7 @@ class MemoryStore(Store):
     """Keeps threads in this process. ``clock`` gives Unix milliseconds."""
 
     def __init__(self, *, clock: Callable[[], int] = now_ms) -> None:
-        """Begin an empty store."""
+        """Make an empty store."""
         self._clock = clock
         self._lock: AbstractContextManager[object] = RLock()
         self._states: dict[str, ThreadState] = {}  # in the order of their last change
@@ -134,7 +134,7 @@ class MemoryStore(Store):
         tags: Iterable[str] = (),
         metadata: Mapping[str, Any] | None = None,
     ) -> ThreadInfo:
-        """Begin a thread."""
+        """Create a thread."""
         name = uuid7() if id is None else checked_name(id, "id of the thread")
         held = frozen_metadata({} if metadata is None else metadata)
         checked_title(title)
@@ -146,12 +146,12 @@ class MemoryStore(Store):
             return self._states[name].info()
 
     def info(self, thread: str) -> ThreadInfo:
-        """What is known of a thread."""
+        """Return the title, tags, metadata, times and heads of a thread."""
         with self._lock:
             return self._state(thread).info()
 
     def threads(self, *, tag: str | None = None, limit: int | None = None) -> Iterator[ThreadInfo]:
-        """The threads, those that went on last first."""
+        """Iterate over the threads, the most recently updated first."""
         check_given("threads", tag=tag, limit=limit)
         with self._lock:
             last = sorted(self._states.items(), key=lambda each: each[1].updated_at)
@@ -171,7 +171,7 @@ class MemoryStore(Store):
         tags: Iterable[str] | UnsetType = UNSET,
         metadata: Mapping[str, Any] | UnsetType = UNSET,
     ) -> ThreadInfo:
-        """Change what is given."""
+        """Change the fields that are given."""
         with self._lock:
             held = self._state(thread)
             self._commit(
@@ -202,7 +202,7 @@ class MemoryStore(Store):
         expect: str | UnsetType | None = UNSET,
         key: str | None = None,
     ) -> Appended:
-        """Let messages join."""
+        """Append messages to a branch."""
         given = verified(messages)
         with self._lock:
             held = self._state(thread)
@@ -237,7 +237,7 @@ class MemoryStore(Store):
         branches: Mapping[str, str | None] | None = None,
         absent: Collection[str] = (),
     ) -> int:
-        """Add entries as they are."""
+        """Add existing entries."""
         given = tuple([checked_entry(entry) for entry in entries])
         for name in branches or {}:
             checked_name(name, "name of the branch")
@@ -259,13 +259,13 @@ class MemoryStore(Store):
             return len(new)
 
     def read(self, thread: str, *, start: int = 0, stop: int | None = None) -> Sequence[Entry]:
-        """The entries in the order of joining."""
+        """Return entries in the order of appends."""
         check_given("read", start=start, stop=stop)
         with self._lock:
             return self._state(thread).tree.entries[max(start, 0) : stop]
 
     def path(self, thread: str, of: str = MAIN, *, last: int | None = None) -> Sequence[Entry]:
-        """The conversation that ends in a branch or entry."""
+        """Return the conversation up to a head or an entry."""
         check_given("path", of=of, last=last)
         with self._lock:
             path = self._state(thread).tree.path(of)
@@ -274,7 +274,7 @@ class MemoryStore(Store):
     # -- branches ------------------------------------------------------------------------------------------------------
 
     def fork(self, thread: str, name: str, *, of: str = MAIN, at: str | UnsetType | None = UNSET) -> str | None:
-        """Name a new branch."""
+        """Create a branch."""
         checked_name(name, "name of the branch")
         with self._lock:
             tree = self._state(thread).tree
@@ -300,7 +300,7 @@ class MemoryStore(Store):
     # -- search, media -------------------------------------------------------------------------------------------------
 
     def search(self, query: Query) -> list[Hit]:
-        """Find messages."""
+        """Return matching messages."""
         check_given("search", query=query)
         terms = search_text.parse(query.text)
         with self._lock:
@@ -322,7 +322,7 @@ class MemoryStore(Store):
         return hits
 
     def put_blob(self, data: bytes) -> Blob:
-        """Keep bytes."""
+        """Store bytes as a blob."""
         data = message_codec.checked_data(data)
         digest = sha256(data).digest()
         with self._lock:
@@ -331,7 +331,7 @@ class MemoryStore(Store):
         return message_codec.blob_for(digest)
 
     def get_blob(self, blob: Blob | str) -> bytes:
-        """The bytes of a blob."""
+        """Return the bytes of a blob."""
         digest = message_codec.digest_of(blob)
         with self._lock:
             if digest not in self._blobs:

@@ -1,25 +1,24 @@
-"""The contract of a store, and the values that it takes and gives.
+"""The store contract, and the values that stores take and return.
 
-A store keeps threads. Every store passes the one conformance suite (``palaver.testing.stores``); the docstrings of
-``Store`` say what that suite holds it to.
+Every store passes one conformance suite (``palaver.testing.stores``), which tests the docstrings of ``Store``.
 
-What is promised:
+Promised:
 
-- *Acknowledged means kept.* When a method that writes has returned, what it wrote survives the death of the process,
-  and, with the store's default settings, of the machine.
-- *Whole or not at all.* What one call writes is seen whole, or not at all, by every reader and after every crash.
-- *Nothing is lost to a race.* Appends of several writers to one branch stand one behind the other. With ``expect``,
-  the one who came second is told instead.
-- *What was given comes back.* Messages read back equal those that were given, stamped (law 1); what a newer version
-  wrote is kept; base64 text, tool arguments and ids come back byte for byte.
-- *Nothing disappears unasked.* Only ``delete`` removes messages, and then they are gone: ``gc`` also from the disk.
+- *Durability.* When a method that writes has returned, its data survive the death of the process and, with the store's
+  default settings, of the machine.
+- *Atomicity.* Every reader sees the whole of what one call writes, or nothing, also after a crash.
+- *No lost updates.* Appends of several writers to one branch follow each other. With ``expect``, the second one raises
+  ``ConflictError``.
+- *Fidelity.* Messages read back equal the stamped originals (law 1), with data of newer versions; base64 text, tool
+  arguments and ids are identical byte for byte.
+- *Retention.* Only ``delete`` removes messages; ``gc`` then removes them from the disk.
 
-What is not promised:
+Not promised:
 
-- That a call is quick: it blocks. From async code, call it as ``await to_thread(store.append, …)``.
-- That a reader sees what another process wrote before its ``append`` has returned; nor any order between threads.
-- That a failed call wrote nothing when the cause is ``UnavailableError``: the answer may be what was lost. Calling
-  again with the same ``key`` is safe, and says which.
+- Speed: calls block. Async code uses ``await to_thread(store.append, …)``.
+- That a reader sees what another process wrote before its ``append`` returned, or an order between threads.
+- That a call which raised ``UnavailableError`` wrote nothing: only the answer may be lost. A repeated call with the
+  same ``key`` is safe.
 
 A store is safe for use from several OS threads, and, but for ``MemoryStore``, from several processes.
 
@@ -47,16 +46,15 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 Progress: TypeAlias = Callable[[int, int | None], None]
-"""Called now and then with what is done, and what there is to do where that is known."""
+"""Called from time to time with the amount done, and the total where it is known."""
 
 
 class ThreadInfo(Struct, frozen=True, kw_only=True):
-    """What a store knows of a thread beside its messages. Times are Unix milliseconds.
+    """A thread without its messages. Times are Unix milliseconds.
 
-    ``created_at`` is when it began, ``updated_at`` when messages joined or a branch moved last. What joins as it is (an
-    import, a copy) has the times of the conversation: of the messages that joined, the first and the last ``sent_at``.
-    Title, tags and metadata change neither.
-    ``length`` counts the entries of all branches; ``branches`` gives the head of each.
+    ``created_at`` is the creation, ``updated_at`` the last append or move of a branch. ``add`` (imports, copies) uses
+    the times of the conversation: the first and the last ``sent_at`` of the messages. Title, tags and metadata change
+    neither. ``length`` counts the entries of all branches; ``branches`` gives the head of each.
     """
 
     id: str
@@ -69,12 +67,12 @@ class ThreadInfo(Struct, frozen=True, kw_only=True):
     branches: Mapping[str, str | None]
 
     def __repr__(self) -> str:
-        """Show what was set, shortened."""
+        """Return the set fields, shortened."""
         return short_repr(self)
 
 
 class Appended(Struct, frozen=True):
-    """What became of an append: the entries, and whether an earlier one with the same key had made them."""
+    """The entries of an append; ``repeated`` if an earlier append with the same key made them."""
 
     entries: tuple[Entry, ...]
     repeated: bool = False
@@ -86,12 +84,11 @@ class Appended(Struct, frozen=True):
 
 
 class Query(Struct, frozen=True, kw_only=True):
-    """What to look for. Everything that is set must hold; nothing set finds every message.
+    """A search. All fields that are set must match; without any, every message matches.
 
-    ``text``: words that must all occur, in any order; ``"in quotes"`` a phrase; ``be*`` the beginning of a word. Case
-    and variants do not matter. ``tool`` is the name of a tool that was called, or that answered; ``tag`` one tag of
-    the message. ``since`` ≤ ``sent_at`` < ``until``, Unix milliseconds. Only the first 250,000 characters of a message
-    are searched.
+    ``text``: words that must all occur, in any order; ``"in quotes"`` is a phrase, ``be*`` a prefix. Case and variants
+    are ignored. ``tool`` is the name of a tool that the message calls or answers for; ``tag`` one tag of the message.
+    ``since`` ≤ ``sent_at`` < ``until``, Unix milliseconds. Only the first 250,000 characters of a message are searched.
     """
 
     text: str = ""
@@ -112,14 +109,14 @@ class Query(Struct, frozen=True, kw_only=True):
 
 
 class Hit(Struct, frozen=True):
-    """A message that was found: its thread, its entry, and the stretch of its text where the words stand."""
+    """A message found by ``search``: its thread, its entry, and an excerpt around the match."""
 
     thread: str
     entry: Entry
     excerpt: str
 
     def __repr__(self) -> str:
-        """Show what was set, shortened."""
+        """Return the set fields, shortened."""
         return short_repr(self)
 
 
@@ -127,7 +124,7 @@ DamageKind: TypeAlias = Literal["torn", "altered", "missing", "unreadable"]
 
 
 class Damage(Struct, frozen=True):
-    """One thing that is not as it was written.
+    """One defect of a store.
 
     ``kind``: ``torn`` (the end of it is not there), ``altered`` (its hash does not agree), ``missing`` (something
     that is referred to is not there) or ``unreadable``. ``place`` names table and row, or file and offset in bytes.
@@ -146,7 +143,7 @@ class Damage(Struct, frozen=True):
 
 
 class Verified(Struct, frozen=True):
-    """What ``verify`` looked at, and what is wrong with it. Sizes are in bytes."""
+    """The counts and the damage that ``verify`` found. Sizes are in bytes."""
 
     threads: int = 0
     entries: int = 0
@@ -156,12 +153,12 @@ class Verified(Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there is no damage."""
         return not self.damage
 
 
 class Freed(Struct, frozen=True):
-    """What ``gc`` removed, that nothing referred to; ``size`` is by how many bytes the store on disk is smaller."""
+    """What ``gc`` removed; ``size`` is the bytes freed on disk."""
 
     messages: int = 0
     blobs: int = 0
@@ -174,7 +171,7 @@ def check_given(method: str, **given: object) -> None:
 
 
 class Store(Protocol):
-    """Keeps threads. See the module for what is promised; every method may raise ``UnavailableError``."""
+    """Stores threads, as the module promises. Every method may raise ``UnavailableError``."""
 
     # -- threads ---------------------------------------------------------------------------------------------------
 
@@ -187,24 +184,23 @@ class Store(Protocol):
         tags: Iterable[str] = (),
         metadata: Mapping[str, Any] | None = None,
     ) -> ThreadInfo:
-        """Begin a thread; without an id it gets one (UUID version 7).
+        """Create a thread; without an id it gets a UUID version 7.
 
-        Raises ``ConflictError`` when there is one of that id, and ``StoreError`` for an id that is empty, longer than
+        Raises ``ConflictError`` when the id exists, and ``StoreError`` for an id that is empty, longer than
         200 characters, or holds control characters or lone surrogates. An id is never a path.
         """
         ...
 
     @abstractmethod
     def info(self, thread: str) -> ThreadInfo:
-        """What is known of a thread. Raises ``NotFoundError``."""
+        """Return the title, tags, metadata, times and heads of a thread. Raises ``NotFoundError``."""
         ...
 
     @abstractmethod
     def threads(self, *, tag: str | None = None, limit: int | None = None) -> Iterator[ThreadInfo]:
-        """The threads, those that went on last first, those of one ``tag`` where asked.
+        """Iterate over the threads, the most recently updated first; with ``tag``, over those that have it.
 
-        Holds no lock between two items. Times are milliseconds: of threads that changed in the same one, the order is
-        not promised.
+        Holds no lock between items. The order of threads updated in the same millisecond is not promised.
         """
         ...
 
@@ -217,15 +213,14 @@ class Store(Protocol):
         tags: Iterable[str] | UnsetType = UNSET,
         metadata: Mapping[str, Any] | UnsetType = UNSET,
     ) -> ThreadInfo:
-        """Change what is given, and nothing else. Raises ``NotFoundError``."""
+        """Change the fields that are given. Raises ``NotFoundError``."""
         ...
 
     @abstractmethod
     def delete(self, thread: str) -> None:
-        """Remove a thread with all its entries, keys and words.
+        """Remove a thread with its entries, keys and index entries.
 
-        What it said is found by no method any more. Messages and blobs that no other thread holds are removed from the
-        disk by ``gc``. Raises ``NotFoundError``.
+        ``gc`` then removes messages and blobs that no other thread uses from the disk. Raises ``NotFoundError``.
         """
         ...
 
@@ -241,14 +236,12 @@ class Store(Protocol):
         expect: str | UnsetType | None = UNSET,
         key: str | None = None,
     ) -> Appended:
-        """Let messages join at the end of a branch, stamped, all or none; return when they are kept.
+        """Append stamped messages to a branch, all or none; return when they are durable.
 
-        ``expect`` is the head that the caller knows (``None``: an empty branch). ``key`` makes the call safe to repeat:
-        the second with the same key in the same thread adds nothing, and gives what the first made, wherever the
-        head is by then. Raises
+        ``expect`` is the head that the caller knows (``None``: an empty branch). ``key`` makes the call idempotent: a
+        second call with the same key in the same thread adds nothing and returns the entries of the first. Raises
         ``ConflictError`` for another head, and for a known key with other messages; ``NotFoundError`` for an unknown
-        thread or branch, and for a blob that a message names and that is not there: ``gc`` removes what no message
-        names yet.
+        thread or branch, and for a missing blob that a message names (``gc`` removes blobs that no message names).
         """
         ...
 
@@ -261,30 +254,29 @@ class Store(Protocol):
         branches: Mapping[str, str | None] | None = None,
         absent: Collection[str] = (),
     ) -> int:
-        """Add entries as they are, parents first, and set heads; give how many were new. All or none.
+        """Add existing entries, parents first, and set heads, all or none; return the number of new ones.
 
-        Entries that are there already are passed over, so that a copy can be repeated. The thread is begun where it
-        does not exist. Raises ``StoreError`` when a parent or a head is missing, or an entry is there with another
-        message or parent, and ``NotFoundError`` when a new entry names a blob that is not there. ``absent`` are the
-        hashes of blobs that are known to be lost: entries that name them are added all the same, and ``verify``
-        reports them.
+        Known entries are skipped, so a copy can be repeated. A missing thread is created. Raises ``StoreError`` when a
+        parent or a head is missing, or a known entry has another message or parent, and ``NotFoundError`` when a new
+        entry names a missing blob. ``absent`` are hashes of blobs known to be lost: entries that name them are added,
+        and ``verify`` reports them.
         """
         ...
 
     @abstractmethod
     def read(self, thread: str, *, start: int = 0, stop: int | None = None) -> Sequence[Entry]:
-        """The entries of all branches in the order of joining, from the place ``start`` on: ``0`` is the first.
+        """Return the entries of all branches in the order of appends, from place ``start`` (from 0) to ``stop``.
 
-        Places never change, so ``read(thread, start=n)`` gives what joined since ``n`` entries were seen. Raises
+        Places never change, so ``read(thread, start=n)`` returns what was added after the first ``n`` entries. Raises
         ``NotFoundError``, and ``DamageError`` for what cannot be read back.
         """
         ...
 
     @abstractmethod
     def path(self, thread: str, of: str = MAIN, *, last: int | None = None) -> Sequence[Entry]:
-        """The conversation that ends in the head of a branch or in an entry, oldest first; only its ``last`` entries.
+        """Return the conversation up to the head of a branch or to an entry, oldest first; only its ``last`` entries.
 
-        ``of`` is a branch, an entry's id, or its beginning. Raises as ``read`` does.
+        ``of`` is a branch, an entry's id, or a prefix of one. Raises as ``read`` does.
         """
         ...
 
@@ -292,9 +284,9 @@ class Store(Protocol):
 
     @abstractmethod
     def fork(self, thread: str, name: str, *, of: str = MAIN, at: str | UnsetType | None = UNSET) -> str | None:
-        """Name a new branch that begins at an entry (``None``: before the first), else at the head of ``of``.
+        """Create a branch at an entry (``None``: before the first), else at the head of ``of``.
 
-        Copies no message; gives the head. Raises ``ConflictError`` for a name that is taken, ``NotFoundError`` for a
+        Copies no message; returns the head. Raises ``ConflictError`` for a name that is taken, ``NotFoundError`` for a
         place that is not there, ``StoreError`` for a name that no thread id could be.
         """
         ...
@@ -313,44 +305,44 @@ class Store(Protocol):
 
     @abstractmethod
     def search(self, query: Query) -> list[Hit]:
-        """Find messages, the newest (``sent_at``, then place) first.
+        """Return matching messages, the newest (``sent_at``, then place) first.
 
         Raises ``StoreError`` for a text without any word.
         """
         ...
 
     def index(self, *, progress: Progress | None = None) -> int:  # noqa: ARG002 (for stores that have one)
-        """Make what was appended since the last time ready for ``search``, which does so too; give how many it was.
+        """Index messages appended since the last call; return their number.
 
-        Whoever took in much calls it, so that the first search need not.
+        ``search`` does so too; call it after a large import, so that the first search is fast.
         """
         return 0
 
     @abstractmethod
     def put_blob(self, data: bytes) -> Blob:
-        """Keep bytes, once however often they are given; the blob goes into a message as its source."""
+        """Store bytes once, and return the blob, which a message takes as the source of media."""
         ...
 
     @abstractmethod
     def get_blob(self, blob: Blob | str) -> bytes:
-        """The bytes of a blob. Raises ``NotFoundError``, and ``DamageError`` when they do not agree with their hash."""
+        """Return the bytes of a blob. Raises ``NotFoundError``, and ``DamageError`` when their hash differs."""
         ...
 
     # -- upkeep ----------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def verify(self, *, progress: Progress | None = None) -> Verified:
-        """Read everything and derive every hash again. Reports damage, raises none, changes nothing."""
+        """Read everything and derive every hash again. Returns damage, raises none, changes nothing."""
         ...
 
     @abstractmethod
     def gc(self, *, progress: Progress | None = None) -> Freed:
-        """Remove from the disk what nothing refers to any more: messages of deleted threads, and unused blobs."""
+        """Remove messages of deleted threads and unused blobs from the disk."""
         ...
 
     @abstractmethod
     def close(self) -> None:
-        """Finish what was begun, and let go of files and connections. Closing twice is allowed."""
+        """Finish pending writes, and close files and connections. Closing twice is allowed."""
         ...
 
     # -- what every store has ----------------------------------------------------------------------------------------
@@ -363,10 +355,10 @@ class Store(Protocol):
         return loaded
 
     def open(self, thread: str, branch: str = MAIN) -> StoredThread:
-        """Hold a thread in memory, to read it, append to it and fork it; it is begun where it does not exist.
+        """Load a thread into memory, to read it, append to it and fork it; a missing thread is created.
 
-        Opening what is there writes nothing. Raises ``NotFoundError`` for an unknown branch, else as ``create`` and
-        ``read`` do, and ``StoreError`` for what is no text, so that nothing is begun for it.
+        Opening an existing thread writes nothing. Raises ``NotFoundError`` for an unknown branch, else as ``create``
+        and ``read`` do, and ``StoreError`` for what is no text, so that nothing is begun for it.
         """
         check_arguments("open", Store.open, {"thread": thread, "branch": branch}, StoreError)
         try:

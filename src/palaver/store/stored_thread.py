@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 class StoredThread:
-    """One branch of a thread that a store keeps. ``tree`` is the thread in memory."""
+    """A handle of one branch of a stored thread. ``tree`` is the thread in memory."""
 
     __slots__ = ("_seen", "_store", "branch", "tree")
 
     def __init__(self, store: Store, tree: Thread, branch: str = MAIN, *, seen: list[int] | None = None) -> None:
-        """Hold a thread that was loaded from the store."""
+        """Make a handle of a thread that was loaded from the store."""
         self._store = store
         self._seen = [len(tree)] if seen is None else seen  # places read so far, for all handles of the tree
         self.tree = tree
@@ -40,7 +40,7 @@ class StoredThread:
 
     @property
     def store(self) -> Store:
-        """The store that keeps it."""
+        """The store of the thread."""
         return self._store
 
     @property
@@ -50,7 +50,7 @@ class StoredThread:
 
     @property
     def head(self) -> str | None:
-        """The head of this branch, as far as it is known here."""
+        """The head of this branch in memory."""
         return self.tree.head(self.branch)
 
     @property
@@ -63,9 +63,9 @@ class StoredThread:
         return self.tree.path(self.branch)
 
     def append(self, *messages: Message, key: str | None = None) -> tuple[Entry, ...]:
-        """Let messages join, stamped; return when they are kept.
+        """Append stamped messages; return their entries when they are durable.
 
-        With a ``key`` that was used before, nothing is added, and what it made then is given. Raises as
+        A ``key`` that was used before adds nothing, and returns the entries of the first call. Raises as
         ``Store.append`` does, ``ConflictError`` when the branch has moved on.
         """
         appended = self._store.append(self.id, messages, branch=self.branch, expect=self.head, key=key)
@@ -76,14 +76,14 @@ class StoredThread:
         return appended.entries
 
     def fork(self, name: str, *, at: str | UnsetType | None = UNSET) -> StoredThread:
-        """Begin a branch at an entry (``None``: before the first), else at this head; give its handle."""
+        """Create a branch at an entry (``None``: before the first), else at this head; return its handle."""
         place = self.head if at is UNSET else at
         self._store.fork(self.id, name, at=place)
         self.tree.fork(name, at=place)
         return self.on(name)
 
     def on(self, branch: str) -> StoredThread:
-        """The handle of another branch. Raises ``NotFoundError``."""
+        """Return the handle of another branch. Raises ``NotFoundError``."""
         self.tree.head(branch)
         return StoredThread(self._store, self.tree, branch, seen=self._seen)
 
@@ -93,10 +93,10 @@ class StoredThread:
         self.tree.rewind(to, branch=self.branch)
 
     def rebase(self, messages: Iterable[Message], *, onto: str | None, keep: str) -> tuple[Entry, ...]:
-        """Let the branch go on behind another entry with other messages; a new branch, ``keep``, names what it was.
+        """Move the branch onto another entry, followed by other messages; the new branch ``keep`` has what it was.
 
-        The head moves last, and at once: until then, and when the process dies, the branch is what it was. Removes
-        nothing. Raises as ``fork`` and ``rewind`` do, ``ConflictError`` when the branch has moved on.
+        The head moves last, atomically: if the process dies before, the branch is unchanged. Removes nothing. Raises as
+        ``fork`` and ``rewind`` do, ``ConflictError`` when the branch has moved on.
         """
         head = self.head
         entries = self.tree.new_entries(messages, onto, now_ms())
@@ -108,12 +108,12 @@ class StoredThread:
         return entries
 
     def refresh(self) -> int:
-        """Take in what others wrote; give how many entries were new."""
+        """Load what others wrote; return the number of new entries."""
         info = self._store.info(self.id)
         new = self.tree.add(self._store.read(self.id, start=self._seen[0], stop=info.length), info.branches)
         self._seen[0] = info.length
         return new
 
     def __repr__(self) -> str:
-        """Show the size, not the text."""
+        """Return the size, not the text."""
         return f"StoredThread({self.id!r}, branch={self.branch!r}, {len(self.tree)} entries)"

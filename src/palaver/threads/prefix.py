@@ -64,5 +64,5 @@ class ListPrefix(Sequence[T]):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        """Show the size, not the text."""
+        """Return the size, not the text."""
         return f"{type(self).__name__}({self._length} items)"

@@ -41,14 +41,14 @@ _MIN_PREFIX: Final = 4
 
 
 class Entry(Struct, frozen=True, gc=False):
-    """A message in its place. ``parent`` is the id of the entry before it; ``None`` begins a conversation."""
+    """A message in a thread. ``parent`` is the id of the entry before it, and ``None`` for a first message."""
 
     id: str
     parent: str | None
     message: Message
 
     def __repr__(self) -> str:
-        """Show what was set, shortened."""
+        """Return the set fields, shortened."""
         return short_repr(self)
 
 
@@ -69,7 +69,7 @@ class Path(ListPrefix[Entry]):
 
     @property
     def records(self) -> tuple[Message, ...]:
-        """What files and runtimes keep between the messages, oldest first. Costs the length of the path."""
+        """The records that files and runtimes put between the messages, oldest first. Costs the length of the path."""
         return tuple([entry.message for entry in self if RECORD in entry.message.tags])
 
     def __repr__(self) -> str:
@@ -78,7 +78,7 @@ class Path(ListPrefix[Entry]):
 
 
 def stamped(message: Message, entry: str, now: int) -> Message:
-    """Give a message the id of its entry and the time, where it has none of its own."""
+    """Return the message with the id of its entry and the time, where it has none of its own."""
     if message.id is not None and message.sent_at is not None:
         return message
     return structs.replace(
@@ -89,7 +89,7 @@ def stamped(message: Message, entry: str, now: int) -> Message:
 
 
 def verified(messages: Iterable[Message]) -> list[Message]:
-    """Check messages that somebody gives to be kept. Raises ``MessageError`` naming the message and the field."""
+    """Return the messages as a list, checked. Raises ``MessageError`` with the message and the field."""
     several = cast("object", messages)
     if isinstance(several, (str, bytes, Struct)) or not isinstance(several, Iterable):
         raise MessageError(f"messages: expected a list of messages, got {type(several).__name__}")
@@ -110,7 +110,7 @@ class Thread:
     __slots__ = ("_at", "_branches", "_children", "_clock", "_entries", "_paths", "id")
 
     def __init__(self, id: str | None = None, *, clock: Callable[[], int] = now_ms) -> None:
-        """Begin an empty thread."""
+        """Make an empty thread."""
         check_arguments("Thread", Thread.__init__, locals())
         self.id = uuid7() if id is None else id
         self._clock = clock
@@ -146,31 +146,31 @@ class Thread:
         return entry in self._at
 
     def entry(self, id: str) -> Entry:
-        """The entry of that id. Raises ``NotFoundError``."""
+        """Return the entry of an id. Raises ``NotFoundError``."""
         return self._entries[self.position(id)]
 
     def position(self, id: str) -> int:
-        """The place of an entry in the order of joining. Raises ``NotFoundError``."""
+        """Return the place of an entry in the order of appends. Raises ``NotFoundError``."""
         try:
             return self._at[id]
         except KeyError:
             raise NotFoundError(f"thread {self.id}: no entry {id!r}") from None
 
     def children(self, id: str | None) -> tuple[str, ...]:
-        """The entries that follow an entry; for ``None``, those that begin a conversation."""
+        """Return the ids of the entries that follow an entry; for ``None``, of those without a parent."""
         return tuple(self._children.get(id, ()))
 
     def head(self, branch: str = MAIN) -> str | None:
-        """The leaf of a branch; ``None`` while it is empty. Raises ``NotFoundError``."""
+        """Return the head of a branch; ``None`` while it is empty. Raises ``NotFoundError``."""
         try:
             return self._branches[branch]
         except KeyError:
             raise NotFoundError(f"thread {self.id}: no branch {branch!r}") from None
 
     def find(self, name: str) -> str | None:
-        """The entry that a name means: a branch, an entry's id, or its beginning (4 characters or more).
+        """Return the entry that a name means: a branch, an id, or a prefix of one (4 characters or more).
 
-        Raises ``NotFoundError`` when there is none, or more than one.
+        Raises ``NotFoundError`` for none, or more than one.
         """
         if name in self._branches:
             return self._branches[name]
@@ -183,7 +183,7 @@ class Thread:
         return found[0]
 
     def path(self, of: str = MAIN) -> Path:
-        """The conversation that ends in the head of a branch, or in an entry.
+        """Return the conversation up to the head of a branch, or up to an entry.
 
         Raises ``NotFoundError``.
         """
@@ -211,7 +211,7 @@ class Thread:
     def append(
         self, *messages: Message, branch: str = MAIN, expect: str | UnsetType | None = UNSET
     ) -> tuple[Entry, ...]:
-        """Let messages join at the end of a branch, stamped; give their entries.
+        """Append stamped messages to a branch; return their entries.
 
         ``expect`` is the head that the caller knows. Raises ``ConflictError`` when the head is another one,
         ``NotFoundError`` for a branch that does not exist, and ``MessageError`` for what is no sound message.
@@ -224,7 +224,7 @@ class Thread:
         return entries
 
     def new_entries(self, messages: Iterable[Message], parent: str | None, now: int) -> tuple[Entry, ...]:
-        """Make the entries by which messages would follow ``parent``, stamped with a time, without adding them.
+        """Make stamped entries that follow ``parent``, without adding them.
 
         Raises ``MessageError`` for what is no message, or holds a value of a wrong type.
         """
@@ -236,10 +236,10 @@ class Thread:
         return tuple(entries)
 
     def add(self, entries: Iterable[Entry], branches: Mapping[str, str | None] | None = None) -> int:
-        """Add entries as they are, parents first, and set heads; give how many were new.
+        """Add existing entries, parents first, and set heads; return the number of new ones.
 
-        An entry that is here already is passed over. Raises ``StoreError`` when a parent or a head is missing, or
-        when an entry that is here has another message or place; then nothing was added.
+        Known entries are skipped. Raises ``StoreError``, and adds nothing, when a parent or a head is missing, or when
+        a known entry has another message or parent.
         """
         new = self.missing(entries, branches or {})
         self._add(new)
@@ -247,7 +247,7 @@ class Thread:
         return len(new)
 
     def missing(self, entries: Iterable[Entry], branches: Mapping[str, str | None]) -> tuple[Entry, ...]:
-        """Which of these entries ``add`` would add. Raises as it does."""
+        """Return the entries that ``add`` would add. Raises as ``add`` does."""
         new: dict[str, Entry] = {}
         for entry in entries:
             known = self._entries[self._at[entry.id]] if entry.id in self._at else new.get(entry.id)
@@ -269,7 +269,7 @@ class Thread:
             self._children.setdefault(entry.parent, []).append(entry.id)
 
     def checked_head(self, branch: str, expect: str | UnsetType | None) -> str | None:
-        """The head of a branch, if it is the one that the caller expects. Raises ``ConflictError`` for another."""
+        """Return the head of a branch. Raises ``ConflictError`` when the caller expects another one."""
         head = self.head(branch)
         if expect is not UNSET and expect != head:
             raise ConflictError(f"thread {self.id}: branch {branch!r} has moved on to {head!r}", found=head)
@@ -278,10 +278,10 @@ class Thread:
     # -- branching -------------------------------------------------------------------------------------------------
 
     def fork(self, name: str, *, of: str = MAIN, at: str | UnsetType | None = UNSET) -> str | None:
-        """Name a new branch that begins at an entry (``at``; ``None`` is before the first), else at the head of ``of``.
+        """Create a branch at the entry ``at`` (``None``: before the first), else at the head of ``of``.
 
-        Copies nothing; gives the head. Raises ``ConflictError`` for a name that is taken, ``NotFoundError`` for a place
-        that is not there.
+        Copies nothing; returns the head. Raises ``ConflictError`` for a name that is taken, ``NotFoundError`` for a
+        place that is not there.
         """
         if name in self._branches:
             raise ConflictError(f"thread {self.id}: there is a branch {name!r}", found=self._branches[name])
@@ -304,9 +304,9 @@ class Thread:
     def rebase(
         self, messages: Iterable[Message], *, onto: str | None, keep: str, branch: str = MAIN
     ) -> tuple[Entry, ...]:
-        """Let a branch go on behind another entry with other messages; what it was is named by a new branch, ``keep``.
+        """Move a branch onto another entry, followed by other messages; the new branch ``keep`` has what it was.
 
-        Removes nothing; gives the new entries. Raises ``NotFoundError`` for a place that is not there, and
+        Removes nothing; returns the new entries. Raises ``NotFoundError`` for a place that is not there, and
         ``ConflictError`` when there is a branch ``keep``.
         """
         head = self.head(branch)
@@ -319,5 +319,5 @@ class Thread:
         return entries
 
     def __repr__(self) -> str:
-        """Show the size, not the text."""
+        """Return the size, not the text."""
         return f"Thread({self.id!r}, {len(self._entries)} entries, branches={list(self._branches)})"

@@ -132,7 +132,7 @@ def test_a_search_waits_for_who_indexes_and_misses_nothing(store, schema, monkey
         go_on.wait()
         return real(*row)
 
-    monkeypatch.setattr(search, "_words_of", slow)
+    monkeypatch.setattr(search, "_index_text", slow)
     with PostgresStore(CONNINFO, schema=schema) as other, ThreadPoolExecutor(2) as pool:
         first = pool.submit(other.search, Query(text="xylophone"))
         begun.wait()

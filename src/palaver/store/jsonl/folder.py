@@ -140,7 +140,7 @@ class Folder:
             raise UnavailableError(f"{error.filename or self._path}: {error.strerror or error}") from error
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Close all files."""
         self._close_file()
         lock, self._lock = self._lock, -1
         if lock >= 0:

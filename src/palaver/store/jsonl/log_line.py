@@ -76,7 +76,7 @@ class LogContext(Struct, frozen=True, kw_only=True):
             raise StoreError(str(error)) from None
 
     def __repr__(self) -> str:
-        """Show what was set, shortened."""
+        """Return the set fields, shortened."""
         return short_repr(self)
 
 
@@ -94,7 +94,7 @@ class LogLine(Struct, frozen=True, kw_only=True):
     offset: int
 
     def __repr__(self) -> str:
-        """Show what was set, shortened."""
+        """Return the set fields, shortened."""
         return short_repr(self)
 
 

@@ -203,7 +203,7 @@ class JsonlStore(_State):
             return super().add(thread, entries, branches=branches, absent=absent)
 
     def put_blob(self, data: bytes) -> Blob:
-        """Keep bytes."""
+        """Store bytes as a blob."""
         with self._lock:
             self._folder.sync_read()
             return super().put_blob(data)
@@ -235,7 +235,7 @@ class JsonlStore(_State):
             return Freed(dead, freed.blobs, max(size, 0))
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Close all files."""
         with ExitStack() as stack:
             if os.getpid() == self._process:  # in a child of a fork, nobody may be there to let go of it
                 stack.enter_context(self._turn.alone)

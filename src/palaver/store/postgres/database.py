@@ -186,7 +186,7 @@ class Database:
             time.sleep(_RETRY_SECONDS)
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         self._pool.close()
 
 

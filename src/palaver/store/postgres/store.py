@@ -71,7 +71,7 @@ class PostgresStore(Store):
         tags: Iterable[str] = (),
         metadata: Mapping[str, Any] | None = None,
     ) -> ThreadInfo:
-        """Begin a thread."""
+        """Create a thread."""
         name = uuid7() if id is None else checked_name(id, "id of the thread")
         given = updates.details(title, tags, {} if metadata is None else metadata)
         token = uuid7()
@@ -79,11 +79,11 @@ class PostgresStore(Store):
         return self.info(name)
 
     def info(self, thread: str) -> ThreadInfo:
-        """What is known of a thread."""
+        """Return the title, tags, metadata, times and heads of a thread."""
         return self._database.run(lambda link, _: queries.info(link, thread))
 
     def threads(self, *, tag: str | None = None, limit: int | None = None) -> Iterator[ThreadInfo]:
-        """The threads, those that went on last first."""
+        """Iterate over the threads, the most recently updated first."""
         check_given("threads", tag=tag, limit=limit)
         numbers = self._database.run(lambda link, _: queries.list_threads(link, tag, limit))
         for page in queries.pages(numbers):
@@ -100,7 +100,7 @@ class PostgresStore(Store):
         tags: Iterable[str] | UnsetType = UNSET,
         metadata: Mapping[str, Any] | UnsetType = UNSET,
     ) -> ThreadInfo:
-        """Change what is given."""
+        """Change the fields that are given."""
         given = updates.details(title, tags, metadata)
         self._database.run(lambda link, _: updates.update(link, thread, given))
         return self.info(thread)
@@ -120,7 +120,7 @@ class PostgresStore(Store):
         expect: str | UnsetType | None = UNSET,
         key: str | None = None,
     ) -> Appended:
-        """Let messages join."""
+        """Append messages to a branch."""
         rows = prepare(messages)
         name = None if key is None else checked_name(key, "key")
         request = appends.AppendRequest(thread, branch, expect, name, rows, call_parameters.size(rows))
@@ -143,19 +143,19 @@ class PostgresStore(Store):
         return self._database.run(lambda link, _: updates.add(link, given))
 
     def read(self, thread: str, *, start: int = 0, stop: int | None = None) -> Sequence[Entry]:
-        """The entries in the order of joining."""
+        """Return entries in the order of appends."""
         check_given("read", start=start, stop=stop)
         return self._database.run(lambda link, _: queries.read(link, thread, start, stop))
 
     def path(self, thread: str, of: str = MAIN, *, last: int | None = None) -> Sequence[Entry]:
-        """The conversation that ends in a branch or entry."""
+        """Return the conversation up to a head or an entry."""
         check_given("path", of=of, last=last)
         return self._database.run(lambda link, _: queries.path(link, thread, of, last))
 
     # -- branches --------------------------------------------------------------------------------------------------
 
     def fork(self, thread: str, name: str, *, of: str = MAIN, at: str | UnsetType | None = UNSET) -> str | None:
-        """Name a new branch."""
+        """Create a branch."""
         work = partial(updates.fork, id=thread, name=checked_name(name, "name of the branch"), of=of, at=at)
         token = uuid7()
         return self._database.run(lambda link, again: work(link, token=token, again=again))
@@ -170,7 +170,7 @@ class PostgresStore(Store):
     # -- search, media ---------------------------------------------------------------------------------------------
 
     def search(self, query: Query) -> list[Hit]:
-        """Find messages."""
+        """Return matching messages."""
         check_given("search", query=query)
         search_text.parse(query.text)  # a query that says nothing takes no connection
         if search.needs_index(query):
@@ -182,13 +182,13 @@ class PostgresStore(Store):
         return self._database.run(lambda link, _: search.catch_up(link, progress))
 
     def put_blob(self, data: bytes) -> Blob:
-        """Keep bytes."""
+        """Store bytes as a blob."""
         kept = message_codec.compress(message_codec.checked_data(data))
         self._database.run(lambda link, _: updates.put_blob(link, kept))
         return message_codec.blob_for(kept.digest)
 
     def get_blob(self, blob: Blob | str) -> bytes:
-        """The bytes of a blob."""
+        """Return the bytes of a blob."""
         digest = message_codec.digest_of(blob)
         found = self._database.run(lambda link, _: queries.get_blob(link, digest))
         if found is None:

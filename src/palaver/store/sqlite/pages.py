@@ -64,7 +64,7 @@ class Pages:
         self._claims: dict[int, set[tuple[int, int]]] = {}
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if isinstance(self._map, mmap.mmap):
             self._map.close()
 

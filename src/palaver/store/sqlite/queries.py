@@ -95,7 +95,7 @@ def checked_thread(row: Row) -> ThreadRow:
 
 
 def info_of(db: sqlite3.Connection, thread: ThreadRow) -> ThreadInfo:
-    """What is known of a thread."""
+    """Return the title, tags, metadata, times and heads of a thread."""
     about = details_of(db, thread.number)
     return ThreadInfo(
         id=thread.id,
@@ -201,7 +201,7 @@ def find(db: sqlite3.Connection, thread: ThreadRow, of: str) -> int | None:
 
 
 def read(db: sqlite3.Connection, thread: ThreadRow, start: int, stop: int | None) -> list[Entry]:
-    """Entries in the order of joining."""
+    """Return entries in the order of appends."""
     length = thread.length
     start, stop, _ = slice(max(start, 0), stop).indices(length)
     found = entries_of(db, thread, db.execute(_READ, (thread.number, start, stop)))
@@ -280,7 +280,7 @@ def _parent(db: sqlite3.Connection, thread: ThreadRow, place: int, parent: int) 
 def blob_of(
     db: sqlite3.Connection, digest: bytes, *, missing: type[NotFoundError | DamageError] = NotFoundError
 ) -> bytes:
-    """The bytes of a blob."""
+    """Return the bytes of a blob."""
     row = db.execute("SELECT id, encoding, data FROM blobs WHERE digest = ?", (digest,)).fetchone()
     if row is None:
         raise missing(f"no blob sha256:{digest.hex()}")

@@ -124,7 +124,7 @@ class SQLiteStore(Store):
         tags: Iterable[str] = (),
         metadata: Mapping[str, Any] | None = None,
     ) -> ThreadInfo:
-        """Begin a thread."""
+        """Create a thread."""
         name = uuid7() if id is None else checked_name(id, "id of the thread")
         about: dict[str, Any] = {
             "title": checked_title(title),
@@ -139,12 +139,12 @@ class SQLiteStore(Store):
         )
 
     def info(self, thread: str) -> ThreadInfo:
-        """What is known of a thread."""
+        """Return the title, tags, metadata, times and heads of a thread."""
         with self._reader() as db:
             return queries.info_of(db, queries.thread_of(db, thread))
 
     def threads(self, *, tag: str | None = None, limit: int | None = None) -> Iterator[ThreadInfo]:
-        """The threads, those that went on last first."""
+        """Iterate over the threads, the most recently updated first."""
         check_given("threads", tag=tag, limit=limit)
         with self._reader() as db:
             numbers = [
@@ -167,7 +167,7 @@ class SQLiteStore(Store):
         tags: Iterable[str] | UnsetType = UNSET,
         metadata: Mapping[str, Any] | UnsetType = UNSET,
     ) -> ThreadInfo:
-        """Change what is given."""
+        """Change the fields that are given."""
         given: dict[str, Any] = {
             "title": checked_title(title),
             "tags": UNSET if tags is UNSET else checked_tags(tags),
@@ -199,7 +199,7 @@ class SQLiteStore(Store):
         expect: str | UnsetType | None = UNSET,
         key: str | None = None,
     ) -> Appended:
-        """Let messages join."""
+        """Append messages to a branch."""
         now = self._clock()
         rows = prepare(messages, lambda: now)
         if key is not None:
@@ -225,7 +225,7 @@ class SQLiteStore(Store):
         branches: Mapping[str, str | None] | None = None,
         absent: Collection[str] = (),
     ) -> int:
-        """Add entries as they are."""
+        """Add existing entries."""
         checked_name(thread, "id of the thread")
         heads = {checked_name(name, "name of the branch"): head for name, head in (branches or {}).items()}
         given = [(entry, prepare_entry(entry)) for entry in entries]
@@ -233,7 +233,7 @@ class SQLiteStore(Store):
         return self._writer.run(lambda db: updates.add(db, thread, given, heads, absent, now))
 
     def read(self, thread: str, *, start: int = 0, stop: int | None = None) -> Sequence[Entry]:
-        """The entries in the order of joining."""
+        """Return entries in the order of appends."""
         check_given("read", start=start, stop=stop)
         with self._reader() as db:
             return queries.read(db, queries.thread_of(db, thread), start, stop)
@@ -248,7 +248,7 @@ class SQLiteStore(Store):
     # -- branches --------------------------------------------------------------------------------------------------
 
     def fork(self, thread: str, name: str, *, of: str = MAIN, at: str | UnsetType | None = UNSET) -> str | None:
-        """Name a new branch."""
+        """Create a branch."""
         checked_name(name, "name of the branch")
         now = self._clock()
         return self._writer.run(lambda db: updates.fork(db, thread, name, of, at, now))
@@ -289,13 +289,13 @@ class SQLiteStore(Store):
         return done
 
     def put_blob(self, data: bytes) -> Blob:
-        """Keep bytes."""
+        """Store bytes as a blob."""
         kept = message_codec.compress(message_codec.checked_data(data))
         self._writer.run(updates.put_blob(kept))
         return message_codec.blob_for(kept.digest)
 
     def get_blob(self, blob: Blob | str) -> bytes:
-        """The bytes of a blob."""
+        """Return the bytes of a blob."""
         digest = message_codec.digest_of(blob)
         with self._reader() as db:
             return queries.blob_of(db, digest)

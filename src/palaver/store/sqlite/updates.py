@@ -46,7 +46,7 @@ class AppendResult(NamedTuple):
 
 
 def create(db: sqlite3.Connection, id: str, about: bytes | None, now: int) -> ThreadRow:
-    """Begin a thread."""
+    """Create a thread."""
     if db.execute("SELECT 1 FROM threads WHERE id = ?", (id,)).fetchone() is not None:
         raise ConflictError(f"there is a thread {id!r}")
     (number,) = db.execute("SELECT coalesce(max(number), 0) + 1 FROM threads").fetchone()
@@ -185,7 +185,7 @@ def add(  # noqa: PLR0917 (the arguments of Store.add)
     absent: Collection[str],
     now: int,
 ) -> int:
-    """Add entries as they are."""
+    """Add existing entries."""
     try:
         found, begun = thread_of(db, thread), False
     except NotFoundError:
@@ -270,7 +270,7 @@ def move_head(db: sqlite3.Connection, number: int, branch: str, head: int | None
 def fork(  # noqa: PLR0917 (the arguments of Store.fork)
     db: sqlite3.Connection, thread: str, name: str, of: str, at: str | UnsetType | None, now: int
 ) -> str | None:
-    """Name a new branch."""
+    """Create a branch."""
     found = thread_of(db, thread)
     if at is UNSET:
         place, head = head_of(db, found, of)
