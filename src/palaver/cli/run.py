@@ -17,13 +17,13 @@ from typing import Any
 
 import click
 
-from palaver.agent.events import AgentEvent
-from palaver.agent.run import Run
 from palaver.cli import agent_options, conversation, files, run_renderer, stores
 from palaver.cli.agent_options import Asked, Typed
 from palaver.cli.conversation import Conversation
 from palaver.cli.run_renderer import Teller
 from palaver.cli.terminal import echo, in_line
+from palaver.turn.events import AgentEvent
+from palaver.turn.run import Run
 
 
 @click.command(name="run")

@@ -43,6 +43,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from anyio import CancelScope
 
 from palaver.context.rewrite import depth_of
+from palaver.core.errors import MessageError, excerpt
 from palaver.core.messages import AssistantMessage, Message
 from palaver.store.in_thread import in_thread
 from palaver.store.jsonl import LogContext
@@ -60,6 +61,12 @@ if TYPE_CHECKING:
 
 
 AnyThread: TypeAlias = Thread | StoredThread
+
+
+def check_log(log: object) -> None:
+    """Raise ``MessageError`` for a log that takes no messages."""
+    if log is not None and not callable(getattr(log, "append", None)):
+        raise MessageError(f"log: {excerpt(repr(log))} has no method append(message, context)")
 
 
 class Journal:
