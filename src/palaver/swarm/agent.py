@@ -25,12 +25,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack
 
-from palaver.agent.tool import legal, normalized
+from palaver.agent.structured import Structured
 from palaver.core.errors import MessageError, excerpt
 from palaver.core.messages import AssistantMessage, Message, Scope
 from palaver.core.parts import ToolCall
 from palaver.core.request import Settings
 from palaver.core.type_checks import check_arguments
+from palaver.core.usage import Usage
 from palaver.models.language_model import LanguageModel
 from palaver.swarm.call_context import CallContext
 from palaver.swarm.extras.storage import Storage
@@ -38,6 +39,14 @@ from palaver.swarm.rescue import PLACEHOLDERS, Flush, Rescue, not_empty
 from palaver.swarm.state import State
 from palaver.swarm.tool import AnySwarmTool, SwarmTool, as_tool
 from palaver.threads.agent_view import KEEP
+from palaver.turn.approvals import Decide
+from palaver.turn.events import Observer
+from palaver.turn.limits import Limits
+from palaver.turn.middleware import Chain, Middleware
+from palaver.turn.policy import Policy, check_policy
+from palaver.turn.spending import Pricing
+from palaver.turn.tool import legal, normalized
+from palaver.turn.tool_output import RESULT_LIMIT
 
 Text: TypeAlias = str | Callable[[CallContext], str | Awaitable[str]]
 Source: TypeAlias = Callable[[CallContext], Awaitable[Sequence[AnySwarmTool]] | Sequence[AnySwarmTool]]
@@ -132,6 +141,14 @@ class AgentOptions(TypedDict, total=False):
     provider: Mapping[str, Mapping[str, Any]] | None
     stream: bool
     description: str
+    middleware: Sequence[Middleware]
+    policy: Policy
+    decide: Decide | None
+    result_limit: int | None
+    output: Any
+    limits: Limits
+    observers: Sequence[Observer]
+    prices: Callable[[str, Usage], float | None] | None
 
 
 class AgentChanges(AgentOptions, total=False):
@@ -177,15 +194,25 @@ class SwarmAgent:
         provider: Mapping[str, Mapping[str, Any]] | None = None,
         stream: bool = False,
         description: str = "",
+        middleware: Sequence[Middleware] = (),
+        policy: Policy = "allow",
+        decide: Decide | None = None,
+        result_limit: int | None = RESULT_LIMIT,
+        output: Any = None,
+        limits: Limits = Limits(),  # noqa: B008 (frozen)
+        observers: Sequence[Observer] = (),
+        prices: Callable[[str, Usage], float | None] | None = None,
     ) -> None:
         """Describe an agent.
 
         ``states`` and ``storages`` are what its tools may use, by description or by name; ``depends_on`` names the
         agents that it may hand over to, for drawings. With ``stream`` the text of an answer is told as it comes, in
         events ``agent delta``: for agents whose answers nothing changes. ``operator_timeout`` is in seconds; after it
-        the answer is ``""``. Raises ``MessageError`` for an argument of the wrong type, for an agent with neither a
-        model nor an operator, with one that cannot be called, without a name, with a limit below 0, or with a tool that
-        can never be called since another has its name.
+        the answer is ``""``. ``middleware``, ``policy``, ``decide``, ``limits``, ``output``, ``result_limit``,
+        ``observers`` and ``prices`` are those of ``palaver.agent.Agent``; limits are of the agent's part in one turn,
+        and ``recoveries``, ``repeats`` and ``continue_cut`` mean nothing here. Raises ``MessageError`` for an
+        argument of the wrong type, for an agent with neither a model nor an operator, with one that cannot be called,
+        without a name, with a limit below 0, or with a tool that can never be called since another has its name.
         """
         self._given: dict[str, Any] = {key: value for key, value in locals().items() if key != "self"}
         whose = f"the agent {name!r}"
@@ -219,7 +246,25 @@ class SwarmAgent:
         }
         self._given |= read  # what could be read only once was read
         check_arguments(whose, SwarmAgent.__init__, self._given)
-        self.settings, self.provider, self.stream = settings, dict(provider or {}), stream
+        self.structured = None if output is None or model is None else Structured(output, model.capabilities)
+        """The form of the answers, where one was asked for."""
+        self.settings = settings if self.structured is None else self.structured.asked(settings)
+        self.provider, self.stream = dict(provider or {}), stream
+        self.chain = Chain(middleware)
+        self.policy: Policy = policy
+        self.decide, self.result_limit = decide, result_limit
+        self.middleware_tools = tuple([as_tool(tool) for each in self.chain.all for tool in each.tools])
+        """Tools of the middleware, offered behind the agent's own."""
+        self._check_policy()
+        self.limits, self.observers, self.price = limits, tuple(observers), Pricing(prices)
+
+    def _check_policy(self) -> None:
+        """Raise ``MessageError`` for a policy that says nothing, or names a tool that can never be there."""
+        names = {tool.name for tool in (*self.tools, *self.middleware_tools)}
+        names |= {name for each in self.chain.all for name in each.names}
+        if self.sources or any(tool.describe for tool in self.tools):  # they give tools of any name
+            names |= set(self.policy) if isinstance(self.policy, Mapping) else set()
+        check_policy(self.policy, names)
 
     def replace(self, **changes: Unpack[AgentChanges]) -> SwarmAgent:
         """Give an edited copy. Raises as the constructor does."""

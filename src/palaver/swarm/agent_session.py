@@ -13,44 +13,40 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from palaver.agent.tool import Output
-from palaver.agent.tool_output import error_output
-from palaver.core.errors import MessageError, SwarmError, ToolError, TurnError, excerpt
-from palaver.core.events import TextDelta
-from palaver.core.factories import assistant, rescue
-from palaver.core.messages import AssistantMessage, Message, Mode, RescueMarker, SystemMessage, ToolMessage, UserMessage
+from palaver.core.errors import PalaverError, SwarmError, ToolError, TurnError
+from palaver.core.factories import assistant, rescue, system
+from palaver.core.messages import AssistantMessage, Message, Mode, RescueMarker, SystemMessage, UserMessage
 from palaver.core.pairs import client_calls
-from palaver.core.parts import MalformedToolCall, Text, ToolCall
+from palaver.core.parts import MalformedToolCall, Text
 from palaver.models.language_model import Prompt
+from palaver.swarm.agent_calls import AgentCalls
+from palaver.swarm.agent_turn import AgentTurn
 from palaver.swarm.batch import (
-    NOT_RUN,
-    SKIPPED,
     Batch,
-    Planned,
-    chosen,
-    duplicate,
-    malformed,
     normalised,
     retryable,
-    returns,
-    shown,
-    winner,
+    spoken,
     with_calls,
+    with_text,
 )
 from palaver.swarm.call_context import LOGGER, CallContext, called, watched
-from palaver.swarm.events import delta_input
-from palaver.swarm.names import TURN
+from palaver.swarm.names import of_turn
 from palaver.swarm.offered import offered_tools
 from palaver.swarm.rescue import START, Custom, Recomplete, placeholder
 from palaver.swarm.tool import SwarmTool
-from palaver.swarm.turn import Turn
+from palaver.swarm.turn import UNSHOWN, Turn
 from palaver.swarm.user_input import UserInput, said
 from palaver.threads.view import DISCARDED, PLACEHOLDER
+from palaver.turn import calls as outcomes
+from palaver.turn.approvals import Decision, LeftOpen
+from palaver.turn.middleware import Blocked
+from palaver.turn.notes import NOT_RUN_SKIPPED, final_answer_instruction, wrong_output
+from palaver.turn.tool_output import error_output
 
 if TYPE_CHECKING:
     from palaver.models import language_model
@@ -58,11 +54,11 @@ if TYPE_CHECKING:
     from palaver.swarm.session import Session
 
 
-class AgentSession:
+class AgentSession(AgentCalls):
     """An agent while it serves one client."""
 
     def __init__(self, session: Session, agent: SwarmAgent) -> None:
-        """Sit down."""
+        """Serve the client of a session."""
         self.session, self.agent = session, agent
         self.gone = False
         self.asking = 0
@@ -71,6 +67,8 @@ class AgentSession:
         self._apart = anyio.Lock()
         self._view = session.view(agent)
         self._model: language_model.Session | None = None
+        self.carried = session.carried.setdefault(agent.name, {})
+        """What middleware keeps for itself from turn to turn."""
         self._batches: list[Batch] = []
 
     # -- what is asked of it ---------------------------------------------------------------------------------------
@@ -81,6 +79,7 @@ class AgentSession:
             async with self._lock:
                 place = self._place(turn)
                 await watched("on_execute", self.agent.hooks.on_execute, place, told.text, mode)
+                await self.session.close_waiting()
                 await self._said(turn, told, mode)
                 if self.agent.operator is not None:
                     await self._operate(turn, place, told.text)
@@ -102,6 +101,10 @@ class AgentSession:
         try:
             async with self._lock:
                 place = self._place(turn)
+                requests = self.session.pending()
+                if requests:
+                    self._wait(turn, requests)
+                    return
                 messages = self.session.messages
                 hidden = all(isinstance(each, SystemMessage) for each in await self._context(place, turn))
                 if self.agent.operator is not None:
@@ -110,6 +113,21 @@ class AgentSession:
                     await self._apologise(turn, place)
                 else:
                     await self._step(turn, place)
+        except Exception as error:  # noqa: BLE001 (as above)
+            self._fail(turn, error)
+
+    async def decided(self, turn: Turn, opened: LeftOpen, decisions: Mapping[str, Decision]) -> None:
+        """Go on with calls that waited for a decision."""
+        try:
+            async with self._lock:
+                place = self._place(turn)
+                offered = await offered_tools(self.agent, place, self._log_error)
+                part = self._part(turn)
+                if not await self._may_ask(turn, place, part):
+                    return
+                part.context.message = opened.message
+                known = (opened.recorded, decisions)
+                await self._begin(turn, place, opened.message, opened.open_calls, offered=offered, known=known)
         except Exception as error:  # noqa: BLE001 (as above)
             self._fail(turn, error)
 
@@ -133,23 +151,28 @@ class AgentSession:
         place = self.session.place(self.agent.name, payload=payload)
         await watched("on_run", self.agent.hooks.on_run, place, told.text)
         messages = (*await self._context(place, None), told.spoken(self.agent.name, "user"))
+        part: AgentTurn | None = None
+        failed: Exception | None = None
         try:
-            answer = await self._ask(place, messages, (), self.agent.model.session() if self.agent.model else None)
+            part = AgentTurn(self, self._model_session(fresh=True), run=None, payload=payload)
+            step = await part.enter(self._spawn)
+            answer = await self._ask(part, place, messages if step is None else (*messages, *step.inject), ())
         except Exception as error:
+            failed = error
             if self.agent.on_model_error == "raise":
                 raise
             self._log_error("the model", error)
             return await self._transformed(placeholder(self.agent.placeholders))
+        finally:
+            if part is not None:
+                await self.session.end_part(part, "completed" if failed is None else "failed", failed)
+        if isinstance(answer, outcomes.Blocked):
+            return ""
         text = await self._transformed(answer.text)
         self.session.tell("agent", "run", self.agent.name, input={"message": told.text}, output={"result": text})
         if client_calls(answer) or await self._refused(text) is not None:
             return ""
         return text
-
-    def halt(self) -> None:
-        """Begin no more tools."""
-        for batch in self._batches:
-            batch.halt()
 
     # -- an execution ----------------------------------------------------------------------------------------------
 
@@ -160,7 +183,7 @@ class AgentSession:
         if mode == "user":
             message = message.replace(payload=turn.payload)
         before = len(self.session.log.path)
-        await self.session.keep(_of(turn, message))
+        await self.session.keep(of_turn(turn, message))
         if turn.since is None:
             turn.since = self._position(message, before)
 
@@ -183,6 +206,18 @@ class AgentSession:
         answer = await self._answer(turn, place, offered)
         if answer is None:
             return
+        await self._take(turn, place, answer, offered, again=again)
+
+    async def _take(
+        self,
+        turn: Turn,
+        place: CallContext,
+        answer: AssistantMessage,
+        offered: dict[str, SwarmTool],
+        *,
+        again: bool,
+    ) -> None:
+        """Do what an answer says."""
         broken = next((part for part in answer.content if isinstance(part, MalformedToolCall)), None)
         calls = list(client_calls(answer))
         if calls and self.agent.map_calls is not None:
@@ -197,14 +232,18 @@ class AgentSession:
             await self._text(turn, place, answer, again=again)
 
     async def _answer(self, turn: Turn, place: CallContext, offered: dict[str, SwarmTool]) -> AssistantMessage | None:
-        """The model's answer; ``None`` when it failed, and that was dealt with."""
+        """Ask the model; ``None`` when there is no answer to go on with, and that was dealt with."""
+        part = None if self.agent.model is None else self._part(turn)
+        if part is not None and not await self._may_ask(turn, place, part):
+            return None
         messages = await self._context(place, turn)
         definitions = [tool.definition for tool in offered.values()]
+        final = part is not None and part.is_last and bool(definitions)
         self.asking += 1
         try:
-            if self._model is None and self.agent.model is not None:
-                self._model = self.agent.model.session()
-            return await self._ask(place, messages, definitions, self._model)
+            answer = await self._ask(
+                part or self._part(turn), place, messages, () if final else definitions, final=final
+            )
         except Exception as error:
             if self.agent.on_model_error == "raise":
                 raise
@@ -213,12 +252,80 @@ class AgentSession:
             return None
         finally:
             self.asking -= 1
+        if isinstance(answer, outcomes.Blocked):
+            await self._blocked(turn, place, part or self._part(turn), answer.reason, answer.message)
+            return None
+        if part is None:
+            return answer
+        if final:
+            part.outcome = "max_iterations"
+            answer = with_calls(answer, ())
+        return await self._reviewed(turn, place, part, answer)
+
+    async def _may_ask(self, turn: Turn, place: CallContext, part: AgentTurn) -> bool:
+        """Run the hooks before the model, and look at the limits; ``False`` when the turn has gone on otherwise."""
+        chain = self.agent.chain
+        try:
+            for step in (await part.enter(self._spawn), await part.hooks(chain.before_model)):
+                if step is not None:
+                    part.held += step.inject
+                if step is not None and step.jump == "end":
+                    turn.resolve("")
+        except Blocked as blocked:
+            await self._blocked(turn, place, part, blocked.reason, blocked.message)
+            return False
+        held, part.held = part.held, ()
+        for message in held:
+            await self.session.keep(of_turn(turn, message if message.agent else message.replace(agent=self.agent.name)))
+        if turn.over:
+            return False
+        reason = part.over()
+        if reason is not None:
+            await self._rescue(turn, place, reason, retry=False)
+        return reason is None
+
+    async def _reviewed(
+        self, turn: Turn, place: CallContext, part: AgentTurn, answer: AssistantMessage
+    ) -> AssistantMessage | None:
+        """Run the hooks behind the model; ``None`` when the turn has gone on otherwise."""
+        part.context.message = answer
+        try:
+            step = await part.hooks(self.agent.chain.after_model)
+        except Blocked as blocked:
+            await self._blocked(turn, place, part, blocked.reason, answer)
+            return None
+        if step is None:
+            return answer
+        part.held += step.inject
+        made = client_calls(answer)
+        if step.jump == "end":
+            return with_calls(answer, ())
+        if step.jump == "model" or (step.inject and not made):
+            await self._keep_unshown(answer)
+            for call in made:
+                await self._tell_model(call.id, call.name, error_output(ToolError(NOT_RUN_SKIPPED)))
+            await self._step(turn, place)
+            return None
+        return answer
+
+    async def _blocked(
+        self, turn: Turn, place: CallContext, part: AgentTurn, reason: str, message: AssistantMessage | None
+    ) -> None:
+        """Keep an answer that a guardrail stopped, for nobody, and show a placeholder."""
+        part.outcome, part.reason = "blocked", reason
+        if message is not None:
+            await self._discard(turn, message.replace(agent=self.agent.name, mode=message.mode or "tool"))
+        await self._rescue(turn, place, reason, retry=False)
 
     async def _text(self, turn: Turn, place: CallContext, answer: AssistantMessage, *, again: bool) -> None:
         text = await self._transformed(answer.text)
         reason = await self._refused(text)
         if reason is None:
-            await self._show(turn, place, answer, text)
+            reason = await self._formed(turn, place, answer, text)
+            if reason is None:
+                return
+            await self._discard(turn, answer)
+            await self._rescue(turn, place, reason, retry=False)
             return
         strategy = self.agent.rescue
         if not again and isinstance(strategy, Recomplete):
@@ -233,6 +340,33 @@ class AgentSession:
                 return
         await self._discard(turn, answer)
         await self._rescue(turn, place, reason, retry=False)
+
+    async def _formed(self, turn: Turn, place: CallContext, answer: AssistantMessage, text: str) -> str | None:
+        """Read an answer in the form that was asked for, and show it; ask again where it does not fit.
+
+        Gives why the answer must not be shown, when the attempts are used up.
+        """
+        part = turn.parts.get(self.agent.name)
+        if self.agent.structured is None or part is None:
+            await self._show(turn, place, answer, text)
+            return None
+        try:
+            part.output = self.agent.structured.read(text)
+        except PalaverError as error:
+            part.output_attempts += 1
+            if part.output_attempts >= self.agent.limits.output_attempts or part.outcome != "completed":
+                part.outcome, part.reason = "invalid_output", str(error)
+                return str(error)
+            part.held += (wrong_output(str(error)),)
+            await self._keep_unshown(answer)
+            await self._step(turn, place)
+        else:
+            await self._show(turn, place, answer, text)
+        return None
+
+    async def _keep_unshown(self, answer: AssistantMessage) -> None:
+        """Keep an answer that the model is told to give again. It names no turn: it is no answer of one."""
+        await self.session.keep(answer.replace(tags=(*(answer.tags or ()), UNSHOWN)))
 
     async def _operate(self, turn: Turn, place: CallContext, text: str) -> None:
         """Ask the person who sits here; who was handed the conversation without a word is told the client's last."""
@@ -252,168 +386,70 @@ class AgentSession:
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
-    async def _calls(
-        self,
-        turn: Turn,
-        place: CallContext,
-        answer: AssistantMessage,
-        calls: Sequence[ToolCall],
-        offered: dict[str, SwarmTool],
-        *,
-        again: bool,
-    ) -> None:
-        if duplicate(calls) is not None:
-            reason = "Duplicate tool call id in model output"
-            await self._mark(turn, place, reason)
-            turn.fail(TurnError(reason))
-            return
-        made, limit = calls, self.agent.max_tool_calls
-        calls = chosen(made, offered, limit)
-        broken = malformed(answer, limit) if winner(calls, offered) is None else None
-        if broken is not None and not retryable(broken, offered):
-            await self._refuse(turn, place, answer, broken)
-            return
-        skipped = [call for call in made if call not in calls]
-        self._publish_skipped(skipped)
-        if not calls and broken is None:
-            await self._text(turn, place, with_calls(answer, ()), again=again)
-            return
-        told = [call for call in skipped if returns(call.name, offered)]
-        answer = with_calls(answer, [call for call in made if call in calls or call in told])
-        await self.session.keep(_of(turn, answer))
-        for call in told:
-            await self._tell_model(call.id, call.name, error_output(SKIPPED.format(limit=limit)))
-        planned = await self._planned(turn, place, calls, offered, broken)
-        if planned is None:
-            return
-        if self._late(turn):
-            if turn.overtaken:
-                turn.resolve("")
-            return
-        batch = Batch(self, turn, place, planned, answer.text)
-        self._batches = [each for each in self._batches if not each.turn.over]
-        self._batches.append(batch)
-        self.session.spawn(turn, batch.run)
-
-    async def _planned(
-        self,
-        turn: Turn,
-        place: CallContext,
-        calls: Sequence[ToolCall],
-        offered: dict[str, SwarmTool],
-        broken: MalformedToolCall | None,
-    ) -> list[Planned] | None:
-        """Check all calls before any runs; ``None`` when none may run, and the turn has gone on otherwise."""
-        planned: list[Planned] = []
-        wrong: dict[str, Exception] = {}
-        if broken is not None and broken.id:
-            wrong[broken.id] = MessageError(f"the arguments are not JSON: {broken.reason}")
-        for call in calls:
-            tool = offered.get(call.name)
-            if tool is None:
-                await self._rescue(turn, place, f"No target function for {call.name}")
-                return None
-            await watched("on_validate", tool.on_validate, place, call)
-            checked = await self._checked(place, tool, call)
-            if isinstance(checked, Exception) and tool.returns:
-                wrong[call.id] = checked
-                continue
-            if checked is None or isinstance(checked, Exception):
-                await self._rescue(turn, place, f"Function validation failed: {shown(call)}")
-                return None
-            await watched("on_before_call", tool.on_before_call, place, call)
-            planned.append(Planned(call, tool, checked[0]))
-        if not wrong or self._late(turn):
-            return planned
-        named = [(each.id, each.name) for each in (*calls, *([broken] if broken is not None else ()))]
-        for call_id, name in named:
-            error = wrong.get(call_id or "", ToolError(NOT_RUN))
-            await self._tell_model(call_id or "", name, error_output(error))
-        await self._step(turn, place)
-        return None
-
-    def _publish_skipped(self, calls: Iterable[ToolCall]) -> None:
-        """Publish the calls of an answer that are not run: there were too many, or another one wins."""
-        for call in calls:
-            named = {"toolId": call.id, "toolName": call.name}
-            self.session.tell("agent", "tool-skipped", self.agent.name, input=named)
-
-    async def _tell_model(self, call_id: str, name: str | None, output: Output) -> None:
-        """Keep the result of a call that was not run."""
-        message = ToolMessage(
-            content=output.content,
-            tool_call_id=call_id,
-            tool_name=name,
-            is_error=output.is_error,
-            agent=self.agent.name,
-            mode="tool",
-        ).replace(metadata=output.metadata)
-        await self.session.keep_tool_output(message, agent=None, call=None)
-
-    async def _refuse(
-        self, turn: Turn, place: CallContext, answer: AssistantMessage, broken: MalformedToolCall
-    ) -> None:
-        """Write off an answer with a call that did not parse."""
-        await self.session.keep(_of(turn, answer))
-        reason = f"Function validation failed: name={broken.name} arguments={excerpt(broken.raw, 200)}"
-        await self._rescue(turn, place, reason)
-
-    async def _checked(self, place: CallContext, tool: SwarmTool, call: ToolCall) -> tuple[Any] | Exception | None:
-        """The arguments of a call, in a tuple; what its check raised; ``None`` when the validation refuses it."""
-        try:
-            arguments = tool.check(call)
-        except Exception as error:  # noqa: BLE001 (a check that raises has refused)
-            LOGGER.warning("the tool %r of %r does not take its arguments: %s", tool.name, self.agent.name, error)
-            self._tell_tool_error(call, error)
-            return error
-        try:
-            passes = tool.validate is None or await called(tool.validate, place, arguments)
-        except Exception as error:  # noqa: BLE001 (as above)
-            LOGGER.error("the validation of %r of the agent %r raised", tool.name, self.agent.name, exc_info=error)
-            self._tell_tool_error(call, error)
-            return None
-        return (arguments,) if passes else None
-
-    def _tell_tool_error(self, call: ToolCall, error: Exception) -> None:
-        """Publish what a check raised, with the name of the tool."""
-        named = {"toolId": call.id, "toolName": call.name}
-        told = {"error": f"{type(error).__name__}: {error}"}
-        self.session.tell("agent", "tool-error", self.agent.name, input=named, output=told)
-
     # -- the model -------------------------------------------------------------------------------------------------
 
     async def _context(self, place: CallContext, turn: Turn | None) -> Sequence[Message]:
         agent = self.agent
         prompt = agent.prompt if isinstance(agent.prompt, str) else str(await called(agent.prompt, place) or "")
         dynamic = () if agent.dynamic is None else tuple(await called(agent.dynamic, place))
-        self._view.instruct(prompt, (*self.session.swarm.instructions, *agent.system, *dynamic, *agent.flags))
+        sections = [each.instructions for each in agent.chain.all if each.instructions]
+        texts = (*self.session.swarm.instructions, *agent.system, *dynamic, *agent.flags, *sections)
+        self._view.instruct(prompt, texts)
         return self._view(self.session.log.path, since=None if turn is None else turn.since)
+
+    def view_again(self) -> Sequence[Message]:
+        """Return what the agent sees of the log, without prompt and instructions, where the log was rewritten."""
+        since = None if self.session.turn is None else self.session.turn.since
+        return self._view(self.session.log.path, since=since)[len(self._view.prefix) :]
+
+    def _model_session(self, *, fresh: bool = False) -> language_model.Session:
+        """Return the agent's conversation with its model; ``fresh``: one of its own. Raises ``SwarmError``."""
+        model = self.agent.model
+        if model is None:
+            raise SwarmError(f"the agent {self.agent.name!r} has no model")
+        if fresh:
+            return model.session()
+        if self._model is None:
+            self._model = model.session()
+        return self._model
+
+    def _part(self, turn: Turn) -> AgentTurn:
+        """Return the agent's part in a turn; it is begun where there is none. Raises ``SwarmError``."""
+        part = turn.parts.get(self.agent.name)
+        if part is None:
+            part = AgentTurn(self, self._model_session(), run=turn.id, payload=turn.payload)
+            turn.parts[self.agent.name] = part
+        part.attach(self)
+        return part
+
+    def _spawn(self, function: Callable[[], Awaitable[Any]]) -> None:
+        self.session.spawn(None, function)
 
     async def _ask(
         self,
+        part: AgentTurn,
         place: CallContext,
         messages: Sequence[Message],
         tools: Sequence[Any],
-        model: language_model.Session | None,
-    ) -> AssistantMessage:
-        if model is None:
-            raise SwarmError(f"the agent {self.agent.name!r} has no model")
+        *,
+        final: bool = False,
+    ) -> AssistantMessage | outcomes.Blocked:
         agent = self.agent
+        # Middleware changes the conversation, and not what stands before it.
+        head = self._view.prefix if agent.chain.all else ()
+        part.messages = messages[len(head) :]
         prompt = Prompt(
-            messages=messages,
+            messages=part.messages,
+            system=(*head, system(final_answer_instruction)) if final else tuple(head),
             tools=tuple(tools),
             settings=agent.settings,
             provider=agent.provider,
             agent=agent.name,
             client=place.client,
         )
-        async with model.ask(prompt, stream=agent.stream) as answer:
-            if agent.stream:
-                unchecked = delta_input(self.session.swarm, agent)
-                async for event in answer:
-                    if isinstance(event, TextDelta) and not self.gone:
-                        self.session.tell("agent", "delta", agent.name, input=unchecked, output={"text": event.text})
-            message = (await answer.finish()).response.message
+        message = await part.ask(prompt, final=final)
+        if isinstance(message, outcomes.Blocked):
+            return message
         await watched("on_completion", agent.hooks.on_completion, place, messages, message)
         message = message.replace(agent=agent.name, mode=message.mode or "tool")
         if agent.map is not None:
@@ -443,10 +479,10 @@ class AgentSession:
             if banned is not None:
                 turn.banned = True
                 await self._discard(turn, answer)
-                await self.session.keep(_of(turn, _spoken(place, banned, PLACEHOLDER)))
+                await self.session.keep(of_turn(turn, spoken(place, banned, PLACEHOLDER)))
                 turn.give(banned)
                 return
-            await self.session.keep(_of(turn, answer if text == raw else _with_text(answer, text)))
+            await self.session.keep(of_turn(turn, answer if text == raw else with_text(answer, text)))
             await self._given(turn, place, raw, text)
         except BaseException as error:
             turn.break_off(error if isinstance(error, Exception) else TurnError("the turn was interrupted"))
@@ -459,11 +495,13 @@ class AgentSession:
         self.session.tell(
             "agent", "emit-output", place.agent, input={"mode": turn.mode, "rawResult": raw}, output={"result": text}
         )
+        if self.agent.structured is None and place.agent in turn.parts:
+            turn.parts[place.agent].output = text
         turn.give(text)
 
     async def _discard(self, turn: Turn, answer: AssistantMessage) -> None:
         """Keep an answer that nobody was shown."""
-        await self.session.keep(_of(turn, answer.replace(tags=(*(answer.tags or ()), DISCARDED))))
+        await self.session.keep(of_turn(turn, answer.replace(tags=(*(answer.tags or ()), DISCARDED))))
 
     async def _withhold(self, turn: Turn, answer: AssistantMessage) -> None:
         """Keep an answer that is late; a turn whose agent was changed from outside has no other."""
@@ -480,7 +518,7 @@ class AgentSession:
             raise SwarmError(f"the placeholder {text!r} is refused itself: {refused}")
         if turn.claim():
             try:
-                await self.session.keep(_of(turn, _spoken(place, text, PLACEHOLDER)))
+                await self.session.keep(of_turn(turn, spoken(place, text, PLACEHOLDER)))
                 await self._given(turn, place, raw, text)
             except BaseException as error:
                 turn.break_off(error if isinstance(error, Exception) else TurnError("the turn was interrupted"))
@@ -496,7 +534,7 @@ class AgentSession:
         if turn.over:  # the marker would hide the turn after it
             return
         scope = self.agent.rescue_scope
-        await self.session.keep(_of(turn, rescue(reason, agent=place.agent, mode="tool", scope=scope)))
+        await self.session.keep(of_turn(turn, rescue(reason, agent=place.agent, mode="tool", scope=scope)))
         if scope == "thread":
             await self._said(turn, said(START), "tool")
 
@@ -540,7 +578,8 @@ class AgentSession:
             messages = (*before, hint)
         try:
             turn.step()
-            return await self._ask(place, messages, (), self._model)
+            answer = await self._ask(self._part(turn), place, messages, ())
+            return None if isinstance(answer, outcomes.Blocked) else answer
         except Exception as error:  # noqa: BLE001 (the placeholder is left)
             self._log_error("the model", error)
             return None
@@ -556,37 +595,7 @@ class AgentSession:
     def _place(self, turn: Turn) -> CallContext:
         return self.session.place(self.agent.name, payload=turn.payload, run=turn.id)
 
-    def _log_error(self, what: str, error: Exception) -> None:
-        """Log an error with its traceback, and publish it: nobody raises it, so it is seen nowhere else."""
-        LOGGER.error("%s of the agent %r raised", what, self.agent.name, exc_info=error)
-        self._tell_error(error)
-
-    def _tell_error(self, error: Exception) -> None:
-        self.session.tell("agent", "error", self.agent.name, output={"error": f"{type(error).__name__}: {error}"})
-
     def _fail(self, turn: Turn, error: Exception) -> None:
         self._tell_error(error)
         if not turn.fail(error) and error is not turn.error:
             LOGGER.error("the agent %r raised when its turn was over", self.agent.name, exc_info=error)
-
-
-def _of(turn: Turn, message: Any) -> Any:
-    """A message that names its turn, where the turn's name was given."""
-    return message.replace(metadata={**message.metadata, TURN: turn.id}) if turn.named else message
-
-
-def _spoken(place: CallContext, text: str, *tags: str) -> AssistantMessage:
-    return AssistantMessage(content=(Text(text),), agent=place.agent, mode="tool", tags=tags)
-
-
-def _with_text(answer: AssistantMessage, text: str) -> AssistantMessage:
-    """An answer with another text, in the place of its first; what came is kept beside it."""
-    content: list[Any] = []
-    for part in answer.content:
-        if not isinstance(part, Text):
-            content.append(part)
-        elif not any(isinstance(each, Text) for each in content):
-            content.append(Text(text))
-    if not any(isinstance(each, Text) for each in content):
-        content.append(Text(text))
-    return answer.replace(content=content, metadata={**answer.metadata, "raw": answer.text})

@@ -29,18 +29,20 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 from msgspec import Struct, structs
 
-from palaver.agent.invoke import own_exits
-from palaver.agent.tool_output import error_output
 from palaver.core.errors import TurnError, excerpt
 from palaver.core.messages import AssistantMessage
 from palaver.core.pairs import client_calls
-from palaver.core.parts import MalformedToolCall, ToolCall
+from palaver.core.parts import MalformedToolCall, Text, ToolCall
 from palaver.swarm.call import Call
 from palaver.swarm.call_context import CALL, STRAY, CallContext, is_cancelled, watched
 from palaver.swarm.tool import FIRST, SwarmTool
+from palaver.turn.calls import PlannedCall, result
+from palaver.turn.tool import Output
+from palaver.turn.tool_calls import ToolCalls
+from palaver.turn.tool_output import error_output
 
 if TYPE_CHECKING:
-    from palaver.swarm.agent_session import AgentSession
+    from palaver.swarm.agent_calls import AgentCalls
     from palaver.swarm.turn import Turn
 
 NOT_RUN: Final = "Not run, since the arguments of another call of the same answer are invalid. Call it again if needed."
@@ -58,6 +60,7 @@ class Planned(Struct, frozen=True):
     call: ToolCall
     tool: SwarmTool
     arguments: Any
+    planned: PlannedCall
 
 
 # -- pure ------------------------------------------------------------------------------------------------------------
@@ -137,6 +140,24 @@ def with_calls(message: AssistantMessage, calls: Sequence[ToolCall]) -> Assistan
     return message.replace(content=(*content, *left.values()))
 
 
+def spoken(place: CallContext, text: str, *tags: str) -> AssistantMessage:
+    """Return a message that an agent says without its model."""
+    return AssistantMessage(content=(Text(text),), agent=place.agent, mode="tool", tags=tags)
+
+
+def with_text(answer: AssistantMessage, text: str) -> AssistantMessage:
+    """An answer with another text, in the place of its first; what came is kept beside it."""
+    content: list[Any] = []
+    for part in answer.content:
+        if not isinstance(part, Text):
+            content.append(part)
+        elif not any(isinstance(each, Text) for each in content):
+            content.append(Text(text))
+    if not any(isinstance(each, Text) for each in content):
+        content.append(Text(text))
+    return answer.replace(content=content, metadata={**answer.metadata, "raw": answer.text})
+
+
 def ordered(tools: Iterable[SwarmTool]) -> dict[str, SwarmTool]:
     """Tools by name as they are offered: the first of a name, navigation first, one that commits an action."""
     named: dict[str, SwarmTool] = {}
@@ -164,13 +185,20 @@ class Batch:
     """The calls of one answer, while they run."""
 
     def __init__(
-        self, agent_session: AgentSession, turn: Turn, place: CallContext, planned: Sequence[Planned], said: str
+        self,
+        agent_session: AgentCalls,
+        turn: Turn,
+        place: CallContext,
+        planned: Sequence[Planned],
+        *,
+        tools: ToolCalls,
+        text: str,
     ) -> None:
         """Stand ready."""
-        self._seat, self.turn, self._place = agent_session, turn, place
-        self._planned = tuple(planned)
+        self._agent_session, self.turn, self._place = agent_session, turn, place
+        self._planned, self._tools = tuple(planned), tools
         self.calls = tuple([each.call for each in planned])
-        self.said = said
+        self.said = text
         self._begun: list[tuple[Call, Planned]] = []
         self._release = anyio.Event()
         self._next = anyio.Event()
@@ -199,7 +227,7 @@ class Batch:
 
     async def run(self) -> None:
         """Run the calls, and see that the turn goes on."""
-        session = self._seat.session
+        session = self._agent_session.session
         try:
             for place, planned in enumerate(self._planned):
                 if self._halted:
@@ -222,7 +250,9 @@ class Batch:
     async def _settle(self) -> None:
         if not self._settled:
             self._settled = True
-            await watched("on_after_tool_calls", self._seat.agent.hooks.on_after_tool_calls, self._place, self.calls)
+            await watched(
+                "on_after_tool_calls", self._agent_session.agent.hooks.on_after_tool_calls, self._place, self.calls
+            )
 
     async def _run_one(self, call: Call, planned: Planned, before: anyio.Event) -> None:
         """Run one call; ``before`` is what the commit of the one before waits for."""
@@ -230,10 +260,19 @@ class Batch:
         before.set()
         tool = planned.tool
         try:
-            with own_exits():
-                value = await tool.run(call, planned.arguments)
-            if tool.returns and not call.committed:
-                await call.commit_own(value)
+            if tool.returns:
+                called = await self._tools.called(planned.planned)
+                if called.error is not None and not self._reported(call, called.error):
+                    return
+                if not call.committed:
+                    await call.commit_own(called.message, called.records)
+                if called.error is not None:
+                    return
+            else:
+                answered = await self._tools.passed_on(planned.planned)
+                if isinstance(answered, Output):
+                    call.returned = True
+                    await call.commit(answered)
             await watched("on_after_call", tool.on_after_call, self._place, planned.call)
         except Exception as error:  # noqa: BLE001 (whatever a tool raises is told, and ends nothing else)
             await self._failed(call, planned, error)
@@ -249,23 +288,29 @@ class Batch:
                 self._release.set()
             self._left.set()
 
+    def _reported(self, call: Call, error: Exception) -> bool:
+        """Log what a tool raised; give whether its turn goes on."""
+        if error is self.turn.error:  # what the tool waited for has failed; that is known already
+            return False
+        call.log_error(error)
+        return not self.turn.over
+
     async def _failed(self, call: Call, planned: Planned, error: Exception) -> None:
         turn = self.turn
-        if error is turn.error:  # what the tool waited for has failed; that is known already
+        if not self._reported(call, error):
             return
-        call.log_error(error)
-        if turn.over:
-            return
-        if planned.tool.returns:
+        if planned.tool.returns:  # a cancellation that nobody asked for, or the store failed
             try:
-                await call.commit_own(error_output(error))
+                if not call.committed:
+                    output = error_output(error)
+                    await call.commit_own(result(planned.planned, output.content, is_error=True))
             except Exception as failure:  # noqa: BLE001 (the store failed)
                 turn.fail(failure)
             return
         await watched("on_call_error", planned.tool.on_call_error, self._place, planned.call, error)
-        await watched("on_tool_error", self._seat.agent.hooks.on_tool_error, self._place, planned.call, error)
+        await watched("on_tool_error", self._agent_session.agent.hooks.on_tool_error, self._place, planned.call, error)
         self.halt()
-        await self._seat.rescued(turn, self._place, f"Function call failed with error: {shown(planned.call)}")
+        await self._agent_session.rescued(turn, self._place, f"Function call failed with error: {shown(planned.call)}")
 
     async def _go_on(self) -> None:
         """Nobody runs any more: where nobody went on with the turn, ask the model again, or let the turn fail."""
@@ -274,8 +319,8 @@ class Batch:
             return
         if any(planned.tool.defers for _, planned in self._begun):
             return
-        if any(planned.tool.returns for _, planned in self._begun):
-            await self._seat.session.agent_session().go_on(turn)
+        if any(planned.tool.returns or call.returned for call, planned in self._begun):
+            await self._agent_session.session.agent_session().go_on(turn)
             return
         if turn.overtaken:
             turn.resolve("")

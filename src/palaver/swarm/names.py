@@ -23,15 +23,18 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from palaver.core.errors import DecodeError
 from palaver.core.messages import AssistantMessage, Message, UserMessage
 from palaver.core.pairs import client_calls
 from palaver.swarm.events import SHARED
-from palaver.swarm.log import Values, kept_by
+from palaver.swarm.log import Values, kept_by, record
 from palaver.threads.view import DISCARDED
+
+if TYPE_CHECKING:
+    from palaver.swarm.turn import Turn
 
 # --- names ------------------------------------------------------------------------------------------------------------
 
@@ -124,6 +127,16 @@ class NamedTurns:
             await self._values.put(_KIND, turn, answer)
             self._know(turn, answer)
 
+    @staticmethod
+    def records(messages: Iterable[Message]) -> Sequence[Message]:
+        """Return records of the answers among messages that leave the log, so that their turns stay known."""
+        made: list[Message] = []
+        for message in messages:
+            turn = message.metadata.get(TURN) if message.metadata else None
+            if isinstance(turn, str) and isinstance(message, AssistantMessage) and _answers(message):
+                made.append(record(_KIND, turn, message.text))
+        return made
+
     def _read(self, message: Message) -> None:
         kept = kept_by(message)
         if kept is not None and kept[0] == _KIND:
@@ -152,3 +165,8 @@ class NamedTurns:
 def _answers(message: AssistantMessage) -> bool:
     """Whether an agent's message was shown, and calls nothing."""
     return not (DISCARDED in message.tags or client_calls(message) or message.malformed_tool_calls)
+
+
+def of_turn(turn: Turn, message: Any) -> Any:
+    """Return a message that names its turn, where the turn's name was given."""
+    return message.replace(metadata={**message.metadata, TURN: turn.id}) if turn.named else message

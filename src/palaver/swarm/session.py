@@ -32,12 +32,12 @@ from palaver.swarm.agent import SwarmAgent
 from palaver.swarm.agent_session import AgentSession
 from palaver.swarm.background import Background
 from palaver.swarm.call_context import CALL, CURRENT, LOGGER, CallContext, watched
-from palaver.swarm.commits import Commits
 from palaver.swarm.events import SOURCES
 from palaver.swarm.log import Records
 from palaver.swarm.names import TURN, NamedTurns, checked_run, name_of_agent
 from palaver.swarm.navigator import Navigator
 from palaver.swarm.resources import Resources, SessionResources
+from palaver.swarm.session_runs import SessionRuns
 from palaver.swarm.turn import Turn
 from palaver.swarm.user_input import Content, UserInput, checked_text, said
 from palaver.threads.agent_view import AgentView
@@ -53,11 +53,12 @@ P = TypeVarTuple("P")
 T = TypeVar("T")
 
 
-class Session(Commits, SessionResources):
+class Session(SessionRuns, SessionResources):
     """One client in one swarm. Made by ``LiveSwarm.session``; entered by ``async with``, or by ``LiveSwarm.open``."""
 
     def __init__(self, live: LiveSwarm, client: str) -> None:
         """Stand ready to be opened."""
+        SessionRuns.__init__(self)
         self.live, self.swarm, self.client = live, live.swarm, client
         self.values: dict[str, Any] = {}
         """What the tools of this session share, as long as it lasts."""
@@ -245,6 +246,7 @@ class Session(Commits, SessionResources):
         turn = self.turn if call is None else call.turn
         if turn is None or not turn.claim():
             return False
+        turn.outcome = "cancelled"
         self._drop()
         try:
             if turn.named:
@@ -303,10 +305,8 @@ class Session(Commits, SessionResources):
     async def _turn(self, told: UserInput, mode: Mode, payload: Any, run: str | None) -> str:
         known = self.named.known(run)
         turn = Turn(mode, payload, id=run, limit=self.swarm.nested)
-        self.turn, self._latest = turn, ReferenceType(turn)
         active = self.navigator.active
-        self.tell("execution", "commit-execution-begin")
-        try:
+        async with self._under_way(turn):
             if isinstance(known, str):
                 self._answered(turn, told.text, known)
                 return known
@@ -318,13 +318,34 @@ class Session(Commits, SessionResources):
                 return answer
             self.tell("swarm", "get-agent-name", output={"activeAgent": active})
             self.tell("swarm", "get-agent", output={"agentName": active, "result": active})
-            answer = await self._answer(turn, told, mode, resumed=known is None)
-            if not self._over:
-                await self.named.keep(run, answer)
-            self._answered(turn, told.text, answer)
-            return answer
+            agent_session = self.agent_session()
+            if known is None:
+                answer = await self._answer(turn, agent_session.resume, turn)
+            else:
+                answer = await self._answer(turn, agent_session.execute, turn, told, mode)
+            return await self._kept(turn, run, told.text, answer)
+
+    async def _kept(self, turn: Turn, run: str | None, text: str, answer: str) -> str:
+        """Keep the answer of a named turn, unless it waits, and publish it."""
+        if not self._over and turn.outcome != "waiting":
+            await self.named.keep(run, answer)
+        self._answered(turn, text, answer)
+        return answer
+
+    @asynccontextmanager
+    async def _under_way(self, turn: Turn) -> AsyncGenerator[None]:
+        """Let a turn be the one under way as long as the block lasts."""
+        self.turn, self._latest = turn, ReferenceType(turn)
+        self.tell("execution", "commit-execution-begin")
+        try:
+            yield
+        except BaseException as error:
+            if turn.outcome == "completed":
+                turn.outcome = "failed" if isinstance(error, Exception) else "cancelled"
+            raise
         finally:
             turn.resolve("")
+            await self.end_parts(turn)
             for _, agent, _ in turn.executions[1:]:
                 self.tell("execution", "commit-execution-end", agent)
             self.tell("execution", "commit-execution-end")
@@ -353,21 +374,18 @@ class Session(Commits, SessionResources):
             self.tell("swarm", "get-agent-name", output={"activeAgent": self.navigator.active})
             self.tell("swarm", "wait-for-output", output={"result": answer})
 
-    async def _answer(self, turn: Turn, told: UserInput, mode: Mode, *, resumed: bool) -> str:
-        """Let the active agent hear it, and wait for what any of them says."""
-        agent_session = self.agent_session()
+    async def _answer(self, turn: Turn, begin: Callable[..., Awaitable[Any]], *arguments: Any) -> str:
+        """Begin a turn by a function of the active agent's, and wait for what any agent says."""
         token = CURRENT.set(turn)
         try:
-            if resumed:
-                self.spawn(turn, agent_session.resume, turn)
-            else:
-                self.spawn(turn, agent_session.execute, turn, told, mode)
+            self.spawn(turn, begin, *arguments)
         finally:
             CURRENT.reset(token)
         try:
             with anyio.move_on_after(self.swarm.deadline):
                 return await turn.wait()
             late = turn.overdue(self.swarm.deadline)
+            turn.outcome = "timed_out"
             turn.fail(late)
             turn.abort()  # also what has the answer and does not come to giving it: a hook that does not return
             try:

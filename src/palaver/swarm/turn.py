@@ -22,7 +22,13 @@ from palaver.core.errors import TurnError
 from palaver.threads.ids import uuid7
 
 if TYPE_CHECKING:
+    from palaver.swarm.agent_turn import AgentTurn
     from palaver.swarm.call import Call
+    from palaver.turn.approvals import ApprovalRequest
+    from palaver.turn.limits import Outcome
+
+UNSHOWN: Final = "unshown"
+"""The tag of an answer that its model was told to give again: the model sees it, and the client never did."""
 
 NESTED: Final = 20
 """How often a turn may ask models, where nothing else is said."""
@@ -46,8 +52,11 @@ class Turn:
         "limit",
         "mode",
         "named",
+        "outcome",
         "overtaken",
+        "parts",
         "payload",
+        "pending",
         "running",
         "scopes",
         "since",
@@ -77,6 +86,12 @@ class Turn:
         """Names of the tools that have not returned, or defer."""
         self.scopes: set[anyio.CancelScope] = set()
         """Of everything that runs for it."""
+        self.outcome: Outcome = "completed"
+        """How it ended, for the parts that agents had in it."""
+        self.pending: tuple[ApprovalRequest, ...] = ()
+        """What must be decided before it can go on, where it ended as ``waiting``."""
+        self.parts: dict[str, AgentTurn] = {}
+        """What each agent did in it, by name."""
         self._claimed = False
         self._done = anyio.Event()
 
