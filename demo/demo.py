@@ -47,7 +47,7 @@ from palaver import (
 )
 from palaver.agent import ActiveRun, Agent, Run, approve, compact, undo
 from palaver.cli import context, demo_model, receipt, render, source, stores
-from palaver.cli.compact import told as compacted
+from palaver.cli.compact import render_compaction as compacted
 from palaver.cli.run_renderer import RunRenderer
 from palaver.cli.terminal import console, count
 from palaver.context import DEFAULT, contents
@@ -229,7 +229,7 @@ async def told(renderer: RunRenderer, run: ActiveRun) -> Run:
     async with run as events:
         async for event in events:
             renderer.show(event)
-    renderer.over(run.result, stores.short(run.result.thread.id))
+    renderer.finish(run.result, stores.short(run.result.thread.id))
     return run.result
 
 
@@ -418,7 +418,7 @@ def main() -> int:
     out.print(
         Line(
             "Try it: palaver chat --model demo, palaver show FILE, palaver context FILE, palaver convert FILE "
-            "--to WIRE, palaver transcript formats, palaver swarm demo/harbour.py.",
+            "--to WIRE, palaver formats, palaver swarm demo/harbour.py.",
             "dim",
         )
     )

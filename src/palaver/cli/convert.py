@@ -72,7 +72,7 @@ def command(
 ) -> int:
     """Convert FILE to another wire or transcript format.
 
-    FILE is a session of an agent ("palaver transcript formats" lists the formats), a saved request or response of a
+    FILE is a session of an agent ("palaver formats" lists the formats), a saved request or response of a
     provider, a recorded stream, a bare list of messages, an exchange ({"request": ..., "response": ...}, or with
     "stream" or "stream_base64"), or Palaver's own form; - reads standard input. The receipt of what could not be
     carried goes to standard error. "palaver wires" lists the wires.
