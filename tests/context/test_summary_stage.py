@@ -165,7 +165,9 @@ def test_the_tail_is_weighed_in_the_tokens_of_the_provider(scale: float, stays: 
     assert len(found.items) == 2 + stays
 
 
-@pytest.mark.parametrize("wrong", [{"keep": -1}, {"most": -0.1}, {"most": 1.1}, {"most": math.nan}, {"capacity": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"keep": -1}, {"max_share": -0.1}, {"max_share": 1.1}, {"max_share": math.nan}, {"capacity": 0}]
+)
 def test_numbers_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(MessageError, match=next(iter(wrong))):
         summarizer(**wrong)

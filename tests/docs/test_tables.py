@@ -32,7 +32,7 @@ def provider_lines():
     yield "|---|---|---|---|---|"
     for row in PROVIDERS.values():
         seen = dict.fromkeys(endpoint.wire for endpoint in row.endpoints)
-        places = [f"`{word}`: {_any_of(place.variables)}" for word, place in row.places.items()]
+        places = [f"`{word}`: {_any_of(place.variables)}" for word, place in row.address_variables.items()]
         cells = (
             f"`{row.name}`",
             ", ".join(f"`{wire}`" for wire in seen),

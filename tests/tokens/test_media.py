@@ -126,7 +126,7 @@ def test_recordings_and_films_by_bytes_or_by_a_constant():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"side": 0}, {"piece": -1.0}, {"piece": float("nan")}, {"longest": 0}, {"audio_bytes": 0}]
+    "wrong", [{"side": 0}, {"piece": -1.0}, {"piece": float("nan")}, {"max_long_edge": 0}, {"audio_bytes": 0}]
 )
 def test_what_is_no_rate_is_refused(wrong):
     with pytest.raises(MessageError, match=next(iter(wrong))):

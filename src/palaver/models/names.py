@@ -84,7 +84,7 @@ def _checked_wire(wire: str) -> str:
     """A wire that is spoken at a usual path, with a variant that there is."""
     wires.get(wire)
     if wire.partition(":")[0] not in standard_wires():
-        raise UnknownNameError(f"{wire} has no standard_wires address; such are {', '.join(standard_wires())}")
+        raise UnknownNameError(f"{wire} has no usual address; such are {', '.join(standard_wires())}")
     return wire
 
 

@@ -66,7 +66,7 @@ class MediaRates(Struct, frozen=True, kw_only=True):
                 raise MessageError(f"{name}: {value} is no rate; it is {least} or more")
 
 
-_DIVISORS: Final = frozenset(("side", "page_bytes", "audio_bytes", "video_bytes", "longest", "shortest"))
+_DIVISORS: Final = frozenset(("side", "page_bytes", "audio_bytes", "video_bytes", "max_long_edge", "max_short_edge"))
 _DEFAULT_RATES: Final = MediaRates()
 _HEAD: Final = 64
 """Bytes that tell the size of every format but JPEG."""

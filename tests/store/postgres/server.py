@@ -29,7 +29,7 @@ def fresh_schema(conninfo=CONNINFO):
 
 
 def open_store(schema, **options):
-    return PostgresStore(CONNINFO, schema=schema, **{"most": 6} | options)
+    return PostgresStore(CONNINFO, schema=schema, **{"max_size": 6} | options)
 
 
 def run(schema, statement, *values):
