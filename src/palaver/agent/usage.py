@@ -13,7 +13,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from msgspec import Struct
 
@@ -85,7 +85,7 @@ def _entries(thread: AnyThread | Iterable[Entry]) -> Iterable[Entry]:
         return thread.tree.entries
     if isinstance(thread, Thread):
         return thread.entries
-    given: object = thread
+    given = cast("object", thread)
     if not isinstance(given, Iterable) or isinstance(given, str):
         raise MessageError(f"usage_of: expected a thread or a list of entries, got {type(thread).__name__}")
     return thread

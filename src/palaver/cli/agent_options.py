@@ -358,8 +358,9 @@ def _named_tool(file: str, module: ModuleType, name: str) -> Any:
 def _all_tools(file: str, module: ModuleType) -> list[Any]:
     listed = getattr(module, "TOOLS", None)
     if listed is not None:
-        if not isinstance(listed, Iterable) or isinstance(listed, str | bytes | Mapping):
-            bad_input(file, f"TOOLS: expected a list of tools or functions, got {type(listed).__name__}")
+        kind = type(cast("object", listed))
+        if not issubclass(kind, Iterable) or issubclass(kind, str | bytes | Mapping):
+            bad_input(file, f"TOOLS: expected a list of tools or functions, got {kind.__name__}")
         for position, each in enumerate(items := list(cast("Iterable[object]", listed))):
             if not (isinstance(each, AgentTool) or callable(each)):
                 bad_input(file, f"TOOLS[{position}]: {excerpt(repr(each))} is neither a tool nor a function")
