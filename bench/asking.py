@@ -22,13 +22,13 @@ import conversations
 from measure import Case, Contender, Job, Row, run
 
 from palaver import wires
-from palaver.agent.journal import ReplayView
 from palaver.core.request import Settings
 from palaver.models.endpoint import Endpoint
 from palaver.models.http import Http
 from palaver.models.http_model import Model
 from palaver.models.language_model import Prompt
 from palaver.threads.thread import Thread
+from palaver.turn.journal import ReplayView
 
 if TYPE_CHECKING:
     import palaver

@@ -25,8 +25,6 @@ from typing import TYPE_CHECKING, Any
 import palaver
 from palaver import wires
 from palaver.agent.agent import Agent
-from palaver.agent.compaction import Compactor
-from palaver.agent.limits import Limits
 from palaver.core.parts import ToolCall
 from palaver.core.request import Settings
 from palaver.core.usage import Usage
@@ -37,12 +35,14 @@ from palaver.models.language_model import LanguageModel, Prompt, Session
 from palaver.models.scripted import ScriptedModel
 from palaver.store import open_store
 from palaver.threads.ids import uuid7
+from palaver.turn.compaction import Compactor
+from palaver.turn.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from palaver import AssistantMessage, Message
-    from palaver.agent.middleware import Middleware
+    from palaver.turn.middleware import Middleware
 
 ASKED = "Look everywhere, then say what you found."
 SYSTEM = "You look at places. Be brief."

@@ -33,8 +33,8 @@ from runners import FOUND, SYSTEM, following
 
 import palaver
 from palaver.agent.agent import Agent
-from palaver.agent.compaction import Compactor
-from palaver.agent.limits import Limits
+from palaver.turn.compaction import Compactor
+from palaver.turn.limits import Limits
 from palaver.context.compaction import DEFAULT, SUMMARY_ONLY
 from palaver.context.plan import capacity
 from palaver.models.capabilities import Capabilities
@@ -42,6 +42,8 @@ from palaver.models.endpoint import Endpoint
 from palaver.models.http import Http
 from palaver.models.http_model import Model
 from palaver.testing.rules import check_request
+from palaver.turn.compaction import Compactor
+from palaver.turn.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

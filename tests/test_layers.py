@@ -65,6 +65,7 @@ def test_the_package_as_it_is_keeps_the_contracts(package):
     [
         pytest.param("layers", "core/__init__.py", "import palaver.wires", id="core-imports-wires"),
         pytest.param("layers", "wires/detect.py", "import palaver.testing", id="wires-import-testing"),
+        pytest.param("layers", "turn/calls.py", "import palaver.agent.machine", id="turn-imports-agent"),
         pytest.param("layers", "cli/__init__.py", "import palaver.testing", id="a-sibling-imports-a-sibling"),
         pytest.param("layers", "novel/__init__.py", "", id="a-package-that-the-layers-do-not-draw"),
         pytest.param("facade", "core/__init__.py", "import palaver", id="a-module-imports-the-facade"),

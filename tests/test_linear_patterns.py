@@ -7,8 +7,8 @@ import pytest
 
 import palaver as p
 from palaver.agent import InvalidArgumentsError
-from palaver.agent.tool import read_arguments
 from palaver.context.summary_stage import entry, transcript
+from palaver.turn.tool import read_arguments
 
 pytestmark = pytest.mark.finding("F-42")
 

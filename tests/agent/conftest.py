@@ -2,8 +2,8 @@
 
 import pytest
 
-from palaver.agent.tool import ToolContext
 from palaver.core.parts import ToolCall
+from palaver.turn.tool import ToolContext
 
 
 @pytest.fixture(params=["asyncio", "trio"])

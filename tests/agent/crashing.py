@@ -15,12 +15,12 @@ import anyio
 
 import palaver as p
 from palaver.agent.agent import Agent
-from palaver.agent.approvals import approve, reject
 from palaver.agent.functions import function_tool
-from palaver.agent.tool import ToolContext
 from palaver.models.language_model import Prompt
 from palaver.models.scripted import ScriptedModel
 from palaver.store.sqlite import SQLiteStore
+from palaver.turn.approvals import approve, reject
+from palaver.turn.tool import ToolContext
 
 ROUNDS = 4
 

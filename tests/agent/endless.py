@@ -12,15 +12,15 @@ from typing import Any
 
 import palaver as p
 from palaver.agent import Agent, Limits, ToolContext, function_tool
-from palaver.agent.compaction import Compactor
-from palaver.agent.events import ContextCompacted
-from palaver.agent.middleware import Middleware, Step
-from palaver.agent.tool_output import text_of
 from palaver.context.compaction import DEFAULT
 from palaver.core.errors import ContextOverflowError, TransportError
 from palaver.core.request import Request
 from palaver.models.capabilities import Capabilities
 from palaver.models.scripted import Broken, ScriptedModel
+from palaver.turn.compaction import Compactor
+from palaver.turn.events import ContextCompacted
+from palaver.turn.middleware import Middleware, Step
+from palaver.turn.tool_output import text_of
 from tests.agent.wholeness import refused_request
 
 WINDOW = 40_000

@@ -14,11 +14,7 @@ from msgspec import structs
 import palaver as p
 from palaver import wires
 from palaver.agent.agent import Agent
-from palaver.agent.approvals import PENDING, Decision, answer, approve, edit, pending, reject, waiting
 from palaver.agent.functions import function_tool, schema_tool
-from palaver.agent.limits import Limits
-from palaver.agent.notes import MAY_HAVE_RUN
-from palaver.agent.policy import CHOICES, Rule
 from palaver.agent.subagents import subagents
 from palaver.core.errors import MessageError, RunError
 from palaver.models.scripted import ScriptedModel
@@ -29,6 +25,10 @@ from palaver.threads.model_view import for_model
 from palaver.threads.people_view import for_people
 from palaver.threads.thread import Thread
 from palaver.threads.view import RECORD
+from palaver.turn.approvals import PENDING, Decision, answer, approve, edit, pending, reject, waiting
+from palaver.turn.limits import Limits
+from palaver.turn.notes import MAY_HAVE_RUN
+from palaver.turn.policy import CHOICES, Rule
 from tests.agent.scripts import assert_valid, bodies, call, calls, noting
 
 DECISIONS = {
@@ -458,8 +458,8 @@ import sys
 import anyio
 import anyio.lowlevel
 from palaver.agent.agent import Agent
-from palaver.agent.approvals import approve, edit
-from palaver.agent.approvals import pending, waiting
+from palaver.turn.approvals import approve, edit
+from palaver.turn.approvals import pending, waiting
 from palaver.models.scripted import ScriptedModel
 from palaver.store.sqlite import SQLiteStore
 sys.path.insert(0, {root!r})

@@ -6,8 +6,8 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from palaver.agent.tool import InvalidArgumentsError, invalid, read_arguments, read_text
 from palaver.core.parts import ToolCall
+from palaver.turn.tool import InvalidArgumentsError, invalid, read_arguments, read_text
 
 START = "Invalid arguments for 'look': "
 STRING = "expected the tool arguments to be an object, but received a string."

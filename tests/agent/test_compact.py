@@ -7,9 +7,6 @@ import pytest
 
 import palaver as p
 from palaver.agent import Agent, Compaction, Compactor, approve, compact, undo
-from palaver.agent.approvals import left_open
-from palaver.agent.compaction import Summariser
-from palaver.agent.events import ContextCompacted, Warned
 from palaver.context.compaction import pipeline
 from palaver.context.contents import contents
 from palaver.context.rewrite import is_record
@@ -18,6 +15,9 @@ from palaver.models.scripted import ScriptedModel
 from palaver.store.memory import MemoryStore
 from palaver.threads.model_view import for_model
 from palaver.threads.thread import Thread
+from palaver.turn.approvals import left_open
+from palaver.turn.compaction import Summariser
+from palaver.turn.events import ContextCompacted, Warned
 from tests.agent.scripts import assert_valid, call, calls, noting
 
 WINDOW = 40_000

@@ -10,8 +10,6 @@ import pytest
 
 import palaver as p
 from palaver.agent import Agent, Limits, Middleware, Run, ToolContext, function_tool, subagents
-from palaver.agent.compaction import Compactor
-from palaver.agent.events import ContextCompacted, SubagentEvent, Warned
 from palaver.context.compaction import pipeline
 from palaver.context.plan import Stage
 from palaver.context.rewrite import is_record, plan_undo
@@ -23,6 +21,8 @@ from palaver.models.scripted import ScriptedModel
 from palaver.store.memory import MemoryStore
 from palaver.store.sqlite import SQLiteStore
 from palaver.threads import Thread, for_model
+from palaver.turn.compaction import Compactor
+from palaver.turn.events import ContextCompacted, SubagentEvent, Warned
 from tests.agent.scripts import assert_valid
 
 TOO_LONG = ContextOverflowError("openai_chat", "the prompt is too long")

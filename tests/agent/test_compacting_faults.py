@@ -10,9 +10,7 @@ import anyio
 import pytest
 
 import palaver as p
-from palaver.agent import Agent, function_tool, journal as journal_module
-from palaver.agent.compaction import Compactor
-from palaver.agent.events import ContextCompacted
+from palaver.agent import Agent, function_tool
 from palaver.context.plan import Stage
 from palaver.context.rewrite import is_record
 from palaver.context.summary_stage import HEAD, summarizer
@@ -22,6 +20,9 @@ from palaver.models.scripted import ScriptedModel
 from palaver.store.sqlite import SQLiteStore
 from palaver.store.to_thread import to_thread
 from palaver.threads import Thread
+from palaver.turn import journal as journal_module
+from palaver.turn.compaction import Compactor
+from palaver.turn.events import ContextCompacted
 from tests.agent.tracing import Points, TracedModel
 from tests.agent.wholeness import broken_pairs, refused_path
 

@@ -15,9 +15,6 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 import palaver as p
 from palaver import wires
 from palaver.agent import Agent, function_tool
-from palaver.agent.compaction import Compactor
-from palaver.agent.events import ContextCompacted
-from palaver.agent.journal import ReplayView
 from palaver.context import plan_of
 from palaver.context.compaction import CODEBUFF, DEFAULT, SUMMARY_ONLY
 from palaver.context.labels import preserved
@@ -31,6 +28,9 @@ from palaver.models.capabilities import Capabilities
 from palaver.models.scripted import Broken, ScriptedModel
 from palaver.store.memory import MemoryStore
 from palaver.tokens.estimate import estimate
+from palaver.turn.compaction import Compactor
+from palaver.turn.events import ContextCompacted
+from palaver.turn.journal import ReplayView
 from tests.agent.wholeness import refused_request
 from tests.context.conversations import conversations
 from tests.threads.logs import logs

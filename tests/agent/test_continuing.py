@@ -13,11 +13,7 @@ from hypothesis import given, strategies as st
 
 import palaver as p
 from palaver.agent.agent import Agent
-from palaver.agent.approvals import approve
 from palaver.agent.functions import merged
-from palaver.agent.limits import Limits
-from palaver.agent.run import Run
-from palaver.agent.tool import ToolContext
 from palaver.core.errors import DecodeError, MessageError, PalaverError, RateLimitError
 from palaver.core.parts import MalformedToolCall
 from palaver.models.scripted import Broken, ScriptedModel
@@ -25,6 +21,10 @@ from palaver.store.memory import MemoryStore
 from palaver.store.sqlite import SQLiteStore
 from palaver.testing.strategies import any_messages
 from palaver.threads.thread import Path, Thread
+from palaver.turn.approvals import approve
+from palaver.turn.limits import Limits
+from palaver.turn.run import Run
+from palaver.turn.tool import ToolContext
 from tests.agent.scripts import assert_valid, call, calls, noting
 
 
@@ -159,7 +159,7 @@ async def test_another_process_goes_on_behind_a_saved_run(anyio_backend, tmp_pat
     (tmp_path / "run.json").write_bytes(run.dump())
     program = f"""
 from palaver.agent.agent import Agent
-from palaver.agent.run import Run
+from palaver.turn.run import Run
 from palaver.models.scripted import ScriptedModel
 run = Run.load(open({str(tmp_path / "run.json")!r}, "rb").read())
 print([each.text for each in Agent(ScriptedModel(["two"])).run_sync("on", previous=run).path.messages])

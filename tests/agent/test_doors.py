@@ -8,12 +8,13 @@ import pytest
 from msgspec import Struct
 
 import palaver as p
-from palaver.agent import Agent, Compactor, Limits, approve, events, function_tool
+from palaver.agent import Agent, Compactor, Limits, approve, function_tool
 from palaver.agent.agent import AgentFields
 from palaver.core import events as core_events
 from palaver.core.errors import MessageError, PalaverError
 from palaver.models import Prompt, ScriptedModel
 from palaver.models.language_model import PromptFields
+from palaver.turn import events
 
 
 def agent(*script, **how):

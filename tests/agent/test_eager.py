@@ -10,10 +10,11 @@ import pytest
 
 import palaver as p
 from palaver import wires
-from palaver.agent import Agent, Limits, ToolContext, approve, events, function_tool, notes, reject
+from palaver.agent import Agent, Limits, ToolContext, approve, function_tool, reject
 from palaver.core.events import Finish, PartEnd
 from palaver.models.scripted import Broken, ScriptedModel
 from palaver.threads.thread import Thread
+from palaver.turn import events, notes
 from tests.agent.over_http import frames, kind_of, model_at, say
 from tests.agent.wholeness import broken_pairs, refused_path
 from tests.models.faults import serve, streams

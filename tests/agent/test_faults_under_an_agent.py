@@ -7,12 +7,13 @@ import pytest
 
 import palaver as p
 from palaver import wires
-from palaver.agent import Agent, Limits, events, notes
+from palaver.agent import Agent, Limits
 from palaver.core.errors import ContextOverflowError, RateLimitError, StreamError
 from palaver.models.fallback import Fallback
 from palaver.models.retry import Retry
 from palaver.testing.rules import check_request
 from palaver.threads.thread import Thread
+from palaver.turn import events, notes
 from tests.agent.over_http import World, agent_of, frames, kind_of, model_at, provider, say
 from tests.agent.wholeness import broken_pairs, refused_path
 from tests.models.asking import Waits, at

@@ -20,12 +20,12 @@ from msgspec import Meta
 
 from palaver import wires
 from palaver.agent.functions import function_tool
-from palaver.agent.tool import TIMEOUT, InvalidArgumentsError, ToolContext
 from palaver.core import jsontext
 from palaver.core.errors import MessageError
 from palaver.core.factories import user
 from palaver.core.parts import Image, Json, Text, ToolCall
 from palaver.core.request import Request
+from palaver.turn.tool import TIMEOUT, InvalidArgumentsError, ToolContext
 
 START = "Invalid arguments for 'tool': "
 

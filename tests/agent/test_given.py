@@ -10,9 +10,9 @@ import pytest
 import palaver.agent
 import palaver.models
 from palaver.agent import Agent, Limits
-from palaver.agent.middleware import Middleware
 from palaver.core.errors import MessageError
 from palaver.models.scripted import ScriptedModel
+from palaver.turn.middleware import Middleware
 
 
 @pytest.mark.parametrize(

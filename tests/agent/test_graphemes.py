@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import example, given, strategies as st
 
-from palaver.agent import tool_output
+from palaver.turn import tool_output
 from tests.folding import over
 
 SAMPLES = {

@@ -7,13 +7,13 @@ import pytest
 
 import palaver as p
 from palaver.agent import Agent, function_tool
-from palaver.agent.events import MessageAdded, TextDelta, Warned
 from palaver.agent.guardrails import Guardrail, deny, modify, warn
-from palaver.agent.middleware import Middleware
 from palaver.core.errors import MessageError
 from palaver.core.usage import Usage
 from palaver.models.scripted import Broken, ScriptedModel
 from palaver.threads.view import DISCARDED
+from palaver.turn.events import MessageAdded, TextDelta, Warned
+from palaver.turn.middleware import Middleware
 
 
 @pytest.fixture(params=["asyncio", "trio"])

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 import palaver
-from palaver.agent.tool import idempotency_key
+from palaver.turn.tool import idempotency_key
 
 
 @pytest.mark.row("KAI-27")

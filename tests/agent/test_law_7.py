@@ -18,17 +18,17 @@ import trio
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import palaver as p
-from palaver.agent import events, journal as journal_module, notes
 from palaver.agent.agent import Agent
-from palaver.agent.approvals import approve, pending
 from palaver.agent.functions import function_tool
-from palaver.agent.middleware import Middleware
-from palaver.agent.tool import ToolContext
 from palaver.core.errors import MessageError
 from palaver.models.scripted import ScriptedModel
 from palaver.store.sqlite import SQLiteStore
 from palaver.store.to_thread import to_thread
 from palaver.threads.thread import Thread
+from palaver.turn import events, journal as journal_module, notes
+from palaver.turn.approvals import approve, pending
+from palaver.turn.middleware import Middleware
+from palaver.turn.tool import ToolContext
 from tests.agent.tracing import Points, Scene, agent as made, tools
 from tests.agent.wholeness import broken_pairs, refused_path
 

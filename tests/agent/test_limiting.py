@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 import palaver as p
-from palaver.agent import tool_output
-from palaver.agent.tool_output import Limited, compress, limit, stretch
 from palaver.core.parts import Json
+from palaver.turn import tool_output
+from palaver.turn.tool_output import Limited, compress, limit, stretch
 
 NOTE = "\n[Result truncated: showing the first {} of {} characters.]"
 IMAGE = p.Image.from_bytes(b"\x89PNG\r\n\x1a\n")

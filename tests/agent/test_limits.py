@@ -7,9 +7,9 @@ import pytest
 
 import palaver as p
 from palaver.agent.agent import Agent
-from palaver.agent.limits import Limits, Spent
 from palaver.core.errors import MessageError
 from palaver.models.scripted import ScriptedModel
+from palaver.turn.limits import Limits, Spent
 from tests.agent.scripts import assert_valid, call, calls, noting
 
 

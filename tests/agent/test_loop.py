@@ -10,22 +10,22 @@ import anyio
 import pytest
 
 import palaver as p
-from palaver.agent import approvals, events, middleware, notes
 from palaver.agent.agent import Agent
-from palaver.agent.approvals import approve, edit, reject
 from palaver.agent.functions import function_tool
 from palaver.agent.guardrails import Guardrail, deny
-from palaver.agent.journal import ReplayView
-from palaver.agent.limits import Limits
-from palaver.agent.middleware import Blocked, Middleware, Step
-from palaver.agent.run import Run
-from palaver.agent.tool import ToolContext
 from palaver.core.errors import ConflictError, DecodeError, MessageError, RunError, StoreError, UnavailableError
 from palaver.core.request import Settings, ToolChoice
 from palaver.core.usage import Usage
 from palaver.models.scripted import Broken, ScriptedModel
 from palaver.store.memory import MemoryStore
 from palaver.threads.thread import Thread
+from palaver.turn import approvals, events, middleware, notes
+from palaver.turn.approvals import approve, edit, reject
+from palaver.turn.journal import ReplayView
+from palaver.turn.limits import Limits
+from palaver.turn.middleware import Blocked, Middleware, Step
+from palaver.turn.run import Run
+from palaver.turn.tool import ToolContext
 from tests.agent.wholeness import broken_pairs, refused_path, refused_request, said
 
 pytestmark = pytest.mark.anyio

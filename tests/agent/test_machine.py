@@ -12,9 +12,11 @@ from msgspec import structs
 
 import palaver as p
 from palaver.agent import machine as m, protocol
-from palaver.agent.approvals import SOURCE, pending_record
-from palaver.agent.limits import Limits
-from palaver.agent.protocol import PlannedCall, State, client_calls, result
+from palaver.agent.protocol import State
+from palaver.core.pairs import client_calls
+from palaver.turn.approvals import SOURCE, pending_record
+from palaver.turn.calls import PlannedCall, result
+from palaver.turn.limits import Limits
 from tests.agent.wholeness import broken_pairs, refused, said
 
 PHASES = ("idle", "prepare", "model", "review", "output", "plan", "approval", "tools", "done")

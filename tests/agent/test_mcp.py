@@ -14,11 +14,11 @@ import pytest
 
 from palaver.agent import Agent
 from palaver.agent.mcp import Progress, http, mcp_tools, stdio
-from palaver.agent.tool import InvalidArgumentsError
 from palaver.core.errors import ToolError
 from palaver.core.factories import assistant, tool_call
 from palaver.core.parts import Audio, File, Image, Json, Text, ToolCall
 from palaver.models import ScriptedModel
+from palaver.turn.tool import InvalidArgumentsError
 
 pytestmark = [
     pytest.mark.anyio,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 import palaver as p
-from palaver.agent import notes
 from palaver.core.parts import MalformedToolCall
 from palaver.threads import expire
+from palaver.turn import notes
 
 NOTES = [
     (notes.interrupted(), "INTERRUPTED", "User interrupted the response. The assistant's previous work has been"),

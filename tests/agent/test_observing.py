@@ -10,11 +10,12 @@ import anyio.lowlevel
 import pytest
 
 import palaver as p
-from palaver.agent import Agent, events, function_tool
-from palaver.agent.events import RunFinished, TextDelta, Warned
+from palaver.agent import Agent, function_tool
 from palaver.agent.subagents import subagents
 from palaver.core.errors import TransportError
 from palaver.models.scripted import Broken, ScriptedModel
+from palaver.turn import events
+from palaver.turn.events import RunFinished, TextDelta, Warned
 
 
 @pytest.fixture(params=["asyncio", "trio"])

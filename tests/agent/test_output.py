@@ -9,14 +9,14 @@ import pydantic
 import pytest
 
 import palaver as p
-from palaver.agent import events
 from palaver.agent.agent import Agent
-from palaver.agent.limits import Limits
-from palaver.agent.notes import OUTPUT_ERROR
-from palaver.agent.run import Run
 from palaver.core.errors import RunError
 from palaver.models.capabilities import Capabilities
 from palaver.models.scripted import ScriptedModel
+from palaver.turn import events
+from palaver.turn.limits import Limits
+from palaver.turn.notes import OUTPUT_ERROR
+from palaver.turn.run import Run
 from tests.agent.scripts import assert_valid, call, calls, noting
 from tests.models.asking import at
 from tests.models.faults import says, serve

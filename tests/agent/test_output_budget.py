@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from palaver.agent.limits import parse
+from palaver.turn.limits import parse
 
 GOLDEN = [
     ("+500k fix it", 500_000, "fix it"),

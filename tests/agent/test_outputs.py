@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from palaver import wires
-from palaver.agent.tool import InvalidArgumentsError, Output
-from palaver.agent.tool_output import NO_OUTPUT, error_output, output_of, plain
 from palaver.core.errors import MessageError, ToolError
 from palaver.core.factories import assistant, tool, tool_call, user
 from palaver.core.parts import Audio, File, Image, Json, Reasoning, Text, ToolCall
 from palaver.core.request import Request
+from palaver.turn.tool import InvalidArgumentsError, Output
+from palaver.turn.tool_output import NO_OUTPUT, error_output, output_of, plain
 
 PNG = b"\x89PNG\r\n\x1a\n...."
 

@@ -8,9 +8,10 @@ import pytest
 
 import palaver as p
 from palaver import wires
-from palaver.agent import Agent, approve, events
+from palaver.agent import Agent, approve
 from palaver.store.sqlite import SQLiteStore
 from palaver.testing.rules import check_request
+from palaver.turn import events
 from tests.agent.over_http import World, agent_of, as_read, grows, provider, raw_messages, say
 from tests.agent.wholeness import broken_pairs, refused_path
 

@@ -4,8 +4,9 @@ import anyio
 import pytest
 
 import palaver as p
-from palaver.agent import Agent, Limits, Middleware, events, middleware
+from palaver.agent import Agent, Limits, Middleware
 from palaver.models import ScriptedModel
+from palaver.turn import events, middleware
 from tests.agent.scripts import call, calls, noting
 
 

@@ -9,10 +9,10 @@ from hypothesis import given, strategies as st
 
 import palaver as p
 from palaver.agent.agent import Agent
-from palaver.agent.approvals import approve
 from palaver.agent.questions import Answers, Question, answered, ask_user_tool, parse_questions, render_answers
-from palaver.agent.tool import InvalidArgumentsError, ToolContext
 from palaver.models.scripted import ScriptedModel
+from palaver.turn.approvals import approve
+from palaver.turn.tool import InvalidArgumentsError, ToolContext
 
 
 @pytest.fixture(params=["asyncio", "trio"])

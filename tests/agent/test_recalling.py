@@ -8,8 +8,6 @@ import pytest
 
 import palaver as p
 from palaver.agent import Agent, function_tool
-from palaver.agent.compaction import Compactor
-from palaver.agent.results import found_in
 from palaver.context.plan import Stage
 from palaver.context.summary_stage import summarizer
 from palaver.models.capabilities import Capabilities
@@ -17,6 +15,8 @@ from palaver.models.scripted import ScriptedModel
 from palaver.store.sqlite import SQLiteStore
 from palaver.threads import Thread
 from palaver.threads.view import DISCARDED, RECORD
+from palaver.turn.compaction import Compactor
+from palaver.turn.results import found_in
 
 WINDOW = Capabilities(window=12_000, max_output=1_000)
 SUMMARISES = (Stage("auto", summarizer(keep=2), 0.5),)

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import palaver as p
-from palaver.agent import Agent, Compactor, approve, function_tool, tool_output
-from palaver.agent.results import Offload
+from palaver.agent import Agent, Compactor, approve, function_tool
 from palaver.agent.scripted_agent import Scripted, call_of
 from palaver.models.capabilities import Capabilities
 from palaver.models.scripted import ScriptedModel
 from palaver.store.sqlite import SQLiteStore
+from palaver.turn import tool_output
+from palaver.turn.results import Offload
 
 pytestmark = [pytest.mark.row("KAI-17"), pytest.mark.finding("F-50")]
 

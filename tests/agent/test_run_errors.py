@@ -8,7 +8,6 @@ import pytest
 
 import palaver as p
 from palaver.agent.agent import Agent
-from palaver.agent.middleware import Middleware
 from palaver.core.errors import (
     AuthenticationError,
     CapabilityError,
@@ -22,6 +21,7 @@ from palaver.models.retry import Retry
 from palaver.models.scripted import Broken, ScriptedModel
 from palaver.store.memory import MemoryStore
 from palaver.threads.thread import Thread
+from palaver.turn.middleware import Middleware
 from tests.agent.scripts import assert_valid, call, calls, noting
 from tests.models.asking import at
 from tests.models.faults import says, serve

@@ -8,11 +8,11 @@ import pytest
 
 from palaver import wires
 from palaver.agent.functions import schema_tool
-from palaver.agent.tool import InvalidArgumentsError
 from palaver.core.errors import MessageError
 from palaver.core.factories import user
 from palaver.core.parts import Json, Text, ToolCall
 from palaver.core.request import Request
+from palaver.turn.tool import InvalidArgumentsError
 
 SCHEMA = {
     "type": "object",

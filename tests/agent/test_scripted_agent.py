@@ -7,10 +7,10 @@ import pytest
 import palaver as p
 from palaver.agent import Agent, Limits, function_tool
 from palaver.agent.guardrails import Guardrail, deny
-from palaver.agent.middleware import Middleware, Step
 from palaver.agent.scripted_agent import STEP, STEP_ALL, Scripted, call_of
 from palaver.core.errors import RunError
 from palaver.models.scripted import ScriptedModel
+from palaver.turn.middleware import Middleware, Step
 from tests.agent.scripts import assert_valid
 
 

@@ -7,14 +7,15 @@ import json
 import pytest
 
 import palaver as p
-from palaver.agent import Agent, function_tool, tool_output
-from palaver.agent.events import ValuesChanged
-from palaver.agent.results import Offload, whole_result
+from palaver.agent import Agent, function_tool
 from palaver.agent.todos import INSTRUCTIONS, Todo, TodoList
-from palaver.agent.tool_output import compress
 from palaver.core.errors import MessageError
 from palaver.models.scripted import ScriptedModel
 from palaver.store.sqlite import SQLiteStore
+from palaver.turn import tool_output
+from palaver.turn.events import ValuesChanged
+from palaver.turn.results import Offload, whole_result
+from palaver.turn.tool_output import compress
 
 TEXT = "".join(f"line {n:04} needle{n} é́ here\n" for n in range(1000))
 

@@ -15,8 +15,8 @@ from jsonschema import Draft202012Validator
 
 import palaver as p
 from palaver.agent.structured import OUTPUT, OutputError, Structured, output_tool
-from palaver.agent.tool import InvalidArgumentsError, ToolContext
 from palaver.models.capabilities import Capabilities
+from palaver.turn.tool import InvalidArgumentsError, ToolContext
 
 
 @pytest.fixture(params=["asyncio", "trio"])

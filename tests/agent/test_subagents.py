@@ -7,13 +7,13 @@ import pytest
 
 import palaver as p
 from palaver.agent import Agent, Limits, approve, function_tool, reject
-from palaver.agent.events import ReasoningDelta, RunFinished, RunStarted, SubagentEvent, ToolFinished, ToolStarted
 from palaver.agent.subagents import meant, subagents
 from palaver.agent.todos import PlanMode, todo_tool
 from palaver.core.errors import MessageError, TransportError
 from palaver.core.usage import Usage
 from palaver.models.scripted import ScriptedModel
 from palaver.store.memory import MemoryStore
+from palaver.turn.events import ReasoningDelta, RunFinished, RunStarted, SubagentEvent, ToolFinished, ToolStarted
 
 
 @pytest.fixture(params=["asyncio", "trio"])

@@ -9,8 +9,8 @@ from hypothesis import given, strategies as st
 
 import palaver as p
 from palaver.agent.todos import TODOS, Todo, last_todos, parse_todos, render_todos, todo_tool
-from palaver.agent.tool import InvalidArgumentsError, ToolContext
 from palaver.threads.thread import Entry
+from palaver.turn.tool import InvalidArgumentsError, ToolContext
 
 
 @pytest.fixture(params=["asyncio", "trio"])

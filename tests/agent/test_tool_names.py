@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from palaver.agent.functions import function_tool
-from palaver.agent.tool import Toolbox, legal, normalized
 from palaver.core.errors import MessageError
+from palaver.turn.tool import Toolbox, legal, normalized
 
 
 def made(name, scope=None):

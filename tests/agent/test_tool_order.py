@@ -12,12 +12,12 @@ import palaver as p
 from palaver import wires
 from palaver.agent import Agent, AgentTool, Output, approve, function_tool
 from palaver.agent.guardrails import Guardrail, ToolBreaker, deny
-from palaver.agent.middleware import Middleware
 from palaver.agent.todos import PlanMode
 from palaver.core.errors import MessageError
 from palaver.core.parts import Text
 from palaver.core.tools import Tool
 from palaver.models.scripted import ScriptedModel
+from palaver.turn.middleware import Middleware
 
 
 @pytest.fixture(params=["asyncio", "trio"])

@@ -17,12 +17,12 @@ import palaver as p
 from palaver.agent import Agent, function_tool
 from palaver.agent.guardrails import Guardrail, deny
 from palaver.agent.subagents import subagents
-from palaver.agent.tracing import Tracing
 from palaver.core.errors import OverloadedError, TransportError
 from palaver.core.request import Settings
 from palaver.core.usage import Usage
 from palaver.models.language_model import Notice, Reply
 from palaver.models.scripted import ScriptedModel
+from palaver.turn.tracing import Tracing
 
 
 @pytest.fixture(params=["asyncio", "trio"])

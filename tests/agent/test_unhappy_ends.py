@@ -7,14 +7,14 @@ import pytest
 from msgspec import structs
 
 import palaver as p
-from palaver.agent import events, middleware
 from palaver.agent.agent import Agent
-from palaver.agent.approvals import approve, edit
 from palaver.agent.functions import function_tool
-from palaver.agent.middleware import Blocked, Middleware
-from palaver.agent.tool import Output
 from palaver.models.scripted import ScriptedModel
 from palaver.threads.thread import Thread
+from palaver.turn import events, middleware
+from palaver.turn.approvals import approve, edit
+from palaver.turn.middleware import Blocked, Middleware
+from palaver.turn.tool import Output
 from tests.agent.wholeness import refused_path
 
 pytestmark = pytest.mark.anyio

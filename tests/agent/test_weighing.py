@@ -12,10 +12,6 @@ import tiktoken
 
 import palaver as p
 from palaver.agent import Agent, Limits, function_tool
-from palaver.agent.compaction import Compactor
-from palaver.agent.events import ContextCompacted
-from palaver.agent.middleware import RunContext
-from palaver.agent.token_budget import TokenBudget
 from palaver.context.plan import capacity
 from palaver.core.errors import ContextOverflowError, OverloadedError
 from palaver.models.capabilities import Capabilities
@@ -25,6 +21,10 @@ from palaver.models.language_model import Prompt
 from palaver.models.scripted import ScriptedModel
 from palaver.threads import Thread
 from palaver.tokens.tokenizers import Tiktoken
+from palaver.turn.compaction import Compactor
+from palaver.turn.events import ContextCompacted
+from palaver.turn.middleware import RunContext
+from palaver.turn.token_budget import TokenBudget
 from tests.agent.scripts import assert_valid  # pyright: ignore[reportUnknownVariableType]
 
 ENCODING = tiktoken.Encoding(

@@ -11,14 +11,14 @@ from msgspec import Struct
 
 import palaver as p
 from palaver.agent.agent import Agent
-from palaver.agent.approvals import approve, reject
 from palaver.agent.functions import function_tool
-from palaver.agent.limits import Limits
-from palaver.agent.middleware import Middleware
-from palaver.agent.tool import ToolContext
 from palaver.core.errors import TransportError
 from palaver.models.language_model import LanguageModel
 from palaver.models.scripted import Broken, ScriptedModel
+from palaver.turn.approvals import approve, reject
+from palaver.turn.limits import Limits
+from palaver.turn.middleware import Middleware
+from palaver.turn.tool import ToolContext
 
 
 class Points:

@@ -10,11 +10,11 @@ from msgspec import Raw
 
 import palaver as p
 from palaver import wires
-from palaver.agent.journal import ReplayView
 from palaver.core.request import Request
 from palaver.testing import rules
 from palaver.threads.thread import Entry, Thread
 from palaver.threads.view import DISCARDED, RECORD
+from palaver.turn.journal import ReplayView
 
 TOOLS = tuple(
     p.Tool(name, "A tool.", Raw(b'{"type":"object","properties":{"x":{"type":"integer"}}}'))

@@ -9,13 +9,13 @@ from rich.console import Console
 from rich.text import Text
 
 import palaver as p
-from palaver.agent.events import ContextCompacted
 from palaver.cli import context, run_renderer, stores
 from palaver.cli.run_renderer import RunRenderer
 from palaver.context import Change, Failure, contents
 from palaver.core import jsontext
 from palaver.core.errors import SummaryError
 from palaver.threads.model_view import for_model
+from palaver.turn.events import ContextCompacted
 from tests.cli.provider import MODEL, provider, says
 from tests.cli.terminal import Terminal
 

@@ -10,13 +10,13 @@ from hypothesis import given, settings, strategies as st
 
 import palaver as p
 from palaver import wires
-from palaver.agent import notes
 from palaver.context import marks
 from palaver.context.marks import BridgeMarks, CachePlan, StableMarks, stable_marks, turn_marks
 from palaver.core.errors import MessageError
 from palaver.testing import strategies
 from palaver.threads.prefix import ListPrefix
 from palaver.tokens import estimate
+from palaver.turn import notes
 from tests.context.growing import EVERY, TOOLS, conversation, growing
 from tests.wires.histories import histories
 

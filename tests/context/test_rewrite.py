@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 import palaver as p
-from palaver.agent.journal import Depths, ReplayView
 from palaver.context.plan import Change, Item, Plan, plan_of
 from palaver.context.rewrite import is_record, plan_rewrite, plan_undo, record
 from palaver.threads import DISCARDED, PLACEHOLDER, RECORD, Thread, for_model
+from palaver.turn.journal import Depths, ReplayView
 from tests.threads.logs import logs
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from palaver.agent import Agent, function_tool
-from palaver.agent.events import ReasoningDelta, TextDelta
 from palaver.core.errors import UnknownNameError
 from palaver.models.function_model import FunctionModel
 from palaver.models.language_model import Prompt
+from palaver.turn.events import ReasoningDelta, TextDelta
 
 pytestmark = pytest.mark.finding("F-19")
 

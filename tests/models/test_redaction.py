@@ -13,13 +13,13 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from palaver.agent import Agent
-from palaver.agent.tracing import Tracing
 from palaver.core.errors import MessageError, PalaverError, TransportError
 from palaver.models import Http, Retry, Timeouts, model
 from palaver.models.endpoint import Endpoint, HttpCall
 from palaver.models.http_model import Model
 from palaver.models.redaction import shown_url, without_secrets
 from palaver.models.replay import Recorder
+from palaver.turn.tracing import Tracing
 from tests.models.asking import HI
 from tests.models.faults import DONE, Step, delta, says, serve, sse, streams
 

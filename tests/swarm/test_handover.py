@@ -6,9 +6,9 @@ import anyio
 import pytest
 
 import palaver as p
-from palaver.agent.tool_output import output_of
 from palaver.core.errors import MessageError, TurnError
 from palaver.swarm import Call, commit_action, fetch_info, navigation, tool, triage
+from palaver.turn.tool_output import output_of
 from tests.swarm.scripts import PLACEHOLDER, agent, answers, asked, at_work, branching, calling, last
 from tests.swarm.slow import Callers
 

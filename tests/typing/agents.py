@@ -4,8 +4,8 @@ from typing import Any, assert_type
 
 from palaver.agent.agent import Agent
 from palaver.agent.driver import ActiveRun
-from palaver.agent.run import Run
 from palaver.models.language_model import LanguageModel
+from palaver.turn.run import Run
 
 
 class City:

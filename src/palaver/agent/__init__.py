@@ -2,7 +2,7 @@
 
 Rules:
 
-- What an application needs is imported from here; the events of a run stand in ``palaver.agent.events``, tools from
+- What an application needs is imported from here; the events of a run stand in ``palaver.turn.events``, tools from
   MCP servers in ``palaver.agent.mcp``.
 - Importing this loads no optional package: ``Tracing`` asks for OpenTelemetry when it is made.
 
@@ -10,7 +10,16 @@ Stability: experimental.
 """
 
 from palaver.agent.agent import Agent
-from palaver.agent.approvals import (
+from palaver.agent.driver import ActiveRun
+from palaver.agent.functions import function_tool, merged, schema_tool
+from palaver.agent.guardrails import Guardrail, ToolBreaker, Verdict, deny, modify, warn
+from palaver.agent.questions import Answers, Question, answered, ask_user_tool
+from palaver.agent.scripted_agent import STEP, STEP_ALL, Scripted, Stepped, call_of
+from palaver.agent.subagents import Subagents, subagents
+from palaver.agent.todos import PlanMode, Todo, TodoList, last_todos
+from palaver.agent.usage import Used, usage_of
+from palaver.core.errors import RunError, ToolError
+from palaver.turn.approvals import (
     ApprovalRequest,
     Decide,
     Decision,
@@ -22,25 +31,16 @@ from palaver.agent.approvals import (
     reject,
     waiting,
 )
-from palaver.agent.compaction import Compaction, Compactor, compact, undo
-from palaver.agent.driver import ActiveRun
-from palaver.agent.events import AgentEvent, Observer
-from palaver.agent.functions import function_tool, merged, schema_tool
-from palaver.agent.guardrails import Guardrail, ToolBreaker, Verdict, deny, modify, warn
-from palaver.agent.limits import Limits, Outcome
-from palaver.agent.middleware import Blocked, Middleware, PromptCache, RunContext, Step, ToolRequest
-from palaver.agent.policy import Policy, Rule
-from palaver.agent.questions import Answers, Question, answered, ask_user_tool
-from palaver.agent.results import Offload, whole_result
-from palaver.agent.run import Run
-from palaver.agent.scripted_agent import STEP, STEP_ALL, Scripted, Stepped, call_of
-from palaver.agent.subagents import Subagents, subagents
-from palaver.agent.todos import PlanMode, Todo, TodoList, last_todos
-from palaver.agent.tool import AgentTool, InvalidArgumentsError, Output, ToolContext
-from palaver.agent.tool_output import error_output, output_of
-from palaver.agent.tracing import Tracing
-from palaver.agent.usage import Used, usage_of
-from palaver.core.errors import RunError, ToolError
+from palaver.turn.compaction import Compaction, Compactor, compact, undo
+from palaver.turn.events import AgentEvent, Observer
+from palaver.turn.limits import Limits, Outcome
+from palaver.turn.middleware import Blocked, Middleware, PromptCache, RunContext, Step, ToolRequest
+from palaver.turn.policy import Policy, Rule
+from palaver.turn.results import Offload, whole_result
+from palaver.turn.run import Run
+from palaver.turn.tool import AgentTool, InvalidArgumentsError, Output, ToolContext
+from palaver.turn.tool_output import error_output, output_of
+from palaver.turn.tracing import Tracing
 
 __all__ = [
     "STEP",

@@ -29,31 +29,11 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, Typed
 
 import anyio
 
-from palaver.agent import notes
-from palaver.agent.approvals import (
-    Decide,
-    Decision,
-    LeftOpen,
-    Recorded,
-    checked_choices,
-    checked_decisions,
-    checked_mapping,
-    last_answer,
-    left_open,
-)
 from palaver.agent.driver import ActiveRun, Driver
-from palaver.agent.events import Observer, Observing
 from palaver.agent.functions import function_tool
-from palaver.agent.journal import AnyThread, Journal
-from palaver.agent.limits import Limits
-from palaver.agent.middleware import Chain, Middleware, RunContext
-from palaver.agent.model_calls import Carry
-from palaver.agent.policy import Policy, check_policy
-from palaver.agent.protocol import Begun, PlannedCall, Resumed, result
-from palaver.agent.results import READING
-from palaver.agent.run import Run, own
+from palaver.agent.prompt import Carry
+from palaver.agent.protocol import Begun, Resumed
 from palaver.agent.structured import Structured
-from palaver.agent.tool import AgentTool, Toolbox, check_names
 from palaver.core.errors import MessageError, PalaverError, excerpt
 from palaver.core.factories import system
 from palaver.core.jsontext import is_json
@@ -68,11 +48,31 @@ from palaver.core.messages import (
 from palaver.core.parts import AnyPart, MalformedToolCall, ToolCall, UserPart
 from palaver.core.request import Settings
 from palaver.core.tools import AnyTool, ProviderTool
-from palaver.models.catalogue import prices_of
-from palaver.models.cost import Prices, cost
 from palaver.store.stored_thread import StoredThread
 from palaver.threads.ids import uuid7
 from palaver.threads.thread import MAIN, Thread
+from palaver.turn import notes
+from palaver.turn.approvals import (
+    Decide,
+    Decision,
+    LeftOpen,
+    Recorded,
+    checked_choices,
+    checked_decisions,
+    checked_mapping,
+    last_answer,
+    left_open,
+)
+from palaver.turn.calls import PlannedCall, result
+from palaver.turn.events import Observer, Observing
+from palaver.turn.journal import AnyThread, Journal, check_log
+from palaver.turn.limits import Limits
+from palaver.turn.middleware import Chain, Middleware, RunContext
+from palaver.turn.policy import Policy, check_policy
+from palaver.turn.results import READING
+from palaver.turn.run import Run, own
+from palaver.turn.spending import Pricing
+from palaver.turn.tool import AgentTool, Toolbox, check_names
 
 # --- given ------------------------------------------------------------------------------------------------------------
 
@@ -92,12 +92,6 @@ def check_kinds(model: object, tools: object, middleware: object) -> None:
     for index, each in enumerate(cast("Sequence[object]", middleware)):
         if not isinstance(each, Middleware):
             raise MessageError(f"middleware[{index}]: {excerpt(repr(each))} is no Middleware")
-
-
-def check_log(log: object) -> None:
-    """Raise ``MessageError`` for a log that takes no messages."""
-    if log is not None and not callable(getattr(log, "append", None)):
-        raise MessageError(f"log: {excerpt(repr(log))} has no method append(message, context)")
 
 
 def check_places(thread: object, previous: object) -> None:
@@ -178,10 +172,10 @@ def check_no_loop() -> None:
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    from palaver.agent.events import Watch
     from palaver.core.usage import Usage
     from palaver.models.language_model import LanguageModel
     from palaver.store.jsonl.log import LogSink
+    from palaver.turn.events import Watch
 
     T = TypeVar("T", default=Any)
 else:
@@ -253,8 +247,8 @@ class Agent(Generic[T]):
         ``invalid_calls``: a call that cannot be run is
         answered with an error, or becomes a note that leaves no call in the thread. ``polling`` names tools
         that may be called again and again with the same arguments. ``observers`` are told every event of every run
-        (``palaver.agent.events``). With ``eager`` tools that read begin while the answer that calls them is still
-        streaming (``palaver.agent.tool_call``). ``prices`` gives what an answer of a model cost, in USD; by default the
+        (``palaver.turn.events``). With ``eager`` tools that read begin while the answer that calls them is still
+        streaming (``palaver.turn.tool_call``). ``prices`` gives what an answer of a model cost, in USD; by default the
         catalogue does. Raises ``MessageError`` for tools that cannot stand together.
         """
         self._given = {key: value for key, value in locals().items() if key != "self"}
@@ -267,8 +261,7 @@ class Agent(Generic[T]):
         self.provider: Mapping[str, Mapping[str, Any]] = provider or {}
         self.result_limit, self.polling, self.stream, self.log = result_limit, tuple(polling), stream, log
         self.eager, self.observers = eager, tuple(observers)
-        self._invalid_calls, self._prices = invalid_calls, prices
-        self._known_prices: dict[str, Prices | None] = {}
+        self._invalid_calls, self.price = invalid_calls, Pricing(prices)
         self.chain = Chain(middleware)
         own = [each for each in tools if not isinstance(each, ProviderTool)]
         offered = [*own, *(tool for each in self.chain.all for tool in each.tools)]
@@ -306,14 +299,6 @@ class Agent(Generic[T]):
     def read_output(self, message: AssistantMessage) -> Any:
         """Read an answer in the form that was asked for. Raises ``PalaverError``, whose text is for the model."""
         return message.text if self._structured is None else self._structured.read(message.text)
-
-    def price(self, model: str, usage: Usage) -> float | None:
-        """What an answer of a model cost in USD; ``None`` where the price is not known."""
-        if self._prices is not None:
-            return self._prices(model, usage)
-        if model not in self._known_prices:
-            self._known_prices[model] = prices_of(model)
-        return cost(usage, self._known_prices[model])
 
     def received(self, message: AssistantMessage) -> AssistantMessage:
         """An answer as it joins the thread.

@@ -24,30 +24,35 @@ import math
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, cast
 
 import anyio
 from anyio import CancelScope, create_memory_object_stream
 from msgspec import structs
 
-from palaver.agent import approvals, events, machine, middleware, notes, protocol
-from palaver.agent.approvals import Decide, Decision, Recorded
-from palaver.agent.events import Observing, Watch
-from palaver.agent.middleware import Blocked, Hook, RunContext, Spending, Step, hook_time
-from palaver.agent.model_calls import Carry, ModelCalls
-from palaver.agent.notes import held_record
-from palaver.agent.protocol import PlannedCall, State
-from palaver.agent.run import Run, own
-from palaver.agent.tool_calls import ToolCalls
-from palaver.agent.tracing import Correlation
+from palaver.agent import machine, protocol
+from palaver.agent.prompt import Carry, Prompts
+from palaver.agent.protocol import State
 from palaver.core.errors import MessageError, PalaverError
 from palaver.core.messages import Message
 from palaver.store.stored_thread import StoredThread
 from palaver.threads.thread import Path
+from palaver.turn import approvals, calls, events, middleware, notes
+from palaver.turn.approvals import Decide, Decision, Recorded
+from palaver.turn.calls import Answered, PlannedCall
+from palaver.turn.events import Observing, Watch
+from palaver.turn.middleware import Blocked, Hook, RunContext, Step, hook_time
+from palaver.turn.model_call import ModelCalls
+from palaver.turn.notes import held_record
+from palaver.turn.run import Run, own
+from palaver.turn.spending import Spending
+from palaver.turn.tool_calls import ToolCalls
+from palaver.turn.tracing import Correlation
 
 if TYPE_CHECKING:
     from palaver.agent.agent import Agent
-    from palaver.agent.journal import Journal
+    from palaver.turn.journal import Journal
 
 
 # --- driver -----------------------------------------------------------------------------------------------------------
@@ -117,12 +122,31 @@ class Driver:
             log=agent.log,
         )
         self._tools = ToolCalls(
-            agent, journal, self.context, self._spending, depths=carry.depths, decisions=decisions or {}, known=known
+            agent.chain,
+            agent.toolbox,
+            agent.policy,
+            self.context,
+            self._spending,
+            result_limit=agent.result_limit,
+            depths=carry.depths,
+            decisions=decisions or {},
+            known=known,
+            early=agent.eager and agent.stream,
         )
         self.context.judge, self.context.call_tool = self._tools.judge, self._tools.call
         self.context.toolbox = agent.toolbox
         self._correlation = Correlation(journal.path)
-        self._model = ModelCalls(agent, journal, self.context, self._spending, carry=carry, eager=self._tools.eager)
+        self._prompts = Prompts(agent, journal, self.context, carry)
+        self._model = ModelCalls(
+            agent.chain,
+            self.context,
+            self._spending,
+            carry.session,
+            stream=agent.stream,
+            received=agent.received,
+            refresh=self._prompts.refresh,
+            eager=self._tools.eager,
+        )
         self._does: Mapping[type[Any], Callable[[Any], Awaitable[None]]] = {
             protocol.Append: self._append,
             protocol.Prepare: self._prepare,
@@ -303,7 +327,7 @@ class Driver:
 
     async def _hooks(self, hooks: Sequence[Hook]) -> Step:
         inject: list[Message] = []
-        where: protocol.Jump | None = None
+        where: middleware.Jump | None = None
         self.context.iteration, self.context.spent = self.state.iteration, self.state.spent
         for hook in hooks:
             with hook_time("a hook"):
@@ -332,7 +356,7 @@ class Driver:
         try:
             wanted = await self._hooks(hooks)
         except Blocked as blocked:
-            self._feed(protocol.Blocked(blocked.reason, blocked.message))
+            self._feed(calls.Blocked(blocked.reason, blocked.message))
             return None
         if wanted.error is None:
             return wanted
@@ -361,7 +385,12 @@ class Driver:
     # -- model and tools ---------------------------------------------------------------------------------------------
 
     async def _call_model(self, command: protocol.CallModel) -> None:
-        self._feed(await self._model.call(self.state.iteration, final=command.final))
+        number, build = self.state.iteration, partial(self._prompts.build, final=command.final)
+        self.journal.round = number
+        event = await self._model.call(number, build, final=command.final)
+        if isinstance(event, Answered):
+            self.journal.seconds = event.seconds
+        self._feed(event)
 
     async def _read_output(self, command: protocol.ReadOutput) -> None:
         try:
@@ -372,10 +401,10 @@ class Driver:
             self._feed(protocol.OutputRead(value))
 
     async def _plan(self, command: protocol.Plan) -> None:
-        self._feed(await self._tools.plan(command))
+        self._feed(await self._tools.plan(command.message, command.indexes, begun=command.begun))
 
     async def _approve(self, command: protocol.Ask) -> None:
-        self._feed(await self._tools.approve(command))
+        self._feed(await self._tools.approve(command.calls))
 
     async def _run_calls(self, command: protocol.Run) -> None:
         if len(command.calls) == 1:
@@ -447,7 +476,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeVar
 
-    from palaver.agent.events import AgentEvent
+    from palaver.turn.events import AgentEvent
 
     T = TypeVar("T", default=Any)
 else:

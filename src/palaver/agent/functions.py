@@ -5,8 +5,8 @@ Rules:
 - The signature of the function is the schema (``palaver.agent.parameters``), its docstring the description up to the
   first section, its name the name. ``name=`` and ``description=`` say otherwise.
 - What is not said to read is taken to write: ``effect="read"`` is a promise that the application makes.
-- Asynchronous functions are awaited, others run in a thread that cannot be stopped (``palaver.agent.invoke``).
-- What the function returns becomes an output (``palaver.agent.tool_output``); what it raises goes through to the loop.
+- Asynchronous functions are awaited, others run in a thread that cannot be stopped (``palaver.turn.invoke``).
+- What the function returns becomes an output (``palaver.turn.tool_output``); what it raises goes through to the loop.
 - ``strict`` asks the provider to enforce the schema. Providers that do want every parameter to be required.
 
 Tools from JSON Schema, and free-text tools.
@@ -36,10 +36,15 @@ from typing import Any, Final, cast, overload
 
 from msgspec import UNSET, Raw
 
-from palaver.agent.invoke import invoker
 from palaver.agent.parameters import parameters_of
 from palaver.agent.schema_validation import linear_validator
-from palaver.agent.tool import (
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError, MessageError, excerpt
+from palaver.core.parts import ToolCall
+from palaver.core.tools import Tool
+from palaver.core.type_checks import check_arguments
+from palaver.turn.invoke import invoker
+from palaver.turn.tool import (
     TIMEOUT,
     AgentTool,
     Effect,
@@ -51,12 +56,7 @@ from palaver.agent.tool import (
     read_arguments,
     read_text,
 )
-from palaver.agent.tool_output import output_of
-from palaver.core import jsontext
-from palaver.core.errors import DecodeError, MessageError, excerpt
-from palaver.core.parts import ToolCall
-from palaver.core.tools import Tool
-from palaver.core.type_checks import check_arguments
+from palaver.turn.tool_output import output_of
 
 # --- functions --------------------------------------------------------------------------------------------------------
 

@@ -51,10 +51,6 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 import anyio
 from msgspec import Struct, structs
 
-from palaver.agent import events, tool_output
-from palaver.agent.middleware import Blocked, CallModel, CallTool, Middleware, RunContext, ToolRequest
-from palaver.agent.policy import Rule
-from palaver.agent.tool import AgentTool, Output
 from palaver.context.breaker import Breaker
 from palaver.core import jsontext
 from palaver.core.errors import MessageError, excerpt
@@ -62,6 +58,10 @@ from palaver.core.messages import AssistantMessage, ToolMessage
 from palaver.core.parts import AssistantPart, Text, ToolCall
 from palaver.core.type_checks import check_arguments
 from palaver.models.language_model import Prompt, Reply
+from palaver.turn import events, tool_output
+from palaver.turn.middleware import Blocked, CallModel, CallTool, Middleware, RunContext, ToolRequest
+from palaver.turn.policy import Rule
+from palaver.turn.tool import AgentTool, Output
 
 # --- guardrails -------------------------------------------------------------------------------------------------------
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
-from palaver.agent.tool import InvalidArgumentsError
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError
 from palaver.core.parts import ToolCall
+from palaver.turn.tool import InvalidArgumentsError
 
 _ROUNDS: Final = 3
 _BRACKETS: Final = ("[", "{", '"')

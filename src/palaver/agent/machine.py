@@ -24,34 +24,25 @@ from typing import Any, Final, TypeAlias, get_args
 
 from msgspec import structs
 
-from palaver.agent import loops, notes
-from palaver.agent.limits import Outcome
+from palaver.agent import loops
 from palaver.agent.loops import Thresholds
-from palaver.agent.notes import held_record
 from palaver.agent.protocol import (
     EVENTS,
-    Answered,
     Append,
     Ask,
     Begun,
-    Blocked,
     CallModel,
     Command,
     Crashed,
-    Decided,
     Event,
     Finish,
     Interrupted,
-    ModelFailed,
     OutputRead,
     OutputRefused,
     Phase,
     Plan,
-    Planned,
-    PlannedCall,
     Prepare,
     Prepared,
-    Ran,
     ReadOutput,
     Resumed,
     Review,
@@ -61,15 +52,18 @@ from palaver.agent.protocol import (
     Steered,
     Warn,
     answer_open,
-    client_calls,
     filled,
     keep_partial,
     keep_results,
-    result,
 )
 from palaver.core.messages import AssistantMessage, Message, RescueMarker, UserMessage
+from palaver.core.pairs import client_calls
 from palaver.core.parts import Opaque, Reasoning, Refusal, Text
 from palaver.threads.view import DISCARDED
+from palaver.turn import notes
+from palaver.turn.calls import Answered, Blocked, Decided, ModelFailed, Planned, PlannedCall, Ran, result
+from palaver.turn.limits import Outcome
+from palaver.turn.notes import held_record
 
 PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
 

@@ -43,12 +43,12 @@ from msgspec import Struct
 
 from palaver.agent.functions import checker
 from palaver.agent.mcp_session import Http, McpServer, McpSession, Progress, Stdio, installed
-from palaver.agent.tool import TIMEOUT, AgentTool, Output, ToolContext, normalized, read_arguments
-from palaver.agent.tool_output import NO_OUTPUT, media_of
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError, MessageError, PalaverError
 from palaver.core.parts import Audio, File, Image, Inline, Json, Text, ToolCall, ToolPart
 from palaver.core.tools import Tool
+from palaver.turn.tool import TIMEOUT, AgentTool, Output, ToolContext, normalized, read_arguments
+from palaver.turn.tool_output import NO_OUTPUT, media_of
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult, Tool as Listed

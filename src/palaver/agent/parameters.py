@@ -41,13 +41,13 @@ from typing import Annotated, Any, Final, NamedTuple, cast
 import msgspec
 from msgspec import Raw, Struct
 
-from palaver.agent.invoke import called
 from palaver.agent.schema_validation import pattern_check
-from palaver.agent.tool import ToolContext, invalid, read_arguments
-from palaver.agent.tool_output import plain
 from palaver.core import jsontext
 from palaver.core.errors import MessageError, PalaverError, excerpt
 from palaver.core.parts import ToolCall
+from palaver.turn.invoke import called
+from palaver.turn.tool import ToolContext, invalid, read_arguments
+from palaver.turn.tool_output import plain
 
 # --- docstrings -------------------------------------------------------------------------------------------------------
 

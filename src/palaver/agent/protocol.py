@@ -13,78 +13,29 @@ Rules:
   that a crash loses as little as it can.
 - What came of an answer that broke off is kept together with a result for each call in it.
 
-The calls of an answer: which the application must answer, what is to become of each, and its result.
-
 Stability: experimental.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from msgspec import Struct, structs
 
-from palaver.agent import notes
-from palaver.agent.limits import Limits, Outcome, Spent
 from palaver.agent.loops import Repetition, Watch
-from palaver.agent.tool import Effect
-from palaver.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage
-from palaver.core.parts import Text, ToolCall, ToolPart
+from palaver.core.messages import AssistantMessage, Message, ToolMessage
+from palaver.core.pairs import client_calls
 from palaver.threads.view import DISCARDED
-
-# --- calls ------------------------------------------------------------------------------------------------------------
-
-
-Verdict: TypeAlias = Literal["run", "ask", "deny", "invalid", "answered"]
-
-
-class PlannedCall(Struct, frozen=True):
-    """A call, and what is to become of it.
-
-    ``index`` is its place among the calls of its message; ``call`` is what will run (edited, where it was);
-    ``tool`` the name of the tool it means. ``text`` is what the model is told when it is not run; ``choices`` are the
-    decisions that an approver has. ``arguments`` are the checked ones, which only the driver reads.
-    """
-
-    index: int
-    call: ToolCall
-    tool: str | None = None
-    effect: Effect = "write"
-    verdict: Verdict = "run"
-    text: str = ""
-    choices: tuple[str, ...] = ()
-    arguments: Any = None
-    metadata: Mapping[str, Any] = {}
-
-
-def client_calls(message: AssistantMessage) -> tuple[ToolCall, ...]:
-    """The calls of an answer that the application must answer, in order."""
-    return tuple([part for part in message.content if isinstance(part, ToolCall) and not part.provider_executed])
-
-
-def result(planned: PlannedCall, content: str | tuple[ToolPart, ...], *, is_error: bool = False) -> ToolMessage:
-    """The result of a call."""
-    parts = (Text(content),) if isinstance(content, str) else content
-    call = planned.call
-    made = ToolMessage(content=parts, tool_call_id=call.id, tool_name=call.name, is_error=is_error, mode="tool")
-    return made.replace(metadata=planned.metadata) if planned.metadata else made
-
-
-# --- protocol ---------------------------------------------------------------------------------------------------------
-
-
-Jump: TypeAlias = Literal["end", "model", "tools"]
-
+from palaver.turn import notes
+from palaver.turn.calls import Answered, Blocked, Decided, ModelFailed, Planned, PlannedCall, Ran, TurnEvent, result
+from palaver.turn.limits import Limits, Outcome, Spent
+from palaver.turn.middleware import Jump
 
 # -- events ----------------------------------------------------------------------------------------------------------
 
 
-class _Event(Struct, frozen=True, gc=False):
-    """Base of what happens."""
-
-
-class Begun(_Event, frozen=True):
+class Begun(TurnEvent, frozen=True):
     """A run begins. ``closing`` answers calls that an earlier run left open; ``messages`` are the input."""
 
     at: float
@@ -92,7 +43,7 @@ class Begun(_Event, frozen=True):
     closing: tuple[ToolMessage, ...] = ()
 
 
-class Resumed(_Event, frozen=True):
+class Resumed(TurnEvent, frozen=True):
     """A run goes on where another stopped.
 
     ``message`` is the one whose calls are open, where there is one; ``answered`` its results so far, by place.
@@ -108,100 +59,39 @@ class Resumed(_Event, frozen=True):
     held: tuple[Message, ...] = ()
 
 
-class Prepared(_Event, frozen=True):
+class Prepared(TurnEvent, frozen=True):
     """Middleware had its say before the model is called."""
 
     inject: tuple[Message, ...] = ()
     jump: Jump | None = None
 
 
-class Answered(_Event, frozen=True):
-    """The model answered. ``tokens`` and ``cost`` (USD) are of this call alone; ``context`` is what it read."""
-
-    message: AssistantMessage
-    at: float
-    tokens: int = 0
-    cost: float = 0.0
-    context: int = 0
-
-
-class ModelFailed(_Event, frozen=True):
-    """The model did not answer, or not to the end. ``partial`` is what came; ``broke`` that the stream broke off."""
-
-    error: Exception
-    at: float
-    partial: AssistantMessage | None = None
-    broke: bool = False
-
-
-class Reviewed(_Event, frozen=True):
+class Reviewed(TurnEvent, frozen=True):
     """Middleware had its say after the model was called."""
 
     inject: tuple[Message, ...] = ()
     jump: Jump | None = None
 
 
-class OutputRead(_Event, frozen=True):
+class OutputRead(TurnEvent, frozen=True):
     """The answer has the form that was asked for."""
 
     value: Any = None
 
 
-class OutputRefused(_Event, frozen=True):
+class OutputRefused(TurnEvent, frozen=True):
     """The answer has not the form that was asked for; ``error`` is for the model."""
 
     error: str
 
 
-class Planned(_Event, frozen=True):
-    """What is to become of each open call. ``pending`` is the record to keep when some must be asked."""
-
-    calls: tuple[PlannedCall, ...]
-    pending: SystemMessage | None = None
-
-
-class Decided(_Event, frozen=True):
-    """What was decided of the calls that were asked; those that nobody decided still ask.
-
-    ``error`` is why ``decide`` gave no decision.
-    """
-
-    calls: tuple[PlannedCall, ...]
-    record: SystemMessage | None = None
-    error: Exception | None = None
-
-
-class Ran(_Event, frozen=True):
-    """A tool gave a result, good or bad. ``records`` are kept beside it, for no model.
-
-    ``tokens`` and ``cost`` (USD) are what tools asked of models since the last event that says what was spent.
-    """
-
-    index: int
-    message: ToolMessage
-    records: tuple[SystemMessage, ...] = ()
-    tokens: int = 0
-    cost: float = 0.0
-
-
-class Steered(_Event, frozen=True):
+class Steered(TurnEvent, frozen=True):
     """Somebody said something while the run was under way."""
 
     messages: tuple[Message, ...]
 
 
-class Blocked(_Event, frozen=True):
-    """A guardrail stopped the run. ``message`` is the answer that nobody may see.
-
-    ``asked`` is false where the model was about to be asked, and was not.
-    """
-
-    reason: str
-    message: AssistantMessage | None = None
-    asked: bool = True
-
-
-class Interrupted(_Event, frozen=True):
+class Interrupted(TurnEvent, frozen=True):
     """The run was cancelled, or its time is over. ``partial`` is what came of the answer under way."""
 
     outcome: Literal["cancelled", "timed_out"] = "cancelled"
@@ -209,7 +99,7 @@ class Interrupted(_Event, frozen=True):
     partial: AssistantMessage | None = None
 
 
-class Crashed(_Event, frozen=True):
+class Crashed(TurnEvent, frozen=True):
     """Something of ours failed: a hook, a store, a tool's machinery."""
 
     error: Exception

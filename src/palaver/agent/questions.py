@@ -22,13 +22,13 @@ from typing import Any, Final, Literal, TypeAlias, cast
 from msgspec import Struct, structs
 
 from palaver.agent import lenient_arguments
-from palaver.agent.approvals import ApprovalRequest, Decision, answer
-from palaver.agent.policy import Rule
-from palaver.agent.tool import AgentTool, InvalidArgumentsError, Output, ToolContext
 from palaver.core.errors import ToolError
 from palaver.core.parts import Text, ToolCall
 from palaver.core.tools import Tool
 from palaver.core.type_checks import check_arguments
+from palaver.turn.approvals import ApprovalRequest, Decision, answer
+from palaver.turn.policy import Rule
+from palaver.turn.tool import AgentTool, InvalidArgumentsError, Output, ToolContext
 
 Kind: TypeAlias = Literal["text", "multiple_choice", "multi_select"]
 

@@ -21,10 +21,6 @@ from typing import Any, Final, TypeAlias, cast
 
 from msgspec import Struct
 
-from palaver.agent import tool_output
-from palaver.agent.middleware import CallModel, Middleware, RunContext, Step, ToolRequest
-from palaver.agent.tool import AgentTool, Output, Toolbox, ToolContext
-from palaver.agent.tool_call import run_tool
 from palaver.core import jsontext
 from palaver.core.errors import MessageError, ToolError, excerpt
 from palaver.core.factories import assistant
@@ -35,6 +31,10 @@ from palaver.core.type_checks import check_arguments
 from palaver.models.language_model import Prompt, Reply
 from palaver.threads.ids import uuid7
 from palaver.threads.thread import Entry
+from palaver.turn import tool_output
+from palaver.turn.middleware import CallModel, Middleware, RunContext, Step, ToolRequest
+from palaver.turn.tool import AgentTool, Output, Toolbox, ToolContext
+from palaver.turn.tool_call import run_tool
 
 
 class _Step(Struct, frozen=True):

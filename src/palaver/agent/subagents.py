@@ -33,10 +33,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, structs
 
-from palaver.agent.events import AgentEvent, SubagentEvent, Watch
-from palaver.agent.middleware import Middleware, RunContext
-from palaver.agent.policy import Rule
-from palaver.agent.tool import (
+from palaver.core.errors import MessageError, ToolError, excerpt
+from palaver.core.parts import Text, ToolCall
+from palaver.core.tools import Tool
+from palaver.core.type_checks import check_arguments
+from palaver.store.in_thread import in_thread
+from palaver.turn.events import AgentEvent, SubagentEvent, Watch
+from palaver.turn.middleware import Middleware, RunContext
+from palaver.turn.policy import Rule
+from palaver.turn.tool import (
     AgentTool,
     Effect,
     InvalidArgumentsError,
@@ -45,7 +50,7 @@ from palaver.agent.tool import (
     check_names,
     read_arguments,
 )
-from palaver.agent.tool_output import error_output
+from palaver.turn.tool_output import error_output
 from palaver.core.errors import MessageError, ToolError, excerpt
 from palaver.core.parts import Text, ToolCall
 from palaver.core.tools import Tool
@@ -54,9 +59,9 @@ from palaver.store.to_thread import to_thread
 
 if TYPE_CHECKING:
     from palaver.agent.agent import Agent
-    from palaver.agent.journal import AnyThread
-    from palaver.agent.run import Run
     from palaver.store.store import Store
+    from palaver.turn.journal import AnyThread
+    from palaver.turn.run import Run
 
 
 # --- agent ids --------------------------------------------------------------------------------------------------------

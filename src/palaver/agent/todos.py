@@ -35,15 +35,15 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec import Struct
 
 from palaver.agent import lenient_arguments
-from palaver.agent.events import ValuesChanged
-from palaver.agent.middleware import CallTool, Middleware, RunContext, Step, ToolRequest
-from palaver.agent.policy import Rule
-from palaver.agent.tool import AgentTool, InvalidArgumentsError, Output, ToolContext
 from palaver.core.messages import AssistantMessage, ToolMessage
 from palaver.core.parts import Text, ToolCall
 from palaver.core.tools import Tool
 from palaver.core.type_checks import check_arguments
 from palaver.threads.thread import Entry
+from palaver.turn.events import ValuesChanged
+from palaver.turn.middleware import CallTool, Middleware, RunContext, Step, ToolRequest
+from palaver.turn.policy import Rule
+from palaver.turn.tool import AgentTool, InvalidArgumentsError, Output, ToolContext
 
 # --- todos ------------------------------------------------------------------------------------------------------------
 

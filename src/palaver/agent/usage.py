@@ -24,7 +24,7 @@ from palaver.store.stored_thread import StoredThread
 from palaver.threads.thread import Entry, Thread
 
 if TYPE_CHECKING:
-    from palaver.agent.journal import AnyThread
+    from palaver.turn.journal import AnyThread
 
 Row: TypeAlias = tuple[str | None, str | None]
 """An agent and a model, as the messages name them; ``None`` where they do not."""

@@ -26,7 +26,6 @@ import click
 
 from palaver.agent import mcp
 from palaver.agent.functions import function_tool
-from palaver.agent.tool import AgentTool
 from palaver.cli import files, stores, swarm_file
 from palaver.cli.demo_model import NAME, demo_model, demo_tools
 from palaver.cli.terminal import bad_input, echo
@@ -35,6 +34,7 @@ from palaver.models import names, providers
 from palaver.models.capabilities import Capabilities
 from palaver.models.catalogue import capabilities_of, catalogue
 from palaver.models.credentials import first_set
+from palaver.turn.tool import AgentTool
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from palaver.agent.approvals import left_open
-from palaver.agent.notes import USER_PROMPT
 from palaver.cli import agent_options, context
 from palaver.cli.compact import render_compaction
 from palaver.cli.conversation import images, open_conversation
@@ -31,12 +29,15 @@ from palaver.core.errors import PalaverError
 from palaver.core.messages import UserMessage
 from palaver.core.parts import UserPart
 from palaver.core.usage import Usage
+from palaver.turn.approvals import left_open
+from palaver.turn.notes import USER_PROMPT
 
 if TYPE_CHECKING:
     from palaver.agent.agent import Input
-    from palaver.agent.run import Run
+    from palaver.turn.run import Run
     from palaver.cli.agent_options import AgentOptions
     from palaver.cli.conversation import Conversation
+    from palaver.turn.run import Run
 
 
 class QuitChat(Exception):  # noqa: N818 (not an error)

@@ -19,20 +19,20 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from palaver.agent import compaction
 from palaver.cli import agent_options, stores
 from palaver.cli.context import model_name
 from palaver.cli.show import request_without_messages
 from palaver.cli.terminal import bad_input, console, count, echo, safe, safe_line
 from palaver.models import names, providers
 from palaver.threads.model_view import for_model
+from palaver.turn import compaction
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from palaver.agent.compaction import Compaction
     from palaver.models.language_model import LanguageModel
     from palaver.store.stored_thread import StoredThread
+    from palaver.turn.compaction import Compaction
 
 
 @click.command(name="compact")

@@ -30,11 +30,8 @@ from anyio.from_thread import start_blocking_portal
 from msgspec import structs
 from rich.text import Text as Line
 
-from palaver.agent import Agent, Limits, compaction
-from palaver.agent.approvals import ApprovalRequest, Decision
-from palaver.agent.compaction import Compactor
+from palaver.agent import Agent, Limits
 from palaver.agent.driver import ActiveRun
-from palaver.agent.policy import DecisionKind
 from palaver.cli import agent_options, stores
 from palaver.cli.agent_options import TypedDecision, toolset
 from palaver.cli.progress import interrupts
@@ -49,22 +46,31 @@ from palaver.store.location import open_store
 from palaver.threads.ids import now_ms, uuid7
 from palaver.threads.model_view import for_model
 from palaver.threads.thread import MAIN
+from palaver.turn import compaction
+from palaver.turn.approvals import ApprovalRequest, Decision
+from palaver.turn.compaction import Compactor
+from palaver.turn.policy import DecisionKind
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
     from palaver.agent.agent import Input
-    from palaver.agent.compaction import Compaction
-    from palaver.agent.events import AgentEvent
-    from palaver.agent.policy import Judgement, Policy
-    from palaver.agent.run import Run
-    from palaver.agent.tool import AgentTool
+    from palaver.turn.compaction import Compaction
+    from palaver.turn.events import AgentEvent
+    from palaver.turn.policy import Judgement, Policy
+    from palaver.turn.run import Run
+    from palaver.turn.tool import AgentTool
     from palaver.cli.agent_options import AgentOptions
     from palaver.cli.run_renderer import RunRenderer
     from palaver.context.contents import Contents
     from palaver.core.parts import ToolCall
     from palaver.store.store import Store
     from palaver.store.stored_thread import StoredThread
+    from palaver.turn.compaction import Compaction
+    from palaver.turn.events import AgentEvent
+    from palaver.turn.policy import Judgement, Policy
+    from palaver.turn.run import Run
+    from palaver.turn.tool import AgentTool
 
 
 _MAX_LINES: Final = 20

@@ -17,7 +17,6 @@ import anyio
 
 from palaver import wires
 from palaver.agent.functions import function_tool
-from palaver.agent.tool import AgentTool
 from palaver.core.errors import ToolError
 from palaver.core.factories import assistant, tool_call
 from palaver.core.messages import AssistantMessage, FinishReason, Message, ToolMessage, UserMessage
@@ -28,6 +27,7 @@ from palaver.models.http import Http
 from palaver.models.http_model import Model
 from palaver.models.providers.row import endpoint_for
 from palaver.stream.replay_events import replay_events
+from palaver.turn.tool import AgentTool
 
 if TYPE_CHECKING:
     import httpx

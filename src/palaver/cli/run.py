@@ -16,13 +16,13 @@ from typing import Any
 
 import click
 
-from palaver.agent.events import AgentEvent
-from palaver.agent.run import Run
 from palaver.cli import agent_options, conversation, files, run_renderer, stores
 from palaver.cli.agent_options import AgentOptions, TypedDecision
 from palaver.cli.conversation import Conversation
 from palaver.cli.run_renderer import RunRenderer
 from palaver.cli.terminal import echo, safe_line
+from palaver.turn.events import AgentEvent
+from palaver.turn.run import Run
 
 
 @click.command(name="run")

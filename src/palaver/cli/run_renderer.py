@@ -23,8 +23,8 @@ import msgspec
 from msgspec import Raw, Struct, structs
 from rich.text import Text as Line
 
-from palaver.agent import events
-from palaver.agent.run import Run
+from palaver.turn import events
+from palaver.turn.run import Run
 from palaver.cli.bus import render_event
 from palaver.cli.terminal import console, count, errors, safe, safe_line
 from palaver.core import canonical, jsontext
@@ -33,12 +33,14 @@ from palaver.core.messages import AssistantMessage, FlushMarker, Message, Rescue
 from palaver.core.parts import Json, Refusal, Text, ToolCall
 from palaver.core.value import Record
 from palaver.threads.view import DISCARDED
+from palaver.turn import events
+from palaver.turn.run import Run
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from palaver.agent.events import AgentEvent
     from palaver.swarm.events import Event
+    from palaver.turn.events import AgentEvent
 
 
 _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"

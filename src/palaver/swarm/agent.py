@@ -25,7 +25,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack
 
-from palaver.agent.tool import legal, normalized
 from palaver.core.errors import MessageError, excerpt
 from palaver.core.messages import AssistantMessage, Message, Scope
 from palaver.core.parts import ToolCall
@@ -38,6 +37,7 @@ from palaver.swarm.rescue import PLACEHOLDERS, Flush, Rescue, not_empty
 from palaver.swarm.state import State
 from palaver.swarm.tool import AnySwarmTool, SwarmTool, as_tool
 from palaver.threads.agent_view import KEEP
+from palaver.turn.tool import legal, normalized
 
 Text: TypeAlias = str | Callable[[CallContext], str | Awaitable[str]]
 Source: TypeAlias = Callable[[CallContext], Awaitable[Sequence[AnySwarmTool]] | Sequence[AnySwarmTool]]

@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from palaver.agent.tool import Output
-from palaver.agent.tool_output import error_output
 from palaver.core.errors import MessageError, SwarmError, ToolError, TurnError, excerpt
 from palaver.core.events import TextDelta
 from palaver.core.factories import assistant, rescue
@@ -51,6 +49,8 @@ from palaver.swarm.tool import SwarmTool
 from palaver.swarm.turn import Turn
 from palaver.swarm.user_input import UserInput, said
 from palaver.threads.view import DISCARDED, PLACEHOLDER
+from palaver.turn.tool import Output
+from palaver.turn.tool_output import error_output
 
 if TYPE_CHECKING:
     from palaver.models import language_model

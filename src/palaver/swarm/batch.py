@@ -29,8 +29,6 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 from msgspec import Struct, structs
 
-from palaver.agent.invoke import own_exits
-from palaver.agent.tool_output import error_output
 from palaver.core.errors import TurnError, excerpt
 from palaver.core.messages import AssistantMessage
 from palaver.core.pairs import client_calls
@@ -38,6 +36,8 @@ from palaver.core.parts import MalformedToolCall, ToolCall
 from palaver.swarm.call import Call
 from palaver.swarm.call_context import CALL, STRAY, CallContext, is_cancelled, watched
 from palaver.swarm.tool import FIRST, SwarmTool
+from palaver.turn.invoke import own_exits
+from palaver.turn.tool_output import error_output
 
 if TYPE_CHECKING:
     from palaver.swarm.agent_session import AgentSession

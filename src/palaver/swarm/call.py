@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from palaver.agent.tool import Output, ToolContext
-from palaver.agent.tool_output import output_of
 from palaver.core.messages import Scope, ToolMessage
 from palaver.core.parts import Text, ToolCall
 from palaver.swarm.call_context import LOGGER
 from palaver.swarm.names import joined
+from palaver.turn.tool import Output, ToolContext
+from palaver.turn.tool_output import output_of
 
 if TYPE_CHECKING:
     from palaver.swarm.batch import Batch

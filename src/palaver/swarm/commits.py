@@ -18,7 +18,6 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from palaver.agent.tool_output import output_of
 from palaver.core.errors import SwarmError
 from palaver.core.factories import flush, tool_call
 from palaver.core.messages import (
@@ -38,6 +37,7 @@ from palaver.swarm.call_context import CALL, watched
 from palaver.swarm.events import SessionEvents
 from palaver.swarm.user_input import Content, checked_text, said
 from palaver.threads.view import DISCARDED, RECORD
+from palaver.turn.tool_output import output_of
 
 if TYPE_CHECKING:
     from palaver.swarm.agent_session import AgentSession

@@ -33,7 +33,6 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import anyio
 import msgspec
 
-from palaver.agent.journal import AnyThread, Journal
 from palaver.core.errors import NotFoundError, StoreError, SwarmError
 from palaver.core.messages import Message, SystemMessage
 from palaver.store.memory import MemoryStore
@@ -42,6 +41,7 @@ from palaver.store.stored_thread import StoredThread
 from palaver.store.to_thread import to_thread
 from palaver.threads.thread import Entry, Path
 from palaver.threads.view import RECORD
+from palaver.turn.journal import AnyThread, Journal
 
 # --- log --------------------------------------------------------------------------------------------------------------
 

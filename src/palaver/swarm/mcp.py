@@ -24,11 +24,11 @@ import anyio
 from msgspec import structs
 
 from palaver.agent.mcp import McpTools
-from palaver.agent.tool import AgentTool
 from palaver.core.errors import SwarmError
 from palaver.core.type_checks import check_arguments
 from palaver.swarm.call_context import CallContext, called, watched
 from palaver.swarm.session import Session
+from palaver.turn.tool import AgentTool
 
 List: TypeAlias = "Callable[[str], Awaitable[Sequence[AgentTool]] | Sequence[AgentTool]]"
 

@@ -18,15 +18,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from palaver.agent.invoke import invoker
 from palaver.agent.parameters import Parameters, parameters_of
-from palaver.agent.tool import legal, normalized
 from palaver.core.parts import ToolCall
 from palaver.core.tools import Tool
 from palaver.core.type_checks import check_arguments
 from palaver.swarm.call import Call
 from palaver.swarm.call_context import called
 from palaver.swarm.tool import Kind, SwarmTool
+from palaver.turn.invoke import invoker
+from palaver.turn.tool import legal, normalized
 
 REPEAT: Final = "Sorry, I missed that. Could you repeat please"
 """What the client is told when a circle is ended."""

@@ -23,15 +23,15 @@ from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack, overload
 from msgspec import Struct, structs
 
 from palaver.agent.functions import function_tool
-from palaver.agent.invoke import invoker
 from palaver.agent.parameters import parameters_of
-from palaver.agent.tool import AgentTool, legal
 from palaver.core.errors import MessageError
 from palaver.core.parts import ToolCall
 from palaver.core.tools import Tool
 from palaver.core.type_checks import check_arguments
 from palaver.swarm.call import Call
 from palaver.swarm.call_context import CallContext
+from palaver.turn.invoke import invoker
+from palaver.turn.tool import AgentTool, legal
 
 Kind: TypeAlias = Literal["plain", "navigation", "commit"]
 Hook: TypeAlias = Callable[..., Any]

@@ -5,7 +5,7 @@ Rules:
 - A run never changes: it holds a window on its thread, which later runs may make longer. ``Agent.run(previous=run)``
   goes on behind it; when somebody else already has, on a branch of its own.
 - However a run ended, its thread is one that every wire accepts, and can be continued.
-- ``dump`` and ``load`` carry a run to another process; ``palaver.agent.run`` says what of it.
+- ``dump`` and ``load`` carry a run to another process; ``palaver.turn.run`` says what of it.
 - The thread is its own snapshot: cut behind any append, it can be gone on with (CBF-23).
 
 A run as JSON: everything that another process needs to go on behind it.
@@ -36,10 +36,6 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self
 import msgspec
 from msgspec import UNSET, Raw, Struct, structs
 
-from palaver.agent.approvals import ApprovalRequest, pending_at
-from palaver.agent.journal import AnyThread
-from palaver.agent.limits import Outcome
-from palaver.agent.notes import TOOL_CALL_ERROR
 from palaver.core import canonical, jsontext
 from palaver.core.errors import (
     AuthenticationError,
@@ -59,6 +55,10 @@ from palaver.core.usage import Usage
 from palaver.store.stored_thread import StoredThread
 from palaver.threads.thread import Entry, Path, Thread
 from palaver.threads.view import DISCARDED, RECORD
+from palaver.turn.approvals import ApprovalRequest, pending_at
+from palaver.turn.journal import AnyThread
+from palaver.turn.limits import Outcome
+from palaver.turn.notes import TOOL_CALL_ERROR
 
 # --- saved ------------------------------------------------------------------------------------------------------------
 

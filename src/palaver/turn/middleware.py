@@ -27,14 +27,6 @@ Rules:
   has time-outs of its own, and a person who decides has all the time.
 - A function that blocks the event loop cannot be bounded by anybody: run it in a thread.
 
-What a run has used: by its own calls of models, and by what its tools ask of models in its name.
-
-Rules:
-
-- Every call of the model counts, also one whose answer was blocked or replaced by a wrapper. A wrapper or a tool that
-  asks a model by itself says so with ``spend``; a sub-agent's run is spent whole, however it ended.
-- The cost is ``None`` as soon as one price is not known. Limits count what is known.
-
 Middleware that asks the provider to keep the beginning of the conversation, so that the next turn costs less.
 
 Rules (docs/spec/pains.md#10; docs/spec/message-fields.md#R10; docs/adr/0021-cache-marks.md):
@@ -62,13 +54,13 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 import anyio
 from msgspec import Struct, field, structs
 
-from palaver.agent.approvals import Decide
-from palaver.agent.events import Watch
-from palaver.agent.limits import Limits, Spent
-from palaver.agent.policy import Policy, Rule, as_rule, rule_of
+from palaver.turn.approvals import Decide
+from palaver.turn.events import Watch
+from palaver.turn.limits import Limits, Spent
+from palaver.turn.policy import Policy, Rule, as_rule, rule_of
 from palaver.agent.protocol import Jump
-from palaver.agent.run import Run
-from palaver.agent.tool import AgentTool, Output, Toolbox, ToolContext
+from palaver.turn.run import Run
+from palaver.turn.tool import AgentTool, Output, Toolbox, ToolContext
 from palaver.context.marks import STEP, BridgeMarks, CachePlan, StableMarks, turn_marks
 from palaver.core.errors import PalaverError
 from palaver.core.messages import AssistantMessage, Message
@@ -79,6 +71,13 @@ from palaver.models.language_model import LanguageModel, Notice, Prompt, Reply
 from palaver.store.jsonl.log import LogSink
 from palaver.store.store import Store
 from palaver.threads.thread import Entry
+from palaver.turn.approvals import Decide
+from palaver.turn.events import Watch
+from palaver.turn.limits import Limits, Spent
+from palaver.turn.policy import Policy, Rule, as_rule, rule_of
+from palaver.turn.run import Run
+from palaver.turn.spending import Spend
+from palaver.turn.tool import AgentTool, Output, Toolbox, ToolContext
 from palaver.wires._engine.cache_marks import no_places
 
 # --- patience ---------------------------------------------------------------------------------------------------------
@@ -88,7 +87,7 @@ HOOK_SECONDS: float = 60.0
 GRACE: float = 1.0
 """Seconds that all ``after_agent`` hooks have together when a run was cancelled (KAI-21)."""
 
-_bounding: Final[ContextVar[anyio.CancelScope | None]] = ContextVar("palaver.agent.middleware", default=None)
+_bounding: Final[ContextVar[anyio.CancelScope | None]] = ContextVar("palaver.turn.middleware", default=None)
 """What bounds the hook or wrapper that runs."""
 
 A = TypeVar("A")
@@ -147,50 +146,10 @@ def _late(what: str) -> TimeoutError:
     return TimeoutError(f"{what} took longer than {HOOK_SECONDS:g} seconds")
 
 
-# --- spending ---------------------------------------------------------------------------------------------------------
-
-
-Spend: TypeAlias = Callable[[Mapping[str, Usage], float | None], None]
-"""Counts what was used, by the name of the model, and what it cost in USD (``None``: nobody knows)."""
-
-
-class Spending:
-    """Sums up a run. ``take`` gives what came since it was taken last."""
-
-    __slots__ = ("_fresh_cost", "_fresh_tokens", "cost", "usage")
-
-    def __init__(self) -> None:
-        """Begin with nothing."""
-        self.usage: dict[str, Usage] = {}
-        self.cost: float | None = 0.0
-        self._fresh_tokens, self._fresh_cost = 0, 0.0
-
-    def add(self, usage: Mapping[str, Usage], cost: float | None) -> None:
-        """Count what was used; nothing costs nothing."""
-        if not usage:
-            return
-        for model, used in usage.items():
-            known = self.usage.get(model)
-            self.usage[model] = used if known is None else known + used
-            self._fresh_tokens += used.total
-        self._fresh_cost += cost or 0.0
-        self.cost = None if cost is None or self.cost is None else self.cost + cost
-
-    def take(self) -> tuple[int, float]:
-        """Tokens and USD that nobody has taken yet."""
-        fresh = self._fresh_tokens, self._fresh_cost
-        self._fresh_tokens, self._fresh_cost = 0, 0.0
-        return fresh
-
-    @property
-    def total(self) -> Usage:
-        """All usage together."""
-        return sum(self.usage.values(), Usage())
-
-
 # --- middleware -------------------------------------------------------------------------------------------------------
 
 
+Jump: TypeAlias = Literal["end", "model", "tools"]
 Rewrite: TypeAlias = Callable[[int, Sequence[Message]], Awaitable[Sequence[Message]]]
 
 

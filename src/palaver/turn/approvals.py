@@ -36,7 +36,7 @@ What waits for a decision: in a thread, and in all threads of a store.
 
 Rules:
 
-- What waits stands in the thread itself (``palaver.agent.approvals``), so nothing has to be kept beside it, and no
+- What waits stands in the thread itself (``palaver.turn.approvals``), so nothing has to be kept beside it, and no
   crash can part the two.
 - ``waiting`` finds the records of requests by their tag, which stores have an index of, newest first, and reads the end
   of the threads that they stand in: it costs the requests that were ever made since ``since``, not the conversations.
@@ -52,24 +52,25 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 from msgspec import Struct, structs
 
-from palaver.agent.journal import AnyThread
-from palaver.agent.notes import MAY_HAVE_RUN, MAY_HAVE_RUN_BEFORE, held
-from palaver.agent.policy import CHOICES, DecisionKind, Policy, Rule, as_rule, rule_of
-from palaver.agent.protocol import PlannedCall, client_calls
 from palaver.core import jsontext
 from palaver.core.errors import MessageError, NotFoundError, PalaverError, excerpt
 from palaver.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage
+from palaver.core.pairs import client_calls
 from palaver.core.parts import ToolCall
 from palaver.core.type_checks import check_arguments
 from palaver.store.store import Query, Store
 from palaver.store.stored_thread import StoredThread
 from palaver.threads.thread import MAIN, Entry
 from palaver.threads.view import DISCARDED, RECORD
+from palaver.turn.calls import PlannedCall
+from palaver.turn.journal import AnyThread
+from palaver.turn.notes import MAY_HAVE_RUN, MAY_HAVE_RUN_BEFORE, held
+from palaver.turn.policy import CHOICES, DecisionKind, Policy, Rule, as_rule, rule_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from palaver.agent.tool import Toolbox
+    from palaver.turn.tool import Toolbox
 
 
 # --- approvals --------------------------------------------------------------------------------------------------------

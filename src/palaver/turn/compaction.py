@@ -57,14 +57,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import anyio
 from msgspec import Struct, structs
 
-from palaver.agent.agent import check_log
-from palaver.agent.approvals import left_open
-from palaver.agent.events import ContextCompacted, Warned
-from palaver.agent.journal import AnyThread, Journal, ReplayView, before_name
-from palaver.agent.middleware import CallModel, CallTool, Middleware, RunContext, ToolRequest, uncounted
-from palaver.agent.results import READER, SEARCHER
-from palaver.agent.token_budget import TokenBudget, fit
-from palaver.agent.tool import AgentTool, Output
 from palaver.context import shorten_stage
 from palaver.context.breaker import Breaker
 from palaver.context.compaction import (
@@ -96,6 +88,13 @@ from palaver.store.to_thread import to_thread
 from palaver.threads.ids import now_ms
 from palaver.threads.thread import MAIN, Entry
 from palaver.tokens.counter import Counter
+from palaver.turn.approvals import left_open
+from palaver.turn.events import ContextCompacted, Warned
+from palaver.turn.journal import AnyThread, Journal, ReplayView, before_name, check_log
+from palaver.turn.middleware import CallModel, CallTool, Middleware, RunContext, ToolRequest, uncounted
+from palaver.turn.results import READER, SEARCHER
+from palaver.turn.token_budget import TokenBudget, fit
+from palaver.turn.tool import AgentTool, Output
 
 if TYPE_CHECKING:
     from palaver.store.jsonl.log import LogSink

@@ -53,12 +53,12 @@ from typing import Any, Final, Literal, NoReturn, TypeAlias, cast, final
 
 from msgspec import Struct, structs
 
-from palaver.agent.policy import Rule
 from palaver.core.errors import MessageError, ToolError, excerpt
 from palaver.core.parts import ToolCall, ToolPart
 from palaver.core.tools import Tool
 from palaver.core.type_checks import check_arguments
 from palaver.threads.thread import Entry
+from palaver.turn.policy import Rule
 
 # --- tool -------------------------------------------------------------------------------------------------------------
 

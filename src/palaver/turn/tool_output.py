@@ -56,11 +56,11 @@ from typing import Any, Final, Literal, TypeAlias, cast
 import msgspec
 from msgspec import UNSET, Struct
 
-from palaver.agent.tool import Output
 from palaver.core import jsontext, media_types
 from palaver.core.errors import MessageError, PalaverError, ToolError, excerpt
 from palaver.core.messages import ToolMessage
 from palaver.core.parts import Audio, File, Image, Json, Media, Opaque, Part, Text, ToolPart, Video
+from palaver.turn.tool import Output
 
 # --- outputs ----------------------------------------------------------------------------------------------------------
 

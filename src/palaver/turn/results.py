@@ -31,7 +31,7 @@ Rules:
 - A result whose text is longer than ``characters`` is kept whole in a record beside it. The model is sent its head, its
   tail and a note that says how to read on. Media are not cut. ``shorten`` makes another short form of a text, such as
   ``limiting.compress``; the note follows it.
-- ``read_result`` (``palaver.agent.results``) reads on, also in results that the loop's own limit cut
+- ``read_result`` (``palaver.turn.results``) reads on, also in results that the loop's own limit cut
   (``Agent(result_limit=…)``), whose notes then say how.
 
 Whether something of a conversation was cut, so that tools which read what was cut are of use.
@@ -53,11 +53,6 @@ from typing import Any, Final, final
 
 from msgspec import Struct, structs
 
-from palaver.agent import tool_output
-from palaver.agent.middleware import CallTool, Middleware, RunContext, ToolRequest
-from palaver.agent.tool import AgentTool, InvalidArgumentsError, Output, ToolContext, read_arguments
-from palaver.agent.tool_call import WHOLE
-from palaver.agent.tool_output import CHARACTERS, READ_RESULT, stretch, text_of
 from palaver.context.plan import SOURCE
 from palaver.context.rewrite import COMPACTION
 from palaver.context.summary_stage import shown
@@ -68,6 +63,11 @@ from palaver.core.tools import Tool
 from palaver.core.type_checks import check_arguments
 from palaver.threads.thread import Entry
 from palaver.threads.view import RECORD, is_sent, scope_of
+from palaver.turn import tool_output
+from palaver.turn.middleware import CallTool, Middleware, RunContext, ToolRequest
+from palaver.turn.tool import AgentTool, InvalidArgumentsError, Output, ToolContext, read_arguments
+from palaver.turn.tool_call import WHOLE
+from palaver.turn.tool_output import CHARACTERS, READ_RESULT, stretch, text_of
 from palaver.wires._engine.metadata import iso
 
 # --- cut results ------------------------------------------------------------------------------------------------------

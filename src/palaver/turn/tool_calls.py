@@ -1,8 +1,8 @@
-"""The tools' half of a run: what is to become of calls, who decides, and how each is run.
+"""A batch of tool calls: what is to become of each, who decides, and how each is run.
 
 Rules:
 
-- Decisions that were given beforehand are of the calls that were open when the run began, and of no later ones.
+- Decisions that were given beforehand are of the calls that were open when the turn began, and of no later ones.
 - What middleware says of a call goes before the policy, also for reads that begin early.
 - A call has the same idempotency key in every process that runs it.
 
@@ -11,72 +11,74 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from palaver.agent import approvals, events, protocol
-from palaver.agent.approvals import Decision, Recorded, plan, told_apart
-from palaver.agent.invoke import own_exits
-from palaver.agent.journal import Depths
-from palaver.agent.middleware import RunContext, Spending, ToolRequest, hook_time
-from palaver.agent.policy import Policy, Rule
-from palaver.agent.protocol import PlannedCall, client_calls
-from palaver.agent.tool import AgentTool, Output, ToolContext, idempotency_key
-from palaver.agent.tool_call import Called, Eager, call_tool
-from palaver.agent.tool_output import READ_RESULT
 from palaver.core.messages import AssistantMessage
-
-if TYPE_CHECKING:
-    from palaver.agent.agent import Agent
-    from palaver.agent.journal import Journal
-    from palaver.core.parts import ToolCall
+from palaver.core.pairs import client_calls
+from palaver.core.parts import ToolCall
+from palaver.turn import approvals, events
+from palaver.turn.approvals import Decision, Recorded, plan, told_apart
+from palaver.turn.calls import Decided, Planned, PlannedCall, Ran
+from palaver.turn.invoke import own_exits
+from palaver.turn.journal import Depths
+from palaver.turn.middleware import Chain, RunContext, ToolRequest, hook_time
+from palaver.turn.policy import Policy, Rule
+from palaver.turn.spending import Spending
+from palaver.turn.tool import AgentTool, Output, Toolbox, ToolContext, idempotency_key
+from palaver.turn.tool_call import Called, Eager, call_tool
+from palaver.turn.tool_output import READ_RESULT
 
 
 class ToolCalls:
-    """Plans, asks about and runs the calls of one run. ``eager`` has the reads that begin early, where some may."""
+    """Plans, asks about and runs the calls of one turn. ``eager`` has the reads that begin early, where some may."""
 
     def __init__(
         self,
-        agent: Agent[Any],
-        journal: Journal,
+        chain: Chain,
+        toolbox: Toolbox,
+        policy: Policy,
         context: RunContext,
         spending: Spending,
         *,
+        result_limit: int | None = None,
         depths: Depths,
         decisions: Mapping[str, Decision],
         known: Recorded,
+        early: bool = False,
     ) -> None:
-        """Stand ready. ``known`` is what the records say of the calls that were left open."""
-        self._agent, self._journal, self._context, self._spending = agent, journal, context, spending
-        self._chain, self._toolbox = agent.chain, agent.toolbox
+        """Run calls of the tools in ``toolbox``.
+
+        ``result_limit`` bounds the characters of a result where its tool says nothing; ``known`` is what the records
+        say of the calls that were left open; with ``early`` reads begin while their answer streams.
+        """
+        self._chain, self._toolbox, self._own_policy = chain, toolbox, policy
+        self._context, self._spending, self._result_limit = context, spending, result_limit
         self._decisions: Mapping[str, Decision] = decisions
         self._known = known
         self._depths = depths
-        self._policy: Policy = self._gate if self._chain.rules else agent.policy
-        self.call = self._chain.around_tool(_run_tool, context)
-        reads = agent.eager and agent.stream and any(tool.effect == "read" for tool in self._toolbox)
-        early = reads and not self._chain.withholds
-        self.eager = Eager(self._toolbox, self._policy, self._run_early) if early else None
+        self._policy: Policy = self._gate if chain.rules else policy
+        self.call = chain.around_tool(run_tool_itself, context)
+        early = early and not chain.withholds and any(tool.effect == "read" for tool in toolbox)
+        self.eager = Eager(toolbox, self._policy, self._run_early) if early else None
 
-    async def plan(self, command: protocol.Plan) -> protocol.Planned:
-        """Find tool, validity and permission of calls."""
-        calls = client_calls(command.message)
-        chosen = [(index, calls[index]) for index in command.indexes]
+    async def plan(self, message: AssistantMessage, indexes: Sequence[int], *, begun: bool = False) -> Planned:
+        """Find tool, validity and permission of the calls at ``indexes``; ``begun``: they may have run already."""
+        calls = client_calls(message)
+        chosen = [(index, calls[index]) for index in indexes]
         known, self._known = self._known, Recorded()
         if not known.asked:
             self._decisions = {}  # they are of the calls that were asked, and of no later ones with the same ids
         with hook_time("the policy") if callable(self._policy) else nullcontext():
-            planned = await plan(chosen, self._toolbox, self._policy, begun=command.begun, known=known)
+            planned = await plan(chosen, self._toolbox, self._policy, begun=begun, known=known)
         if known.asked or any(each.verdict == "ask" for each in planned):
             planned = told_apart(planned, calls)
         asked = {each.call.id for each in planned if each.verdict == "ask"}
         new = bool(asked) and not asked <= known.pending.keys()
-        return protocol.Planned(
-            planned, approvals.pending_record(planned, begun=command.begun or known.begun) if new else None
-        )
+        return Planned(planned, approvals.pending_record(planned, begun=begun or known.begun) if new else None)
 
     async def _gate(self, call: ToolCall) -> Rule:
         """The policy, where middleware has rules of its own."""
@@ -86,11 +88,11 @@ class ToolCalls:
 
     async def judge(self, call: ToolCall, tool: AgentTool) -> Rule:
         """What middleware and policy of this run say of a call."""
-        return await self._chain.judge(call, tool, self._context, self._agent.policy)
+        return await self._chain.judge(call, tool, self._context, self._own_policy)
 
-    async def approve(self, command: protocol.Ask) -> protocol.Decided:
+    async def approve(self, planned: Sequence[PlannedCall]) -> Decided:
         """Have calls decided, as far as somebody is there to decide."""
-        requests = tuple([approvals.request(each) for each in command.calls if each.verdict == "ask"])
+        requests = tuple([approvals.request(each) for each in planned if each.verdict == "ask"])
         decisions = {
             each.call.id: self._decisions[each.call.id] for each in requests if each.call.id in self._decisions
         }
@@ -103,8 +105,8 @@ class ToolCalls:
                     decisions.update(await _decisions_of(self._context.decide, left))
                 except Exception as error:  # noqa: BLE001 (whatever it raises, what is pending stays so)
                     failed = error
-        calls = tuple([self._resolved(each, decisions) for each in command.calls])
-        return protocol.Decided(calls, approvals.decided_record(decisions) if decisions else None, failed)
+        calls = tuple([self._resolved(each, decisions) for each in planned])
+        return Decided(calls, approvals.decided_record(decisions) if decisions else None, failed)
 
     def _resolved(self, planned: PlannedCall, decisions: Mapping[str, Decision]) -> PlannedCall:
         decision = decisions.get(planned.call.id)
@@ -115,12 +117,12 @@ class ToolCalls:
         )
         return approvals.resolved(planned, decision, self._tool(planned).check)
 
-    async def run(self, planned: PlannedCall) -> protocol.Ran:
+    async def run(self, planned: PlannedCall) -> Ran:
         """Run a call whose turn has come, or take what came of it already."""
         early = None if self.eager is None else await self.eager.take(planned.call)
         return self._ran(planned, early if early is not None else await self._run_at(planned, self._asked_at()))
 
-    def _ran(self, planned: PlannedCall, called: Called) -> protocol.Ran:
+    def _ran(self, planned: PlannedCall, called: Called) -> Ran:
         if self._context.watch is not None:
             self._context.emit(
                 events.ToolFinished(
@@ -132,25 +134,25 @@ class ToolCalls:
                     seconds=called.seconds,
                 )
             )
-        return protocol.Ran(planned.index, called.message, called.records, *self._spending.take())
+        return Ran(planned.index, called.message, called.records, *self._spending.take())
 
     async def _run_early(self, planned: PlannedCall) -> Called:
-        return await self._run_at(planned, len(self._journal.path))
+        return await self._run_at(planned, len(self._context.path()))
 
     async def _run_at(self, planned: PlannedCall, place: int) -> Called:
         """Run a call of the message at a place of the conversation."""
         tool = self._tool(planned)
-        path = self._journal.path
+        path = self._context.path()
         context = ToolContext(
             call=planned.call,
             agent=self._context.agent,
             run=self._context.run,
-            thread=self._journal.thread.id,
+            thread=self._context.thread,
             path=path,
             values=self._context.values,
             emit=partial(self._progress, planned.call),
             show=self._context.emit,
-            idempotency_key=idempotency_key(self._journal.thread.id, self._depths.at(path, place), planned.index),
+            idempotency_key=idempotency_key(self._context.thread, self._depths.at(path, place), planned.index),
             deps=self._context.deps,
             host=self._context,
         )
@@ -158,7 +160,7 @@ class ToolCalls:
             self._context.emit(
                 events.ToolStarted(agent=self._context.agent, run=self._context.run, call=planned.call, tool=tool.name)
             )
-        limit = tool.limit or self._agent.result_limit
+        limit = tool.limit or self._result_limit
         request = ToolRequest(tool=tool, arguments=planned.arguments, context=context, limit=limit)
         return await call_tool(planned, request, self.call, readable=READ_RESULT in self._toolbox)
 
@@ -169,7 +171,7 @@ class ToolCalls:
 
     def _asked_at(self) -> int:
         """The place of the calling message in the conversation: the same in every process that runs its calls."""
-        path = self._journal.path
+        path = self._context.path()
         place = len(path) - 1
         while place >= 0 and not isinstance(path[place].message, AssistantMessage):
             place -= 1
@@ -191,7 +193,7 @@ async def _decisions_of(
     return found
 
 
-async def _run_tool(request: ToolRequest) -> Output:
+async def run_tool_itself(request: ToolRequest) -> Output:
     """Run the tool itself, behind all middleware."""
     request.state.started = True
     with own_exits():

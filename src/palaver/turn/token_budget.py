@@ -30,9 +30,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from palaver.agent import tool_output
-from palaver.agent.middleware import RunContext
-from palaver.agent.tool_output import Limited, compress, text_of
+from palaver.turn import tool_output
+from palaver.turn.middleware import RunContext
+from palaver.turn.tool_output import Limited, compress, text_of
 from palaver.context.ledger import Ledger, Measure, has_usage_report, prompt_of
 from palaver.context.plan import capacity
 from palaver.core.messages import AssistantMessage
@@ -45,6 +45,9 @@ from palaver.models.http_model import Model
 from palaver.models.language_model import LanguageModel, Prompt
 from palaver.tokens.counter import Counter
 from palaver.tokens.estimate import estimate
+from palaver.turn import tool_output
+from palaver.turn.middleware import RunContext
+from palaver.turn.tool_output import Limited, compress, text_of
 
 # --- result budget ----------------------------------------------------------------------------------------------------
 

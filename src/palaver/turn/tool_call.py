@@ -34,18 +34,18 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import Struct, structs
 
-from palaver.agent import tool_output
-from palaver.agent.approvals import plan
-from palaver.agent.middleware import ToolRequest
-from palaver.agent.policy import Policy
-from palaver.agent.protocol import PlannedCall, result
-from palaver.agent.tool import Output, Toolbox
-from palaver.agent.tool_output import limit
 from palaver.core.events import ArgumentsDelta, Event, Finish, PartEnd, PartStart
 from palaver.core.messages import SystemMessage, ToolMessage
 from palaver.core.parts import AssistantPart, ToolCall, settled
 from palaver.core.surrogates import paired
 from palaver.threads.view import RECORD
+from palaver.turn import tool_output
+from palaver.turn.approvals import plan
+from palaver.turn.calls import PlannedCall, result
+from palaver.turn.middleware import ToolRequest
+from palaver.turn.policy import Policy
+from palaver.turn.tool import Output, Toolbox
+from palaver.turn.tool_output import limit
 
 if TYPE_CHECKING:
     from types import TracebackType

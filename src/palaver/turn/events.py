@@ -50,9 +50,6 @@ import anyio
 from anyio import from_thread
 from msgspec import Struct
 
-from palaver.agent.approvals import ApprovalRequest, Decision
-from palaver.agent.invoke import called
-from palaver.agent.run import Run
 from palaver.context.compaction import Failure
 from palaver.context.plan import Change
 from palaver.core import events
@@ -60,6 +57,9 @@ from palaver.core.errors import MessageError, excerpt
 from palaver.core.messages import AssistantMessage, Message, ToolMessage
 from palaver.core.parts import MalformedToolCall, ToolCall
 from palaver.core.request import Loss
+from palaver.turn.approvals import ApprovalRequest, Decision
+from palaver.turn.invoke import called
+from palaver.turn.run import Run
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup

@@ -45,6 +45,8 @@ from anyio import CancelScope
 from palaver.context.rewrite import depth_of
 from palaver.core.messages import AssistantMessage, Message, ToolMessage
 from palaver.core.pairs import REPAIR
+from palaver.core.errors import MessageError, excerpt
+from palaver.core.messages import AssistantMessage, Message
 from palaver.store.jsonl import LogContext
 from palaver.store.stored_thread import StoredThread
 from palaver.store.to_thread import to_thread
@@ -61,6 +63,12 @@ if TYPE_CHECKING:
 
 
 AnyThread: TypeAlias = Thread | StoredThread
+
+
+def check_log(log: object) -> None:
+    """Raise ``MessageError`` for a log that takes no messages."""
+    if log is not None and not callable(getattr(log, "append", None)):
+        raise MessageError(f"log: {excerpt(repr(log))} has no method append(message, context)")
 
 
 class Journal:

@@ -28,9 +28,6 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 from msgspec import UNSET, Raw, UnsetType, structs
 
-from palaver.agent.middleware import CallModel, CallTool, Middleware, RunContext, Step, ToolRequest
-from palaver.agent.tool import Output
-from palaver.agent.tool_output import text_of
 from palaver.context.rewrite import COMPACTION
 from palaver.core.errors import PalaverError, excerpt
 from palaver.core.jsontext import raw, view
@@ -39,6 +36,9 @@ from palaver.core.parts import Reasoning, Text, ToolCall
 from palaver.core.type_checks import check_arguments
 from palaver.core.usage import Usage
 from palaver.models.language_model import Notice, Prompt, Reply
+from palaver.turn.middleware import CallModel, CallTool, Middleware, RunContext, Step, ToolRequest
+from palaver.turn.tool import Output
+from palaver.turn.tool_output import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
