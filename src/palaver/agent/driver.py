@@ -42,7 +42,7 @@ from palaver.turn import approvals, calls, events, middleware, notes
 from palaver.turn.approvals import Decide, Decision, Recorded
 from palaver.turn.calls import Answered, PlannedCall
 from palaver.turn.events import Observing, Watch
-from palaver.turn.middleware import Blocked, Hook, RunContext, Step, hook_time
+from palaver.turn.middleware import Blocked, Hook, RunContext, Step, hook_time, run_hooks
 from palaver.turn.model_call import ModelCalls
 from palaver.turn.notes import held_record
 from palaver.turn.run import Run, own
@@ -325,20 +325,6 @@ class Driver:
 
     # -- hooks -------------------------------------------------------------------------------------------------------
 
-    async def _hooks(self, hooks: Sequence[Hook]) -> Step:
-        inject: list[Message] = []
-        where: middleware.Jump | None = None
-        self.context.iteration, self.context.spent = self.state.iteration, self.state.spent
-        for hook in hooks:
-            with hook_time("a hook"):
-                wanted = await hook(self.context)
-            if wanted is not None:
-                inject += wanted.inject
-                where = wanted.jump if where is None else where
-                if wanted.error is not None:
-                    return Step(inject=tuple(inject), error=wanted.error)
-        return Step(inject=tuple(inject), jump=where)
-
     async def _prepare(self, command: protocol.Prepare) -> None:  # noqa: ARG002 (a row of the table)
         hooks = self._chain.before_model
         wanted = await self._hooked(hooks) if hooks else _NOTHING
@@ -354,7 +340,8 @@ class Driver:
 
     async def _hooked(self, hooks: Sequence[Hook]) -> Step | None:
         try:
-            wanted = await self._hooks(hooks)
+            self.context.iteration, self.context.spent = self.state.iteration, self.state.spent
+            wanted = await run_hooks(hooks, self.context)
         except Blocked as blocked:
             self._feed(calls.Blocked(blocked.reason, blocked.message))
             return None

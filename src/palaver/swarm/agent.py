@@ -30,6 +30,7 @@ from palaver.core.messages import AssistantMessage, Message, Scope
 from palaver.core.parts import ToolCall
 from palaver.core.request import Settings
 from palaver.core.type_checks import check_arguments
+from palaver.core.usage import Usage
 from palaver.models.language_model import LanguageModel
 from palaver.swarm.call_context import CallContext
 from palaver.swarm.extras.storage import Storage
@@ -37,6 +38,10 @@ from palaver.swarm.rescue import PLACEHOLDERS, Flush, Rescue, not_empty
 from palaver.swarm.state import State
 from palaver.swarm.tool import AnySwarmTool, SwarmTool, as_tool
 from palaver.threads.agent_view import KEEP
+from palaver.turn.events import Observer
+from palaver.turn.limits import Limits
+from palaver.turn.middleware import Chain, Middleware
+from palaver.turn.spending import Pricing
 from palaver.turn.tool import legal, normalized
 
 Text: TypeAlias = str | Callable[[CallContext], str | Awaitable[str]]
@@ -132,6 +137,10 @@ class AgentOptions(TypedDict, total=False):
     provider: Mapping[str, Mapping[str, Any]] | None
     stream: bool
     description: str
+    middleware: Sequence[Middleware]
+    limits: Limits
+    observers: Sequence[Observer]
+    prices: Callable[[str, Usage], float | None] | None
 
 
 class AgentChanges(AgentOptions, total=False):
@@ -177,15 +186,21 @@ class SwarmAgent:
         provider: Mapping[str, Mapping[str, Any]] | None = None,
         stream: bool = False,
         description: str = "",
+        middleware: Sequence[Middleware] = (),
+        limits: Limits = Limits(),  # noqa: B008 (frozen)
+        observers: Sequence[Observer] = (),
+        prices: Callable[[str, Usage], float | None] | None = None,
     ) -> None:
         """Describe an agent.
 
         ``states`` and ``storages`` are what its tools may use, by description or by name; ``depends_on`` names the
         agents that it may hand over to, for drawings. With ``stream`` the text of an answer is told as it comes, in
         events ``agent delta``: for agents whose answers nothing changes. ``operator_timeout`` is in seconds; after it
-        the answer is ``""``. Raises ``MessageError`` for an argument of the wrong type, for an agent with neither a
-        model nor an operator, with one that cannot be called, without a name, with a limit below 0, or with a tool that
-        can never be called since another has its name.
+        the answer is ``""``. ``middleware``, ``limits``, ``observers`` and ``prices`` are those of
+        ``palaver.agent.Agent``; limits are of the agent's part in one turn, and ``recoveries``, ``repeats`` and
+        ``continue_cut`` mean nothing here. Raises ``MessageError`` for an argument of the wrong type, for an agent
+        with neither a model nor an operator, with one that cannot be called, without a name, with a limit below 0, or
+        with a tool that can never be called since another has its name.
         """
         self._given: dict[str, Any] = {key: value for key, value in locals().items() if key != "self"}
         whose = f"the agent {name!r}"
@@ -220,6 +235,8 @@ class SwarmAgent:
         self._given |= read  # what could be read only once was read
         check_arguments(whose, SwarmAgent.__init__, self._given)
         self.settings, self.provider, self.stream = settings, dict(provider or {}), stream
+        self.chain = Chain(middleware)
+        self.limits, self.observers, self.price = limits, tuple(observers), Pricing(prices)
 
     def replace(self, **changes: Unpack[AgentChanges]) -> SwarmAgent:
         """Give an edited copy. Raises as the constructor does."""

@@ -13,18 +13,18 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from palaver.core.errors import MessageError, SwarmError, ToolError, TurnError, excerpt
-from palaver.core.events import TextDelta
-from palaver.core.factories import assistant, rescue
+from palaver.core.factories import assistant, rescue, system
 from palaver.core.messages import AssistantMessage, Message, Mode, RescueMarker, SystemMessage, ToolMessage, UserMessage
 from palaver.core.pairs import client_calls
 from palaver.core.parts import MalformedToolCall, Text, ToolCall
 from palaver.models.language_model import Prompt
+from palaver.swarm.agent_turn import AgentTurn
 from palaver.swarm.batch import (
     NOT_RUN,
     SKIPPED,
@@ -41,7 +41,6 @@ from palaver.swarm.batch import (
     with_calls,
 )
 from palaver.swarm.call_context import LOGGER, CallContext, called, watched
-from palaver.swarm.events import delta_input
 from palaver.swarm.names import TURN
 from palaver.swarm.offered import offered_tools
 from palaver.swarm.rescue import START, Custom, Recomplete, placeholder
@@ -49,6 +48,9 @@ from palaver.swarm.tool import SwarmTool
 from palaver.swarm.turn import Turn
 from palaver.swarm.user_input import UserInput, said
 from palaver.threads.view import DISCARDED, PLACEHOLDER
+from palaver.turn import calls as outcomes
+from palaver.turn.middleware import Blocked
+from palaver.turn.notes import NOT_RUN_SKIPPED, final_answer_instruction
 from palaver.turn.tool import Output
 from palaver.turn.tool_output import error_output
 
@@ -71,6 +73,8 @@ class AgentSession:
         self._apart = anyio.Lock()
         self._view = session.view(agent)
         self._model: language_model.Session | None = None
+        self.carried = session.carried.setdefault(agent.name, {})
+        """What middleware keeps for itself from turn to turn."""
         self._batches: list[Batch] = []
 
     # -- what is asked of it ---------------------------------------------------------------------------------------
@@ -133,13 +137,23 @@ class AgentSession:
         place = self.session.place(self.agent.name, payload=payload)
         await watched("on_run", self.agent.hooks.on_run, place, told.text)
         messages = (*await self._context(place, None), told.spoken(self.agent.name, "user"))
+        part: AgentTurn | None = None
+        failed: Exception | None = None
         try:
-            answer = await self._ask(place, messages, (), self.agent.model.session() if self.agent.model else None)
+            part = AgentTurn(self, self._model_session(fresh=True), run=None, payload=payload)
+            step = await part.enter(self._spawn)
+            answer = await self._ask(part, place, messages if step is None else (*messages, *step.inject), ())
         except Exception as error:
+            failed = error
             if self.agent.on_model_error == "raise":
                 raise
             self._log_error("the model", error)
             return await self._transformed(placeholder(self.agent.placeholders))
+        finally:
+            if part is not None:
+                await self.session.end_part(part, "completed" if failed is None else "failed", failed)
+        if isinstance(answer, outcomes.Blocked):
+            return ""
         text = await self._transformed(answer.text)
         self.session.tell("agent", "run", self.agent.name, input={"message": told.text}, output={"result": text})
         if client_calls(answer) or await self._refused(text) is not None:
@@ -183,6 +197,18 @@ class AgentSession:
         answer = await self._answer(turn, place, offered)
         if answer is None:
             return
+        await self._take(turn, place, answer, offered, again=again)
+
+    async def _take(
+        self,
+        turn: Turn,
+        place: CallContext,
+        answer: AssistantMessage,
+        offered: dict[str, SwarmTool],
+        *,
+        again: bool,
+    ) -> None:
+        """Do what an answer says."""
         broken = next((part for part in answer.content if isinstance(part, MalformedToolCall)), None)
         calls = list(client_calls(answer))
         if calls and self.agent.map_calls is not None:
@@ -197,14 +223,18 @@ class AgentSession:
             await self._text(turn, place, answer, again=again)
 
     async def _answer(self, turn: Turn, place: CallContext, offered: dict[str, SwarmTool]) -> AssistantMessage | None:
-        """The model's answer; ``None`` when it failed, and that was dealt with."""
+        """Ask the model; ``None`` when there is no answer to go on with, and that was dealt with."""
+        part = None if self.agent.model is None else self._part(turn)
+        if part is not None and not await self._may_ask(turn, place, part):
+            return None
         messages = await self._context(place, turn)
         definitions = [tool.definition for tool in offered.values()]
+        final = part is not None and part.is_last and bool(definitions)
         self.asking += 1
         try:
-            if self._model is None and self.agent.model is not None:
-                self._model = self.agent.model.session()
-            return await self._ask(place, messages, definitions, self._model)
+            answer = await self._ask(
+                part or self._part(turn), place, messages, () if final else definitions, final=final
+            )
         except Exception as error:
             if self.agent.on_model_error == "raise":
                 raise
@@ -213,6 +243,70 @@ class AgentSession:
             return None
         finally:
             self.asking -= 1
+        if isinstance(answer, outcomes.Blocked):
+            await self._blocked(turn, place, part or self._part(turn), answer.reason, answer.message)
+            return None
+        if part is None:
+            return answer
+        if final:
+            part.outcome = "max_iterations"
+            answer = with_calls(answer, ())
+        return await self._reviewed(turn, place, part, answer)
+
+    async def _may_ask(self, turn: Turn, place: CallContext, part: AgentTurn) -> bool:
+        """Run the hooks before the model, and look at the limits; ``False`` when the turn has gone on otherwise."""
+        chain = self.agent.chain
+        try:
+            for step in (await part.enter(self._spawn), await part.hooks(chain.before_model)):
+                if step is not None:
+                    part.held += step.inject
+                if step is not None and step.jump == "end":
+                    turn.resolve("")
+        except Blocked as blocked:
+            await self._blocked(turn, place, part, blocked.reason, blocked.message)
+            return False
+        held, part.held = part.held, ()
+        for message in held:
+            await self.session.keep(_of(turn, message if message.agent else message.replace(agent=self.agent.name)))
+        if turn.over:
+            return False
+        reason = part.over()
+        if reason is not None:
+            await self._rescue(turn, place, reason, retry=False)
+        return reason is None
+
+    async def _reviewed(
+        self, turn: Turn, place: CallContext, part: AgentTurn, answer: AssistantMessage
+    ) -> AssistantMessage | None:
+        """Run the hooks behind the model; ``None`` when the turn has gone on otherwise."""
+        part.context.message = answer
+        try:
+            step = await part.hooks(self.agent.chain.after_model)
+        except Blocked as blocked:
+            await self._blocked(turn, place, part, blocked.reason, answer)
+            return None
+        if step is None:
+            return answer
+        part.held += step.inject
+        made = client_calls(answer)
+        if step.jump == "end":
+            return with_calls(answer, ())
+        if step.jump == "model" or (step.inject and not made):
+            await self.session.keep(_of(turn, answer))
+            for call in made:
+                await self._tell_model(call.id, call.name, error_output(ToolError(NOT_RUN_SKIPPED)))
+            await self._step(turn, place)
+            return None
+        return answer
+
+    async def _blocked(
+        self, turn: Turn, place: CallContext, part: AgentTurn, reason: str, message: AssistantMessage | None
+    ) -> None:
+        """Keep an answer that a guardrail stopped, for nobody, and show a placeholder."""
+        part.outcome, part.reason = "blocked", reason
+        if message is not None:
+            await self._discard(turn, message.replace(agent=self.agent.name, mode=message.mode or "tool"))
+        await self._rescue(turn, place, reason, retry=False)
 
     async def _text(self, turn: Turn, place: CallContext, answer: AssistantMessage, *, again: bool) -> None:
         text = await self._transformed(answer.text)
@@ -389,31 +483,52 @@ class AgentSession:
         self._view.instruct(prompt, (*self.session.swarm.instructions, *agent.system, *dynamic, *agent.flags))
         return self._view(self.session.log.path, since=None if turn is None else turn.since)
 
+    def _model_session(self, *, fresh: bool = False) -> language_model.Session:
+        """Return the agent's conversation with its model; ``fresh``: one of its own. Raises ``SwarmError``."""
+        model = self.agent.model
+        if model is None:
+            raise SwarmError(f"the agent {self.agent.name!r} has no model")
+        if fresh:
+            return model.session()
+        if self._model is None:
+            self._model = model.session()
+        return self._model
+
+    def _part(self, turn: Turn) -> AgentTurn:
+        """Return the agent's part in a turn; it is begun where there is none. Raises ``SwarmError``."""
+        part = turn.parts.get(self.agent.name)
+        if part is None:
+            part = AgentTurn(self, self._model_session(), run=turn.id, payload=turn.payload)
+            turn.parts[self.agent.name] = part
+        part.attach(self)
+        return part
+
+    def _spawn(self, function: Callable[[], Awaitable[Any]]) -> None:
+        self.session.spawn(None, function)
+
     async def _ask(
         self,
+        part: AgentTurn,
         place: CallContext,
         messages: Sequence[Message],
         tools: Sequence[Any],
-        model: language_model.Session | None,
-    ) -> AssistantMessage:
-        if model is None:
-            raise SwarmError(f"the agent {self.agent.name!r} has no model")
+        *,
+        final: bool = False,
+    ) -> AssistantMessage | outcomes.Blocked:
         agent = self.agent
+        part.messages = messages
         prompt = Prompt(
             messages=messages,
+            system=(system(final_answer_instruction),) if final else (),
             tools=tuple(tools),
             settings=agent.settings,
             provider=agent.provider,
             agent=agent.name,
             client=place.client,
         )
-        async with model.ask(prompt, stream=agent.stream) as answer:
-            if agent.stream:
-                unchecked = delta_input(self.session.swarm, agent)
-                async for event in answer:
-                    if isinstance(event, TextDelta) and not self.gone:
-                        self.session.tell("agent", "delta", agent.name, input=unchecked, output={"text": event.text})
-            message = (await answer.finish()).response.message
+        message = await part.ask(prompt, final=final)
+        if isinstance(message, outcomes.Blocked):
+            return message
         await watched("on_completion", agent.hooks.on_completion, place, messages, message)
         message = message.replace(agent=agent.name, mode=message.mode or "tool")
         if agent.map is not None:
@@ -540,7 +655,8 @@ class AgentSession:
             messages = (*before, hint)
         try:
             turn.step()
-            return await self._ask(place, messages, (), self._model)
+            answer = await self._ask(self._part(turn), place, messages, ())
+            return None if isinstance(answer, outcomes.Blocked) else answer
         except Exception as error:  # noqa: BLE001 (the placeholder is left)
             self._log_error("the model", error)
             return None

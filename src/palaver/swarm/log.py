@@ -73,6 +73,11 @@ class Log:
         return self._journal.path
 
     @property
+    def entries(self) -> Sequence[Entry]:
+        """The entries of the thread, on all branches, in the order in which they joined."""
+        return self._journal.entries
+
+    @property
     def messages(self) -> tuple[Message, ...]:
         """What was said, markers included, records left out. Costs the length of the thread."""
         return tuple([each.message for each in self.path if RECORD not in each.message.tags])

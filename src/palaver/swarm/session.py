@@ -24,12 +24,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple
 from weakref import ReferenceType
 
 import anyio
+from msgspec import structs
 
 from palaver.core.errors import ClosedError, NavigationError, StoreError, SwarmError, TurnError
 from palaver.core.messages import AssistantMessage, Message, Mode
 from palaver.core.parts import Text
 from palaver.swarm.agent import SwarmAgent
 from palaver.swarm.agent_session import AgentSession
+from palaver.swarm.agent_turn import AgentTurn
 from palaver.swarm.background import Background
 from palaver.swarm.call_context import CALL, CURRENT, LOGGER, CallContext, watched
 from palaver.swarm.commits import Commits
@@ -42,6 +44,9 @@ from palaver.swarm.turn import Turn
 from palaver.swarm.user_input import Content, UserInput, checked_text, said
 from palaver.threads.agent_view import AgentView
 from palaver.threads.view import PLACEHOLDER
+from palaver.turn.limits import Outcome
+from palaver.turn.run import Run
+from palaver.turn.spending import Spending
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -61,6 +66,12 @@ class Session(Commits, SessionResources):
         self.live, self.swarm, self.client = live, live.swarm, client
         self.values: dict[str, Any] = {}
         """What the tools of this session share, as long as it lasts."""
+        self.carried: dict[str, dict[Any, Any]] = {}
+        """What the middleware of each agent keeps for itself, by the agent's name."""
+        self.spending = Spending()
+        """What all turns of this session used, by model."""
+        self.last_run: Run[Any] | None = None
+        """The last turn as a run: outcome, usage, cost, what waits; ``None`` where no model was asked in it."""
         self.turn: Turn | None = None
         """The turn under way."""
         self._latest: ReferenceType[Turn] | None = None
@@ -245,6 +256,7 @@ class Session(Commits, SessionResources):
         turn = self.turn if call is None else call.turn
         if turn is None or not turn.claim():
             return False
+        turn.outcome = "cancelled"
         self._drop()
         try:
             if turn.named:
@@ -323,12 +335,42 @@ class Session(Commits, SessionResources):
                 await self.named.keep(run, answer)
             self._answered(turn, told.text, answer)
             return answer
+        except BaseException as error:
+            if turn.outcome == "completed":
+                turn.outcome = "failed" if isinstance(error, Exception) else "cancelled"
+            raise
         finally:
             turn.resolve("")
+            await self._end_parts(turn)
             for _, agent, _ in turn.executions[1:]:
                 self.tell("execution", "commit-execution-end", agent)
             self.tell("execution", "commit-execution-end")
             self.turn = None
+
+    async def _end_parts(self, turn: Turn) -> None:
+        """End what agents did in a turn that is answered, and sum it up."""
+        self.last_run = None
+        runs = [await self.end_part(part, turn.outcome, turn.error) for part in turn.parts.values()]
+        if runs:
+            total = Spending()
+            for part in turn.parts.values():
+                total.merge(part.spending)
+            self.last_run = structs.replace(
+                runs[-1],
+                start=min(each.start for each in runs),
+                usage=total.total,
+                usage_by_model=dict(total.usage),
+                cost=total.cost if total.usage else None,
+                iterations=sum(each.iterations for each in runs),
+                seconds=max(each.seconds for each in runs),
+            )
+
+    async def end_part(self, part: AgentTurn, outcome: Outcome, error: Exception | None) -> Run[Any]:
+        """End the part of one agent, and count what it used."""
+        with anyio.CancelScope(shield=True):
+            run = await part.end(outcome, error, ())
+        self.spending.merge(part.spending)
+        return run
 
     async def _admitted(self, turn: Turn, text: str, mode: Mode) -> str | None:
         """Ask the policies, and tell the hook. What a policy says instead; ``None`` when the turn may begin."""
@@ -368,6 +410,7 @@ class Session(Commits, SessionResources):
             with anyio.move_on_after(self.swarm.deadline):
                 return await turn.wait()
             late = turn.overdue(self.swarm.deadline)
+            turn.outcome = "timed_out"
             turn.fail(late)
             turn.abort()  # also what has the answer and does not come to giving it: a hook that does not return
             try:

@@ -22,7 +22,9 @@ from palaver.core.errors import TurnError
 from palaver.threads.ids import uuid7
 
 if TYPE_CHECKING:
+    from palaver.swarm.agent_turn import AgentTurn
     from palaver.swarm.call import Call
+    from palaver.turn.limits import Outcome
 
 NESTED: Final = 20
 """How often a turn may ask models, where nothing else is said."""
@@ -46,7 +48,9 @@ class Turn:
         "limit",
         "mode",
         "named",
+        "outcome",
         "overtaken",
+        "parts",
         "payload",
         "running",
         "scopes",
@@ -77,6 +81,10 @@ class Turn:
         """Names of the tools that have not returned, or defer."""
         self.scopes: set[anyio.CancelScope] = set()
         """Of everything that runs for it."""
+        self.outcome: Outcome = "completed"
+        """How it ended, for the parts that agents had in it."""
+        self.parts: dict[str, AgentTurn] = {}
+        """What each agent did in it, by name."""
         self._claimed = False
         self._done = anyio.Event()
 

@@ -44,7 +44,7 @@ from contextlib import asynccontextmanager, suppress
 from inspect import isawaitable, iscoroutine, iscoroutinefunction
 from queue import SimpleQueue
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 import anyio
 from anyio import from_thread
@@ -60,10 +60,6 @@ from palaver.core.request import Loss
 from palaver.turn.approvals import ApprovalRequest, Decision
 from palaver.turn.invoke import called
 from palaver.turn.run import Run
-
-if TYPE_CHECKING:
-    from anyio.abc import TaskGroup
-
 
 # --- events -----------------------------------------------------------------------------------------------------------
 
@@ -315,10 +311,10 @@ class _Observed:
         self._arrived, self._ended = anyio.Event(), False
         self._scope = anyio.CancelScope(shield=True)
 
-    def begin(self, group: TaskGroup) -> None:
+    def begin(self, spawn: Callable[..., object]) -> None:
         """Begin to look at events."""
         if self._is_async:
-            group.start_soon(self._in_task)
+            spawn(self._in_task)
         else:
             threading.Thread(target=self._in_thread, name=f"observer {self.name}", daemon=True).start()
 
@@ -425,14 +421,19 @@ class Observing(Watch):
     async def running(self) -> AsyncGenerator[None]:
         """Let the observers work as long as the block lasts, and then the time of grace."""
         async with anyio.create_task_group() as group:
-            for each in self._observed:
-                each.begin(group)
+            self.begin(group.start_soon)
             try:
                 yield
             finally:
-                await self._finish()
+                await self.finish()
 
-    async def _finish(self) -> None:
+    def begin(self, spawn: Callable[..., object]) -> None:
+        """Let the observers work until ``finish``; ``spawn`` starts a coroutine function as a task."""
+        for each in self._observed:
+            each.begin(spawn)
+
+    async def finish(self) -> None:
+        """Give the observers the time of grace for what they have not seen yet."""
         for each in self._observed:
             each.put(None)
         with anyio.CancelScope(shield=True):

@@ -385,6 +385,24 @@ class Chain:
         return asked if asked is not None and judged.judgement == "allow" else judged
 
 
+async def run_hooks(hooks: Sequence[Hook], context: RunContext) -> Step:
+    """Run hooks in order, each within its time; join what they want.
+
+    The first jump counts, and the first error ends the row. Raises what a hook raises, and ``TimeoutError``.
+    """
+    inject: list[Message] = []
+    where: Jump | None = None
+    for hook in hooks:
+        with hook_time("a hook"):
+            wanted = await hook(context)
+        if wanted is not None:
+            inject += wanted.inject
+            where = wanted.jump if where is None else where
+            if wanted.error is not None:
+                return Step(inject=tuple(inject), error=wanted.error)
+    return Step(inject=tuple(inject), jump=where)
+
+
 async def _around_model(wrap: WrapModel, context: RunContext, call: CallModel, prompt: Prompt) -> Reply:
     return await around(lambda given, within: wrap(given, context, within), call, prompt)
 

@@ -55,16 +55,19 @@ class ModelCalls:
         session: Session,
         *,
         stream: bool = True,
+        deltas: bool = True,
         received: Callable[[AssistantMessage], AssistantMessage] = _as_it_came,
         refresh: Callable[[Prompt], Prompt] | None = None,
         eager: Eager | None = None,
     ) -> None:
         """Ask through ``session``, with the middleware of ``chain`` around each call.
 
-        ``received`` gives an answer as it joins the thread; ``refresh`` changes a prompt behind all middleware;
-        ``eager`` gets the events of an answer as they arrive.
+        With ``deltas`` text and reasoning are emitted as they come, where somebody watches. ``received`` gives an
+        answer as it joins the thread; ``refresh`` changes a prompt behind all middleware; ``eager`` gets the events
+        of an answer as they arrive.
         """
         self._chain, self._context, self._spending, self._session = chain, context, spending, session
+        self._deltas = deltas
         self._stream, self._received_as, self._refresh, self._eager = stream, received, refresh, eager
         self._ask = chain.around_model(self._ask_model, context)
         self._answer: Answer | None = None
@@ -148,7 +151,7 @@ class ModelCalls:
             prompt = self._refresh(prompt)
         async with self._session.ask(prompt, stream=self._stream, on_notice=self._noticed) as answer:
             self._answer = answer
-            shows = self._context.watch is not None and not self._chain.withholds
+            shows = self._deltas and self._context.watch is not None and not self._chain.withholds
             hears = self._eager.hears() if self._eager is not None and prompt.tools else None
             if shows or hears is not None:
                 async for event in answer:

@@ -44,6 +44,10 @@ class Spending:
         self._fresh_cost += cost or 0.0
         self.cost = None if cost is None or self.cost is None else self.cost + cost
 
+    def merge(self, other: Spending) -> None:
+        """Count everything that ``other`` counted."""
+        self.add(other.usage, other.cost)
+
     def take(self) -> tuple[int, float]:
         """Tokens and USD that nobody has taken yet."""
         fresh = self._fresh_tokens, self._fresh_cost
