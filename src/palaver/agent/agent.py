@@ -73,6 +73,7 @@ from palaver.turn.results import READING
 from palaver.turn.run import Run, own
 from palaver.turn.spending import Pricing
 from palaver.turn.tool import AgentTool, Toolbox, check_names
+from palaver.turn.tool_output import RESULT_LIMIT
 
 # --- given ------------------------------------------------------------------------------------------------------------
 
@@ -185,8 +186,6 @@ else:
 
 Instructions: TypeAlias = "str | SystemMessage | DeveloperMessage | Callable[[RunContext], str | Awaitable[str]]"
 Input: TypeAlias = "str | UserPart | Message | Sequence[str | UserPart] | Sequence[Message] | None"
-RESULT_LIMIT = 6000
-"""Characters that the model is sent of a result, where neither agent nor tool says otherwise (DAS-24)."""
 
 
 class AgentFields(TypedDict, total=False):

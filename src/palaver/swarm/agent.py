@@ -38,11 +38,14 @@ from palaver.swarm.rescue import PLACEHOLDERS, Flush, Rescue, not_empty
 from palaver.swarm.state import State
 from palaver.swarm.tool import AnySwarmTool, SwarmTool, as_tool
 from palaver.threads.agent_view import KEEP
+from palaver.turn.approvals import Decide
 from palaver.turn.events import Observer
 from palaver.turn.limits import Limits
 from palaver.turn.middleware import Chain, Middleware
+from palaver.turn.policy import Policy, check_policy
 from palaver.turn.spending import Pricing
 from palaver.turn.tool import legal, normalized
+from palaver.turn.tool_output import RESULT_LIMIT
 
 Text: TypeAlias = str | Callable[[CallContext], str | Awaitable[str]]
 Source: TypeAlias = Callable[[CallContext], Awaitable[Sequence[AnySwarmTool]] | Sequence[AnySwarmTool]]
@@ -138,6 +141,9 @@ class AgentOptions(TypedDict, total=False):
     stream: bool
     description: str
     middleware: Sequence[Middleware]
+    policy: Policy
+    decide: Decide | None
+    result_limit: int | None
     limits: Limits
     observers: Sequence[Observer]
     prices: Callable[[str, Usage], float | None] | None
@@ -187,6 +193,9 @@ class SwarmAgent:
         stream: bool = False,
         description: str = "",
         middleware: Sequence[Middleware] = (),
+        policy: Policy = "allow",
+        decide: Decide | None = None,
+        result_limit: int | None = RESULT_LIMIT,
         limits: Limits = Limits(),  # noqa: B008 (frozen)
         observers: Sequence[Observer] = (),
         prices: Callable[[str, Usage], float | None] | None = None,
@@ -196,11 +205,11 @@ class SwarmAgent:
         ``states`` and ``storages`` are what its tools may use, by description or by name; ``depends_on`` names the
         agents that it may hand over to, for drawings. With ``stream`` the text of an answer is told as it comes, in
         events ``agent delta``: for agents whose answers nothing changes. ``operator_timeout`` is in seconds; after it
-        the answer is ``""``. ``middleware``, ``limits``, ``observers`` and ``prices`` are those of
-        ``palaver.agent.Agent``; limits are of the agent's part in one turn, and ``recoveries``, ``repeats`` and
-        ``continue_cut`` mean nothing here. Raises ``MessageError`` for an argument of the wrong type, for an agent
-        with neither a model nor an operator, with one that cannot be called, without a name, with a limit below 0, or
-        with a tool that can never be called since another has its name.
+        the answer is ``""``. ``middleware``, ``policy``, ``decide``, ``limits``, ``result_limit``, ``observers`` and
+        ``prices`` are those of ``palaver.agent.Agent``; limits are of the agent's part in one turn, and
+        ``recoveries``, ``repeats`` and ``continue_cut`` mean nothing here. Raises ``MessageError`` for an argument of
+        the wrong type, for an agent with neither a model nor an operator, with one that cannot be called, without a
+        name, with a limit below 0, or with a tool that can never be called since another has its name.
         """
         self._given: dict[str, Any] = {key: value for key, value in locals().items() if key != "self"}
         whose = f"the agent {name!r}"
@@ -236,7 +245,20 @@ class SwarmAgent:
         check_arguments(whose, SwarmAgent.__init__, self._given)
         self.settings, self.provider, self.stream = settings, dict(provider or {}), stream
         self.chain = Chain(middleware)
+        self.policy: Policy = policy
+        self.decide, self.result_limit = decide, result_limit
+        self.middleware_tools = tuple([as_tool(tool) for each in self.chain.all for tool in each.tools])
+        """Tools of the middleware, offered behind the agent's own."""
+        self._check_policy()
         self.limits, self.observers, self.price = limits, tuple(observers), Pricing(prices)
+
+    def _check_policy(self) -> None:
+        """Raise ``MessageError`` for a policy that says nothing, or names a tool that can never be there."""
+        names = {tool.name for tool in (*self.tools, *self.middleware_tools)}
+        names |= {name for each in self.chain.all for name in each.names}
+        if self.sources or any(tool.describe for tool in self.tools):  # they give tools of any name
+            names |= set(self.policy) if isinstance(self.policy, Mapping) else set()
+        check_policy(self.policy, names)
 
     def replace(self, **changes: Unpack[AgentChanges]) -> SwarmAgent:
         """Give an edited copy. Raises as the constructor does."""

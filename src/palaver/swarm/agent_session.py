@@ -13,7 +13,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -48,10 +48,13 @@ from palaver.swarm.tool import SwarmTool
 from palaver.swarm.turn import Turn
 from palaver.swarm.user_input import UserInput, said
 from palaver.threads.view import DISCARDED, PLACEHOLDER
-from palaver.turn import calls as outcomes
+from palaver.turn import approvals, calls as outcomes
+from palaver.turn.approvals import ApprovalRequest, Decision, LeftOpen, Recorded
+from palaver.turn.calls import PlannedCall, result
 from palaver.turn.middleware import Blocked
 from palaver.turn.notes import NOT_RUN_SKIPPED, final_answer_instruction
 from palaver.turn.tool import Output
+from palaver.turn.tool_calls import ToolCalls
 from palaver.turn.tool_output import error_output
 
 if TYPE_CHECKING:
@@ -85,6 +88,7 @@ class AgentSession:
             async with self._lock:
                 place = self._place(turn)
                 await watched("on_execute", self.agent.hooks.on_execute, place, told.text, mode)
+                await self.session.close_waiting()
                 await self._said(turn, told, mode)
                 if self.agent.operator is not None:
                     await self._operate(turn, place, told.text)
@@ -106,6 +110,10 @@ class AgentSession:
         try:
             async with self._lock:
                 place = self._place(turn)
+                requests = self.session.pending()
+                if requests:
+                    self._wait(turn, requests)
+                    return
                 messages = self.session.messages
                 hidden = all(isinstance(each, SystemMessage) for each in await self._context(place, turn))
                 if self.agent.operator is not None:
@@ -114,6 +122,21 @@ class AgentSession:
                     await self._apologise(turn, place)
                 else:
                     await self._step(turn, place)
+        except Exception as error:  # noqa: BLE001 (as above)
+            self._fail(turn, error)
+
+    async def decided(self, turn: Turn, opened: LeftOpen, decisions: Mapping[str, Decision]) -> None:
+        """Go on with calls that waited for a decision."""
+        try:
+            async with self._lock:
+                place = self._place(turn)
+                offered = await offered_tools(self.agent, place, self._log_error)
+                part = self._part(turn)
+                if not await self._may_ask(turn, place, part):
+                    return
+                part.context.message = opened.message
+                known = (opened.recorded, decisions)
+                await self._begin(turn, place, opened.message, opened.open_calls, offered=offered, known=known)
         except Exception as error:  # noqa: BLE001 (as above)
             self._fail(turn, error)
 
@@ -377,29 +400,57 @@ class AgentSession:
         await self.session.keep(_of(turn, answer))
         for call in told:
             await self._tell_model(call.id, call.name, error_output(SKIPPED.format(limit=limit)))
-        planned = await self._planned(turn, place, calls, offered, broken)
-        if planned is None:
+        await self._begin(turn, place, answer, calls, offered=offered, broken=broken)
+
+    async def _begin(
+        self,
+        turn: Turn,
+        place: CallContext,
+        answer: AssistantMessage,
+        calls: Sequence[ToolCall],
+        *,
+        offered: dict[str, SwarmTool],
+        broken: MalformedToolCall | None = None,
+        known: tuple[Recorded, Mapping[str, Decision]] | None = None,
+    ) -> None:
+        """Begin the calls of an answer that is kept; ``known`` is for calls that waited for a decision."""
+        checked = await self._planned(turn, place, answer, calls, offered=offered, broken=broken)
+        if checked is None or self._overtaken(turn):
             return
-        if self._late(turn):
-            if turn.overtaken:
-                turn.resolve("")
+        tools = self._part(turn).tool_calls(
+            offered,
+            {each.call.id: (each.call.arguments_json, each.arguments) for each in checked},
+            known=Recorded() if known is None else known[0],
+            decisions={} if known is None else known[1],
+        )
+        planned = await self._allowed(turn, place, answer, checked, tools)
+        if planned is None or self._overtaken(turn):
             return
-        batch = Batch(self, turn, place, planned, answer.text)
+        batch = Batch(self, turn, place, planned, tools=tools, text=answer.text)
         self._batches = [each for each in self._batches if not each.turn.over]
         self._batches.append(batch)
         self.session.spawn(turn, batch.run)
+
+    def _overtaken(self, turn: Turn) -> bool:
+        """Whether nobody waits for the agent any more; a turn whose agent was changed from outside is answered."""
+        if self._late(turn) and turn.overtaken:
+            turn.resolve("")
+        return self._late(turn)
 
     async def _planned(
         self,
         turn: Turn,
         place: CallContext,
+        answer: AssistantMessage,
         calls: Sequence[ToolCall],
+        *,
         offered: dict[str, SwarmTool],
         broken: MalformedToolCall | None,
     ) -> list[Planned] | None:
         """Check all calls before any runs; ``None`` when none may run, and the turn has gone on otherwise."""
         planned: list[Planned] = []
         wrong: dict[str, Exception] = {}
+        indexes = {call.id: index for index, call in enumerate(client_calls(answer))}
         if broken is not None and broken.id:
             wrong[broken.id] = MessageError(f"the arguments are not JSON: {broken.reason}")
         for call in calls:
@@ -416,7 +467,8 @@ class AgentSession:
                 await self._rescue(turn, place, f"Function validation failed: {shown(call)}")
                 return None
             await watched("on_before_call", tool.on_before_call, place, call)
-            planned.append(Planned(call, tool, checked[0]))
+            run = PlannedCall(indexes[call.id], call, tool.name, arguments=checked[0])
+            planned.append(Planned(call, tool, checked[0], run))
         if not wrong or self._late(turn):
             return planned
         named = [(each.id, each.name) for each in (*calls, *([broken] if broken is not None else ()))]
@@ -425,6 +477,48 @@ class AgentSession:
             await self._tell_model(call_id or "", name, error_output(error))
         await self._step(turn, place)
         return None
+
+    async def _allowed(
+        self, turn: Turn, place: CallContext, answer: AssistantMessage, planned: Sequence[Planned], tools: ToolCalls
+    ) -> Sequence[Planned] | None:
+        """Have middleware, policy and approvers judge calls; ``None`` when none may run, and the turn went on."""
+        agent = self.agent
+        rules = any(each.tool.inner is not None and each.tool.inner.rule is not None for each in planned)
+        if agent.policy == "allow" and not agent.chain.rules and not rules and not tools.has_known:
+            return planned
+        by_index = {each.planned.index: each for each in planned}
+        event = await tools.plan(answer, tuple(by_index))
+        judged = event.calls
+        if event.pending is not None:
+            await self.session.keep(event.pending)
+        if any(each.verdict == "ask" for each in judged):
+            decided = await tools.approve(judged)
+            judged = decided.calls
+            if decided.record is not None:
+                await self.session.keep(decided.record)
+            if decided.error is not None:
+                self._log_error("decide", decided.error)
+            if any(each.verdict == "ask" for each in judged):
+                self._wait(turn, tuple([approvals.request(each) for each in judged if each.verdict == "ask"]))
+                return None
+        runs: list[Planned] = []
+        for each in judged:
+            before = by_index[each.index]
+            if each.verdict == "run":
+                runs.append(Planned(each.call, before.tool, each.arguments, each))
+                continue
+            refused = result(each, each.text, is_error=each.verdict != "answered").replace(agent=agent.name)
+            await self.session.keep_tool_output(refused, agent=None, call=None)
+        if not runs and not self._late(turn):
+            await self._step(turn, place)
+            return None
+        return runs
+
+    def _wait(self, turn: Turn, requests: tuple[ApprovalRequest, ...]) -> None:
+        """End a turn whose calls wait for a decision; ``Session.decide`` goes on with them."""
+        if turn.claim():
+            turn.outcome, turn.pending = "waiting", requests
+            turn.give("")
 
     def _publish_skipped(self, calls: Iterable[ToolCall]) -> None:
         """Publish the calls of an answer that are not run: there were too many, or another one wins."""
@@ -480,7 +574,9 @@ class AgentSession:
         agent = self.agent
         prompt = agent.prompt if isinstance(agent.prompt, str) else str(await called(agent.prompt, place) or "")
         dynamic = () if agent.dynamic is None else tuple(await called(agent.dynamic, place))
-        self._view.instruct(prompt, (*self.session.swarm.instructions, *agent.system, *dynamic, *agent.flags))
+        sections = [each.instructions for each in agent.chain.all if each.instructions]
+        texts = (*self.session.swarm.instructions, *agent.system, *dynamic, *agent.flags, *sections)
+        self._view.instruct(prompt, texts)
         return self._view(self.session.log.path, since=None if turn is None else turn.since)
 
     def _model_session(self, *, fresh: bool = False) -> language_model.Session:

@@ -23,9 +23,12 @@ from palaver.core.events import TextDelta
 from palaver.core.messages import AssistantMessage, Message
 from palaver.models.language_model import Prompt
 from palaver.swarm.events import delta_input
+from palaver.swarm.names import joined
+from palaver.swarm.tool import SwarmTool
 from palaver.threads.ids import uuid7
 from palaver.threads.thread import MAIN
 from palaver.turn import calls, events
+from palaver.turn.approvals import Decision, Recorded
 from palaver.turn.calls import Answered, ModelFailed
 from palaver.turn.events import AgentEvent, Observing, Watch
 from palaver.turn.limits import Outcome, Spent
@@ -33,6 +36,9 @@ from palaver.turn.middleware import GRACE, RunContext, Step, hook_time, run_hook
 from palaver.turn.model_call import ModelCalls
 from palaver.turn.run import Run
 from palaver.turn.spending import Spending
+from palaver.turn.tool import Toolbox
+from palaver.turn.tool_calls import ToolCalls
+from palaver.turn.tool_output import READ_RESULT
 
 if TYPE_CHECKING:
     from palaver.models.language_model import Session as ModelSession
@@ -79,6 +85,7 @@ class AgentTurn:
             entries=lambda: session.log.entries,
             messages=lambda: self.messages,
             limits=agent.limits,
+            decide=agent.decide,
             price=agent.price,
             carried=agent_session.carried,
             spend=self.spending.add,
@@ -173,6 +180,37 @@ class AgentTurn:
         """Publish a warning."""
         self.context.emit(events.Warned(agent=self.agent.name, run=self.context.run, text=text, error=error))
 
+    # -- tools ---------------------------------------------------------------------------------------------------------
+
+    def tool_calls(
+        self,
+        offered: Mapping[str, SwarmTool],
+        checked: Mapping[str, tuple[str, Any]],
+        *,
+        known: Recorded = Recorded(),  # noqa: B008 (frozen)
+        decisions: Mapping[str, Decision] = {},
+    ) -> ToolCalls:
+        """Return what plans and runs the calls of one answer.
+
+        ``checked`` has text and arguments of the calls, by id; ``known`` and ``decisions`` are for calls that waited.
+        """
+        toolbox = Toolbox([tool.as_agent_tool(checked) for tool in offered.values()])
+        thread, run = self.context.thread, self.context.run
+        made = ToolCalls(
+            self.agent.chain,
+            toolbox,
+            self.agent.policy,
+            self.context,
+            self.spending,
+            result_limit=self.agent.result_limit,
+            known=known,
+            decisions=decisions,
+            key=lambda call: joined(thread, run, call.id),
+            readable=any(tool.name == READ_RESULT for tool in self.agent.middleware_tools),
+        )
+        self.context.toolbox, self.context.judge, self.context.call_tool = toolbox, made.judge, made.call
+        return made
+
     # -- the model -----------------------------------------------------------------------------------------------------
 
     def over(self) -> str | None:
@@ -228,6 +266,9 @@ class _Published(Watch):
         if type(event) is TextDelta:
             if agent.stream and not agent_session.gone:
                 session.tell("agent", "delta", agent.name, input=self._unchecked, output={"text": event.text})
+            return
+        if type(event) is events.ToolProgress:
+            session.tell("agent", "tool-progress", agent.name, input={"value": event.value})
             return
         published = _PUBLISHED.get(type(event))
         if published is not None:

@@ -36,7 +36,9 @@ from palaver.core.parts import MalformedToolCall, ToolCall
 from palaver.swarm.call import Call
 from palaver.swarm.call_context import CALL, STRAY, CallContext, is_cancelled, watched
 from palaver.swarm.tool import FIRST, SwarmTool
-from palaver.turn.invoke import own_exits
+from palaver.turn.calls import PlannedCall, result
+from palaver.turn.tool import Output
+from palaver.turn.tool_calls import ToolCalls
 from palaver.turn.tool_output import error_output
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ class Planned(Struct, frozen=True):
     call: ToolCall
     tool: SwarmTool
     arguments: Any
+    planned: PlannedCall
 
 
 # -- pure ------------------------------------------------------------------------------------------------------------
@@ -164,13 +167,20 @@ class Batch:
     """The calls of one answer, while they run."""
 
     def __init__(
-        self, agent_session: AgentSession, turn: Turn, place: CallContext, planned: Sequence[Planned], said: str
+        self,
+        agent_session: AgentSession,
+        turn: Turn,
+        place: CallContext,
+        planned: Sequence[Planned],
+        *,
+        tools: ToolCalls,
+        text: str,
     ) -> None:
         """Stand ready."""
         self._seat, self.turn, self._place = agent_session, turn, place
-        self._planned = tuple(planned)
+        self._planned, self._tools = tuple(planned), tools
         self.calls = tuple([each.call for each in planned])
-        self.said = said
+        self.said = text
         self._begun: list[tuple[Call, Planned]] = []
         self._release = anyio.Event()
         self._next = anyio.Event()
@@ -230,10 +240,19 @@ class Batch:
         before.set()
         tool = planned.tool
         try:
-            with own_exits():
-                value = await tool.run(call, planned.arguments)
-            if tool.returns and not call.committed:
-                await call.commit_own(value)
+            if tool.returns:
+                called = await self._tools.called(planned.planned)
+                if called.error is not None and not self._reported(call, called.error):
+                    return
+                if not call.committed:
+                    await call.commit_own(called.message, called.records)
+                if called.error is not None:
+                    return
+            else:
+                answered = await self._tools.passed_on(planned.planned)
+                if isinstance(answered, Output):
+                    call.returned = True
+                    await call.commit(answered)
             await watched("on_after_call", tool.on_after_call, self._place, planned.call)
         except Exception as error:  # noqa: BLE001 (whatever a tool raises is told, and ends nothing else)
             await self._failed(call, planned, error)
@@ -249,16 +268,22 @@ class Batch:
                 self._release.set()
             self._left.set()
 
+    def _reported(self, call: Call, error: Exception) -> bool:
+        """Log what a tool raised; give whether its turn goes on."""
+        if error is self.turn.error:  # what the tool waited for has failed; that is known already
+            return False
+        call.log_error(error)
+        return not self.turn.over
+
     async def _failed(self, call: Call, planned: Planned, error: Exception) -> None:
         turn = self.turn
-        if error is turn.error:  # what the tool waited for has failed; that is known already
+        if not self._reported(call, error):
             return
-        call.log_error(error)
-        if turn.over:
-            return
-        if planned.tool.returns:
+        if planned.tool.returns:  # a cancellation that nobody asked for, or the store failed
             try:
-                await call.commit_own(error_output(error))
+                if not call.committed:
+                    output = error_output(error)
+                    await call.commit_own(result(planned.planned, output.content, is_error=True))
             except Exception as failure:  # noqa: BLE001 (the store failed)
                 turn.fail(failure)
             return
@@ -274,7 +299,7 @@ class Batch:
             return
         if any(planned.tool.defers for _, planned in self._begun):
             return
-        if any(planned.tool.returns for _, planned in self._begun):
+        if any(planned.tool.returns or call.returned for call, planned in self._begun):
             await self._seat.session.agent_session().go_on(turn)
             return
         if turn.overtaken:

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from palaver.core.messages import Scope, ToolMessage
+from palaver.core.errors import SwarmError
+from palaver.core.messages import Scope, SystemMessage, ToolMessage
 from palaver.core.parts import Text, ToolCall
 from palaver.swarm.call_context import LOGGER
-from palaver.swarm.names import joined
 from palaver.turn.tool import Output, ToolContext
 from palaver.turn.tool_output import output_of
 
@@ -52,6 +52,9 @@ class Call:
         """Whether it went on with the turn."""
         self.committed = False
         """Whether its result is kept."""
+        self.returned = False
+        """Whether middleware answered in place of a tool that speaks."""
+        self.context: ToolContext | None = None
 
     @property
     def id(self) -> str:
@@ -83,13 +86,6 @@ class Call:
 
         Nothing happens when the agent is not the active one any more.
         """
-        await self._commit(content, is_error=is_error, agent=self.agent)
-
-    async def commit_own(self, content: object) -> None:
-        """Keep the result of a tool that returns, whoever is active by now."""
-        await self._commit(content, is_error=False, agent=None)
-
-    async def _commit(self, content: object, *, is_error: bool, agent: str | None) -> None:
         output = output_of(content) if content != "" else Output(content=(Text(""),))
         message = ToolMessage(
             content=output.content,
@@ -101,7 +97,13 @@ class Call:
         )
         if output.metadata:
             message = message.replace(metadata=output.metadata)
-        await self.session.keep_tool_output(message, agent=agent, call=self)
+        await self.session.keep_tool_output(message, agent=self.agent, call=self)
+
+    async def commit_own(self, message: ToolMessage, records: Sequence[SystemMessage] = ()) -> None:
+        """Keep the result of a tool that returns, whoever is active by now, and what stands beside it."""
+        if records:
+            await self.session.keep(*records)
+        await self.session.keep_tool_output(message.replace(agent=self.agent), agent=None, call=self)
 
     async def execute(self, content: Content = "") -> str:
         """Say something to the active agent, as its tools do; give the turn's answer."""
@@ -141,17 +143,7 @@ class Call:
         await self._batch.released(self)
 
     def tool_context(self) -> ToolContext:
-        """What a tool that returns may know."""
-        place = self.place
-        return ToolContext(
-            call=self.call,
-            agent=place.agent,
-            run=place.run or "",
-            thread=place.session.log.id,
-            path=place.session.log.path,
-            values=place.session.values,
-            emit=lambda value: place.session.tell("agent", "tool-progress", place.agent, input={"value": value}),
-            show=lambda _: None,
-            idempotency_key=joined(place.session.log.id, place.run or "", self.id),
-            host=self,
-        )
+        """What a tool that returns may know. Raises ``SwarmError`` where the batch does not run it."""
+        if self.context is None:
+            raise SwarmError(f"the call {self.id!r} is not run")
+        return self.context

@@ -18,6 +18,7 @@ import anyio
 from palaver.swarm.batch import ordered
 from palaver.swarm.call_context import CallContext, called
 from palaver.swarm.tool import SwarmTool, as_tool
+from palaver.turn.results import READING
 
 if TYPE_CHECKING:
     from palaver.swarm.agent import SwarmAgent
@@ -34,10 +35,16 @@ async def offered_tools(agent: SwarmAgent, place: CallContext, report: Report) -
             tools += [as_tool(each) for each in await called(source, place)]
         except Exception as error:  # noqa: BLE001 (a source is optional)
             report("a source of tools", error)
+    tools += [each for each in agent.middleware_tools if place.session.reads_cut or not _reads_cut(each)]
     if any(tool.available or tool.describe for tool in tools):
         here = await _all_here(place, tools, report)
         return ordered([tool for tool in here if tool is not None])
     return ordered(tools)
+
+
+def _reads_cut(tool: SwarmTool) -> bool:
+    """Whether a tool reads what was cut, and is of use only when something was."""
+    return tool.inner is not None and tool.inner.scope == READING
 
 
 async def _all_here(place: CallContext, tools: Sequence[SwarmTool], report: Report) -> Sequence[SwarmTool | None]:

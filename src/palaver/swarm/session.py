@@ -18,7 +18,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple
 from weakref import ReferenceType
@@ -26,7 +26,7 @@ from weakref import ReferenceType
 import anyio
 from msgspec import structs
 
-from palaver.core.errors import ClosedError, NavigationError, StoreError, SwarmError, TurnError
+from palaver.core.errors import ClosedError, MessageError, NavigationError, StoreError, SwarmError, TurnError
 from palaver.core.messages import AssistantMessage, Message, Mode
 from palaver.core.parts import Text
 from palaver.swarm.agent import SwarmAgent
@@ -44,7 +44,19 @@ from palaver.swarm.turn import Turn
 from palaver.swarm.user_input import Content, UserInput, checked_text, said
 from palaver.threads.agent_view import AgentView
 from palaver.threads.view import PLACEHOLDER
+from palaver.turn.approvals import (
+    ApprovalRequest,
+    Decision,
+    checked_choices,
+    checked_decisions,
+    checked_mapping,
+    left_open,
+    pending_at,
+)
+from palaver.turn.calls import PlannedCall, result
 from palaver.turn.limits import Outcome
+from palaver.turn.notes import MAY_HAVE_RUN, NOT_RUN_SKIPPED
+from palaver.turn.results import CutResults
 from palaver.turn.run import Run
 from palaver.turn.spending import Spending
 
@@ -75,6 +87,7 @@ class Session(Commits, SessionResources):
         self.turn: Turn | None = None
         """The turn under way."""
         self._latest: ReferenceType[Turn] | None = None
+        self._cut = CutResults()
         self._queue = anyio.Lock()
         self._moving = anyio.Lock()
         self._waiting = 0
@@ -315,10 +328,8 @@ class Session(Commits, SessionResources):
     async def _turn(self, told: UserInput, mode: Mode, payload: Any, run: str | None) -> str:
         known = self.named.known(run)
         turn = Turn(mode, payload, id=run, limit=self.swarm.nested)
-        self.turn, self._latest = turn, ReferenceType(turn)
         active = self.navigator.active
-        self.tell("execution", "commit-execution-begin")
-        try:
+        async with self._under_way(turn):
             if isinstance(known, str):
                 self._answered(turn, told.text, known)
                 return known
@@ -330,11 +341,68 @@ class Session(Commits, SessionResources):
                 return answer
             self.tell("swarm", "get-agent-name", output={"activeAgent": active})
             self.tell("swarm", "get-agent", output={"agentName": active, "result": active})
-            answer = await self._answer(turn, told, mode, resumed=known is None)
-            if not self._over:
-                await self.named.keep(run, answer)
-            self._answered(turn, told.text, answer)
-            return answer
+            agent_session = self.agent_session()
+            if known is None:
+                answer = await self._answer(turn, agent_session.resume, turn)
+            else:
+                answer = await self._answer(turn, agent_session.execute, turn, told, mode)
+            return await self._kept(turn, run, told.text, answer)
+
+    async def decide(self, decisions: Mapping[str, Decision]) -> str:
+        """Decide calls that wait, by their ids, and go on with their turn; give its answer.
+
+        What is left out keeps waiting, and the answer is ``""``. Raises ``MessageError`` for what nobody asked or
+        may not be chosen, ``NavigationError`` when another agent is active, and as ``complete``.
+        """
+        self._check()
+        found = checked_mapping(decisions, "decide")
+        async with self._queued():
+            if self._over:
+                return ""
+            opened = left_open(self.log.path)
+            requests = () if opened is None else tuple(opened.recorded.pending.values())
+            checked_decisions(found, requests)
+            checked_choices(found, requests)
+            if opened is None or not requests:
+                raise MessageError("nothing is pending")
+            if opened.message.agent != self.agent:
+                raise NavigationError(f"calls of the agent {opened.message.agent!r} wait, and {self.agent!r} is active")
+            run = opened.message.metadata.get(TURN)
+            run = run if isinstance(run, str) else None
+            turn = Turn("tool", id=run, limit=self.swarm.nested)
+            async with self._under_way(turn):
+                answer = await self._answer(turn, self.agent_session().decided, turn, opened, found)
+                return await self._kept(turn, run, "", answer)
+
+    def pending(self) -> tuple[ApprovalRequest, ...]:
+        """Return the calls that wait for a decision; they outlive the process."""
+        return pending_at(self.log.path)
+
+    async def close_waiting(self) -> None:
+        """Answer calls that wait as not run: something else was said."""
+        opened = left_open(self.log.path)
+        if opened is None or not opened.recorded.pending:
+            return
+        text = MAY_HAVE_RUN if opened.recorded.begun else NOT_RUN_SKIPPED
+        for index, (call, known) in enumerate(zip(opened.calls, opened.results, strict=True)):
+            if known is None:
+                message = result(PlannedCall(index, call), text, is_error=True)
+                await self.keep(message.replace(agent=opened.message.agent))
+
+    async def _kept(self, turn: Turn, run: str | None, text: str, answer: str) -> str:
+        """Keep the answer of a named turn, unless it waits, and publish it."""
+        if not self._over and turn.outcome != "waiting":
+            await self.named.keep(run, answer)
+        self._answered(turn, text, answer)
+        return answer
+
+    @asynccontextmanager
+    async def _under_way(self, turn: Turn) -> AsyncGenerator[None]:
+        """Let a turn be the one under way as long as the block lasts."""
+        self.turn, self._latest = turn, ReferenceType(turn)
+        self.tell("execution", "commit-execution-begin")
+        try:
+            yield
         except BaseException as error:
             if turn.outcome == "completed":
                 turn.outcome = "failed" if isinstance(error, Exception) else "cancelled"
@@ -350,7 +418,7 @@ class Session(Commits, SessionResources):
     async def _end_parts(self, turn: Turn) -> None:
         """End what agents did in a turn that is answered, and sum it up."""
         self.last_run = None
-        runs = [await self.end_part(part, turn.outcome, turn.error) for part in turn.parts.values()]
+        runs = [await self.end_part(part, turn.outcome, turn.error, turn.pending) for part in turn.parts.values()]
         if runs:
             total = Spending()
             for part in turn.parts.values():
@@ -365,10 +433,16 @@ class Session(Commits, SessionResources):
                 seconds=max(each.seconds for each in runs),
             )
 
-    async def end_part(self, part: AgentTurn, outcome: Outcome, error: Exception | None) -> Run[Any]:
+    async def end_part(
+        self,
+        part: AgentTurn,
+        outcome: Outcome,
+        error: Exception | None,
+        pending: tuple[ApprovalRequest, ...] = (),
+    ) -> Run[Any]:
         """End the part of one agent, and count what it used."""
         with anyio.CancelScope(shield=True):
-            run = await part.end(outcome, error, ())
+            run = await part.end(outcome, error, pending)
         self.spending.merge(part.spending)
         return run
 
@@ -395,15 +469,11 @@ class Session(Commits, SessionResources):
             self.tell("swarm", "get-agent-name", output={"activeAgent": self.navigator.active})
             self.tell("swarm", "wait-for-output", output={"result": answer})
 
-    async def _answer(self, turn: Turn, told: UserInput, mode: Mode, *, resumed: bool) -> str:
-        """Let the active agent hear it, and wait for what any of them says."""
-        agent_session = self.agent_session()
+    async def _answer(self, turn: Turn, begin: Callable[[*P], Awaitable[Any]], *arguments: *P) -> str:
+        """Begin a turn by a function of the active agent's, and wait for what any agent says."""
         token = CURRENT.set(turn)
         try:
-            if resumed:
-                self.spawn(turn, agent_session.resume, turn)
-            else:
-                self.spawn(turn, agent_session.execute, turn, told, mode)
+            self.spawn(turn, begin, *arguments)
         finally:
             CURRENT.reset(token)
         try:
@@ -433,6 +503,11 @@ class Session(Commits, SessionResources):
         call = call or self._calling()
         if call is not None:
             call.continued = True
+
+    @property
+    def reads_cut(self) -> bool:
+        """Whether something of the thread was cut, so that tools which read what was cut are of use."""
+        return self._cut.in_thread(self.log.entries)
 
     # -- agents ------------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack, overload
 
 from msgspec import Struct, structs
@@ -25,13 +25,14 @@ from msgspec import Struct, structs
 from palaver.agent.functions import function_tool
 from palaver.agent.parameters import parameters_of
 from palaver.core.errors import MessageError
-from palaver.core.parts import ToolCall
+from palaver.core.parts import Text, ToolCall
 from palaver.core.tools import Tool
 from palaver.core.type_checks import check_arguments
 from palaver.swarm.call import Call
-from palaver.swarm.call_context import CallContext
+from palaver.swarm.call_context import CALL, CallContext
 from palaver.turn.invoke import invoker
-from palaver.turn.tool import AgentTool, legal
+from palaver.turn.tool import TIMEOUT, AgentTool, Output, ToolContext, legal
+from palaver.turn.tool_output import output_of
 
 Kind: TypeAlias = Literal["plain", "navigation", "commit"]
 Hook: TypeAlias = Callable[..., Any]
@@ -55,6 +56,8 @@ class SwarmTool(Struct, frozen=True, kw_only=True):
     validate: Callable[[CallContext, Any], bool | Awaitable[bool]] | None = None
     describe: Callable[[CallContext, Tool], Tool | Awaitable[Tool]] | None = None
     """Gives the definition that the model is shown at a place; also its name."""
+    inner: AgentTool | None = None
+    """The tool of ``palaver.agent`` that it was made of: its effect, limits and rule hold here too."""
     on_validate: Hook | None = None
     on_before_call: Hook | None = None
     on_after_call: Hook | None = None
@@ -69,6 +72,35 @@ class SwarmTool(Struct, frozen=True, kw_only=True):
         """Give an edited copy. Raises ``MessageError`` for a field of the wrong type."""
         check_arguments(f"the tool {self.name!r}", SwarmTool, changes)
         return structs.replace(self, **changes)
+
+    def as_agent_tool(self, checked: Mapping[str, tuple[str, Any]]) -> AgentTool:
+        """Return the tool as ``palaver.turn`` runs it; ``checked`` has text and arguments of calls, by id.
+
+        Navigation changes nothing but who speaks, so it reads. A tool that speaks has all the time of its turn.
+        """
+
+        def check(call: ToolCall) -> Any:
+            text, arguments = checked.get(call.id, (None, None))
+            return arguments if text == call.arguments_json else self.check(call)
+
+        async def run(arguments: Any, context: ToolContext) -> Output:
+            call = CALL.get()
+            assert call is not None  # noqa: S101 (a batch sets it)
+            call.context = context
+            value = await self.run(call, arguments)
+            if not self.returns:
+                return Output()
+            return Output(content=(Text(""),)) if isinstance(value, str) and not value else output_of(value)
+
+        if self.inner is not None:
+            return structs.replace(self.inner, definition=self.definition, check=check, run=run)
+        return AgentTool(
+            definition=self.definition,
+            check=check,
+            run=run,
+            effect="read" if self.kind == "navigation" else "write",
+            timeout=TIMEOUT if self.returns else None,
+        )
 
     def __post_init__(self) -> None:
         """Raise ``MessageError`` for a field of the wrong type."""
@@ -152,7 +184,7 @@ def returning(given: AgentTool | Callable[..., Any], **options: Unpack[ToolOptio
     async def run(call: Call, arguments: Any) -> Any:
         return await inner.run(arguments, call.tool_context())
 
-    return SwarmTool(definition=inner.definition, check=inner.check, run=run, returns=True, **options)
+    return SwarmTool(definition=inner.definition, check=inner.check, run=run, returns=True, inner=inner, **options)
 
 
 AnySwarmTool: TypeAlias = SwarmTool | AgentTool | Callable[..., Any]

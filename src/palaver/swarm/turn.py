@@ -24,6 +24,7 @@ from palaver.threads.ids import uuid7
 if TYPE_CHECKING:
     from palaver.swarm.agent_turn import AgentTurn
     from palaver.swarm.call import Call
+    from palaver.turn.approvals import ApprovalRequest
     from palaver.turn.limits import Outcome
 
 NESTED: Final = 20
@@ -52,6 +53,7 @@ class Turn:
         "overtaken",
         "parts",
         "payload",
+        "pending",
         "running",
         "scopes",
         "since",
@@ -83,6 +85,8 @@ class Turn:
         """Of everything that runs for it."""
         self.outcome: Outcome = "completed"
         """How it ended, for the parts that agents had in it."""
+        self.pending: tuple[ApprovalRequest, ...] = ()
+        """What must be decided before it can go on, where it ended as ``waiting``."""
         self.parts: dict[str, AgentTurn] = {}
         """What each agent did in it, by name."""
         self._claimed = False

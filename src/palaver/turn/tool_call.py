@@ -34,6 +34,7 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import Struct, structs
 
+from palaver.core.errors import ToolError
 from palaver.core.events import ArgumentsDelta, Event, Finish, PartEnd, PartStart
 from palaver.core.messages import SystemMessage, ToolMessage
 from palaver.core.parts import AssistantPart, ToolCall, settled
@@ -67,6 +68,8 @@ class Called(Struct, frozen=True):
     outcome: Literal["success", "error", "timeout"]
     seconds: float
     records: tuple[SystemMessage, ...] = ()
+    error: Exception | None = None
+    """What the tool raised, or why it had no time left."""
 
 
 async def call_tool(
@@ -81,18 +84,24 @@ async def call_tool(
     ``readable`` says that ``read_result`` is offered.
     """
     began = time.perf_counter()
-    output, outcome = await run_tool(request, run)
+    raised: list[Exception] = []
+    output, outcome = await run_tool(request, run, raised=raised.append)
     seconds, characters = time.perf_counter() - began, request.limit
     try:
-        return _called(planned, output, outcome, seconds, characters, readable=readable)
+        called = _called(planned, output, outcome, seconds, characters, readable=readable)
     except Exception as error:  # noqa: BLE001 (a hand-made output that cannot be kept)
-        return _called(planned, tool_output.error_output(error), "error", seconds, characters, readable=readable)
+        raised.append(error)
+        called = _called(planned, tool_output.error_output(error), "error", seconds, characters, readable=readable)
+    return structs.replace(called, error=raised[-1]) if raised else called
 
 
 async def run_tool(
-    request: ToolRequest, run: Callable[[ToolRequest], Awaitable[Output]]
+    request: ToolRequest,
+    run: Callable[[ToolRequest], Awaitable[Output]],
+    *,
+    raised: Callable[[Exception], None] | None = None,
 ) -> tuple[Output, Literal["success", "error", "timeout"]]:
-    """Run a tool within its time. Raises nothing but cancellation: what goes wrong is the output."""
+    """Run a tool within its time. Raises nothing but cancellation: what goes wrong is the output, and ``raised``."""
     tool, output = request.tool, None
     with anyio.move_on_after(tool.timeout) as scope:
         try:
@@ -100,8 +109,13 @@ async def run_tool(
         except Exception as error:
             _LOGGER.debug("the tool %r raised", tool.name, exc_info=error)
             output = tool_output.error_output(error)
+            if raised is not None:
+                raised(error)
     if scope.cancelled_caught or output is None:
-        return tool_output.error_output(_late(request)), "timeout"
+        text = _late(request)
+        if raised is not None:
+            raised(ToolError(text))
+        return tool_output.error_output(text), "timeout"
     return output, "error" if output.is_error else "success"
 
 

@@ -11,7 +11,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from inspect import isawaitable
@@ -45,25 +45,36 @@ class ToolCalls:
         spending: Spending,
         *,
         result_limit: int | None = None,
-        depths: Depths,
-        decisions: Mapping[str, Decision],
-        known: Recorded,
+        depths: Depths | None = None,
+        decisions: Mapping[str, Decision] = {},
+        known: Recorded = Recorded(),  # noqa: B008 (frozen)
         early: bool = False,
+        key: Callable[[ToolCall], str] | None = None,
+        readable: bool | None = None,
     ) -> None:
         """Run calls of the tools in ``toolbox``.
 
         ``result_limit`` bounds the characters of a result where its tool says nothing; ``known`` is what the records
-        say of the calls that were left open; with ``early`` reads begin while their answer streams.
+        say of the calls that were left open; with ``early`` reads begin while their answer streams. ``key`` gives the
+        idempotency key of a call, by default the depth of its answer in the thread does (``depths``). ``readable`` says
+        whether ``read_result`` is offered, by default whether the toolbox has it.
         """
         self._chain, self._toolbox, self._own_policy = chain, toolbox, policy
         self._context, self._spending, self._result_limit = context, spending, result_limit
         self._decisions: Mapping[str, Decision] = decisions
         self._known = known
-        self._depths = depths
+        self._depths = depths or Depths()
+        self._key = key
+        self._readable = READ_RESULT in toolbox if readable is None else readable
         self._policy: Policy = self._gate if chain.rules else policy
         self.call = chain.around_tool(run_tool_itself, context)
         early = early and not chain.withholds and any(tool.effect == "read" for tool in toolbox)
         self.eager = Eager(toolbox, self._policy, self._run_early) if early else None
+
+    @property
+    def has_known(self) -> bool:
+        """Whether records say something of the calls that are planned next."""
+        return bool(self._known.asked)
 
     async def plan(self, message: AssistantMessage, indexes: Sequence[int], *, begun: bool = False) -> Planned:
         """Find tool, validity and permission of the calls at ``indexes``; ``begun``: they may have run already."""
@@ -119,10 +130,13 @@ class ToolCalls:
 
     async def run(self, planned: PlannedCall) -> Ran:
         """Run a call whose turn has come, or take what came of it already."""
-        early = None if self.eager is None else await self.eager.take(planned.call)
-        return self._ran(planned, early if early is not None else await self._run_at(planned, self._asked_at()))
+        called = await self.called(planned)
+        return Ran(planned.index, called.message, called.records, *self._spending.take())
 
-    def _ran(self, planned: PlannedCall, called: Called) -> Ran:
+    async def called(self, planned: PlannedCall) -> Called:
+        """Run a call as ``run`` does, and give all that came of it, its error too. Raises nothing but cancellation."""
+        early = None if self.eager is None else await self.eager.take(planned.call)
+        called = early if early is not None else await self._run_at(planned, None)
         if self._context.watch is not None:
             self._context.emit(
                 events.ToolFinished(
@@ -134,15 +148,39 @@ class ToolCalls:
                     seconds=called.seconds,
                 )
             )
-        return Ran(planned.index, called.message, called.records, *self._spending.take())
+        return called
+
+    async def passed_on(self, planned: PlannedCall) -> ToolRequest | Output:
+        """Run a call whose tool commits its own result, with all middleware and without a time limit.
+
+        Gives the output where middleware answered in place of the tool, else the request. Raises what the tool raises.
+        """
+        request = self._request(planned, None)
+        output = await self.call(request)
+        return request if request.state.started else output
 
     async def _run_early(self, planned: PlannedCall) -> Called:
         return await self._run_at(planned, len(self._context.path()))
 
-    async def _run_at(self, planned: PlannedCall, place: int) -> Called:
-        """Run a call of the message at a place of the conversation."""
+    async def _run_at(self, planned: PlannedCall, place: int | None) -> Called:
+        request = self._request(planned, place)
+        if self._context.watch is not None:
+            self._context.emit(
+                events.ToolStarted(
+                    agent=self._context.agent, run=self._context.run, call=planned.call, tool=request.tool.name
+                )
+            )
+        return await call_tool(planned, request, self.call, readable=self._readable)
+
+    def _request(self, planned: PlannedCall, place: int | None) -> ToolRequest:
+        """Return what to run for a call of the message at a place of the conversation; ``None``: of the last answer."""
         tool = self._tool(planned)
         path = self._context.path()
+        if self._key is not None:
+            key = self._key(planned.call)
+        else:
+            depth = self._depths.at(path, self._asked_at() if place is None else place)
+            key = idempotency_key(self._context.thread, depth, planned.index)
         context = ToolContext(
             call=planned.call,
             agent=self._context.agent,
@@ -152,17 +190,12 @@ class ToolCalls:
             values=self._context.values,
             emit=partial(self._progress, planned.call),
             show=self._context.emit,
-            idempotency_key=idempotency_key(self._context.thread, self._depths.at(path, place), planned.index),
+            idempotency_key=key,
             deps=self._context.deps,
             host=self._context,
         )
-        if self._context.watch is not None:
-            self._context.emit(
-                events.ToolStarted(agent=self._context.agent, run=self._context.run, call=planned.call, tool=tool.name)
-            )
         limit = tool.limit or self._result_limit
-        request = ToolRequest(tool=tool, arguments=planned.arguments, context=context, limit=limit)
-        return await call_tool(planned, request, self.call, readable=READ_RESULT in self._toolbox)
+        return ToolRequest(tool=tool, arguments=planned.arguments, context=context, limit=limit)
 
     def _tool(self, planned: PlannedCall) -> AgentTool:
         tool = self._toolbox.find(planned.tool or "")

@@ -77,6 +77,10 @@ _MEDIA: Final[dict[str, type[Media]]] = {"image": Image, "audio": Audio, "video"
 # -- results -----------------------------------------------------------------------------------------------------------
 
 
+RESULT_LIMIT: Final = 6000
+"""Characters that a model is sent of a result, where neither agent nor tool says otherwise (DAS-24)."""
+
+
 def output_of(value: object) -> Output:
     """Make an output of whatever a tool gave back. Raises nothing: what cannot be told is an error output."""
     try:
