@@ -25,6 +25,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack
 
+from palaver.agent.structured import Structured
 from palaver.core.errors import MessageError, excerpt
 from palaver.core.messages import AssistantMessage, Message, Scope
 from palaver.core.parts import ToolCall
@@ -144,6 +145,7 @@ class AgentOptions(TypedDict, total=False):
     policy: Policy
     decide: Decide | None
     result_limit: int | None
+    output: Any
     limits: Limits
     observers: Sequence[Observer]
     prices: Callable[[str, Usage], float | None] | None
@@ -196,6 +198,7 @@ class SwarmAgent:
         policy: Policy = "allow",
         decide: Decide | None = None,
         result_limit: int | None = RESULT_LIMIT,
+        output: Any = None,
         limits: Limits = Limits(),  # noqa: B008 (frozen)
         observers: Sequence[Observer] = (),
         prices: Callable[[str, Usage], float | None] | None = None,
@@ -205,11 +208,11 @@ class SwarmAgent:
         ``states`` and ``storages`` are what its tools may use, by description or by name; ``depends_on`` names the
         agents that it may hand over to, for drawings. With ``stream`` the text of an answer is told as it comes, in
         events ``agent delta``: for agents whose answers nothing changes. ``operator_timeout`` is in seconds; after it
-        the answer is ``""``. ``middleware``, ``policy``, ``decide``, ``limits``, ``result_limit``, ``observers`` and
-        ``prices`` are those of ``palaver.agent.Agent``; limits are of the agent's part in one turn, and
-        ``recoveries``, ``repeats`` and ``continue_cut`` mean nothing here. Raises ``MessageError`` for an argument of
-        the wrong type, for an agent with neither a model nor an operator, with one that cannot be called, without a
-        name, with a limit below 0, or with a tool that can never be called since another has its name.
+        the answer is ``""``. ``middleware``, ``policy``, ``decide``, ``limits``, ``output``, ``result_limit``,
+        ``observers`` and ``prices`` are those of ``palaver.agent.Agent``; limits are of the agent's part in one turn,
+        and ``recoveries``, ``repeats`` and ``continue_cut`` mean nothing here. Raises ``MessageError`` for an
+        argument of the wrong type, for an agent with neither a model nor an operator, with one that cannot be called,
+        without a name, with a limit below 0, or with a tool that can never be called since another has its name.
         """
         self._given: dict[str, Any] = {key: value for key, value in locals().items() if key != "self"}
         whose = f"the agent {name!r}"
@@ -243,7 +246,10 @@ class SwarmAgent:
         }
         self._given |= read  # what could be read only once was read
         check_arguments(whose, SwarmAgent.__init__, self._given)
-        self.settings, self.provider, self.stream = settings, dict(provider or {}), stream
+        self.structured = None if output is None or model is None else Structured(output, model.capabilities)
+        """The form of the answers, where one was asked for."""
+        self.settings = settings if self.structured is None else self.structured.asked(settings)
+        self.provider, self.stream = dict(provider or {}), stream
         self.chain = Chain(middleware)
         self.policy: Policy = policy
         self.decide, self.result_limit = decide, result_limit

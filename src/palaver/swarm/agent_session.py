@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from palaver.core.errors import MessageError, SwarmError, ToolError, TurnError, excerpt
+from palaver.core.errors import MessageError, PalaverError, SwarmError, ToolError, TurnError, excerpt
 from palaver.core.factories import assistant, rescue, system
 from palaver.core.messages import AssistantMessage, Message, Mode, RescueMarker, SystemMessage, ToolMessage, UserMessage
 from palaver.core.pairs import client_calls
@@ -45,14 +45,14 @@ from palaver.swarm.names import TURN
 from palaver.swarm.offered import offered_tools
 from palaver.swarm.rescue import START, Custom, Recomplete, placeholder
 from palaver.swarm.tool import SwarmTool
-from palaver.swarm.turn import Turn
+from palaver.swarm.turn import UNSHOWN, Turn
 from palaver.swarm.user_input import UserInput, said
 from palaver.threads.view import DISCARDED, PLACEHOLDER
 from palaver.turn import approvals, calls as outcomes
 from palaver.turn.approvals import ApprovalRequest, Decision, LeftOpen, Recorded
 from palaver.turn.calls import PlannedCall, result
 from palaver.turn.middleware import Blocked
-from palaver.turn.notes import NOT_RUN_SKIPPED, final_answer_instruction
+from palaver.turn.notes import NOT_RUN_SKIPPED, final_answer_instruction, wrong_output
 from palaver.turn.tool import Output
 from palaver.turn.tool_calls import ToolCalls
 from palaver.turn.tool_output import error_output
@@ -315,7 +315,7 @@ class AgentSession:
         if step.jump == "end":
             return with_calls(answer, ())
         if step.jump == "model" or (step.inject and not made):
-            await self.session.keep(_of(turn, answer))
+            await self._keep_unshown(answer)
             for call in made:
                 await self._tell_model(call.id, call.name, error_output(ToolError(NOT_RUN_SKIPPED)))
             await self._step(turn, place)
@@ -335,7 +335,11 @@ class AgentSession:
         text = await self._transformed(answer.text)
         reason = await self._refused(text)
         if reason is None:
-            await self._show(turn, place, answer, text)
+            reason = await self._formed(turn, place, answer, text)
+            if reason is None:
+                return
+            await self._discard(turn, answer)
+            await self._rescue(turn, place, reason, retry=False)
             return
         strategy = self.agent.rescue
         if not again and isinstance(strategy, Recomplete):
@@ -350,6 +354,33 @@ class AgentSession:
                 return
         await self._discard(turn, answer)
         await self._rescue(turn, place, reason, retry=False)
+
+    async def _formed(self, turn: Turn, place: CallContext, answer: AssistantMessage, text: str) -> str | None:
+        """Read an answer in the form that was asked for, and show it; ask again where it does not fit.
+
+        Gives why the answer must not be shown, when the attempts are used up.
+        """
+        part = turn.parts.get(self.agent.name)
+        if self.agent.structured is None or part is None:
+            await self._show(turn, place, answer, text)
+            return None
+        try:
+            part.output = self.agent.structured.read(text)
+        except PalaverError as error:
+            part.output_attempts += 1
+            if part.output_attempts >= self.agent.limits.output_attempts or part.outcome != "completed":
+                part.outcome, part.reason = "invalid_output", str(error)
+                return str(error)
+            part.held += (wrong_output(str(error)),)
+            await self._keep_unshown(answer)
+            await self._step(turn, place)
+            return None
+        await self._show(turn, place, answer, text)
+        return None
+
+    async def _keep_unshown(self, answer: AssistantMessage) -> None:
+        """Keep an answer that the model is told to give again. It names no turn: it is no answer of one."""
+        await self.session.keep(answer.replace(tags=(*(answer.tags or ()), UNSHOWN)))
 
     async def _operate(self, turn: Turn, place: CallContext, text: str) -> None:
         """Ask the person who sits here; who was handed the conversation without a word is told the client's last."""
@@ -670,6 +701,9 @@ class AgentSession:
         self.session.tell(
             "agent", "emit-output", place.agent, input={"mode": turn.mode, "rawResult": raw}, output={"result": text}
         )
+        part = turn.parts.get(self.agent.name)
+        if part is not None and self.agent.structured is None:
+            part.output = text
         turn.give(text)
 
     async def _discard(self, turn: Turn, answer: AssistantMessage) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from palaver.core.errors import SwarmError
 from palaver.core.factories import flush, tool_call
@@ -35,6 +35,7 @@ from palaver.core.parts import Text, ToolCall
 from palaver.swarm.batch import call_id
 from palaver.swarm.call_context import CALL, watched
 from palaver.swarm.events import SessionEvents
+from palaver.swarm.turn import UNSHOWN
 from palaver.swarm.user_input import Content, checked_text, said
 from palaver.threads.view import DISCARDED, RECORD
 from palaver.turn.tool_output import output_of
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from palaver.swarm.call_context import CallContext
 
 
+_HIDDEN: Final = frozenset((DISCARDED, UNSHOWN))
 _Spoken: TypeAlias = UserMessage | AssistantMessage | SystemMessage | DeveloperMessage
 
 
@@ -234,7 +236,7 @@ class Commits(SessionEvents):
     def assistant_history(self) -> tuple[Message, ...]:
         """What the agents said; answers that nobody was shown are left out (``messages`` has them)."""
         said = (each for each in self.messages if isinstance(each, AssistantMessage))
-        return tuple([each for each in said if DISCARDED not in each.tags])
+        return tuple([each for each in said if _HIDDEN.isdisjoint(each.tags)])
 
     @property
     def last_user(self) -> str | None:
@@ -245,7 +247,7 @@ class Commits(SessionEvents):
     def last_assistant(self) -> str | None:
         """The last text that an agent said; answers that nobody was shown are left out."""
         said = (each for each in self._backwards() if isinstance(each, AssistantMessage))
-        return next((each.text for each in said if DISCARDED not in each.tags), None)
+        return next((each.text for each in said if _HIDDEN.isdisjoint(each.tags)), None)
 
     @property
     def last_tool(self) -> str | None:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from palaver.turn.approvals import ApprovalRequest
     from palaver.turn.limits import Outcome
 
+UNSHOWN: Final = "unshown"
+"""The tag of an answer that its model was told to give again: the model sees it, and the client never did."""
+
 NESTED: Final = 20
 """How often a turn may ask models, where nothing else is said."""
 
