@@ -32,7 +32,7 @@ from msgspec import Struct, structs
 from palaver.core.errors import TurnError, excerpt
 from palaver.core.messages import AssistantMessage
 from palaver.core.pairs import client_calls
-from palaver.core.parts import MalformedToolCall, ToolCall
+from palaver.core.parts import MalformedToolCall, Text, ToolCall
 from palaver.swarm.call import Call
 from palaver.swarm.call_context import CALL, STRAY, CallContext, is_cancelled, watched
 from palaver.swarm.tool import FIRST, SwarmTool
@@ -42,7 +42,7 @@ from palaver.turn.tool_calls import ToolCalls
 from palaver.turn.tool_output import error_output
 
 if TYPE_CHECKING:
-    from palaver.swarm.agent_session import AgentSession
+    from palaver.swarm.agent_calls import AgentCalls
     from palaver.swarm.turn import Turn
 
 NOT_RUN: Final = "Not run, since the arguments of another call of the same answer are invalid. Call it again if needed."
@@ -140,6 +140,24 @@ def with_calls(message: AssistantMessage, calls: Sequence[ToolCall]) -> Assistan
     return message.replace(content=(*content, *left.values()))
 
 
+def spoken(place: CallContext, text: str, *tags: str) -> AssistantMessage:
+    """Return a message that an agent says without its model."""
+    return AssistantMessage(content=(Text(text),), agent=place.agent, mode="tool", tags=tags)
+
+
+def with_text(answer: AssistantMessage, text: str) -> AssistantMessage:
+    """An answer with another text, in the place of its first; what came is kept beside it."""
+    content: list[Any] = []
+    for part in answer.content:
+        if not isinstance(part, Text):
+            content.append(part)
+        elif not any(isinstance(each, Text) for each in content):
+            content.append(Text(text))
+    if not any(isinstance(each, Text) for each in content):
+        content.append(Text(text))
+    return answer.replace(content=content, metadata={**answer.metadata, "raw": answer.text})
+
+
 def ordered(tools: Iterable[SwarmTool]) -> dict[str, SwarmTool]:
     """Tools by name as they are offered: the first of a name, navigation first, one that commits an action."""
     named: dict[str, SwarmTool] = {}
@@ -168,7 +186,7 @@ class Batch:
 
     def __init__(
         self,
-        agent_session: AgentSession,
+        agent_session: AgentCalls,
         turn: Turn,
         place: CallContext,
         planned: Sequence[Planned],
@@ -177,7 +195,7 @@ class Batch:
         text: str,
     ) -> None:
         """Stand ready."""
-        self._seat, self.turn, self._place = agent_session, turn, place
+        self._agent_session, self.turn, self._place = agent_session, turn, place
         self._planned, self._tools = tuple(planned), tools
         self.calls = tuple([each.call for each in planned])
         self.said = text
@@ -209,7 +227,7 @@ class Batch:
 
     async def run(self) -> None:
         """Run the calls, and see that the turn goes on."""
-        session = self._seat.session
+        session = self._agent_session.session
         try:
             for place, planned in enumerate(self._planned):
                 if self._halted:
@@ -232,7 +250,9 @@ class Batch:
     async def _settle(self) -> None:
         if not self._settled:
             self._settled = True
-            await watched("on_after_tool_calls", self._seat.agent.hooks.on_after_tool_calls, self._place, self.calls)
+            await watched(
+                "on_after_tool_calls", self._agent_session.agent.hooks.on_after_tool_calls, self._place, self.calls
+            )
 
     async def _run_one(self, call: Call, planned: Planned, before: anyio.Event) -> None:
         """Run one call; ``before`` is what the commit of the one before waits for."""
@@ -288,9 +308,9 @@ class Batch:
                 turn.fail(failure)
             return
         await watched("on_call_error", planned.tool.on_call_error, self._place, planned.call, error)
-        await watched("on_tool_error", self._seat.agent.hooks.on_tool_error, self._place, planned.call, error)
+        await watched("on_tool_error", self._agent_session.agent.hooks.on_tool_error, self._place, planned.call, error)
         self.halt()
-        await self._seat.rescued(turn, self._place, f"Function call failed with error: {shown(planned.call)}")
+        await self._agent_session.rescued(turn, self._place, f"Function call failed with error: {shown(planned.call)}")
 
     async def _go_on(self) -> None:
         """Nobody runs any more: where nobody went on with the turn, ask the model again, or let the turn fail."""
@@ -300,7 +320,7 @@ class Batch:
         if any(planned.tool.defers for _, planned in self._begun):
             return
         if any(planned.tool.returns or call.returned for call, planned in self._begun):
-            await self._seat.session.agent_session().go_on(turn)
+            await self._agent_session.session.agent_session().go_on(turn)
             return
         if turn.overtaken:
             turn.resolve("")

@@ -24,7 +24,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from palaver.core.errors import DecodeError
 from palaver.core.messages import AssistantMessage, Message, UserMessage
@@ -32,6 +32,9 @@ from palaver.core.pairs import client_calls
 from palaver.swarm.events import SHARED
 from palaver.swarm.log import Values, kept_by
 from palaver.threads.view import DISCARDED
+
+if TYPE_CHECKING:
+    from palaver.swarm.turn import Turn
 
 # --- names ------------------------------------------------------------------------------------------------------------
 
@@ -152,3 +155,8 @@ class NamedTurns:
 def _answers(message: AssistantMessage) -> bool:
     """Whether an agent's message was shown, and calls nothing."""
     return not (DISCARDED in message.tags or client_calls(message) or message.malformed_tool_calls)
+
+
+def of_turn(turn: Turn, message: Any) -> Any:
+    """Return a message that names its turn, where the turn's name was given."""
+    return message.replace(metadata={**message.metadata, TURN: turn.id}) if turn.named else message

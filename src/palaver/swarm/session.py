@@ -18,47 +18,30 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple
 from weakref import ReferenceType
 
 import anyio
-from msgspec import structs
 
-from palaver.core.errors import ClosedError, MessageError, NavigationError, StoreError, SwarmError, TurnError
+from palaver.core.errors import ClosedError, NavigationError, StoreError, SwarmError, TurnError
 from palaver.core.messages import AssistantMessage, Message, Mode
 from palaver.core.parts import Text
 from palaver.swarm.agent import SwarmAgent
 from palaver.swarm.agent_session import AgentSession
-from palaver.swarm.agent_turn import AgentTurn
 from palaver.swarm.background import Background
 from palaver.swarm.call_context import CALL, CURRENT, LOGGER, CallContext, watched
-from palaver.swarm.commits import Commits
 from palaver.swarm.events import SOURCES
 from palaver.swarm.log import Records
 from palaver.swarm.names import TURN, NamedTurns, checked_run, name_of_agent
 from palaver.swarm.navigator import Navigator
 from palaver.swarm.resources import Resources, SessionResources
+from palaver.swarm.session_runs import SessionRuns
 from palaver.swarm.turn import Turn
 from palaver.swarm.user_input import Content, UserInput, checked_text, said
 from palaver.threads.agent_view import AgentView
 from palaver.threads.view import PLACEHOLDER
-from palaver.turn.approvals import (
-    ApprovalRequest,
-    Decision,
-    checked_choices,
-    checked_decisions,
-    checked_mapping,
-    left_open,
-    pending_at,
-)
-from palaver.turn.calls import PlannedCall, result
-from palaver.turn.limits import Outcome
-from palaver.turn.notes import MAY_HAVE_RUN, NOT_RUN_SKIPPED
-from palaver.turn.results import CutResults
-from palaver.turn.run import Run
-from palaver.turn.spending import Spending
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -70,24 +53,18 @@ P = TypeVarTuple("P")
 T = TypeVar("T")
 
 
-class Session(Commits, SessionResources):
+class Session(SessionRuns, SessionResources):
     """One client in one swarm. Made by ``LiveSwarm.session``; entered by ``async with``, or by ``LiveSwarm.open``."""
 
     def __init__(self, live: LiveSwarm, client: str) -> None:
         """Stand ready to be opened."""
+        SessionRuns.__init__(self)
         self.live, self.swarm, self.client = live, live.swarm, client
         self.values: dict[str, Any] = {}
         """What the tools of this session share, as long as it lasts."""
-        self.carried: dict[str, dict[Any, Any]] = {}
-        """What the middleware of each agent keeps for itself, by the agent's name."""
-        self.spending = Spending()
-        """What all turns of this session used, by model."""
-        self.last_run: Run[Any] | None = None
-        """The last turn as a run: outcome, usage, cost, what waits; ``None`` where no model was asked in it."""
         self.turn: Turn | None = None
         """The turn under way."""
         self._latest: ReferenceType[Turn] | None = None
-        self._cut = CutResults()
         self._queue = anyio.Lock()
         self._moving = anyio.Lock()
         self._waiting = 0
@@ -348,47 +325,6 @@ class Session(Commits, SessionResources):
                 answer = await self._answer(turn, agent_session.execute, turn, told, mode)
             return await self._kept(turn, run, told.text, answer)
 
-    async def decide(self, decisions: Mapping[str, Decision]) -> str:
-        """Decide calls that wait, by their ids, and go on with their turn; give its answer.
-
-        What is left out keeps waiting, and the answer is ``""``. Raises ``MessageError`` for what nobody asked or
-        may not be chosen, ``NavigationError`` when another agent is active, and as ``complete``.
-        """
-        self._check()
-        found = checked_mapping(decisions, "decide")
-        async with self._queued():
-            if self._over:
-                return ""
-            opened = left_open(self.log.path)
-            requests = () if opened is None else tuple(opened.recorded.pending.values())
-            checked_decisions(found, requests)
-            checked_choices(found, requests)
-            if opened is None or not requests:
-                raise MessageError("nothing is pending")
-            if opened.message.agent != self.agent:
-                raise NavigationError(f"calls of the agent {opened.message.agent!r} wait, and {self.agent!r} is active")
-            run = opened.message.metadata.get(TURN)
-            run = run if isinstance(run, str) else None
-            turn = Turn("tool", id=run, limit=self.swarm.nested)
-            async with self._under_way(turn):
-                answer = await self._answer(turn, self.agent_session().decided, turn, opened, found)
-                return await self._kept(turn, run, "", answer)
-
-    def pending(self) -> tuple[ApprovalRequest, ...]:
-        """Return the calls that wait for a decision; they outlive the process."""
-        return pending_at(self.log.path)
-
-    async def close_waiting(self) -> None:
-        """Answer calls that wait as not run: something else was said."""
-        opened = left_open(self.log.path)
-        if opened is None or not opened.recorded.pending:
-            return
-        text = MAY_HAVE_RUN if opened.recorded.begun else NOT_RUN_SKIPPED
-        for index, (call, known) in enumerate(zip(opened.calls, opened.results, strict=True)):
-            if known is None:
-                message = result(PlannedCall(index, call), text, is_error=True)
-                await self.keep(message.replace(agent=opened.message.agent))
-
     async def _kept(self, turn: Turn, run: str | None, text: str, answer: str) -> str:
         """Keep the answer of a named turn, unless it waits, and publish it."""
         if not self._over and turn.outcome != "waiting":
@@ -409,42 +345,11 @@ class Session(Commits, SessionResources):
             raise
         finally:
             turn.resolve("")
-            await self._end_parts(turn)
+            await self.end_parts(turn)
             for _, agent, _ in turn.executions[1:]:
                 self.tell("execution", "commit-execution-end", agent)
             self.tell("execution", "commit-execution-end")
             self.turn = None
-
-    async def _end_parts(self, turn: Turn) -> None:
-        """End what agents did in a turn that is answered, and sum it up."""
-        self.last_run = None
-        runs = [await self.end_part(part, turn.outcome, turn.error, turn.pending) for part in turn.parts.values()]
-        if runs:
-            total = Spending()
-            for part in turn.parts.values():
-                total.merge(part.spending)
-            self.last_run = structs.replace(
-                runs[-1],
-                start=min(each.start for each in runs),
-                usage=total.total,
-                usage_by_model=dict(total.usage),
-                cost=total.cost if total.usage else None,
-                iterations=sum(each.iterations for each in runs),
-                seconds=max(each.seconds for each in runs),
-            )
-
-    async def end_part(
-        self,
-        part: AgentTurn,
-        outcome: Outcome,
-        error: Exception | None,
-        pending: tuple[ApprovalRequest, ...] = (),
-    ) -> Run[Any]:
-        """End the part of one agent, and count what it used."""
-        with anyio.CancelScope(shield=True):
-            run = await part.end(outcome, error, pending)
-        self.spending.merge(part.spending)
-        return run
 
     async def _admitted(self, turn: Turn, text: str, mode: Mode) -> str | None:
         """Ask the policies, and tell the hook. What a policy says instead; ``None`` when the turn may begin."""
@@ -469,7 +374,7 @@ class Session(Commits, SessionResources):
             self.tell("swarm", "get-agent-name", output={"activeAgent": self.navigator.active})
             self.tell("swarm", "wait-for-output", output={"result": answer})
 
-    async def _answer(self, turn: Turn, begin: Callable[[*P], Awaitable[Any]], *arguments: *P) -> str:
+    async def _answer(self, turn: Turn, begin: Callable[..., Awaitable[Any]], *arguments: Any) -> str:
         """Begin a turn by a function of the active agent's, and wait for what any agent says."""
         token = CURRENT.set(turn)
         try:
@@ -503,11 +408,6 @@ class Session(Commits, SessionResources):
         call = call or self._calling()
         if call is not None:
             call.continued = True
-
-    @property
-    def reads_cut(self) -> bool:
-        """Whether something of the thread was cut, so that tools which read what was cut are of use."""
-        return self._cut.in_thread(self.log.entries)
 
     # -- agents ------------------------------------------------------------------------------------------------------
 

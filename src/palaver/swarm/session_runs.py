@@ -1,0 +1,165 @@
+"""What a session knows of its turns as runs: what they used, how the last one ended, and which calls wait.
+
+Rules (ADR 17, ADR 35):
+
+- ``last_run`` is the last turn as a ``Run``, all agents of the turn together; ``spending`` is of all turns, and of what
+  was asked without a trace.
+- Calls that wait stand in the client's thread. ``pending`` reads them, ``decide`` goes on with their turn. What is said
+  meanwhile closes them: they have results that say that they were not run.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from msgspec import structs
+
+from palaver.core.errors import MessageError, NavigationError
+from palaver.swarm.agent_turn import AgentTurn
+from palaver.swarm.commits import Commits
+from palaver.swarm.names import TURN
+from palaver.swarm.turn import Turn
+from palaver.turn.approvals import (
+    ApprovalRequest,
+    Decision,
+    checked_choices,
+    checked_decisions,
+    checked_mapping,
+    left_open,
+    pending_at,
+)
+from palaver.turn.calls import PlannedCall, result
+from palaver.turn.limits import Outcome
+from palaver.turn.notes import MAY_HAVE_RUN, NOT_RUN_SKIPPED
+from palaver.turn.results import CutResults
+from palaver.turn.run import Run
+from palaver.turn.spending import Spending
+
+if TYPE_CHECKING:
+    from palaver.swarm.agent_session import AgentSession
+
+
+class SessionRuns(Commits):
+    """The part of a session that sums up turns, and decides calls."""
+
+    def __init__(self) -> None:
+        """Know of no turn yet."""
+        self.carried: dict[str, dict[Any, Any]] = {}
+        """What the middleware of each agent keeps for itself, by the agent's name."""
+        self.spending = Spending()
+        """What all turns of this session used, by model."""
+        self.last_run: Run[Any] | None = None
+        """The last turn as a run: outcome, usage, cost, what waits; ``None`` where no model was asked in it."""
+        self._cut = CutResults()
+
+    # -- what a session gives ----------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def agent(self) -> str:
+        """The name of the active agent."""
+
+    @property
+    @abstractmethod
+    def closed(self) -> bool:
+        """Whether it is over."""
+
+    @abstractmethod
+    def agent_session(self, name: str | None = None) -> AgentSession:
+        """The active agent's session."""
+
+    @abstractmethod
+    def _check(self) -> None: ...
+    @abstractmethod
+    def _queued(self) -> AbstractAsyncContextManager[None]: ...
+    @abstractmethod
+    def _under_way(self, turn: Turn) -> AbstractAsyncContextManager[None]: ...
+    @abstractmethod
+    async def _answer(self, turn: Turn, begin: Callable[..., Awaitable[Any]], *arguments: Any) -> str: ...
+    @abstractmethod
+    async def _kept(self, turn: Turn, run: str | None, text: str, answer: str) -> str: ...
+
+    # -- runs --------------------------------------------------------------------------------------------------------
+
+    async def decide(self, decisions: Mapping[str, Decision]) -> str:
+        """Decide calls that wait, by their ids, and go on with their turn; give its answer.
+
+        What is left out keeps waiting, and the answer is ``""``. Raises ``MessageError`` for what nobody asked or
+        may not be chosen, ``NavigationError`` when another agent is active, and as ``complete``.
+        """
+        self._check()
+        found = checked_mapping(decisions, "decide")
+        async with self._queued():
+            if self.closed:
+                return ""
+            opened = left_open(self.log.path)
+            requests = () if opened is None else tuple(opened.recorded.pending.values())
+            checked_decisions(found, requests)
+            checked_choices(found, requests)
+            if opened is None or not requests:
+                raise MessageError("nothing is pending")
+            if opened.message.agent != self.agent:
+                raise NavigationError(f"calls of the agent {opened.message.agent!r} wait, and {self.agent!r} is active")
+            run = opened.message.metadata.get(TURN)
+            run = run if isinstance(run, str) else None
+            turn = Turn("tool", id=run, limit=self.swarm.nested)
+            async with self._under_way(turn):
+                answer = await self._answer(turn, self.agent_session().decided, turn, opened, found)
+                return await self._kept(turn, run, "", answer)
+
+    def pending(self) -> tuple[ApprovalRequest, ...]:
+        """Return the calls that wait for a decision; they outlive the process."""
+        return pending_at(self.log.path)
+
+    async def close_waiting(self) -> None:
+        """Answer calls that wait as not run: something else was said."""
+        opened = left_open(self.log.path)
+        if opened is None or not opened.recorded.pending:
+            return
+        text = MAY_HAVE_RUN if opened.recorded.begun else NOT_RUN_SKIPPED
+        for index, (call, known) in enumerate(zip(opened.calls, opened.results, strict=True)):
+            if known is None:
+                message = result(PlannedCall(index, call), text, is_error=True)
+                await self.keep(message.replace(agent=opened.message.agent))
+
+    async def end_parts(self, turn: Turn) -> None:
+        """End what agents did in a turn that is answered, and sum it up."""
+        self.last_run = None
+        runs = [await self.end_part(part, turn.outcome, turn.error, turn.pending) for part in turn.parts.values()]
+        if runs:
+            total = Spending()
+            for part in turn.parts.values():
+                total.merge(part.spending)
+            self.last_run = structs.replace(
+                runs[-1],
+                start=min(each.start for each in runs),
+                usage=total.total,
+                usage_by_model=dict(total.usage),
+                cost=total.cost if total.usage else None,
+                iterations=sum(each.iterations for each in runs),
+                seconds=max(each.seconds for each in runs),
+            )
+
+    async def end_part(
+        self,
+        part: AgentTurn,
+        outcome: Outcome,
+        error: Exception | None,
+        pending: tuple[ApprovalRequest, ...] = (),
+    ) -> Run[Any]:
+        """End the part of one agent, and count what it used."""
+        with anyio.CancelScope(shield=True):
+            run = await part.end(outcome, error, pending)
+        self.spending.merge(part.spending)
+        return run
+
+    @property
+    def reads_cut(self) -> bool:
+        """Whether something of the thread was cut, so that tools which read what was cut are of use."""
+        return self._cut.in_thread(self.log.entries)
