@@ -54,8 +54,8 @@ class OverSwarm:
 
     async def __call__(self, model, text="hi", **options):
         events, shown = [], ""
-        agent = SwarmAgent("A", model, placeholders=[PLACEHOLDER], **_tuple(options, events))
-        async with Swarm("shop", [agent]).start() as live, live.session("ann") as session:
+        agent = SwarmAgent("A", model, placeholders=[PLACEHOLDER], keep=None, **_tuple(options, events))
+        async with Swarm("shop", [agent], nested=500).start() as live, live.session("ann") as session:
             with suppress(PalaverError, TimeoutError, RuntimeError):
                 shown = await session.complete(text)
             run = session.last_run

@@ -58,7 +58,7 @@ class AgentSession(AgentCalls):
     """An agent while it serves one client."""
 
     def __init__(self, session: Session, agent: SwarmAgent) -> None:
-        """Sit down."""
+        """Serve the client of a session."""
         self.session, self.agent = session, agent
         self.gone = False
         self.asking = 0
@@ -360,8 +360,8 @@ class AgentSession(AgentCalls):
             part.held += (wrong_output(str(error)),)
             await self._keep_unshown(answer)
             await self._step(turn, place)
-            return None
-        await self._show(turn, place, answer, text)
+        else:
+            await self._show(turn, place, answer, text)
         return None
 
     async def _keep_unshown(self, answer: AssistantMessage) -> None:
@@ -397,6 +397,11 @@ class AgentSession(AgentCalls):
         self._view.instruct(prompt, texts)
         return self._view(self.session.log.path, since=None if turn is None else turn.since)
 
+    def view_again(self) -> Sequence[Message]:
+        """Return what the agent sees of the log, without prompt and instructions, where the log was rewritten."""
+        since = None if self.session.turn is None else self.session.turn.since
+        return self._view(self.session.log.path, since=since)[len(self._view.prefix) :]
+
     def _model_session(self, *, fresh: bool = False) -> language_model.Session:
         """Return the agent's conversation with its model; ``fresh``: one of its own. Raises ``SwarmError``."""
         model = self.agent.model
@@ -430,10 +435,12 @@ class AgentSession(AgentCalls):
         final: bool = False,
     ) -> AssistantMessage | outcomes.Blocked:
         agent = self.agent
-        part.messages = messages
+        # Middleware changes the conversation, and not what stands before it.
+        head = self._view.prefix if agent.chain.all else ()
+        part.messages = messages[len(head) :]
         prompt = Prompt(
-            messages=messages,
-            system=(system(final_answer_instruction),) if final else (),
+            messages=part.messages,
+            system=(*head, system(final_answer_instruction)) if final else tuple(head),
             tools=tuple(tools),
             settings=agent.settings,
             provider=agent.provider,
@@ -488,9 +495,8 @@ class AgentSession(AgentCalls):
         self.session.tell(
             "agent", "emit-output", place.agent, input={"mode": turn.mode, "rawResult": raw}, output={"result": text}
         )
-        part = turn.parts.get(self.agent.name)
-        if part is not None and self.agent.structured is None:
-            part.output = text
+        if self.agent.structured is None and place.agent in turn.parts:
+            turn.parts[place.agent].output = text
         turn.give(text)
 
     async def _discard(self, turn: Turn, answer: AssistantMessage) -> None:

@@ -87,6 +87,7 @@ class AgentTurn:
             limits=agent.limits,
             decide=agent.decide,
             price=agent.price,
+            rewrite=self._rewrite,
             carried=agent_session.carried,
             spend=self.spending.add,
             watch=watch,
@@ -104,6 +105,12 @@ class AgentTurn:
     def attach(self, agent_session: AgentSession) -> None:
         """Go on for an agent that came back to the conversation."""
         self._watch.agent_session = agent_session
+
+    async def _rewrite(self, kept: int, messages: Sequence[Message]) -> Sequence[Message]:
+        """Let the log go on with other messages, and give what the model is sent then."""
+        await self.session.rewrite(kept, messages, self.messages)
+        self.messages = self._watch.agent_session.view_again()
+        return self.messages
 
     # -- begin and end -------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -122,6 +122,38 @@ class Log:
                     pushed(entry.message)
         if cancelled is not None:
             raise cancelled
+
+    async def rebase(self, kept: int, messages: Sequence[Message], seen: Collection[str | None]) -> None:
+        """Let the thread go on behind ``kept`` entries of its path with other messages.
+
+        Entries behind them stay in their places, unless their messages are among those that were ``seen`` (by id): so
+        records, and what other agents keep to themselves, are not lost. What the thread was is a branch,
+        ``main/before-<n>``. Raises ``StoreError``; then nothing was changed.
+        """
+        with anyio.CancelScope(shield=True):
+            if not self._kept:
+                await self._journal.rebase(kept, _with_unseen(self.path, kept, messages, seen))
+                return
+            async with self._lock:
+                await self._journal.rebase(kept, _with_unseen(self.path, kept, messages, seen))
+
+
+def _with_unseen(
+    path: Sequence[Entry], kept: int, messages: Sequence[Message], seen: Collection[str | None]
+) -> Sequence[Message]:
+    """Return ``messages``, with what of a path nobody saw among them, each before what stood behind it."""
+    places = {message.id: place for place, message in enumerate(messages)}
+    made: list[Message] = []
+    done = 0
+    for entry in path[kept:]:
+        place = places.get(entry.message.id)
+        if place is None:
+            if entry.message.id not in seen:
+                made.append(entry.message)
+        elif place >= done:
+            made += messages[done : place + 1]
+            done = place + 1
+    return (*made, *messages[done:])
 
 
 async def open_log(store: Store, thread: str) -> Log:
@@ -236,6 +268,7 @@ class Records(_Table, Values):
         """Read what the thread holds."""
         super().__init__()
         self._log, self._seen = log, 0
+        self._last: str | None = None
         self._follow()
 
     async def put(self, kind: str, name: str, value: Any) -> None:
@@ -259,9 +292,15 @@ class Records(_Table, Values):
             self._follow()
 
     def _follow(self) -> None:
-        """Read what joined the thread since."""
-        new = self._log.path[self._seen :]
-        self._seen += len(new)
+        """Read what joined the thread since; all of it where a compaction replaced what was read."""
+        path = self._log.path
+        if self._seen and (self._seen > len(path) or path[self._seen - 1].id != self._last):
+            self._kinds.clear()
+            self._seen = 0
+        new = path[self._seen :]
+        if new:
+            self._seen += len(new)
+            self._last = new[-1].id
         self.read(entry.message for entry in new)
 
     async def refresh(self) -> None:

@@ -23,14 +23,14 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from palaver.core.errors import DecodeError
 from palaver.core.messages import AssistantMessage, Message, UserMessage
 from palaver.core.pairs import client_calls
 from palaver.swarm.events import SHARED
-from palaver.swarm.log import Values, kept_by
+from palaver.swarm.log import Values, kept_by, record
 from palaver.threads.view import DISCARDED
 
 if TYPE_CHECKING:
@@ -126,6 +126,16 @@ class NamedTurns:
         if turn is not None and self._answers.get(turn) is None:
             await self._values.put(_KIND, turn, answer)
             self._know(turn, answer)
+
+    @staticmethod
+    def records(messages: Iterable[Message]) -> Sequence[Message]:
+        """Return records of the answers among messages that leave the log, so that their turns stay known."""
+        made: list[Message] = []
+        for message in messages:
+            turn = message.metadata.get(TURN) if message.metadata else None
+            if isinstance(turn, str) and isinstance(message, AssistantMessage) and _answers(message):
+                made.append(record(_KIND, turn, message.text))
+        return made
 
     def _read(self, message: Message) -> None:
         kept = kept_by(message)

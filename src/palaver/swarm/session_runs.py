@@ -13,7 +13,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +21,11 @@ import anyio
 from msgspec import structs
 
 from palaver.core.errors import MessageError, NavigationError
+from palaver.core.messages import Message
 from palaver.swarm.agent_turn import AgentTurn
 from palaver.swarm.commits import Commits
-from palaver.swarm.names import TURN
+from palaver.swarm.log import Values
+from palaver.swarm.names import TURN, NamedTurns
 from palaver.swarm.turn import Turn
 from palaver.turn.approvals import (
     ApprovalRequest,
@@ -58,6 +60,8 @@ class SessionRuns(Commits):
         """The last turn as a run: outcome, usage, cost, what waits; ``None`` where no model was asked in it."""
         self._cut = CutResults()
 
+    records: Values
+
     # -- what a session gives ----------------------------------------------------------------------------------------
 
     @property
@@ -84,6 +88,21 @@ class SessionRuns(Commits):
     async def _answer(self, turn: Turn, begin: Callable[..., Awaitable[Any]], *arguments: Any) -> str: ...
     @abstractmethod
     async def _kept(self, turn: Turn, run: str | None, text: str, answer: str) -> str: ...
+
+    async def rewrite(self, kept: int, messages: Sequence[Message], seen: Sequence[Message]) -> None:
+        """Let the log go on behind ``kept`` entries with other messages, in place of those that were ``seen``.
+
+        Answers of named turns among what is dropped stay known, by records. Raises ``StoreError``.
+        """
+        path, turn = self.log.path, self.turn
+        opening = None if turn is None or turn.since is None else path[turn.since].message.id
+        stays = {message.id for message in messages} | {entry.message.id for entry in path[:kept]}
+        dropped = [message for message in seen if message.id not in stays]
+        await self.log.rebase(kept, (*NamedTurns.records(dropped), *messages), {message.id for message in seen})
+        await self.records.refresh()
+        if turn is not None and opening is not None:
+            places = (place for place, entry in enumerate(self.log.path) if entry.message.id == opening)
+            turn.since = next(places, None)
 
     # -- runs --------------------------------------------------------------------------------------------------------
 

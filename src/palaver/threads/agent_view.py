@@ -73,6 +73,11 @@ class AgentView(ModelsView):
         texts = [text for text in (prompt, *instructions) if text]
         self._prefix = [SystemMessage(content=(Text(text),), agent=self.agent, mode="tool") for text in texts]
 
+    @property
+    def prefix(self) -> Sequence[SystemMessage]:
+        """The prompt and the instructions, which stand before everything else."""
+        return self._prefix
+
     def __call__(self, path: Sequence[Entry], *, since: int | None = None) -> Sequence[Message]:
         """The messages for the model, at the end of a path. ``since``: where in the path the turn began."""
         self.follow(path)
