@@ -33,8 +33,6 @@ from runners import FOUND, SYSTEM, following
 
 import palaver
 from palaver.agent.agent import Agent
-from palaver.turn.compaction import Compactor
-from palaver.turn.limits import Limits
 from palaver.context.compaction import DEFAULT, SUMMARY_ONLY
 from palaver.context.plan import capacity
 from palaver.models.capabilities import Capabilities

@@ -25,14 +25,6 @@ class Slow:
     def asked(self):
         return self._inner.asked
 
-    @property
-    def name(self):
-        return self._inner.name
-
-    @property
-    def capabilities(self):
-        return self._inner.capabilities
-
     def session(self):
         return _Session(self, self._inner.session())
 

@@ -37,7 +37,7 @@ from palaver.core.errors import MessageError, ToolError, excerpt
 from palaver.core.parts import Text, ToolCall
 from palaver.core.tools import Tool
 from palaver.core.type_checks import check_arguments
-from palaver.store.in_thread import in_thread
+from palaver.store.to_thread import to_thread
 from palaver.turn.events import AgentEvent, SubagentEvent, Watch
 from palaver.turn.middleware import Middleware, RunContext
 from palaver.turn.policy import Rule
@@ -51,11 +51,6 @@ from palaver.turn.tool import (
     read_arguments,
 )
 from palaver.turn.tool_output import error_output
-from palaver.core.errors import MessageError, ToolError, excerpt
-from palaver.core.parts import Text, ToolCall
-from palaver.core.tools import Tool
-from palaver.core.type_checks import check_arguments
-from palaver.store.to_thread import to_thread
 
 if TYPE_CHECKING:
     from palaver.agent.agent import Agent

@@ -34,7 +34,6 @@ from palaver.turn.notes import USER_PROMPT
 
 if TYPE_CHECKING:
     from palaver.agent.agent import Input
-    from palaver.turn.run import Run
     from palaver.cli.agent_options import AgentOptions
     from palaver.cli.conversation import Conversation
     from palaver.turn.run import Run

@@ -55,11 +55,6 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
     from palaver.agent.agent import Input
-    from palaver.turn.compaction import Compaction
-    from palaver.turn.events import AgentEvent
-    from palaver.turn.policy import Judgement, Policy
-    from palaver.turn.run import Run
-    from palaver.turn.tool import AgentTool
     from palaver.cli.agent_options import AgentOptions
     from palaver.cli.run_renderer import RunRenderer
     from palaver.context.contents import Contents

@@ -23,8 +23,6 @@ import msgspec
 from msgspec import Raw, Struct, structs
 from rich.text import Text as Line
 
-from palaver.turn import events
-from palaver.turn.run import Run
 from palaver.cli.bus import render_event
 from palaver.cli.terminal import console, count, errors, safe, safe_line
 from palaver.core import canonical, jsontext

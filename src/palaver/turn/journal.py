@@ -43,10 +43,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from anyio import CancelScope
 
 from palaver.context.rewrite import depth_of
+from palaver.core.errors import MessageError, excerpt
 from palaver.core.messages import AssistantMessage, Message, ToolMessage
 from palaver.core.pairs import REPAIR
-from palaver.core.errors import MessageError, excerpt
-from palaver.core.messages import AssistantMessage, Message
 from palaver.store.jsonl import LogContext
 from palaver.store.stored_thread import StoredThread
 from palaver.store.to_thread import to_thread

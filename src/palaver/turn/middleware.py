@@ -54,13 +54,6 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 import anyio
 from msgspec import Struct, field, structs
 
-from palaver.turn.approvals import Decide
-from palaver.turn.events import Watch
-from palaver.turn.limits import Limits, Spent
-from palaver.turn.policy import Policy, Rule, as_rule, rule_of
-from palaver.agent.protocol import Jump
-from palaver.turn.run import Run
-from palaver.turn.tool import AgentTool, Output, Toolbox, ToolContext
 from palaver.context.marks import STEP, BridgeMarks, CachePlan, StableMarks, turn_marks
 from palaver.core.errors import PalaverError
 from palaver.core.messages import AssistantMessage, Message

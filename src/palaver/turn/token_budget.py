@@ -30,9 +30,6 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from palaver.turn import tool_output
-from palaver.turn.middleware import RunContext
-from palaver.turn.tool_output import Limited, compress, text_of
 from palaver.context.ledger import Ledger, Measure, has_usage_report, prompt_of
 from palaver.context.plan import capacity
 from palaver.core.messages import AssistantMessage
