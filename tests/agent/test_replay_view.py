@@ -6,11 +6,11 @@ import pytest
 
 import palaver as p
 from palaver.agent import Agent, Compactor, approve
-from palaver.agent.journal import ReplayView
 from palaver.core.pairs import MISSING_RESULT
 from palaver.models import ScriptedModel
 from palaver.store import open_store
 from palaver.threads import Thread
+from palaver.turn.journal import ReplayView
 
 
 def call(number):

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
-from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack
+from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack, cast
 
 from palaver.agent.structured import Structured
 from palaver.core.errors import MessageError, excerpt
@@ -255,16 +255,17 @@ class SwarmAgent:
         self.decide, self.result_limit = decide, result_limit
         self.middleware_tools = tuple([as_tool(tool) for each in self.chain.all for tool in each.tools])
         """Tools of the middleware, offered behind the agent's own."""
-        self._check_policy()
+        self._check_policy(policy)
         self.limits, self.observers, self.price = limits, tuple(observers), Pricing(prices)
 
-    def _check_policy(self) -> None:
+    def _check_policy(self, policy: Policy) -> None:
         """Raise ``MessageError`` for a policy that says nothing, or names a tool that can never be there."""
         names = {tool.name for tool in (*self.tools, *self.middleware_tools)}
         names |= {name for each in self.chain.all for name in each.names}
         if self.sources or any(tool.describe for tool in self.tools):  # they give tools of any name
-            names |= set(self.policy) if isinstance(self.policy, Mapping) else set()
-        check_policy(self.policy, names)
+            given: object = policy
+            names |= set(cast("Mapping[str, object]", given)) if isinstance(given, Mapping) else set()
+        check_policy(policy, names)
 
     def replace(self, **changes: Unpack[AgentChanges]) -> SwarmAgent:
         """Give an edited copy. Raises as the constructor does."""

@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
-import anyio
 from msgspec import structs
 
 from palaver.core.errors import MessageError, NavigationError
@@ -173,10 +172,10 @@ class SessionRuns(Commits):
         pending: tuple[ApprovalRequest, ...] = (),
     ) -> Run[Any]:
         """End the part of one agent, and count what it used."""
-        with anyio.CancelScope(shield=True):
-            run = await part.end(outcome, error, pending)
-        self.spending.merge(part.spending)
-        return run
+        try:
+            return await part.end(outcome, error, pending)
+        finally:
+            self.spending.merge(part.spending)
 
     @property
     def reads_cut(self) -> bool:

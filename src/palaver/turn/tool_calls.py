@@ -59,7 +59,8 @@ class ToolCalls:
         idempotency key of a call, by default the depth of its answer in the thread does (``depths``). ``readable`` says
         whether ``read_result`` is offered, by default whether the toolbox has it.
         """
-        self._chain, self._toolbox, self._own_policy = chain, toolbox, policy
+        self._chain, self._toolbox = chain, toolbox
+        self._own_policy: Policy = policy
         self._context, self._spending, self._result_limit = context, spending, result_limit
         self._decisions: Mapping[str, Decision] = decisions
         self._known = known
