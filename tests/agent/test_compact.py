@@ -225,6 +225,22 @@ async def test_a_summary_that_is_cancelled_changes_nothing():
 
 @pytest.mark.anyio
 @pytest.mark.finding("F-15")
+async def test_without_a_compactor_the_largest_message_of_an_overflow_is_named(store):
+    thread = begun(
+        store, [p.user("read it"), p.assistant(call("read", id="c")), p.tool("line\n" * 50_000, tool_call_id="c")]
+    )
+    agent = Agent(ScriptedModel([ContextOverflowError("scripted", "too long")]))
+    warned = []
+    run = await agent.run(None, thread=thread, on_event=lambda e: warned.append(e) if isinstance(e, Warned) else None)
+    assert run.outcome == "failed"
+    (text,) = [each.text for each in warned]
+    assert "the result of call c " in text
+    assert texts(thread)[2].id in text
+    assert "cut_results=True" in text
+
+
+@pytest.mark.anyio
+@pytest.mark.finding("F-15")
 async def test_a_result_that_fills_the_window_is_named_and_can_be_cut(store):
     def answer(prompt):
         weight = sum(len(each.text) for each in prompt.messages) // 4

@@ -220,6 +220,11 @@ class Compactor(Middleware):
         self.summariser = Summariser(model, seconds=seconds)
 
     @property
+    def compacts(self) -> bool:
+        """It does."""
+        return True
+
+    @property
     def tools(self) -> Sequence[AgentTool]:
         """The tools ``read_result`` and ``search_history``."""
         return _TOOLS

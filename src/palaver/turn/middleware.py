@@ -295,6 +295,11 @@ class Middleware:
         """Whether an answer is shown only when the wrappers have passed it."""
         return False
 
+    @property
+    def compacts(self) -> bool:
+        """Whether it keeps prompts within the window of the model, and names what it cannot shorten."""
+        return False
+
     async def rule(self, call: ToolCall, tool: AgentTool, context: RunContext) -> Rule | None:
         """What it says of a call that is planned; ``None``: nothing."""
 
@@ -331,6 +336,7 @@ class Chain:
         "all",
         "before_agent",
         "before_model",
+        "compacts",
         "noticed",
         "rules",
         "withholds",
@@ -351,6 +357,7 @@ class Chain:
         self.rules: tuple[Judging, ...] = _overriding(self.all, "rule")
         self.noticed: tuple[Callable[[Notice, RunContext], None], ...] = _overriding(self.all, "noticed")
         self.withholds = any(each.withholds for each in self.all)
+        self.compacts = any(each.compacts for each in self.all)
 
     def around_model(self, call: CallModel, context: RunContext) -> CallModel:
         """A call of the model with all wrappers around it."""

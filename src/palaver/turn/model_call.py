@@ -12,19 +12,20 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import anyio
 from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
 from msgspec import structs
 
-from palaver.core.errors import PalaverError, StreamError
+from palaver.core.errors import ContextOverflowError, PalaverError, StreamError
 from palaver.core.events import ReasoningDelta, TextDelta
-from palaver.core.messages import AssistantMessage
+from palaver.core.messages import AssistantMessage, Message, ToolMessage
 from palaver.core.parts import MalformedToolCall
 from palaver.models.language_model import Answer, Notice, Prompt, Reply
 from palaver.threads.view import DISCARDED
+from palaver.tokens.estimate import estimate
 from palaver.turn import calls, events
 from palaver.turn.calls import Answered, ModelFailed
 from palaver.turn.middleware import Blocked, Chain, RunContext
@@ -100,6 +101,8 @@ class ModelCalls:
         except StreamError as error:
             event = self._failed(error, error.response.message)
         except PalaverError as error:
+            if isinstance(error, ContextOverflowError) and not self._chain.compacts:
+                self._name_the_largest(made.messages)
             event = self._failed(error, self.partial())
         else:
             if self._chain.withholds:
@@ -108,6 +111,24 @@ class ModelCalls:
             event = self._answered(reply)
         self._answer = None
         return event
+
+    def _name_the_largest(self, messages: Sequence[Message]) -> None:
+        """Name the message that is most of a prompt which is too long, and how to shorten it."""
+        weights = [estimate(message) for message in messages]
+        place = max(range(len(weights)), key=weights.__getitem__, default=None)
+        if place is None or 2 * weights[place] < sum(weights):
+            return
+        message, weight = messages[place], weights[place]
+        name: str = message.role
+        way = "compact(thread, window=...) shortens it"
+        if isinstance(message, ToolMessage):
+            name = f"the result of call {message.tool_call_id}"
+            way = "compact(thread, window=..., cut_results=True) cuts it"
+        text = (
+            f"the prompt is longer than the model can read, and {name} (message {message.id}, about {weight:,} tokens) "
+            f"is most of it: {way}, and preserves the whole; Compactor() does so in every run"
+        )
+        self._context.emit(events.Warned(agent=self._context.agent, run=self._context.run, text=text))
 
     def _failed(self, error: Exception, partial: AssistantMessage | None) -> ModelFailed:
         self._answer = None
