@@ -10,7 +10,7 @@ import palaver as p
 from palaver.agent import Compactor, Limits, function_tool
 from palaver.context.plan import Stage
 from palaver.context.rewrite import is_record
-from palaver.context.summary_stage import summarising
+from palaver.context.summary_stage import summarizer
 from palaver.models.capabilities import Capabilities
 from palaver.models.scripted import ScriptedModel
 from palaver.store.sqlite import SQLiteStore
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 WORDS = "some words of a result that says very little, over and over again. "
 CAN = Capabilities(window=20_000, max_output=1_000)
-SUMMARISES = (Stage("auto", summarising(keep=2), 0.5),)
+SUMMARISES = (Stage("auto", summarizer(keep=2), 0.5),)
 
 
 @function_tool(effect="read")

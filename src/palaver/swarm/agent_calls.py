@@ -208,6 +208,7 @@ class AgentCalls:
         event = await tools.plan(answer, tuple(by_index))
         judged = event.calls
         if event.pending is not None:
+            self.session.may_wait = True
             await self.session.keep(event.pending)
         if any(each.verdict == "ask" for each in judged):
             decided = await tools.approve(judged)

@@ -58,6 +58,8 @@ class SessionRuns(Commits):
         self.last_run: Run[Any] | None = None
         """The last turn as a run: outcome, usage, cost, what waits; ``None`` where no model was asked in it."""
         self._cut = CutResults()
+        self.may_wait = True
+        """Whether calls may wait at the end of the log: looked at once when it was opened, and when some did."""
 
     records: Values
 
@@ -137,6 +139,9 @@ class SessionRuns(Commits):
 
     async def close_waiting(self) -> None:
         """Answer calls that wait as not run: something else was said."""
+        if not self.may_wait:  # so a turn reads no more of the log than it must
+            return
+        self.may_wait = False
         opened = left_open(self.log.path)
         if opened is None or not opened.recorded.pending:
             return
