@@ -136,6 +136,7 @@ class ToolChanges(ToolOptions, total=False):
     check: Callable[[ToolCall], Any]
     run: Callable[[Call, Any], Awaitable[Any]]
     returns: bool
+    inner: AgentTool | None
 
 
 @overload

@@ -287,7 +287,7 @@ class Watch:
 # --- observing --------------------------------------------------------------------------------------------------------
 
 
-Observer: TypeAlias = "Callable[[AgentEvent], Awaitable[None] | None]"
+Observer: TypeAlias = Callable[[AgentEvent], Awaitable[None] | None]
 
 EVENT_SECONDS: Final = 5.0
 GRACE_SECONDS: Final = 1.0
