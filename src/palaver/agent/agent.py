@@ -458,7 +458,7 @@ class Agent(Generic[T]):
         decisions: Mapping[str, Decision] | None = None,
         on_event: Observer | None = None,
     ) -> Driver:
-        """Stand ready to run, with a watch for its events; for what runs agents itself. Raises as ``run`` does."""
+        """Return what drives a run, with a watch for its events; for code that runs agents. Raises as ``run`` does."""
         check_places(thread, previous)
         check_run(branch=branch, values=values, decide=decide, decisions=decisions, on_event=on_event)
         if previous is not None:

@@ -79,7 +79,7 @@ class Driver:
         watch: Watch | None = None,
         known: Recorded = Recorded(),  # noqa: B008 (frozen)
     ) -> None:
-        """Stand ready. ``known`` is what the records say of the calls that were left open."""
+        """Drive from ``first`` on. ``known`` is what the records say of the calls that were left open."""
         self.agent, self.journal, self.run = agent, journal, run
         self._first, self._carry = first, carry
         self._chain, self._watch = agent.chain, watch
@@ -476,7 +476,7 @@ class ActiveRun(Generic[T]):
     """A run under way."""
 
     def __init__(self, make: Callable[[Watch], Driver]) -> None:
-        """Stand ready; entering the block begins it."""
+        """Make the driver later; entering the block begins it."""
         self._make = make
         self._watch: Watch | None = None
         self._driver: Driver | None = None

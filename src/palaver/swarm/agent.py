@@ -206,9 +206,9 @@ class SwarmAgent:
         """Describe an agent.
 
         ``states`` and ``storages`` are what its tools may use, by description or by name; ``depends_on`` names the
-        agents that it may hand over to, for drawings. With ``stream`` the text of an answer is told as it comes, in
-        events ``agent delta``: for agents whose answers nothing changes. ``operator_timeout`` is in seconds; after it
-        the answer is ``""``. ``middleware``, ``policy``, ``decide``, ``limits``, ``output``, ``result_limit``,
+        agents that it may hand over to, for drawings. With ``stream`` the text of an answer is published as it comes,
+        in events ``agent delta``: for agents whose answers nothing changes. ``operator_timeout`` is in seconds; after
+        it the answer is ``""``. ``middleware``, ``policy``, ``decide``, ``limits``, ``output``, ``result_limit``,
         ``observers`` and ``prices`` are those of ``palaver.agent.Agent``; limits are of the agent's part in one turn,
         and ``recoveries``, ``repeats`` and ``continue_cut`` mean nothing here. Raises ``MessageError`` for an
         argument of the wrong type, for an agent with neither a model nor an operator, with one that cannot be called,

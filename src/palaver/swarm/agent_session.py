@@ -1,12 +1,12 @@
-"""One agent in one session: it is told something, asks its model, runs the calls, and answers the turn.
+"""One agent in one session: it takes messages, asks its model, runs the calls, and answers the turn.
 
 Rules (docs/spec/agent-swarm-kit.md#3.1 to #3.6):
 
-- One execution at a time: a seat is free again when the calls of its answer have begun, since tools execute.
-- The answer of a seat that is ``gone`` (the agent changed, the turn was cancelled), or whose turn is over, is kept
+- One execution at a time: it is free again when the calls of its answer have begun, since tools execute.
+- The answer of one that is ``gone`` (the agent changed, the turn was cancelled), or whose turn is over, is kept
   with a tag, and nobody is sent it (K13). What is shown is what is kept: the text as ``transform`` gave it.
 - A failing model, or a hook that changes answers and raises, is the error of the turn, and leaves no marker.
-- A turn costs the window, and not the length of the thread: a seat's view reads what is new.
+- A turn costs the window, and not the length of the thread: its view reads what is new.
 
 Stability: experimental.
 """

@@ -194,7 +194,7 @@ class Batch:
         tools: ToolCalls,
         text: str,
     ) -> None:
-        """Stand ready."""
+        """Run nothing yet."""
         self._agent_session, self.turn, self._place = agent_session, turn, place
         self._planned, self._tools = tuple(planned), tools
         self.calls = tuple([each.call for each in planned])

@@ -42,7 +42,7 @@ class Call:
     """
 
     def __init__(self, batch: Batch, call: ToolCall, place: CallContext, *, is_last: bool) -> None:
-        """Stand ready."""
+        """Describe one call of a batch."""
         self._batch = batch
         self.call, self.place, self.is_last = call, place, is_last
         self.calls: Sequence[ToolCall] = batch.calls

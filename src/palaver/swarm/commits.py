@@ -61,7 +61,7 @@ class Commits(SessionEvents):
 
     @abstractmethod
     def active_agent_session(self, agent: str | None) -> AgentSession | None:
-        """The active agent's seat; ``None`` when ``agent`` names another.
+        """The active agent's session; ``None`` when ``agent`` names another.
 
         Raises ``NavigationError`` for an unknown one.
         """

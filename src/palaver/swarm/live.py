@@ -44,7 +44,7 @@ class LiveSwarm:
     """A swarm that has been started. ``bus`` carries its events."""
 
     def __init__(self, swarm: Swarm, *, store: Store | None = None, bus: Bus | None = None) -> None:
-        """Stand ready; ``async with`` begins."""
+        """Set what it uses; ``async with`` starts it."""
         check_arguments(f"the swarm {getattr(swarm, 'name', '')!r}", LiveSwarm.__init__, locals(), SwarmError)
         self.swarm, self.store = swarm, store
         self._own_bus = bus is None
@@ -55,7 +55,7 @@ class LiveSwarm:
         self._shared: Shared | None = None
 
     async def __aenter__(self) -> Self:
-        """Begin. Raises ``StoreError``."""
+        """Start. Raises ``StoreError``."""
         if self._own_bus:
             await self.bus.__aenter__()
         try:

@@ -57,7 +57,7 @@ class Session(SessionRuns, SessionResources):
     """One client in one swarm. Made by ``LiveSwarm.session``; entered by ``async with``, or by ``LiveSwarm.open``."""
 
     def __init__(self, live: LiveSwarm, client: str) -> None:
-        """Stand ready to be opened."""
+        """Set whose session it is; ``async with`` opens it."""
         SessionRuns.__init__(self)
         self.live, self.swarm, self.client = live, live.swarm, client
         self.values: dict[str, Any] = {}
@@ -68,7 +68,7 @@ class Session(SessionRuns, SessionResources):
         self._queue = anyio.Lock()
         self._moving = anyio.Lock()
         self._waiting = 0
-        self._seats: dict[str, AgentSession] = {}
+        self._agent_sessions: dict[str, AgentSession] = {}
         self._views: dict[str, AgentView] = {}
         self._background = Background(live, client)
         self._over = False
@@ -110,13 +110,13 @@ class Session(SessionRuns, SessionResources):
             return
         try:
             with anyio.CancelScope(shield=True):
-                for agent_session in tuple(self._seats.values()):
+                for agent_session in tuple(self._agent_sessions.values()):
                     await watched(
                         "on_dispose", agent_session.agent.hooks.on_dispose, self.place(agent_session.agent.name)
                     )
                 await watched("on_close", self.swarm.on_close, self)
         finally:
-            self._seats.clear()
+            self._agent_sessions.clear()
             self.live.leave(self)
 
     def end(self) -> bool:
@@ -423,18 +423,18 @@ class Session(SessionRuns, SessionResources):
         return name
 
     def agent_session(self, name: str | None = None) -> AgentSession:
-        """The active agent's seat."""
+        """The active agent's session."""
         name = name or self.navigator.active
-        agent_session = self._seats.get(name)
+        agent_session = self._agent_sessions.get(name)
         if agent_session is None or agent_session.gone:
             new = agent_session is None
-            agent_session = self._seats[name] = AgentSession(self, self.swarm.agents[name])
+            agent_session = self._agent_sessions[name] = AgentSession(self, self.swarm.agents[name])
             if new:
                 self.spawn(None, watched, "on_init", agent_session.agent.hooks.on_init, self.place(name))
         return agent_session
 
     def active_agent_session(self, agent: str | None) -> AgentSession | None:
-        """The active agent's seat; ``None`` when ``agent`` names another.
+        """The active agent's session; ``None`` when ``agent`` names another.
 
         Raises ``NavigationError`` for an unknown one.
         """
@@ -521,14 +521,14 @@ class Session(SessionRuns, SessionResources):
 
     async def _move(self, name: str, behind: Sequence[str] | None = None) -> None:
         await self.navigator.move(name, behind)
-        waiting = any(agent_session.asking for agent_session in self._seats.values())
+        waiting = any(agent_session.asking for agent_session in self._agent_sessions.values())
         turn = self.turn
         outside = turn is not None and self._own() is None
         if turn is not None and outside:
             turn.overtaken = True
-        left = [agent_session.agent for agent_session in self._seats.values()]
+        left = [agent_session.agent for agent_session in self._agent_sessions.values()]
         self._drop()
-        self._seats.clear()
+        self._agent_sessions.clear()
         try:
             for each in (name, *(other for other in self.swarm.agents if other != name)):
                 self.tell("agent", "commit-agent-change", each)
@@ -542,8 +542,8 @@ class Session(SessionRuns, SessionResources):
                 turn.resolve("")
 
     def _drop(self, *, halt: bool = True) -> None:
-        """Let all seats go: what they still say is late, and no more of their tools begin."""
-        for agent_session in self._seats.values():
+        """Let all agents go: what they still say is late, and no more of their tools begin."""
+        for agent_session in self._agent_sessions.values():
             agent_session.gone = True
             if halt:
                 agent_session.halt()
@@ -551,7 +551,7 @@ class Session(SessionRuns, SessionResources):
     # -- what the parts of it use ------------------------------------------------------------------------------------
 
     def place(self, agent: str, *, payload: Any = None, run: str | None = None) -> CallContext:
-        """What a hook, a check or a tool is told."""
+        """Return the context that a hook, a check or a tool gets."""
         return CallContext(
             client=self.client, agent=agent, swarm=self.swarm.name, session=self, run=run, payload=payload
         )

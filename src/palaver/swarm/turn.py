@@ -65,7 +65,7 @@ class Turn:
     )
 
     def __init__(self, mode: str, payload: Any = None, *, id: str | None = None, limit: int = NESTED) -> None:
-        """Wait."""
+        """Start a turn that has no answer yet."""
         self.id = uuid7() if id is None else id
         self.named = id is not None
         self.mode, self.payload, self.limit = mode, payload, limit

@@ -1,46 +1,17 @@
-"""Requests for approval, decisions, and how both are kept in the thread.
+"""Approvals: planning calls, requests and decisions, and how the thread keeps both.
 
-Rules:
+Rules (DAS-25, ADR 17):
 
-- A decision is ``approve``, ``edit`` (other arguments, checked again like the model's own), ``reject`` (the model is
-  told, with the reason), or ``answer`` (a text stands in place of the result). A request says which are allowed;
-  one that is not is refused at the call that brings it, and what is pending stays so; from ``decide``, within a run,
-  it is a failure of that call, and so are edited arguments that do not fit the tool. A rejection is none (DAS-25).
-- The model's call stays as it was in the thread. What was decided is kept in records: messages without content, with
-  the tag ``record``, which no view shows and no wire sends. So a process can stop while something is pending, and
-  another one goes on days later. What was decided is never asked again, unless the call may have run half.
-- A batch runs when all of it is decided. Records are read in their order: what is asked anew is pending again.
-- Asking the user is the same mechanism: a tool whose calls can only be answered (``ask_user``).
-
-From the calls of an answer to what is to become of each: which tool, are the arguments valid, is it allowed.
-
-Rules:
-
-- In this order: the tool by its name, the arguments by its ``check``, permission by the policy. What fails is told to
-  the model in the result of the call, and nothing is left without a result.
-- ``deny`` wins over everything, then comes what the tool itself demands, then the policy. A call that may have
-  been run already is asked again, unless its tool is repeatable.
-- What the records of an earlier run say holds: a call that is pending stays so, whatever the policy says by now, and
-  what was decided is not asked again, unless the call may have been run since.
-
-What an earlier run left open at the end of a conversation.
-
-Rules:
-
-- Open are the calls of the last answer that have no result behind it. Records may stand between, and results of other
-  calls; anything else closes them.
-- While a call is pending in a record, its batch has not begun since that record. In any other case a call may have
-  been run, and nobody knows whether it took effect (issue: no tool runs twice without being asked).
-
-What waits for a decision: in a thread, and in all threads of a store.
-
-Rules:
-
-- What waits stands in the thread itself (``palaver.turn.approvals``), so nothing has to be kept beside it, and no
-  crash can part the two.
-- ``waiting`` finds the records of requests by their tag, which stores have an index of, newest first, and reads the end
-  of the threads that they stand in: it costs the requests that were ever made since ``since``, not the conversations.
-- It reads, and so it blocks: from async code, ``await to_thread(waiting, store)``.
+- A call is planned in this order: the tool by its name, the arguments by its ``check``, permission by the policy.
+  ``deny`` wins over everything, then the tool's own rule, then the policy. What fails has a result that says so.
+- A decision is ``approve``, ``edit`` (other arguments, checked again), ``reject`` or ``answer`` (a text in place of
+  the result). The request says which are allowed. The model's call stays in the thread as it was.
+- Requests and decisions are records: messages without content, with the tag ``record``, which no view shows and no
+  wire sends. Another process can decide days later. A batch runs when all of it is decided.
+- Open are the calls of the last answer that have no result behind it. Unless a record says that they wait, they may
+  have been run, and are asked again where their tool is not repeatable.
+- ``pending`` reads one thread, ``waiting`` all threads of a store, by the tag of the records. Both block; from async
+  code ``await to_thread(waiting, store)``.
 
 Stability: experimental.
 """

@@ -1,47 +1,17 @@
-"""Compaction for the loop: a run of any length stays within the window of its model.
+"""Compaction: a run of any length stays within the window of its model, and a conversation is compacted by hand.
 
-Rules (law 9; docs/spec/kairo.md#3; D24, D29; issue 6):
+Rules (law 9; docs/spec/kairo.md#3; I7, I10, D24, D29):
 
-- Before the model is asked, what it would read is weighed: what it reported of the last prompt, and an estimate of
-  what came since. When a stage is due, the conversation is compacted first: the thread goes on with fewer or shorter
-  messages, and keeps what it was as a branch, ``<branch>/before-<n>``.
-- When the provider says that a prompt is too long, the conversation is compacted to half of that and asked once more;
-  the second time, the error ends the run as any other. What was learned of the window is remembered.
-- What fails changes nothing, and is told as ``Compacted.failures``; only a store that cannot write fails the run.
-- What left the prompt can be brought back: ``search_history`` finds what a summary stands for, and ``read_result``
-  reads it, and results that were cleared, from the branch that has them. Both are offered always; their descriptions
-  say so, and the system prompt does not.
-- The results of a turn share 35 % of what is left of the window (``result_budget``): a longer one is cut when it comes,
-  and can be read on with the same tool: nothing can be taken out of a result that the model has not seen (I10).
-- An answer that was cut because the window was full teaches that, and so does a stream that ends in such an error: what
-  was said is kept, and the next prompt is compacted.
-- It stands before other middleware that changes prompts: what it puts into the thread is what the thread had. Where
-  the messages of a prompt are not those of the thread, it says so (``Warned``), and compacts nothing.
-
-Asks a model for the summaries that a compaction wants.
-
-Rules (I7, KAI-09, D5):
-
-- A summary that fails in any way changes nothing: the compaction goes on without it, and says so in its ``failures``.
-  So do one that takes longer than ``seconds``, and one that the breaker does not let through.
-- The breaker counts compactions whose summary failed, in a row, over all runs that share it. When it is open no model
-  is asked; after a while one compaction tries again.
-- Every answer is spent, also one that is of no use, or that broke off.
-
-Compacts a conversation because somebody says so, whatever fills the window; and takes it back.
-
-Rules (law 9; DAS-28; docs/spec/kairo.md#3.7):
-
-- ``compact`` brings a conversation to ``to`` tokens, by default half of what it is: stage by stage, from what costs
-  nothing to a summary, until it weighs no more than that. What it was stays, as a branch ``<branch>/before-<n>``.
-- An answer whose calls are open, with what is known of them, is left as it is and stands at the end: what waits for a
-  decision can be decided behind a compaction as before it (I10). The record of the compaction stands behind it, for
-  what that answer reports of its prompt holds no longer.
-- A stage that fails changes nothing, and is told in ``failures``. A store that cannot write raises, and the branch is
-  what it was. Another writer's append makes it fail with ``ConflictError``.
-- ``undo`` gives the conversation as it was before its last compaction, with what was said since behind it. What it was
-  with the compaction stays as a branch too, so that an undo can be taken back.
-- Both write; no run may be under way on the branch.
+- ``Compactor`` weighs each prompt: the provider's report of the last one, and an estimate of what came since. When a
+  stage is due, the thread goes on with fewer or shorter messages, and what it was stays as ``<branch>/before-<n>``.
+- When the provider says that a prompt is too long, it is compacted to half and asked once more.
+- What fails changes nothing, and stands in ``Compacted.failures``; only a store that cannot write fails the run.
+- ``search_history`` and ``read_result`` bring back what left the prompt. Results of a turn share 35 % of what is left.
+- It stands before other middleware that changes prompts; behind it, it compacts nothing and warns.
+- A summary that fails or takes too long is left out. The breaker stops asking after several failures in a row. Every
+  answer of the model is spent.
+- ``compact`` brings a thread to ``to`` tokens, stage by stage; open calls stay at its end. ``undo`` takes the last
+  compaction back. No run may be under way on the branch.
 
 Stability: experimental.
 """

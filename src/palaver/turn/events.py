@@ -1,35 +1,16 @@
-"""What happens while a run is under way: a small union of events that a user interface can draw from.
-
-Rules:
-
-- Every run begins with ``RunStarted`` and ends with one ``RunFinished``; nothing follows it (CBF-24).
-- Text of an answer comes as deltas, then ``MessageAdded`` gives the whole message as it joined the thread. Text stands
-  before the calls of its answer (but for reads that begin early, ``agent.eager``), a call's ``ToolStarted`` before its
-  ``ToolFinished``; results of calls that run at the same time come as they are ready.
-- Events of a sub-agent come wrapped in ``SubagentEvent``, between its own ``RunStarted`` and ``RunFinished``.
-- Watching is free of consequences: nothing that a watcher does changes the run, but that one who reads events slowly
-  (``async for``) slows it down.
-
-Events on their way from a run to who watches it.
-
-Rules:
-
-- One reader reads with ``async for``. When it is slow, the run waits for it at the next place where it can, once
-  ``ROOM`` events are waiting; nothing is dropped and memory stays bounded.
-- When nobody reads, nothing is kept.
-
-Observers: functions that are told every event of a run, and can neither stop nor hold it up.
+"""Events of a run, and their way to whoever watches it.
 
 Rules (docs/spec/codebuff.md#8, CBF-24):
 
-- An observer is called with one ``AgentEvent`` after the other, in order, each observer by itself. A function that is
-  not async runs in a thread of its own; an async one in a task, with ``EVENT_SECONDS`` for each event.
-- One that raises, takes longer than that, or falls ``BACKLOG`` events behind is told once as ``Warned``, to the others
-  and to whoever reads the events, before the next event; from then on it is left out.
-- When a run is over, what observers have not seen yet has ``GRACE_SECONDS``; then they are left alone. A thread that
-  hangs is abandoned, not stopped. Nothing follows ``RunFinished``: what goes wrong after it is told to nobody.
-- An async observer that blocks the event loop does hold up the run; nothing can be done about it from outside.
-- Without observers none of this is there.
+- A run begins with ``RunStarted`` and ends with one ``RunFinished``. Text comes as deltas, then ``MessageAdded`` has
+  the whole message. ``ToolStarted`` stands before ``ToolFinished``; results come as they are ready. Events of a
+  sub-agent are wrapped in ``SubagentEvent``.
+- One reader reads a ``Watch`` with ``async for``. A slow one holds the run up once ``ROOM`` events wait; none is
+  dropped.
+- Observers get every event in order and cannot hold a run up: plain functions run in a thread, async ones in a task.
+  One that raises, takes longer than ``EVENT_SECONDS``, or falls ``BACKLOG`` events behind is left out, with a
+  ``Warned``.
+- After a run, observers have ``GRACE_SECONDS`` for what they have not seen. A thread that hangs is abandoned.
 
 Stability: experimental.
 """
@@ -98,7 +79,7 @@ class MessageAdded(_AgentEvent, frozen=True):
 
 
 class Lost(_AgentEvent, frozen=True):
-    """The receipt of a request: what could not be carried to the model. Each loss is told once."""
+    """The receipt of a request: what could not be carried to the model. Each loss is published once."""
 
     model: str
     losses: tuple[Loss, ...]

@@ -1,34 +1,14 @@
-"""Where a run keeps its messages: a thread in memory or in a store, and a log beside it.
+"""One branch of a thread as a run writes it, with a log beside it, and what of it is replayed to the model.
 
 Rules:
 
-- ``append`` returns when the messages are kept. A store blocks, so it is called in a worker thread; a thread in
-  memory is not. An append that was begun and whose caller was cancelled is repeated with the same token, and then
-  does nothing if it was done: so nothing is lost and nothing is twice.
-- ``rebase`` puts other messages in the place of the end of the branch. It is done or not done, also when its caller is
-  cancelled or the process dies; what stood there stays, on a branch of its own.
-- One run at a time writes to a branch. Another writer's append makes the next one fail with ``ConflictError``.
-- The log gets every entry that the run adds, those of a compaction too. What a log returns is awaited, if it can be, in
-  the order of the entries and before the call that added them returns.
-- What a log cannot do is the log's affair; what it raises all the same stops nothing, and stands in ``failures``
+- ``append`` returns when the messages are stored. An append whose caller was cancelled is repeated with the same
+  token: nothing is lost and nothing is twice. Another writer's append makes the next one fail with ``ConflictError``.
+- ``rebase`` replaces the end of the branch, wholly or not at all; what stood there stays, on a branch of its own.
+- The log gets every entry that the run adds, in order. What a log raises stops nothing, and stands in ``failures``
   (DAS-21).
-
-What is replayed to the model: the view of a thread, with what a broken turn left behind repaired.
-
-Rules:
-
-- As long as nothing is broken, it is the view itself, and costs what is new.
-- A turn that broke off is repaired once (``threads.repair``); what follows is added behind the repaired list, so that
-  the encoder of a session goes on with what it wrote.
-
-How deep in a conversation an entry stands: the number of entries that were ever before it.
-
-Rules:
-
-- Without compaction it is the place in the path. A compaction makes the path shorter; its record says how deep it was,
-  and what comes behind is deeper. So two entries of one conversation never have the same depth, and an entry has the
-  same one in every process.
-- Each entry is looked at once, as long as the path goes on where it ended.
+- ``ReplayView`` is the model's view of a thread, repaired once where a turn broke off; it costs what is new.
+- ``Depths`` counts the entries that were ever before one, also behind a compaction: the same in every process.
 
 Stability: experimental.
 """

@@ -1,22 +1,11 @@
-"""How far a run may go, and how it ended.
+"""How far a run may go, how it ended, and the budget that a prompt may name.
 
-Rules:
+Rules (KAI-12, KAI-13, KAI-29, D21, D43, DAS-23):
 
-- Context size, what was spent, and wall-clock time are limits of their own, each with its own outcome (KAI-13, D21).
-  ``None`` is no limit. Every limit is of one run: the next begins anew.
-- ``iterations`` bounds the calls of the model in one run, whatever happens in it (KAI-12). The last is made without
-  tools, so that the run ends with an answer: a limit of N leaves N - 1 rounds of tools (DAS-23).
-
-Marks in a prompt that say how many tokens the answer may take: ``+500k``, ``spend 2M tokens``.
-
-Rules (docs/spec/kairo.md#D43, KAI-29):
-
-- Three forms: ``+N`` at the beginning, ``+N`` at the end (a full stop may follow), and ``spend`` or ``use``
-  ``N tokens`` anywhere. N is a decimal number and ``k``, ``m`` or ``b``; case does not matter.
-- One function reads and strips. The form at the end wins over that at the beginning, that over the words; of several
-  in one form the outermost, of the words the first. All of them are stripped, the winner or not.
-- What is left is the prompt as it was, without space around it. It holds no mark.
-- A pass over the words of the prompt; its length is all it costs.
+- Every limit is of one run, and each has an outcome of its own; ``None`` is no limit.
+- ``iterations`` bounds the calls of the model. The last is made without tools, so that the run ends with an answer.
+- A prompt names a budget as ``+500k`` at its beginning or end, or as ``spend 2M tokens`` anywhere. The form at the
+  end wins over that at the beginning, that over the words. ``parse`` strips all of them.
 
 Stability: experimental.
 """

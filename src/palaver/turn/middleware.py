@@ -3,40 +3,15 @@
 Rules (docs/spec/deepagents-swift.md#7.1, #7.2, #8; DAS-22, KAI-19):
 
 - ``before_agent`` and ``before_model`` run in the order of the list, ``after_model`` and ``after_agent`` in reverse;
-  of the wrappers the first in the list is the outermost. ``after_agent`` runs however the run ends.
-- A hook gives ``None``, or a ``Step``: messages to inject, each once and in order, and where to go. Of several jumps
-  the first that is not ``None`` wins. Messages that are injected while calls are open stand behind their results.
-- A hook that raises, or takes too long (``patience``), fails the run, and the thread that remains is whole.
-  ``after_agent`` cannot change how a run ended: what it raises is told as ``Warned``. After a cancel all of these
-  hooks together have ``patience.GRACE`` seconds; what takes longer is cancelled.
-- A wrapper may change what it passes on, call it several times, or not at all. ``Blocked`` stops the run: raised from
-  anywhere but a tool's wrapper, with the answer that nobody may see. A wrapper withholds it from everybody; in
-  ``after_model`` it is in the thread already, and its turn is hidden from every model.
-- ``rule`` judges a call before the policy does, in the order of the list: the first ``deny`` holds, and ``ask`` makes a
-  question of what the policy allows. It is asked when the calls of an answer are planned, and so before any of them
-  runs; a wrapper sees each call when its turn has come.
-- With ``withholds`` nobody is shown an answer before the wrappers have passed it: its text is one delta.
-- ``tools`` are offered with the agent's own. Only what a class overrides is called.
-
-How long the code of others may keep a run waiting.
-
-Rules:
-
-- A hook, a policy, a function of instructions, and the part of a wrapper that is its own have ``HOOK_SECONDS`` each;
-  then the run fails, with a sentence that names what took so long (ASK-30). What they wait for is not counted: a model
-  has time-outs of its own, and a person who decides has all the time.
-- A function that blocks the event loop cannot be bounded by anybody: run it in a thread.
-
-Middleware that asks the provider to keep the beginning of the conversation, so that the next turn costs less.
-
-Rules (docs/spec/pains.md#10; docs/spec/message-fields.md#R10; docs/adr/0021-cache-marks.md):
-
-- It says where marks shall stand; the wire of whichever model is asked says them, if it has any. A model behind a
-  fallback gets its own. No message of the thread is changed.
-- ``marks="stable"``: behind tools and system prompt, and in the messages where they stay put. ``"turns"``: at
-  Codebuff's four places, which move with every turn (CBF-15). ``None``: nothing but the key.
-- The thread's id is the key of its cache, for providers that have one.
-- Where the provider moves a mark by itself, or has none, a turn costs a few counts, or nothing.
+  the first wrapper in the list is the outermost. ``after_agent`` runs however the run ends.
+- A hook gives ``None`` or a ``Step``: messages to inject, and where to go; the first jump that is not ``None``
+  counts.
+- A wrapper may change what it passes on, call it several times, or not at all. ``Blocked`` stops the run, from
+  anywhere but a tool's wrapper. With ``withholds`` nobody is shown an answer before the wrappers have passed it.
+- ``rule`` judges a call before the policy: the first ``deny`` holds, and ``ask`` makes a question of what is allowed.
+- A hook, a policy, a function of instructions and the own part of a wrapper have ``HOOK_SECONDS`` each (ASK-30). What
+  they wait for is not counted. What takes longer, or raises, fails the run, and the thread that remains is whole.
+- Only what a class overrides is called. ``tools`` are offered with the agent's own.
 
 Stability: experimental.
 """

@@ -1,46 +1,14 @@
-"""``read_result``: what was left out of a result, or is not in the prompt any more, is read from the thread.
+"""Results that were cut: keeping the whole beside them, reading on, and searching what left the prompt.
 
 Rules:
 
-- It reads a stretch of a result, or finds a text in it (letters of either case, no pattern language). The handle is the
-  id of the call, or that of any message of the thread, as ``search_history`` names it: then it reads what that says.
-- The whole of a result is in a record on the path of the conversation, or in its message. Where compaction has cleared
-  or folded the message, it is in the conversation as it was before, which the thread keeps: so it works in another
-  process and on another day.
-- It is offered always: what was left out in an earlier run must be readable in this one, and tools that come and go
-  miss the prompt cache.
-
-``search_history``: what a summary stands for is found in the thread, and read with ``read_result``.
-
-Rules:
-
-- It looks at every entry of the thread, on all branches: so also at what compaction took out of the prompt. A message
-  that stands on several branches is one hit, and is read as it was first written, not as it was shortened.
-- A message is a hit when all the words occur in it, in letters of either case and in any order, each as a stretch of
-  text (no pattern language). It says its text, what it called, and all of a result that was cut. Reasoning, records and
-  what nobody was shown are not searched; neither are summaries, what these two tools were asked and gave, and what
-  stands before the last flush of the thread.
-- A hit has a handle for ``read_result``: the id of the call for a result, else that of the message. Where several
-  results have one call's id, it is that of the message too. The newest hits come first.
-- It is offered always, as ``read_result`` is: tools that come and go miss the prompt cache.
-
-Spilling: large results stay out of the context, and are read from the thread when they are needed.
-
-Rules:
-
-- A result whose text is longer than ``characters`` is kept whole in a record beside it. The model is sent its head, its
-  tail and a note that says how to read on. Media are not cut. ``shorten`` makes another short form of a text, such as
-  ``limiting.compress``; the note follows it.
-- ``read_result`` (``palaver.turn.results``) reads on, also in results that the loop's own limit cut
-  (``Agent(result_limit=…)``), whose notes then say how.
-
-Whether something of a conversation was cut, so that tools which read what was cut are of use.
-
-Rules:
-
-- ``read_result`` and ``search_history`` are offered as soon as a result was cut or a part of the conversation was
-  compacted, and from then on: a conversation in which nothing is missing pays for no tool that it cannot use.
-- Each entry is looked at once, also when runs go on behind each other.
+- ``Offload`` keeps a long result whole in a record and sends its head, its tail and a note. Media are not cut.
+- ``read_result`` reads a stretch of a result or finds a text in it. Its handle is the id of the call, or of any
+  message. It finds the whole on the path, or where compaction replaced it: also in another process.
+- ``search_history`` finds all words, in letters of either case, in every entry on all branches. Reasoning, records,
+  summaries, unseen answers and what stands before the last flush are not searched. The newest hits come first.
+- Both are offered as soon as something was cut, and from then on (``CutResults``): tools that come and go miss the
+  cache.
 
 Stability: experimental.
 """

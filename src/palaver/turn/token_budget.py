@@ -1,25 +1,14 @@
-"""What is known of a conversation with one model: what its next prompt weighs, and what that may weigh.
+"""What the next prompt of a conversation weighs, what it may weigh, and what its results may take of the rest.
 
-Rules (D29, KAI-03; issue 6):
+Rules (D26, D29, KAI-03, KAI-17; docs/spec/kairo.md#2.4; golden ``tool_result_budget``):
 
-- The provider's report of the last prompt counts, and the estimate of what came since (``context.Ledger``). The schema
-  of an answer's form is part of the prompt, like tools and system prompt; media weigh what the model's card says.
-- Of a chain of models, the first is the one that is asked: its window, its settings, its reports. When a prompt was too
-  long for the chain, the smallest window in it counts.
-- A run that ends at ``Limits.context_tokens`` has no more room than that.
-- Of what is left, the results of a turn have a budget (``result_budget``).
-- What a provider refused as too long is remembered, in the unit in which it was weighed.
-
-The budget of the results of a turn: how many tokens each may take of what is left of the window.
-
-Rules (docs/spec/kairo.md#2.4, KAI-17; golden ``tool_result_budget``; D26):
-
-- The results of a turn together get 35 % of what is left, between 256 and 8192 tokens. Each gets an equal share,
-  between 96 and 2048 tokens, and never so much that the shares exceed the total.
-- A token is four bytes of UTF-8: four characters of ASCII, fewer of any other script. Media are not counted or cut.
-- A result of more than 20,000 characters is compressed first (golden ``output_compress``): repeated lines are folded,
-  then the middle is left out.
-- The metadata of every result say what it was given, under six keys.
+- The provider's report of the last prompt counts, and the estimate of what came since (``context.Ledger``).
+- Of a chain of models the first is asked: its window, its settings, its reports. When a prompt was too long for the
+  chain, the smallest window in it counts. ``Limits.context_tokens`` bounds the room too. What was refused is
+  remembered.
+- The results of a turn together get 35 % of what is left, between 256 and 8192 tokens, in equal shares of 96 to 2048.
+  A token is four bytes of UTF-8; media are neither counted nor cut.
+- A result of more than 20,000 characters is compressed first. The metadata of a result say what it was given.
 
 Stability: experimental.
 """
