@@ -1,4 +1,4 @@
-"""What an agent's run and a swarm's turn share: each test of this folder is run over both."""
+"""What an agent's run and a swarm's turn share: a test that takes `over` is run over both."""
 
 from __future__ import annotations
 

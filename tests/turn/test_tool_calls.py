@@ -8,7 +8,7 @@ from msgspec import structs
 
 import palaver as p
 from palaver.agent import Middleware, Rule, answer, approve, edit, function_tool, output_of, reject
-from palaver.core.errors import MessageError, NavigationError
+from palaver.core.errors import MessageError, NavigationError, SwarmError
 from palaver.core.usage import Usage
 from palaver.models.scripted import ScriptedModel
 from palaver.store.memory import MemoryStore
@@ -298,6 +298,19 @@ async def test_middleware_can_answer_in_place_of_a_tool_that_speaks():
     async with Swarm("shop", [agent]).start() as live, live.session("ann") as session:
         assert await session.complete("hi") == "done"
         assert session.last_tool == "not now"
+
+
+async def test_a_tool_cannot_decide_within_its_own_turn():
+    @tool
+    async def bold(call: Call) -> None:
+        """Decide."""
+        with pytest.raises(SwarmError, match="between turns"):
+            await call.session.decide({"c1": approve()})
+        await call.emit("refused")
+
+    agent = SwarmAgent("A", ScriptedModel([p.assistant(tool_calls=[call("bold")])]), tools=[bold])
+    async with Swarm("shop", [agent]).start() as live, live.session("ann") as session:
+        assert await session.complete("hi") == "refused"
 
 
 async def test_a_policy_that_names_no_tool_is_refused():

@@ -451,6 +451,8 @@ def _kind(hint: Any) -> _Kind:
     cls: type[Any] = cast("Any", found)
     if _derived(cls, Mapping):
         return _mapping(cls, get_args(hint))
+    if cls in {bytes, bytearray}:  # iterable, and no list
+        return _instance(cls)
     if _derived(cls, Iterable) and cls.__module__ in {"builtins", "collections.abc"}:
         return _items_kind(cls, get_args(hint))
     return _instance(cls)

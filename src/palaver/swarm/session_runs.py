@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from palaver.core.errors import MessageError, NavigationError
+from palaver.core.errors import MessageError, NavigationError, SwarmError
 from palaver.core.messages import Message
 from palaver.swarm.agent_turn import AgentTurn
+from palaver.swarm.call_context import CURRENT
 from palaver.swarm.commits import Commits
 from palaver.swarm.log import Values
 from palaver.swarm.names import TURN, NamedTurns
@@ -111,10 +112,14 @@ class SessionRuns(Commits):
         """Decide calls that wait, by their ids, and go on with their turn; give its answer.
 
         What is left out keeps waiting, and the answer is ``""``. Raises ``MessageError`` for what nobody asked or
-        may not be chosen, ``NavigationError`` when another agent is active, and as ``complete``.
+        may not be chosen, ``NavigationError`` when another agent is active, ``SwarmError`` within a turn, and as
+        ``complete``.
         """
         self._check()
         found = checked_mapping(decisions, "decide")
+        own = CURRENT.get()
+        if own is not None and own is self.turn and not own.over:  # it would wait for itself
+            raise SwarmError("calls are decided between turns, not within one")
         async with self._queued():
             if self.closed:
                 return ""
