@@ -62,7 +62,7 @@ def test_a_file_of_another_wire_than_named_says_so(run, saved):
         (["convert", "x", "--to", "openai_chat:klingon"], "openai_chat has no variant 'klingon'; there are groq"),
         (["convert", "x", "--to", "palaver", "--from", "klingon"], "no wire 'klingon'"),
         (["convert", "x", "--to", "palaver", "--losses", "hide"], "Invalid value for '--losses'"),
-        (["show"], "Missing argument 'FILE|THREAD[@PLACE]' (see palaver show --help)"),
+        (["show"], "Missing argument 'FILE|THREAD[@POSITION]' (see palaver show --help)"),
         (["sing"], "No such command 'sing' (see palaver --help)"),
         (["--sing"], "No such option: --sing"),
     ],

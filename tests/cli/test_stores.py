@@ -84,7 +84,8 @@ def test_threads_are_listed_those_changed_last_first(run, trip, coded):
     assert lines[3][3:] == ["4", "2", "Rain", "␛[2J", "#north", "#keep"]
     assert "coded" not in run("threads", "--tag", "keep").out
     less = run("threads", "--limit", "1")
-    assert ("trip" not in less.out, less.err) == (True, "the 1 thread that changed last; there are more (--limit)\n")
+    assert "trip" not in less.out
+    assert less.err == "only the 1 thread that changed last; there are more (--limit)\n"
     assert run("threads", "--limit", "2").err == ""
 
 
@@ -254,13 +255,13 @@ def test_a_search_is_narrowed(run, trip, args, found):
 def test_a_search_says_when_there_is_more(run, trip):
     assert run("search", "--role", "user", "--limit", "3").err == ""
     less = run("search", "--role", "user", "--limit", "2")
-    assert (less.err, less.out.count("trip@")) == ("the newest 2 messages; there are more (--limit)\n", 3)
+    assert (less.err, less.out.count("trip@")) == ("only the newest 2 messages; there are more (--limit)\n", 3)
 
 
 @pytest.mark.parametrize(
     ("args", "code", "cause"),
     [
-        ([], 2, "there is nothing to look for"),
+        ([], 2, "nothing to search for: give WORDS or an option"),
         (["..."], 1, "there is no word in the query '...'"),
         (["x", "--since", "soon"], 2, "'soon' is not a time such as 2026-11-20"),
         (["x", "--since", "0001-01-01T00:00:00+23:59"], 0, "no message matches"),

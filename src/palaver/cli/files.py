@@ -1,11 +1,8 @@
-"""Read and write files, and find the files in folders that a user names.
+"""Read a whole file, and write a whole file or nothing.
 
 - ``-`` is standard input or standard output.
-- A file is written to a temporary file temporary it and moved into place when complete, so a reader never sees half of
-  it and a failure keeps the old one. A pipe or a device is written to directly.
-- A folder is searched recursively, sorted by name. Hidden files and folders, special files and files whose first bytes
-  are neither JSON nor a recorded stream are skipped and counted. Links to folders are not followed.
-- A file that the user names is never skipped.
+- A file is written to a temporary file beside it, which is moved into place when it is complete. A reader never sees
+  half of a file, and a failure keeps the old one. A pipe or a device is written to directly.
 - ``os.path`` is used because importing ``pathlib`` costs as much as everything else here.
 
 Stability: experimental.
@@ -16,20 +13,16 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
 from os import path as paths
-from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import click
 
 from palaver.cli.terminal import TerminalWriter
-from palaver.wires import detect_stream
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-
 
 STDIO = "-"
 
@@ -96,53 +89,3 @@ def _replace_file(place: str) -> Generator[BinaryIO]:
     finally:
         if paths.exists(temporary):
             os.unlink(temporary)
-
-
-THREAD_FILE: Final = b'{"palaver_thread":'
-COMPRESSED: Final = b"\x28\xb5\x2f\xfd"  # RFC 8878, section 3.1.1
-LOG: Final = b'\t{"log":'
-_JSON: Final = (b"{", b"[")
-_HEAD: Final = 4096
-
-
-class Walk:
-    """Finds the files to read. ``skipped`` counts the others; ``failures`` are the folders that could not be read."""
-
-    def __init__(self, named: tuple[str, ...]) -> None:
-        """Look at these files and folders."""
-        self.skipped = 0
-        self.failures: list[OSError] = []
-        self._named = named
-
-    def __iter__(self) -> Iterator[str]:
-        """Yield the files, sorted by name within each folder."""
-        for name in self._named:
-            if name == STDIO or not Path(name).is_dir():
-                yield name
-            else:
-                yield from self._walk_folder(name)
-
-    def _walk_folder(self, folder: str) -> Iterator[str]:
-        for place, folders, names in os.walk(folder, onerror=self.failures.append):
-            self.skipped += sum(each.startswith(".") for each in (*folders, *names))
-            folders[:] = sorted(each for each in folders if not each.startswith("."))
-            for name in sorted(each for each in names if not each.startswith(".")):
-                file = os.path.join(place, name)
-                if self._may_be_conversation(file):
-                    yield file
-                else:
-                    self.skipped += 1
-
-    def _may_be_conversation(self, file: str) -> bool:
-        try:
-            head = first_bytes(file) if Path(file).is_file() else b""
-        except OSError:
-            return True  # reading it reports the cause
-        text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-        return text.startswith(_JSON) or head.startswith((COMPRESSED, LOG)) or detect_stream.detect(head) is not None
-
-
-def first_bytes(file: str) -> bytes:
-    """Return the first bytes of a file. Raises ``OSError``."""
-    with Path(file).open("rb") as opened:
-        return opened.read(_HEAD)

@@ -1,5 +1,8 @@
 """``palaver import``: import conversations from files into a store without duplicates.
 
+- A folder is searched recursively, sorted by name. Hidden files and folders, special files and files whose first bytes
+  are neither JSON nor a recorded stream are skipped and counted. Links to folders are not followed. A file that the
+  user names is never skipped.
 - The first bytes of a file show what it is: a transcript, a thread file, a message log, or anything that ``convert``
   reads. A file that fits several wires is refused with their names, and so is a stream that failed.
 - Importing a conversation again adds nothing. A longer one adds the new messages; an edited one becomes a branch
@@ -19,6 +22,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from hashlib import file_digest, sha256
@@ -31,7 +35,6 @@ from msgspec import Struct, structs
 
 from palaver import transcripts
 from palaver.cli import files, progress, stores
-from palaver.cli.files import COMPRESSED, LOG, THREAD_FILE, Walk
 from palaver.cli.show import REQUEST
 from palaver.cli.source import PALAVER, Group, Source, find_wire, group_files, join_messages, load, read_message
 from palaver.cli.terminal import count, echo, safe, safe_line
@@ -52,6 +55,7 @@ from palaver.threads.thread import MAIN
 from palaver.transcripts.conversation import with_messages
 from palaver.transcripts.detection import SIZE
 from palaver.transcripts.file_reader import beginning, steps_of
+from palaver.wires import detect_stream
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -64,6 +68,11 @@ _INDEX_AFTER: Final = 2_000
 _MAX_LINES: Final = 10
 """A file with more conversations gets one line for all of them."""
 _MAX_NOTES: Final = 12
+_THREAD_FILE: Final = b'{"palaver_thread":'
+_COMPRESSED: Final = b"\x28\xb5\x2f\xfd"  # RFC 8878, section 3.1.1
+_LOG: Final = b'\t{"log":'
+_JSON: Final = (b"{", b"[")
+_HEAD: Final = 4096
 
 
 class _ImportLine(Struct, frozen=True):
@@ -106,6 +115,46 @@ class _Summary:
         return "; ".join(pieces)
 
 
+class _Walk:
+    """Finds the files to read. ``skipped`` counts the others; ``failures`` are the folders that could not be read."""
+
+    def __init__(self, named: tuple[str, ...]) -> None:
+        """Look at these files and folders."""
+        self.skipped = 0
+        self.failures: list[OSError] = []
+        self._named = named
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the files, sorted by name within each folder."""
+        for name in self._named:
+            if name == files.STDIO or not Path(name).is_dir():
+                yield name
+            else:
+                yield from self._walk_folder(name)
+
+    def _walk_folder(self, folder: str) -> Iterator[str]:
+        for place, folders, names in os.walk(folder, onerror=self.failures.append):
+            self.skipped += sum(each.startswith(".") for each in (*folders, *names))
+            folders[:] = sorted(each for each in folders if not each.startswith("."))
+            for name in sorted(each for each in names if not each.startswith(".")):
+                file = os.path.join(place, name)  # noqa: PTH118 (keeps the spelling that the user typed)
+                if self._may_be_conversation(file):
+                    yield file
+                else:
+                    self.skipped += 1
+
+    def _may_be_conversation(self, file: str) -> bool:
+        try:
+            head = b""
+            if Path(file).is_file():
+                with Path(file).open("rb") as opened:
+                    head = opened.read(_HEAD)
+        except OSError:
+            return True  # reading it reports the cause
+        text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+        return text.startswith(_JSON) or head.startswith((_COMPRESSED, _LOG)) or detect_stream.detect(head) is not None
+
+
 @click.command(name="import")
 @click.argument("names", metavar="FILE...", nargs=-1, required=True, type=click.Path(allow_dash=True))
 @stores.into_option
@@ -124,7 +173,7 @@ def command(names: tuple[str, ...], location: str | None, source_format: str | N
     """
     if source_format not in {None, PALAVER, *transcripts.names()}:
         find_wire(source_format or "")
-    walk, summary = Walk(names), _Summary()
+    walk, summary = _Walk(names), _Summary()
     try:
         with open_store(location) as store, progress.bar("importing") as report:
             found = list(walk)
@@ -247,10 +296,10 @@ class _Importer:
         file_format = None if self._source_format == PALAVER else format_of(head, name, self._source_format)
         if file_format is not None:
             yield from self._format(name, file_format)
-        elif head.startswith((THREAD_FILE, COMPRESSED)):
+        elif head.startswith((_THREAD_FILE, _COMPRESSED)):
             self._intake = None  # its index of the store is out of date
             yield self._thread_file(name)
-        elif head.startswith(LOG) and name != files.STDIO:
+        elif head.startswith(_LOG) and name != files.STDIO:
             self._intake = None
             yield from self._log(name)
         else:

@@ -64,7 +64,7 @@ def command(
     if not hits:
         echo("no message matches", err=True)
     if more:
-        echo(f"these are the newest {count(limit, 'message')}; there are more (--limit)", err=True)
+        echo(f"only the newest {count(limit, 'message')}; there are more (--limit)", err=True)
 
 
 def _without_copies(store: Store, query: Query) -> list[Hit]:

@@ -43,7 +43,7 @@ def command(tag: str | None, limit: int, location: str | None, *, as_json: bool)
         which = "no thread" if tag is None else f"no thread with the tag {tag!r}"
         echo(f"{which} in {stores.display_name(location)}; palaver import FILE adds some", err=True)
     if more:
-        echo(f"these are the last {count(limit, 'thread')}; there are more (--limit)", err=True)
+        echo(f"only the {count(limit, 'thread')} that changed last; there are more (--limit)", err=True)
 
 
 def _messages(store: Store, info: ThreadInfo) -> int:
