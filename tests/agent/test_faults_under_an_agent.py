@@ -274,7 +274,7 @@ async def test_to_cancel_before_anything_came_leaves_no_answer():
 async def test_the_time_of_a_run_ends_an_endless_answer():
     told = frames("openai_chat", say("openai_chat", "Endless words"))
     with serve(streams(*told[:2], end="stall")) as server:
-        agent = agent_of(model_at("openai_chat", server.url), World(), limits=Limits(seconds=0.2))
+        agent = agent_of(model_at("openai_chat", server.url), World(), limits=Limits(seconds=4))
         run = await agent.run("Talk.")
         await anyio.to_thread.run_sync(server.left.wait, 5)
         assert server.left.is_set()
