@@ -58,7 +58,7 @@ def test_lines_that_end_in_a_backslash_go_on(chat):
 
 def test_a_turn_is_taken_back(chat):
     with provider(says("one"), says("two"), says("other")) as there:
-        at = chat(there).expect("> ").line("/undo").expect("nothing to take back")
+        at = chat(there).expect("> ").line("/undo").expect("nothing to undo")
         at.expect("> ").line("first").expect("one").expect("> ").line("second").expect("two")
         at.expect("> ").line("/undo").expect("undone: second").expect("> ").line("instead").expect("other")
         assert at.expect("> ").type("\x04").end() == 0
@@ -68,7 +68,7 @@ def test_a_turn_is_taken_back(chat):
 def test_a_branch_is_begun_and_the_old_one_stays(chat, location):
     with provider(says("one"), says("there"), says("here")) as there:
         at = chat(there).expect("> ").line("first").expect("one").expect("> ").line("/fork").expect("on branch chat-2")
-        at.expect("> ").line("/fork chat-2").expect("there is a branch chat-2").expect("> ").line("/fork b")
+        at.expect("> ").line("/fork chat-2").expect("branch chat-2 exists already").expect("> ").line("/fork b")
         at.expect("on branch b").expect("> ").line("second").expect("there").expect("> ").type("\x04")
         at.expect("--thread talk@b")
         assert at.end() == 0
@@ -89,7 +89,7 @@ def test_what_there_is_is_said(chat):
     with provider(says("one")) as there:
         at = chat(there, "--tools", "files").expect("> ").line("/help").expect("/undo").expect("> ").line("/tools")
         at.expect("read_file (read): Read a text file.").expect("write_file (write)").expect("> ").line("/cost")
-        at.expect("0 tokens in, 0 out").expect("> ").line("/nothing").expect("there is no /nothing")
+        at.expect("0 tokens in, 0 out").expect("> ").line("/nothing").expect("unknown command /nothing")
         assert at.expect("> ").type("\x04").end() == 0
 
 

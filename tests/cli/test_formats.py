@@ -110,7 +110,7 @@ def test_a_mixed_folder_is_walked(run, tmp_path):
     assert done.code == 0
     assert "2 files: " in done.out
     assert "in 2 threads" in done.out
-    assert "1 passed over" in done.out
+    assert "1 skipped" in done.out
 
 
 @pytest.mark.parametrize("args", [("--from", "pi"), ()])

@@ -86,7 +86,7 @@ def test_a_folder_imported_twice_adds_nothing(run, talk, saved, tmp_path, kept):
         "in/b.jsonl: 1 message",
         "in/c.json: 3 messages",
     ]
-    summary = "3 files: 8 messages, 8 new, in 3 threads; 6 passed over"
+    summary = "3 files: 8 messages, 8 new, in 3 threads; 6 skipped"
     assert done.out.splitlines()[-1].startswith(summary)
     before = kept(lambda store: list(store.threads()))
     again = run("import", "in", tmp_path / "in" / "b.jsonl", "in")

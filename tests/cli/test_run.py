@@ -320,7 +320,7 @@ def test_wrong_usage_is_one_line_and_exit_code_2(run, args, cause):
         (None, "none.py", "no such file"),
         ("1 /", "bad.py", "SyntaxError"),
         ("X = 1", "bad.py", "there are no tools in it"),
-        ("X = 1", "bad.py:book", "holds no tool 'book'"),
+        ("X = 1", "bad.py:book", "there is no tool 'book' in it"),
         ("def f(*x): 'what a model cannot call'", "bad.py", "x"),
     ],
 )

@@ -142,7 +142,7 @@ def test_an_ambiguous_file_is_shown_with_a_note(run, saved):
     done = run("show", saved({"model": "m", "messages": [{"role": "user", "content": "hi"}]}))
     assert done.code == 0
     assert "│ hi" in done.out
-    assert "read as openai_chat; it may also be of" in done.err
+    assert "read as openai_chat; it may also be " in done.err
 
 
 @pytest.mark.parametrize("args", [(), ("--full",)])

@@ -163,7 +163,7 @@ def test_lines_of_a_pipe_are_turns(process, desk):
     assert done.out == "triage heard hello\nwhat shall it be?\nit costs 3 shells\n"
     said = done.err.splitlines()
     assert said[0] == "swarm shop, 2 agents · client ann · /help"
-    for line in ("  triage: Who comes first.", "● sales", "there is no /nothing; /help says what there is"):
+    for line in ("  triage: Who comes first.", "● sales", "unknown command /nothing; /help lists the commands"):
         assert line in said
     assert "user (triage): hello" in said
     assert "assistant (sales): it costs 3 shells" in said
@@ -260,7 +260,7 @@ def test_turns_at_a_terminal_and_another_process_goes_on(terminal):
     at = terminal("--client", "ann").expect("triage> ").line("hello").expect("triage heard hello")
     at.expect("triage> ").line("buy").expect("→ to_sales()").expect("⇒ sales").expect("what shall it be?")
     at.expect("sales> ").line("/agent triage").expect("⇒ triage").expect("triage> ")
-    at.line("/agent nobody").expect("there is no agent nobody").expect("triage> ").line("/quit")
+    at.line("/agent nobody").expect("unknown agent nobody; /agent lists them").expect("triage> ").line("/quit")
     at.expect("continue: palaver swarm desk.py --client ann")
     assert at.end() == 0
     at = terminal("--client", "ann")

@@ -31,14 +31,14 @@ def test_the_only_swarm_of_a_file_needs_no_name(file):
 def test_one_of_several_is_named(file):
     path = file(TWO)
     assert swarm_file.swarm(f"{path}:two").name == "second"
-    with pytest.raises(click.ClickException, match=r"several swarms; name one: .*desk\.py:one, .*desk\.py:two"):
+    with pytest.raises(click.ClickException, match=r"several swarms in it; name one: .*desk\.py:one, .*desk\.py:two"):
         swarm_file.swarm(path)
 
 
 def test_a_private_name_is_found_when_it_is_named(file):
     path = file(ONE.format(names="_hidden"))
     assert swarm_file.swarm(f"{path}:_hidden").name == "first"
-    with pytest.raises(click.ClickException, match="there is not a Swarm in it"):
+    with pytest.raises(click.ClickException, match="there is no Swarm in it"):
         swarm_file.swarm(path)
 
 
@@ -49,9 +49,9 @@ def test_a_private_name_is_found_when_it_is_named(file):
         ("raise SystemExit(3)", "", "SystemExit: 3"),
         ("def broken(", "", "SyntaxError"),
         ("import nothing_by_that_name", "", "ModuleNotFoundError"),
-        ("x = 1", "", "there is not a Swarm in it"),
+        ("x = 1", "", "there is no Swarm in it"),
         ("x = 1", ":x", "'x' is not a Swarm"),
-        (TWO, ":four", "holds nothing called 'four'; its swarms: one, same, two"),
+        (TWO, ":four", "there is no 'four' in it; its swarms: one, same, two"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_told_with_its_name(file, text, name, said):

@@ -61,7 +61,13 @@ def _parse_since(context: click.Context, option: click.Parameter, text: str | No
 
 @click.command(name="bus")
 @click.option(
-    "--bus", "url", metavar="URL", default=_DEFAULT_URL, envvar="PALAVER_BUS", show_default=True, callback=_check_url
+    "--bus",
+    "url",
+    metavar="URL",
+    default=_DEFAULT_URL,
+    envvar="PALAVER_BUS",
+    callback=_check_url,
+    help=f"The NATS server. Default: PALAVER_BUS, else {_DEFAULT_URL}.",
 )
 @click.option("--client", metavar="X", help="Only events of this client.")
 @click.option("--source", metavar="S", help="Only events of this source: agent, session, history, …")
@@ -72,12 +78,12 @@ def _parse_since(context: click.Context, option: click.Parameter, text: str | No
     "--since",
     metavar="all|PLACE|TIME",
     callback=_parse_since,
-    help="Start with past events: all, those after a place, or those since a time such as 10m ago.",
+    help="Start with past events: all, those after a place (in --json), or those since a time such as 10m ago.",
 )
 @click.option("--count", "most", type=click.IntRange(min=1), metavar="N", help="Stop after N events.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-@click.option("--stream", metavar="NAME", help="The stream of the bus, when it is not the default.")
-@click.option("--prefix", metavar="WORDS", help="The prefix of its subjects, when it is not the default.")
+@click.option("--stream", metavar="NAME", help="The JetStream stream of the events, when it is not the default.")
+@click.option("--prefix", metavar="TEXT", help="The prefix of the NATS subjects, when it is not the default.")
 def command(
     *,
     url: str,

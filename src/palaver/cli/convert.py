@@ -42,7 +42,7 @@ _CHOICES: Final = ("show", "json", "raise")
 @click.option(
     "--from", "source_format", metavar="WIRE", help="The file's wire or transcript format. Default: recognised."
 )
-@click.option("--model", metavar="NAME", help="The model that the body names.")
+@click.option("--model", metavar="NAME", help="The model that the request names.")
 @click.option("-o", "--output", default=files.STDIO, metavar="OUT", help="Write to a file, completely or not at all.")
 @click.option(
     "--losses", type=click.Choice(_CHOICES), default="show", show_default=True, help="How to show the receipt."

@@ -136,7 +136,7 @@ def read_tokens(file: str) -> Mapping[str, str]:
     "--tokens",
     envvar="PALAVER_TOKENS",
     metavar="TOML",
-    help='A file with lines of CLIENT = "token": each token reads one client.',
+    help='A file with lines of CLIENT = "token": each token reads one client. Default: PALAVER_TOKENS.',
 )
 @click.option(
     "--allow-host", "hosts", multiple=True, metavar="NAME", help="Another host name of the server, besides localhost."
