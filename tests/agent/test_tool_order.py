@@ -286,8 +286,12 @@ async def test_every_tool_is_offered_with_its_schema_byte_for_byte(wire):
     from msgspec import Raw
 
     names = [f"custom_{n}" for n in range(40)]
+
+    async def never(*_: object) -> None:
+        raise AssertionError
+
     tools = [
-        AgentTool(definition=Tool(name=name, description="d", parameters_json=Raw(NESTED)), run=None, check=None)
+        AgentTool(definition=Tool(name=name, description="d", parameters_json=Raw(NESTED)), run=never, check=never)
         for name in names
     ]
     made = Agent(ScriptedModel(["ok"]), tools=tools)
