@@ -144,7 +144,7 @@ def test_what_fails_is_named_and_the_rest_goes_on(run, talk, saved, tmp_path, ke
     lines = done.err.splitlines()
     assert [line.split(": ")[1] for line in lines] == ["bad.json", "open.json", "none.json", "torn.sse", "absent"]
     assert "this request may be openai_chat or cohere_chat; choose one with --from" in lines[1]
-    assert "there is no message" in lines[2]
+    assert "there are no messages in it" in lines[2]
     assert "the stream broke off" in lines[3]
     assert lines[4] == "palaver: absent: no such file or directory"
     assert "6 files: 4 messages, 4 new, in 1 thread; 5 failed" in done.out
@@ -432,7 +432,7 @@ def session(tmp_path):
 @pytest.mark.finding("F-78")
 @pytest.mark.parametrize("least", [1, 3, 10_000])
 def test_an_import_leaves_nothing_to_index(run, session, monkeypatch, tmp_path, least):
-    monkeypatch.setattr(imports, "_UNINDEXED", least)
+    monkeypatch.setattr(imports, "_INDEX_AFTER", least)
     took = []
     index = SQLiteStore.index
     monkeypatch.setattr(SQLiteStore, "index", lambda self, **_: took.append(index(self)) or took[-1])

@@ -304,7 +304,7 @@ def test_the_demo_plays_without_key_and_network(process, bare, threads):
         (("hi", "--model", "nobody/x"), "no provider 'nobody'"),
         (("hi", "--model", "demo", "--tools", "nothing"), "neither FILE.py"),
         (("hi", "--model", "demo", "--decide", "x"), "is not CALL=approve"),
-        (("hi", "--model", "demo", "--decide", "x=edit:[]"), "arguments are an object"),
+        (("hi", "--model", "demo", "--decide", "x=edit:[]"), "arguments must be a JSON object"),
         (("hi", "--model", "demo", "--max-steps", "0"), "--max-steps"),
     ],
 )
