@@ -22,7 +22,7 @@ import conversations
 from measure import Case, Contender, Job, Row, run
 
 from palaver import wires
-from palaver.core.request import Settings
+from palaver.core.request import Request, Settings
 from palaver.models.endpoint import Endpoint
 from palaver.models.http import Http
 from palaver.models.http_model import Model
@@ -181,6 +181,6 @@ class _Asking:
             bodies.append(b"".join(encoder.chunks()))
         return tuple(bodies)
 
-    def _request(self) -> palaver.Request:
+    def _request(self) -> Request:
         prompt = Prompt(messages=_history(self._size), tools=conversations.tools())
         return prompt.replace(settings=Settings(stream=self._stream)).request(MODEL)

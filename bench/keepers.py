@@ -167,7 +167,7 @@ class Palaver(Opened):
 
 
 def _postgres_store(place: places.Schema) -> Palaver:
-    return Palaver(place.database, schema=place.name, most=POOL)
+    return Palaver(place.database, schema=place.name, max_size=POOL)
 
 
 # -- raw -----------------------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def _try_log(way: int, data: bytes) -> None:
     assert all(data[each.offset : each.end].endswith(b'"}') for each in whole if isinstance(each, lines.Line))
 
 
-def _scanned(pieces: list[bytes]) -> list[lines.Found]:
+def _scanned(pieces: list[bytes]) -> list[lines.Scanned]:
     scanner = lines.Scanner("log")
     found = [each for piece in pieces for each in scanner.feed(piece)]
     return [*found, *scanner.finish()]

@@ -181,7 +181,7 @@ async def test_too_much_is_a_task_that_was_rejected():
         await held.asked.wait()
         (event,) = await o.say("more", id="m2")
         assert event.task.status.state == TaskState.TASK_STATE_REJECTED
-        assert get_message_text(event.task.status.message) == "1 messages of the client 'ann' wait already"
+        assert get_message_text(event.task.status.message) == "the queue of the client 'ann' is full (limit: 1)"
         held.let.set()
 
 

@@ -252,7 +252,7 @@ async def test_what_the_desk_refuses_is_busy_too(office, held):
         refused = await o.post("ann", "more", run="r2")
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
         assert refused.json() == {
-            "error": {"code": "busy", "message": "1 messages of the client 'ann' wait already"}, "run": "r2"
+            "error": {"code": "busy", "message": "the queue of the client 'ann' is full (limit: 1)"}, "run": "r2"
         }  # fmt: skip
         held.let.set()
 

@@ -57,7 +57,7 @@ class Stage:
         self.prefix = f"palaver-test-{uuid.uuid4().hex}"
         self.options = {"partitions": 8, "ttl": TTL} | options
         self.workers = []
-        self.store = PostgresStore(database, most=4)
+        self.store = PostgresStore(database, max_size=4)
 
     # -- workers -----------------------------------------------------------------------------------------------------
 

@@ -235,7 +235,7 @@ async def test_a_worker_remembers_no_client_that_is_gone(stage):
     async with at_work(stage, made, idle=0.01) as worker, stage.desk() as desk:
         for client in clients:
             assert await desk.ask(client, "one", timeout=20) == "hi"
-        await until(lambda: not worker.lanes.clients)
+        await until(lambda: not worker.client_queues.clients)
         held = [each for each in gc.get_objects() if type(each) is set and clients[0] in each]
         assert held == []
 

@@ -104,7 +104,7 @@ class ClientQueues:
             self._queues[client] = queue
             self._group.start_soon(self._run, queue, previous)
         if self._limit is not None and len(queue.waiting) >= self._limit:
-            raise BusyError(f"{self._limit} messages of the client {client!r} are already waiting")
+            raise BusyError(f"the queue of the client {client!r} is full (limit: {self._limit})")
         queue.waiting.append(work)
         queue.wake.set()
 

@@ -129,7 +129,7 @@ class QueueDispatcher(Dispatcher):
             raise ClosedError("the dispatcher is closed")
         state = self._clients.setdefault(client, _Client())
         if state.waiting >= self._limit:
-            raise BusyError(f"{self._limit} messages of the client {client!r} are already waiting")
+            raise BusyError(f"the queue of the client {client!r} is full (limit: {self._limit})")
         request = TurnRequest(run=run or uuid7(), client=client, text=text, payload=payload)
         reply = state.replies.setdefault(request.run, Reply())
         state.waiting += 1
