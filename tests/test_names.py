@@ -25,6 +25,7 @@ NOUNS = {
     "string": "noun: text",
     "testing": "noun: the package for tests",
     "thinking": "noun of the field: what Anthropic and others call reasoning",
+    "spending": "noun of the field: what a run has used, in tokens and money",
     "tracing": "noun of the field: OpenTelemetry",
 }
 

@@ -79,7 +79,7 @@ class AgentSession(AgentCalls):
             async with self._lock:
                 place = self._place(turn)
                 await watched("on_execute", self.agent.hooks.on_execute, place, told.text, mode)
-                await self.session.close_waiting()
+                await self.session.close_pending()
                 await self._said(turn, told, mode)
                 if self.agent.operator is not None:
                     await self._operate(turn, place, told.text)

@@ -142,7 +142,7 @@ class SessionRuns(Commits):
         """Return the calls that wait for a decision; they outlive the process."""
         return pending_at(self.log.path)
 
-    async def close_waiting(self) -> None:
+    async def close_pending(self) -> None:
         """Answer calls that wait as not run: something else was said."""
         if not self.may_wait:  # so a turn reads no more of the log than it must
             return
