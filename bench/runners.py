@@ -405,9 +405,9 @@ PEERS = (
 )
 WITH_COMPACTION = (
     PALAVER,
-    Runner("palaver, Compacting()", _palaver_compacting, PALAVER.answer),
+    Runner("palaver, Compactor()", _palaver_compacting, PALAVER.answer),
     WIRED,
-    Runner("palaver, encoded, Compacting()", _palaver_wired_compacting, PALAVER.answer),
+    Runner("palaver, encoded, Compactor()", _palaver_wired_compacting, PALAVER.answer),
     PEERS[0],
     Runner("pydantic-ai, ProcessHistory of a function that changes nothing", _pydantic_ai_processing, PEERS[0].answer),
     PEERS[1],

@@ -203,9 +203,9 @@ def _summarised(model: Any) -> Any:
 
 
 WAYS = (
-    Way("palaver, Compacting()", _palaver(DEFAULT)),
-    Way("palaver, Compacting((SUMMARISE,))", _palaver((SUMMARY_ONLY,))),
-    Way("palaver, Compacting(), in a window twice as large", _palaver(DEFAULT, 2 * WINDOW)),
+    Way("palaver, Compactor()", _palaver(DEFAULT)),
+    Way("palaver, Compactor((SUMMARISE,))", _palaver((SUMMARY_ONLY,))),
+    Way("palaver, Compactor(), in a window twice as large", _palaver(DEFAULT, 2 * WINDOW)),
     Way("palaver, nothing is done, in a window without end", _palaver(None)),
     Way("langchain SummarizationMiddleware", _langchain(_summarization(4_000))),
     Way("langchain SummarizationMiddleware, trim_tokens_to_summarize=None", _langchain(_summarization(None))),

@@ -143,7 +143,7 @@ class SessionRuns(Commits):
         return pending_at(self.log.path)
 
     async def close_pending(self) -> None:
-        """Answer calls that wait as not run: something else was said."""
+        """Answer the pending calls as not run, because a new message came in place of a decision."""
         if not self.may_wait:  # so a turn reads no more of the log than it must
             return
         self.may_wait = False
