@@ -5,6 +5,7 @@ import json
 import pytest
 
 import palaver as p
+from palaver import wires
 from palaver.core import canonical
 from palaver.store import open_store
 from palaver.threads.thread import RECORD
@@ -31,9 +32,9 @@ def test_a_misspelt_name_gets_the_one_that_is_like_it(run, args, said):
 
 def test_names_of_the_library_are_like_others_too():
     with pytest.raises(p.UnknownNameError, match=r"no wire 'opnai_chat'; did you mean openai_chat\? There are"):
-        p.wires.get("opnai_chat")
+        wires.get("opnai_chat")
     with pytest.raises(p.UnknownNameError, match=r"no variant 'mstral'; did you mean mistral\? There are"):
-        p.wires.get("openai_chat:mstral")
+        wires.get("openai_chat:mstral")
 
 
 @pytest.mark.parametrize(

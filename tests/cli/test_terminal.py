@@ -25,9 +25,9 @@ OWN = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[hl]|\r?\x1b\[(?:2K|1A)|\r+(?=\n)")
 """What Rich writes for colours, the cursor and its bars, and the terminal's own line ends."""
 CLI = Path(terminal.__file__).parent
 WRITERS = {
-    "harmless.py": {"print", "sys.stdout.write"},
+    "terminal.py": {"print", "sys.stdout.write"},
     "files.py": {"sys.stdout.buffer"},
-    "telling.py": {"self.aside.file.write", "to.file.write"},  # a line that is cleared, and pieces as they come
+    "run_renderer.py": {"self.aside.file.write", "to.file.write"},  # a line that is cleared, and pieces as they come
 }
 
 
