@@ -144,7 +144,7 @@ async def test_a_stream_that_broke_off_breaks_off_again(tmp_path):
 
 
 def _body(text: str, *, stream: bool = False) -> bytes:
-    written = model("http://recorded").session()._written
+    written = model("http://recorded").session()._encoder
     return written.encode(Prompt(messages=(p.user(text),)), stream=stream).body
 
 

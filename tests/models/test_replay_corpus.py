@@ -118,7 +118,7 @@ async def test_recorded_conversations_go_through_a_model_as_they_were(wire):
 
 def _as_sent(recorded: Exchange, model: Model, prompt: Prompt, stream: bool, same: list[bool]) -> Exchange:
     """The recorded exchange, when our body is the one recorded; else with our body."""
-    written = model.session()._written
+    written = model.session()._encoder
     ours = structs.replace(recorded, body=written.encode(prompt, stream=stream).body)
     same.append(difference(recorded, ours) is None)
     return recorded if same[-1] else ours
