@@ -2,11 +2,11 @@
 
 Rules (docs/spec/agent-swarm-kit.md#3.1 to #3.6):
 
-- One execution at a time: it is free again when the calls of its answer have begun, since tools execute.
-- The answer of one that is ``gone`` (the agent changed, the turn was cancelled), or whose turn is over, is kept
-  with a tag, and nobody is sent it (K13). What is shown is what is kept: the text as ``transform`` gave it.
-- A failing model, or a hook that changes answers and raises, is the error of the turn, and leaves no marker.
-- A turn costs the window, and not the length of the thread: its view reads what is new.
+- An agent session executes one thing at a time. It is free again when the calls of its answer have begun.
+- The log stores the answer of a session that is ``gone`` (the agent changed, the turn was cancelled), or whose turn is
+  over, with a tag; no client sees it (K13). The log stores what the client sees: the text that ``transform`` returned.
+- A failing model, or a hook that raises, is the error of the turn, and leaves no marker.
+- A turn costs the window, not the length of the thread: the view reads what is new.
 
 Stability: experimental.
 """
@@ -589,8 +589,6 @@ class AgentSession(AgentCalls):
         if isinstance(answer, str):
             answer = assistant(answer)
         return normalised(answer.replace(agent=place.agent, mode=answer.mode or "tool"))
-
-    # -- small -----------------------------------------------------------------------------------------------------
 
     def _place(self, turn: Turn) -> CallContext:
         return self.session.place(self.agent.name, payload=turn.payload, run=turn.id)

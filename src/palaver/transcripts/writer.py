@@ -1,15 +1,13 @@
-"""Writing a conversation in a transcript format: what is the same as it was, what was edited, and what is new.
+"""Write a conversation in a transcript format.
 
 Rules (docs/spec/dialects.md#17):
 
-- A group of messages that has records of the transcript format and was not edited is written from them. Every such
-  record of a thread is written, on whatever branch it lies: so a file that nobody edited is the same file.
-- A group that was edited is rendered anew, and laid over its records (``restyle``).
-- What has no records of the transcript format is rendered: in a transcript format with a tree, all branches; in one
-  without, the branch that was asked for. Where the thread has no record of the transcript format at all, ``history``
-  says which messages: what the ``model`` sees at the end of the branch, what the ``user`` sees, or ``all`` of it.
-- New records stand behind those that they follow in the thread.
-- What could not be said is in ``losses``, with its place among the messages written.
+- Write unedited messages from their original records, on every branch, so an unedited file comes back as it was.
+- Render edited messages anew, and lay the result over their records (``restyle``).
+- Render messages without records: all branches where the format has a tree, else the requested branch. Render a thread
+  without any record of the format as ``history`` says: what the ``model`` sees, what the ``user`` sees, or ``all``.
+- Put new records behind the records that they follow in the thread.
+- Report each loss with its place among the written messages.
 
 Stability: experimental.
 """
