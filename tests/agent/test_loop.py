@@ -851,7 +851,7 @@ async def test_a_new_prompt_closes_what_was_open():
     agent = Agent(ScriptedModel([calls("a"), "done"]), tools=[look], policy="ask")
     run = await carried(agent, "go", whole=False)
     run = await carried(agent, "Never mind.", previous=run)
-    assert (results(run), run.text) == ([notes.NOT_RUN_SKIPPED], "done")
+    assert (results(run), run.text) == ([notes.NOT_RUN_UNDECIDED], "done")
 
 
 # -- logs, stores, cost ------------------------------------------------------------------------------------------------

@@ -78,6 +78,7 @@ def test_results_of_calls_that_were_not_run_differ():
         notes.NOT_RUN_CANCELLED,
         notes.NOT_RUN_LIMIT,
         notes.NOT_RUN_SKIPPED,
+        notes.NOT_RUN_UNDECIDED,
         notes.MAY_HAVE_RUN,
     ]
     assert len(set(texts)) == len(texts)

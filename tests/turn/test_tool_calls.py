@@ -18,7 +18,7 @@ from palaver.swarm.call import Call
 from palaver.threads.view import RECORD
 from palaver.turn import events
 from palaver.turn.approvals import SOURCE as APPROVAL
-from palaver.turn.notes import NOT_RUN_SKIPPED
+from palaver.turn.notes import NOT_RUN_UNDECIDED
 from palaver.turn.tool import ToolContext
 from palaver.turn.tool_call import WHOLE
 
@@ -229,7 +229,7 @@ async def test_what_is_said_closes_what_waits():
         assert await session.complete("never mind") == "well"
         assert session.pending() == ()
         (closed,) = [each for each in session.messages if each.role == "tool"]
-        assert (closed.text, closed.tool_call_id, closed.is_error) == (NOT_RUN_SKIPPED, "c1", True)
+        assert (closed.text, closed.tool_call_id, closed.is_error) == (NOT_RUN_UNDECIDED, "c1", True)
         with pytest.raises(MessageError, match="nothing is pending"):
             await session.decide({"c1": approve()})
     assert sent == []

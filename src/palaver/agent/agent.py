@@ -524,7 +524,7 @@ def _behind(previous: Run[Any]) -> tuple[AnyThread, str]:
 def _begun(opened: LeftOpen | None, messages: tuple[Message, ...]) -> Begun:
     if opened is None:
         return Begun(0.0, messages)
-    text = notes.MAY_HAVE_RUN if opened.begun or opened.recorded.begun else notes.NOT_RUN_SKIPPED
+    text = notes.MAY_HAVE_RUN if opened.begun or opened.recorded.begun else notes.NOT_RUN_UNDECIDED
     closing = [
         result(PlannedCall(index, call), text, is_error=True)
         for index, (call, known) in enumerate(zip(opened.calls, opened.results, strict=True))

@@ -105,6 +105,7 @@ class AgentSession(AgentCalls):
                 if requests:
                     self._wait(turn, requests)
                     return
+                await self.session.close_pending()
                 messages = self.session.messages
                 hidden = all(isinstance(each, SystemMessage) for each in await self._context(place, turn))
                 if self.agent.operator is not None:
@@ -123,7 +124,8 @@ class AgentSession(AgentCalls):
                 place = self._place(turn)
                 offered = await offered_tools(self.agent, place, self._log_error)
                 part = self._part(turn)
-                if not await self._may_ask(turn, place, part):
+                # No model is asked: what hooks inject joins behind the results, not between them and their calls.
+                if not await self._may_ask(turn, place, part, asks=False):
                     return
                 part.context.message = opened.message
                 known = (opened.recorded, decisions)
@@ -262,11 +264,14 @@ class AgentSession(AgentCalls):
             answer = with_calls(answer, ())
         return await self._reviewed(turn, place, part, answer)
 
-    async def _may_ask(self, turn: Turn, place: CallContext, part: AgentTurn) -> bool:
-        """Run the hooks before the model, and look at the limits; ``False`` when the turn has gone on otherwise."""
-        chain = self.agent.chain
+    async def _may_ask(self, turn: Turn, place: CallContext, part: AgentTurn, *, asks: bool = True) -> bool:
+        """Run the hooks before the model, and look at the limits; ``False`` when the turn has gone on otherwise.
+
+        Without ``asks`` the part only begins, and keeps what was injected for its first call of the model.
+        """
+        before_model = self.agent.chain.before_model if asks else ()
         try:
-            for step in (await part.enter(self._spawn), await part.hooks(chain.before_model)):
+            for step in (await part.enter(self._spawn), await part.hooks(before_model)):
                 if step is not None:
                     part.held += step.inject
                 if step is not None and step.jump == "end":
@@ -274,7 +279,9 @@ class AgentSession(AgentCalls):
         except Blocked as blocked:
             await self._blocked(turn, place, part, blocked.reason, blocked.message)
             return False
-        held, part.held = part.held, ()
+        held: tuple[Message, ...] = ()
+        if asks:
+            held, part.held = part.held, ()
         for message in held:
             await self.session.keep(of_turn(turn, message if message.agent else message.replace(agent=self.agent.name)))
         if turn.over:
@@ -566,20 +573,39 @@ class AgentSession(AgentCalls):
         if refused is not None:
             await self._mark(turn, place, f"A rescue failed validation: {refused}")
             return False
+        part = turn.parts.get(self.agent.name)
+        if self.agent.structured is not None and part is not None and isinstance(strategy, Recomplete):
+            try:
+                part.output = self.agent.structured.read(text)
+            except PalaverError as error:
+                part.outcome, part.reason = "invalid_output", str(error)
+                await self._mark(turn, place, f"A rescue has another form: {error}")
+                return False
         await self._show(turn, place, answer, text)
         return True
 
     async def _recompleted(
         self, turn: Turn, place: CallContext, strategy: Recomplete, before: Sequence[Message]
     ) -> AssistantMessage | None:
+        part = self._part(turn)
+        if part.over() is not None:
+            return None
         messages = await self._context(place, turn)
         if self.agent.rescue_scope != "thread":
             hint = UserMessage(content=(Text(strategy.prompt),), agent=place.agent, mode="tool")
             messages = (*before, hint)
         try:
             turn.step()
-            answer = await self._ask(self._part(turn), place, messages, ())
-            return None if isinstance(answer, outcomes.Blocked) else answer
+            answer = await self._ask(part, place, messages, ())
+            if isinstance(answer, outcomes.Blocked):
+                part.outcome, part.reason = "blocked", answer.reason
+                return None
+            part.context.message = answer
+            await part.hooks(self.agent.chain.after_model)  # what it injects or wants next is of no use here
+            return answer
+        except Blocked as blocked:
+            part.outcome, part.reason = "blocked", blocked.reason
+            return None
         except Exception as error:  # noqa: BLE001 (the placeholder is left)
             self._log_error("the model", error)
             return None

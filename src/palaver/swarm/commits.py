@@ -79,6 +79,10 @@ class Commits(SessionEvents):
     async def keep(self, *messages: Message) -> None:
         """Let messages join the log."""
 
+    @abstractmethod
+    async def close_pending(self) -> None:
+        """Answer calls that wait as not run."""
+
     # -- commits ------------------------------------------------------------------------------------------------------
 
     async def commit_user(
@@ -193,6 +197,8 @@ class Commits(SessionEvents):
 
     async def _committed(self, message: Message | None, agent: str, type: str, input: Mapping[str, Any]) -> bool:
         if message is not None:
+            if self.turn is None and not isinstance(message, ToolMessage):
+                await self.close_pending()  # or the message would part calls from their results
             await self.keep(message)
         self.tell("agent", type, agent, input=input)
         self.tell("session", type, input=input)

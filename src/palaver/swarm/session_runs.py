@@ -38,7 +38,7 @@ from palaver.turn.approvals import (
 )
 from palaver.turn.calls import PlannedCall, result
 from palaver.turn.limits import Outcome
-from palaver.turn.notes import MAY_HAVE_RUN, NOT_RUN_SKIPPED
+from palaver.turn.notes import MAY_HAVE_RUN, NOT_RUN_UNDECIDED
 from palaver.turn.results import CutResults
 from palaver.turn.run import Run
 from palaver.turn.spending import Spending
@@ -59,6 +59,8 @@ class SessionRuns(Commits):
         self.last_run: Run[Any] | None = None
         """The last turn as a run: outcome, usage, cost, what waits; ``None`` where no model was asked in it."""
         self._cut = CutResults()
+        self._looked = False
+        """Whether the log was looked at since it was opened: before that, another process may have run its calls."""
         self.may_wait = True
         """Whether calls may wait at the end of the log: looked at once when it was opened, and when some did."""
 
@@ -123,6 +125,7 @@ class SessionRuns(Commits):
         async with self._queued():
             if self.closed:
                 return ""
+            self._looked = True
             opened = left_open(self.log.path)
             requests = () if opened is None else tuple(opened.recorded.pending.values())
             checked_decisions(found, requests)
@@ -143,14 +146,21 @@ class SessionRuns(Commits):
         return pending_at(self.log.path)
 
     async def close_pending(self) -> None:
-        """Answer the pending calls as not run, because a new message came in place of a decision."""
+        """Answer the pending calls as not run, because a new message came in place of a decision.
+
+        Calls that were decided in a process that died before it stored their results are answered with
+        ``MAY_HAVE_RUN``.
+        """
         if not self.may_wait:  # so a turn reads no more of the log than it must
             return
-        self.may_wait = False
+        first, self._looked, self.may_wait = not self._looked, True, False
         opened = left_open(self.log.path)
-        if opened is None or not opened.recorded.pending:
+        if opened is None or not opened.recorded.asked:
             return
-        text = MAY_HAVE_RUN if opened.recorded.begun else NOT_RUN_SKIPPED
+        waits = bool(opened.recorded.pending)
+        if not waits and not first:  # their tools may still be running
+            return
+        text = NOT_RUN_UNDECIDED if waits and not opened.recorded.begun else MAY_HAVE_RUN
         for index, (call, known) in enumerate(zip(opened.calls, opened.results, strict=True)):
             if known is None:
                 message = result(PlannedCall(index, call), text, is_error=True)

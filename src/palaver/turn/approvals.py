@@ -394,7 +394,8 @@ def _open(message: AssistantMessage, behind: Sequence[Message]) -> LeftOpen | No
                     break
     if all(each is not None for each in results):
         return None
-    return LeftOpen(message, calls, tuple(results), recorded(behind, calls), held(behind))
+    unanswered = [call for call, each in zip(calls, results, strict=True) if each is None]
+    return LeftOpen(message, calls, tuple(results), recorded(behind, unanswered), held(behind))
 
 
 # --- waiting ----------------------------------------------------------------------------------------------------------

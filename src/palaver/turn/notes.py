@@ -75,6 +75,7 @@ NOT_RUN_INTERRUPTED: Final = "Not run: the turn was interrupted before this call
 NOT_RUN_CANCELLED: Final = "Not run: the run was cancelled before this call began."
 NOT_RUN_LIMIT: Final = "Not run: the run reached its limit before this call began."
 NOT_RUN_SKIPPED: Final = "Not run: another call of the same turn ended it."
+NOT_RUN_UNDECIDED: Final = "Not run: nobody decided about this call before something else was said."
 MAY_HAVE_RUN: Final = (
     "No result: the run broke off while this call was running. It may have taken effect; check before calling it again."
 )
