@@ -151,3 +151,38 @@ class Stops(Middleware):
 async def test_middleware_behind_the_model_sees_the_answer_of_a_rescue():
     shown, run = await rescued("a secret", middleware=[Stops()])
     assert (shown, run.outcome, run.reason) == ("PLACEHOLDER", "blocked", "a secret")
+
+
+class Notes(Middleware):
+    async def after_model(self, context):
+        return Step(inject=(p.user("a note"),)) if context.message.tool_calls else None
+
+
+@pytest.mark.finding("F-127")
+@pytest.mark.parametrize("decides", [True, False])
+async def test_what_was_injected_behind_a_waiting_answer_joins_behind_its_results(decides):
+    async with Swarm("boats", [yard(middleware=[Notes()])]).start() as live, live.session("ann") as session:
+        assert await session.complete("go") == ""
+        if decides:
+            assert await session.decide({"c1": approve()}) == ""
+            assert await session.decide({"c2": approve()}) == "done"
+        else:
+            assert await session.complete("never mind") == "done"
+        shown = [message.text for message in session.messages if message.role == "user"]
+        assert shown == ["go", "a note", *([] if decides else ["never mind"])]
+        assert roles(session)[:5] == ["user", "assistant", "tool", "tool", "user"]
+
+
+class StopsBefore(Middleware):
+    async def before_model(self, context):
+        raise Blocked("closed")
+
+
+@pytest.mark.finding("F-128")
+@pytest.mark.parametrize("stops", [Stops(), StopsBefore()])
+async def test_middleware_around_the_model_sees_what_is_asked_without_a_trace(stops):
+    agent = yard(lambda _: "a secret", middleware=[stops])
+    async with Swarm("boats", [agent]).start() as live, live.session("ann") as session:
+        assert await session.run("tell me") == ""
+        assert await session.consult("yard", "tell me") == ""
+        assert session.messages == ()

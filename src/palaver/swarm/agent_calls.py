@@ -41,6 +41,7 @@ from palaver.swarm.turn import Turn
 from palaver.turn import approvals
 from palaver.turn.approvals import ApprovalRequest, Decision, Recorded
 from palaver.turn.calls import PlannedCall, result
+from palaver.turn.notes import held_record
 from palaver.turn.tool import Output
 from palaver.turn.tool_calls import ToolCalls
 from palaver.turn.tool_output import error_output
@@ -202,7 +203,8 @@ class AgentCalls:
         """Have middleware, policy and approvers judge calls; ``None`` when none may run, and the turn went on."""
         agent = self.agent
         rules = any(each.tool.inner is not None and each.tool.inner.rule is not None for each in planned)
-        if agent.policy == "allow" and not agent.chain.rules and not rules and not tools.has_known:
+        waited = tools.has_known
+        if agent.policy == "allow" and not agent.chain.rules and not rules and not waited:
             return planned
         by_index = {each.planned.index: each for each in planned}
         event = await tools.plan(answer, tuple(by_index))
@@ -218,6 +220,11 @@ class AgentCalls:
             if decided.error is not None:
                 self._log_error("decide", decided.error)
             if any(each.verdict == "ask" for each in judged):
+                held = self._part(turn).held
+                if held and not waited:  # else it stands in a record already
+                    await self.session.keep(
+                        held_record([each.replace(agent=each.agent or agent.name) for each in held])
+                    )
                 self._wait(turn, tuple([approvals.request(each) for each in judged if each.verdict == "ask"]))
                 return None
         runs: list[Planned] = []

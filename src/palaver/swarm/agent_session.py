@@ -124,6 +124,7 @@ class AgentSession(AgentCalls):
                 place = self._place(turn)
                 offered = await offered_tools(self.agent, place, self._log_error)
                 part = self._part(turn)
+                part.held = opened.held
                 # No model is asked: what hooks inject joins behind the results, not between them and their calls.
                 if not await self._may_ask(turn, place, part, asks=False):
                     return
@@ -157,8 +158,17 @@ class AgentSession(AgentCalls):
         failed: Exception | None = None
         try:
             part = AgentTurn(self, self._model_session(fresh=True), run=None, payload=payload)
-            step = await part.enter(self._spawn)
-            answer = await self._ask(part, place, messages if step is None else (*messages, *step.inject), ())
+            chain = self.agent.chain
+            for step in (await part.enter(self._spawn), await part.hooks(chain.before_model)):
+                messages = messages if step is None else (*messages, *step.inject)
+            answer = await self._ask(part, place, messages, ())
+            if not isinstance(answer, outcomes.Blocked):
+                part.context.message = answer
+                await part.hooks(chain.after_model)  # nothing goes on behind this answer
+        except Blocked as blocked:
+            assert part is not None  # noqa: S101 (its hooks raised it)
+            part.outcome, part.reason = "blocked", blocked.reason
+            return ""
         except Exception as error:
             failed = error
             if self.agent.on_model_error == "raise":

@@ -165,6 +165,7 @@ class SessionRuns(Commits):
             if known is None:
                 message = result(PlannedCall(index, call), text, is_error=True)
                 await self.keep(message.replace(agent=opened.message.agent))
+        await self.keep(*opened.held)
 
     async def end_parts(self, turn: Turn) -> None:
         """End what agents did in a turn that is answered, and sum it up."""
