@@ -57,7 +57,6 @@ class Reminds(Middleware):
         return Step(inject=(p.user("of the model"),))
 
 
-@pytest.mark.finding("F-121")
 async def test_what_a_hook_injects_does_not_part_waiting_calls_from_their_results():
     swarm = Swarm("boats", [yard(middleware=[Reminds()])])
     async with swarm.start() as live, live.session("ann") as session:
@@ -78,7 +77,6 @@ COMMITS = {
 }
 
 
-@pytest.mark.finding("F-122")
 @pytest.mark.parametrize("commit", COMMITS.values(), ids=COMMITS)
 async def test_a_commit_closes_calls_that_wait(commit):
     async with Swarm("boats", [yard()]).start() as live, live.session("ann") as session:
@@ -89,7 +87,6 @@ async def test_a_commit_closes_calls_that_wait(commit):
         assert [message.text for message in session.messages if message.role == "tool"] == [NOT_RUN_UNDECIDED] * 2
 
 
-@pytest.mark.finding("F-122")
 async def test_the_result_of_a_waiting_call_can_be_committed():
     async with Swarm("boats", [yard()]).start() as live, live.session("ann") as session:
         await session.complete("go")
@@ -98,7 +95,6 @@ async def test_the_result_of_a_waiting_call_can_be_committed():
         assert await session.decide({"c2": approve()}) == "done"
 
 
-@pytest.mark.finding("F-123")
 @pytest.mark.parametrize("run", [None, "t1"])
 async def test_a_call_that_was_approved_when_the_process_died_may_have_run(tmp_path, run):
     with SQLiteStore(tmp_path / "a.db") as store:
@@ -127,13 +123,11 @@ async def rescued(*texts, **options):
         return await session.complete("go"), session.last_run
 
 
-@pytest.mark.finding("F-124")
 async def test_a_rescue_asks_no_model_beyond_the_limits():
     shown, run = await rescued("late", limits=Limits(tokens=50))
     assert (shown, run.outcome, run.iterations) == ("PLACEHOLDER", "budget", 1)
 
 
-@pytest.mark.finding("F-125")
 async def test_a_rescue_has_the_form_that_was_asked_for():
     shown, run = await rescued("no form", output=dict[str, int])
     assert (shown, run.outcome, run.output) == ("PLACEHOLDER", "invalid_output", None)
@@ -147,7 +141,6 @@ class Stops(Middleware):
             raise Blocked("a secret")
 
 
-@pytest.mark.finding("F-126")
 async def test_middleware_behind_the_model_sees_the_answer_of_a_rescue():
     shown, run = await rescued("a secret", middleware=[Stops()])
     assert (shown, run.outcome, run.reason) == ("PLACEHOLDER", "blocked", "a secret")
@@ -158,7 +151,6 @@ class Notes(Middleware):
         return Step(inject=(p.user("a note"),)) if context.message.tool_calls else None
 
 
-@pytest.mark.finding("F-127")
 @pytest.mark.parametrize("decides", [True, False])
 async def test_what_was_injected_behind_a_waiting_answer_joins_behind_its_results(decides):
     async with Swarm("boats", [yard(middleware=[Notes()])]).start() as live, live.session("ann") as session:
@@ -178,7 +170,6 @@ class StopsBefore(Middleware):
         raise Blocked("closed")
 
 
-@pytest.mark.finding("F-128")
 @pytest.mark.parametrize("stops", [Stops(), StopsBefore()])
 async def test_middleware_around_the_model_sees_what_is_asked_without_a_trace(stops):
     agent = yard(lambda _: "a secret", middleware=[stops])
