@@ -373,13 +373,19 @@ def test_names_sort_in_their_order_also_when_the_clock_stands_or_steps_back(monk
     assert len(set(given_)) == 5
 
 
+@pytest.mark.finding("F-02")
+def test_names_of_processes_that_follow_each_other_in_one_second_sort_by_time():
+    names = [log_file.Names(lambda time=time: time).next() for time in range(5000, 5999, 3)]
+    assert names == sorted(names)
+
+
 def test_a_name_that_is_taken_is_left_alone(tmp_path, monkeypatch):
     monkeypatch.setattr("secrets.randbelow", lambda _: 7)
-    taken = tmp_path / "2026-11-20T12-00-00Z-000007.jsonl"
+    taken = tmp_path / "2026-11-20T12-00-00Z-1ec007.jsonl"
     taken.write_text("mine")
     with new_log(tmp_path) as log:
         log.append(HI, TRIP)
-        assert log.path.name == "2026-11-20T12-00-00Z-000008.jsonl"
+        assert log.path.name == "2026-11-20T12-00-00Z-1ec008.jsonl"
     assert taken.read_text() == "mine"
 
 

@@ -3,8 +3,8 @@
 Rules:
 
 - Its name is the time (UTC) of its creation and six hex digits: ``2026-11-20T09-05-00Z-3fa91c.jsonl``. Nobody else
-  has it: it is created, never opened, and is private to the user. The names that one ``Names`` gives sort in the
-  order in which it gave them.
+  has it: it is created, never opened, and is private to the user. The digits begin with the millisecond, so names sort
+  by time, over processes too. The names that one ``Names`` gives sort in the order in which it gave them.
 - What is written is written at the end (``O_APPEND``), in one call to the system. If only a part of it got there, that
   part is cut off again; where that fails too the file is ``broken``, and nobody writes to it any more.
 - The file is locked for as long as it is open, where the system has such locks; so nobody cuts what another writes.
@@ -32,6 +32,7 @@ if sys.platform != "win32":
 SUFFIX: Final = ".jsonl"
 _DIGITS: Final = 6
 _TOKENS: Final = 16**_DIGITS
+_RANDOM_BITS: Final = 14
 _TRIES: Final = 100
 _FLAGS: Final = os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _PRIVATE_FILE: Final = 0o600
@@ -49,13 +50,17 @@ class Names:
         self._token = 0
 
     def next(self) -> str:
-        """Give a name."""
-        second = max(self._clock() // 1000, self._second)
-        if second > self._second or self._token + 1 >= _TOKENS:
-            self._second = second + (second == self._second)
-            self._token = secrets.randbelow(_TOKENS // 2)
-        else:
-            self._token += 1
+        """Return a name that sorts behind the names of earlier milliseconds, also those of other processes."""
+        now = self._clock()
+        second = now // 1000
+        # The first ten bits are the millisecond, since processes that follow each other share a second.
+        token = (now % 1000 << _RANDOM_BITS) + secrets.randbelow(1 << _RANDOM_BITS - 1)
+        if second <= self._second:
+            token = max(token, self._token + 1) if second == self._second else self._token + 1
+            second = self._second
+            if token >= _TOKENS:
+                second, token = second + 1, 0
+        self._second, self._token = second, token
         return f"{datetime.fromtimestamp(self._second, UTC):%Y-%m-%dT%H-%M-%SZ}-{self._token:0{_DIGITS}x}{self._suffix}"
 
 
