@@ -9,7 +9,7 @@ The form:
 - Many messages are JSON Lines: one message a line, UTF-8, no line break inside a line. An empty
   line is passed over. U+2028 and its like are ordinary characters.
 - A conversation is a header and then its messages. The header is ``{"palaver":1, …}`` with the
-  fields of a request except ``messages``: ``model``, ``tools``, ``settings``, ``provider``,
+  fields of a request except ``messages`` and ``original``: ``model``, ``tools``, ``settings``, ``provider``,
   ``origin``. A reader does without a header; a reader that meets a newer number refuses.
 - Version 1 grows by new fields, new part types and new words only. A reader keeps what it does not
   know, and writes it back in its place (see ``slow_path``). Anything else is a new number.
@@ -158,7 +158,7 @@ def dump_conversation(request: Request) -> bytes:
     """Write a whole conversation: a header line, then one message a line. Raises ``EncodeError``."""
     if not isinstance(request, Request):  # pyright: ignore[reportUnnecessaryIsInstance] (as above)
         raise EncodeError(f"request: expected a Request, got {_kind(request)}")
-    header = codec.encode(structs.replace(request, messages=()))
+    header = codec.encode(structs.replace(request, messages=(), original=None))
     start = _HEADER_START + header.removeprefix(_REQUEST_START)
     return start + b"\n" + codec.encode_lines(list(request.messages))
 
@@ -245,7 +245,7 @@ def schema() -> dict[str, Any]:
 
 
 def _header_schema(request: dict[str, Any]) -> dict[str, Any]:
-    fields = {key: each for key, each in request["properties"].items() if key not in {"type", "messages"}}
+    fields = {key: each for key, each in request["properties"].items() if key not in {"type", "messages", "original"}}
     return {
         "title": "Header",
         "description": "The first line of a conversation: a request without its messages.",

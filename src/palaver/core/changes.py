@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from palaver.core.messages import AssistantMessage, FinishReason, Message, Mode, Scope
     from palaver.core.parts import AnyPart, Citation, MediaSource
-    from palaver.core.request import Settings
+    from palaver.core.request import Original, Settings
     from palaver.core.slow_path import Extra
     from palaver.core.tools import AnyTool
     from palaver.core.usage import Usage
@@ -196,6 +196,7 @@ class RequestChanges(ValueChanges, total=False):
     tools: Sequence[AnyTool]
     settings: Settings
     origin: str | None
+    original: Original | None
 
 
 class ResponseChanges(ValueChanges, total=False):
@@ -204,3 +205,4 @@ class ResponseChanges(ValueChanges, total=False):
     message: AssistantMessage
     alternatives: Sequence[AssistantMessage]
     origin: str | None
+    original: Original | None

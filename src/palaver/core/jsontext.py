@@ -39,6 +39,7 @@ Fields: TypeAlias = "dict[str, Raw]"
 
 NULL: Final = Raw(b"null")
 TRUE: Final = Raw(b"true")
+FALSE: Final = Raw(b"false")
 EMPTY_OBJECT: Final = Raw(b"{}")
 
 DEEPEST: Final = 200

@@ -4,8 +4,10 @@ Rules:
 
 - A request is messages, tools and settings. What only one wire understands stands in
   ``provider[wire]``.
-- ``origin`` names the wire whose ``decode_request`` made this request. ``replace`` forgets it: an
-  edited request is no longer "as it was", and is repaired when it is sent (docs/spec/wires.md#9).
+- ``origin`` names the wire whose ``decode_request`` made this request. ``replace`` forgets it: an edited request is no
+  longer "as it was", and is repaired when it is sent (docs/spec/wires.md#9).
+- ``original`` is the body that was decoded, and stays with an edited request: what was not edited is written as it was.
+  It says how a value was written, and not what it says: two values that differ only in it are equal.
 - A ``Loss`` names one thing that did not make it: what became of it, where it was, and why.
 
 Stability: stable.
@@ -126,6 +128,19 @@ class Settings(Record, frozen=True, kw_only=True, metaclass=Checked):
 
 
 @final
+class Original(Record, frozen=True, metaclass=Checked):
+    """The body that a request or a response was decoded from, and the wire that read it (``wire:variant``)."""
+
+    wire: str
+    body_json: Raw
+
+    @property
+    def body(self) -> Any:
+        """The body, parsed and frozen."""
+        return jsontext.view(self.body_json)
+
+
+@final
 class Request(Value, frozen=True, tag_field="type", tag="request", metaclass=Checked):
     """What is asked of a model."""
 
@@ -134,6 +149,7 @@ class Request(Value, frozen=True, tag_field="type", tag="request", metaclass=Che
     tools: tuple[AnyTool, ...] = ()
     settings: Settings = Settings()
     origin: str | None = None
+    original: Original | None = None
 
     def replace(self, **changes: Unpack[RequestChanges]) -> Self:
         """Return an edited copy, which has no ``origin`` any more. Raises ``MessageError``."""
@@ -155,6 +171,7 @@ class Response(Value, frozen=True, tag_field="type", tag="response", metaclass=C
     message: AssistantMessage
     alternatives: tuple[AssistantMessage, ...] = ()
     origin: str | None = None
+    original: Original | None = None
 
     @property
     def usage(self) -> Usage | None:

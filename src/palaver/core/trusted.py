@@ -44,6 +44,7 @@ Blob: Final = unchecked(parts.Blob)
 
 Usage: Final = unchecked(usage.Usage)
 
+Original: Final = unchecked(request.Original)
 Request: Final = unchecked(request.Request)
 Response: Final = unchecked(request.Response)
 Settings: Final = unchecked(request.Settings)

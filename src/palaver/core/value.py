@@ -3,7 +3,7 @@
 Rules:
 
 - Frozen, deeply. A change is a copy: ``value.replace(text="…")``.
-- Equal by value, over all fields. A field that ends in ``_json`` holds JSON text; two such texts
+- Equal by value, over all fields but ``original``. A field that ends in ``_json`` holds JSON text; two such texts
   are equal when their values are, whatever the order of keys. The property without the ending is
   the parsed, frozen view: ``metadata_json`` and ``metadata``, ``arguments_json`` and ``arguments``.
 - Unset, ``None``, ``""`` and ``{}`` differ. A text field that was never set is ``UNSET``.
@@ -17,7 +17,7 @@ Stability: stable.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field, structs
 
@@ -168,9 +168,14 @@ def mapping(data: Raw | UnsetType, name: str) -> Mapping[str, Any]:
     return parsed
 
 
+UNCOMPARED: Final = "original"
+"""The field that says how a value was written, and nothing about what it says."""
+
+
 def _values(value: Struct) -> Iterator[object]:
     for name in type(value).__struct_fields__:
-        yield getattr(value, name)
+        if name != UNCOMPARED:
+            yield getattr(value, name)
 
 
 def _is_number(item: object) -> bool:

@@ -96,7 +96,7 @@ def test_a_call_is_the_apps_also_when_code_made_it() -> None:
 def test_a_call_that_the_provider_ran(call: dict[str, Any]) -> None:
     ran, found = _content(call, FOUND)
     assert ran.provider_executed
-    assert "anthropic_messages" in ran.provider
+    assert ran.provider["@anthropic_messages"] == {"type": call["type"]}
     assert found == p.ServerToolResult("srvtoolu_1", found.output_json, "anthropic_messages", "web_search")
     assert found.output == FOUND
 

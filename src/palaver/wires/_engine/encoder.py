@@ -8,7 +8,7 @@ Rules:
   All turns but the last are sealed: nothing that is appended changes them, and their bytes are kept.
 - One thing opens the sealed turns again, and then everything is written anew: a tool result for a call of a
   sealed turn.
-- A request that goes back to its own wire unedited is written as it was. Any other is fitted (``fit``), its
+- A request that goes back to its own wire unedited is the body it came from. Any other is fitted (``fit``), its
   pairs are made whole (``core.pairs``), and its ids rewritten where the wire refuses them.
 
 Stability: experimental.
@@ -17,7 +17,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from operator import is_
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
 from msgspec import UNSET, structs
 
@@ -31,6 +31,7 @@ from palaver.core.messages import (
     ToolMessage,
     UserMessage,
 )
+from palaver.core.overlay import laid_over
 from palaver.core.pairs import REPAIR, TIED, Placed, client_calls, complete, names_no_call, settle, tied, whole
 from palaver.core.parts import Text, ToolCall
 from palaver.core.request import Encoded
@@ -85,6 +86,13 @@ class Writer(Protocol):
         ...
 
 
+class OriginalBody(NamedTuple):
+    """A body, and the request that it says, with its ``origin``."""
+
+    body: bytes
+    says: Request
+
+
 class RequestEncoder:
     """Encodes a growing request: ``append`` what is new, then take ``chunks()``, or ``encoded()`` with the receipt."""
 
@@ -97,8 +105,9 @@ class RequestEncoder:
         *,
         variant: str | None = None,
         options: Options = Options(),  # noqa: B008 (frozen)
+        original: OriginalBody | None = None,
     ) -> None:
-        """Encode ``request``, and stand ready for what is appended."""
+        """Encode ``request``, to which messages may be appended. ``original`` is the body it was decoded from."""
         self._writer = writer
         self._wire, self._capabilities, self._variant, self._options = wire, capabilities, variant, options
         self._request = request
@@ -109,7 +118,11 @@ class RequestEncoder:
         self._run, self._unmatched = 0, False  # where the last turn begins, and whether a result there names no call
         self._ties: dict[int, str] = {}
         self._body_metadata: dict[str, Any] = {}  # metadata of the request itself, which another wire's body held
-        self._rebuild()
+        self._original = original
+        self._rewritten: bytes | None = None
+        self._unedited = original is not None and self._own and original.says == request
+        if not self._unedited:
+            self._rebuild()
 
     # -- growing --
 
@@ -119,6 +132,7 @@ class RequestEncoder:
             return
         start = len(self._source)
         self._source += messages
+        self._unedited = False
         if self._own or not self._chunks or self._reopens(messages) or self._reties(start):
             self._own = False
             self._rebuild()
@@ -359,6 +373,20 @@ class RequestEncoder:
 
     def chunks(self) -> Sequence[bytes]:
         """Hand out the body in pieces; what was sealed is neither written nor copied again."""
+        if self._original is None:
+            return self._written()
+        if self._unedited:
+            return (self._original.body,)
+        return (laid_over(self._original.body, self._before(self._original), b"".join(self._written())),)
+
+    def _before(self, original: OriginalBody) -> bytes:
+        """The body that is written for the request as it was read."""
+        if self._rewritten is None:
+            encoder = RequestEncoder(self._writer, original.says, self._wire, self._capabilities, variant=self._variant)
+            self._rewritten = encoder.encoded().body
+        return self._rewritten
+
+    def _written(self) -> Sequence[bytes]:
         head, _ = self._written_head()
         if not head.endswith(b"["):
             return (head,)
@@ -367,6 +395,8 @@ class RequestEncoder:
     @property
     def losses(self) -> tuple[Loss, ...]:
         """The receipt for all that was encoded so far."""
+        if self._unedited:
+            return ()
         found = dict.fromkeys((*self._written_head()[1].losses, *self._base_context.losses, *self._context.losses))
         return tuple(sorted(found, key=_place))
 

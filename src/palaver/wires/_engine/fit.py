@@ -383,7 +383,7 @@ def _reasoning(part: Reasoning, context: Context, index: int, position: int) -> 
 
 def _call(part: ToolCall, context: Context, index: int, position: int) -> ToolCall | None:
     capabilities = context.capabilities
-    if part.provider_executed and context.wire not in part.provider:
+    if part.provider_executed and not json_fields.keeps(part, context.wire):
         context.lose("dropped", "server tool call", "the provider that ran it is another", index, position)
         return None
     if part.custom and not _is_string(part.arguments_json):

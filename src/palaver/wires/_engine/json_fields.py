@@ -3,8 +3,8 @@
 - A decoder splits an object into fields that are still text, takes those with a neutral place, and keeps the remaining
   ones under ``provider[wire]``. So ``encode(decode(w)) == w`` holds for unknown fields too.
 - A ``null`` field remains: ``null`` and absent differ.
-- A name that begins with ``@@`` is a hint on the original form, such as ``"@@content": "string"``. It is stored only
-  where the encoder would choose another form.
+- What a codec must know beside the provider's fields is a *note*, under ``provider["@" + wire]``. How something was
+  spelled is no note: an unedited body goes back as its own bytes, and any other is written in one form.
 - A known field of the wrong type is a ``DecodeError`` with the path.
 
 Stability: experimental.
@@ -25,7 +25,7 @@ from palaver.core.parts import MalformedToolCall, ToolCall
 from palaver.core.value import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
 
 _encode = msgspec.json.Encoder().encode
@@ -72,15 +72,39 @@ def need_text(rest: Fields, key: str) -> str:
         raise error.within(key) from None
 
 
-def _taken(rest: Fields, key: str, decode: Callable[[Raw], T], expected: str) -> T | None:
+def _taken(rest: Fields, key: str, read: Callable[[Raw], T]) -> T | None:
     raw = rest.get(key)
     if raw is None or raw == NULL:
         return None
     try:
-        found = decode(raw)
-    except msgspec.DecodeError:
-        raise DecodeError(f"expected {expected}, got {_kind(raw)}", path=key) from None
+        found = read(raw)
+    except DecodeError as error:
+        raise error.within(key) from None
     del rest[key]
+    return found
+
+
+def integer(raw: Raw) -> int:
+    """Read an integer. Raises ``DecodeError``."""
+    try:
+        return _integer(raw)
+    except msgspec.DecodeError:
+        raise DecodeError(f"expected an integer, got {_kind(raw)}") from None
+
+
+def truth(raw: Raw) -> bool:
+    """Read a truth value. Raises ``DecodeError``."""
+    try:
+        return _truth(raw)
+    except msgspec.DecodeError:
+        raise DecodeError(f"expected true or false, got {_kind(raw)}") from None
+
+
+def number(raw: Raw) -> float:
+    """Read a number, int or float as written. Raises ``DecodeError``."""
+    found = jsontext.value(raw)
+    if isinstance(found, bool) or not isinstance(found, (int, float)):
+        raise DecodeError(f"expected a number, got {jsontext.kind(raw)}")
     return found
 
 
@@ -92,24 +116,17 @@ def _kind(raw: Raw) -> str:
 
 def take_int(rest: Fields, key: str) -> int | None:
     """Take an integer out; ``None``, and left in place, when absent or null."""
-    return _taken(rest, key, _integer, "an integer")
+    return _taken(rest, key, integer)
 
 
 def take_bool(rest: Fields, key: str) -> bool | None:
     """Take a truth value out; ``None``, and left in place, when absent or null."""
-    return _taken(rest, key, _truth, "true or false")
+    return _taken(rest, key, truth)
 
 
 def take_number(rest: Fields, key: str) -> float | None:
     """Take a number out, int or float as written; ``None``, and left in place, when absent or null."""
-    raw = rest.get(key)
-    if raw is None or raw == NULL:
-        return None
-    found = jsontext.value(raw)
-    if isinstance(found, bool) or not isinstance(found, (int, float)):
-        raise DecodeError(f"expected a number, got {jsontext.kind(raw)}", path=key)
-    del rest[key]
-    return found
+    return _taken(rest, key, number)
 
 
 def take_texts(rest: Fields, key: str) -> tuple[str, ...] | None:
@@ -199,19 +216,29 @@ def each(rest_items: list[Raw], path: str, decode: Callable[[Raw], T]) -> Iterat
 # -- what remains ----------------------------------------------------------------------------------
 
 
-def provider(wire: str, rest: Fields) -> Raw | UnsetType:
-    """Keep what remains, as the ``provider_json`` of a value."""
-    if not rest:
+def provider(wire: str, rest: Fields, notes: Fields | None = None) -> Raw | UnsetType:
+    """Keep what remains, as the ``provider_json`` of a value, and notes of our own beside it."""
+    stored = {}
+    if rest:
+        stored[wire] = rest
+    if notes:
+        stored[BOOKKEEPING + wire] = notes
+    if not stored:
         return UNSET
     try:
-        return Raw(_encode({wire: rest}))
+        return Raw(_encode(stored))
     except UnicodeEncodeError:  # the name of a field holds a lone surrogate
-        return jsontext.raw({wire: rest})
+        return jsontext.raw(stored)
 
 
 def hint(word: str) -> Raw:
     """Spell the value of a hint."""
     return Raw(b'"' + word.encode() + b'"')
+
+
+def word(text: str) -> Raw:
+    """Spell the value of a note that is a word."""
+    return Raw(b'"' + text.encode() + b'"')
 
 
 def nested(rest: Fields, key: str, inner: Fields) -> Fields:
@@ -220,7 +247,7 @@ def nested(rest: Fields, key: str, inner: Fields) -> Fields:
 
 
 def native(value: Value, wire: str) -> Fields:
-    """Return what a value keeps for ``wire``, as a dict of one's own; empty when nothing."""
+    """Return the fields that a value keeps for ``wire``, as a dict of one's own; empty when none."""
     stored = value.provider_json
     if stored is UNSET:
         return {}
@@ -228,7 +255,22 @@ def native(value: Value, wire: str) -> Fields:
         return _native(stored).get(wire, {})
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raw = jsontext.fields(stored).get(wire)
-        return {} if raw is None else jsontext.fields(raw)
+        return {} if raw is None or jsontext.kind(raw) != "an object" else jsontext.fields(raw)
+
+
+def notes(value: Value, wire: str) -> Fields:
+    """Return what a value says about itself on ``wire``, beside the provider's own fields; empty when nothing.
+
+    A note says which of several features of the provider a value is (the field where reasoning stood, the kind of a
+    server call), or holds the provider's fields from around a message. It never says how something was spelled.
+    """
+    return native(value, BOOKKEEPING + wire)
+
+
+def keeps(value: Value, wire: str) -> bool:
+    """Whether a value keeps fields or notes for ``wire``: it came from there."""
+    stored = value.provider
+    return wire in stored or BOOKKEEPING + wire in stored
 
 
 def with_native(value: V, wire: str, rest: Mapping[str, Any]) -> V:
@@ -243,23 +285,26 @@ _FRAMING: Final = frozenset({"id", "index", "status", "type", "object", "created
 """Fields by which every provider keeps its books; outside their wire they mean nothing, and nothing is lost."""
 
 
-_AROUND: Final = frozenset({"@@choice", "@@candidate", "@@beside", "@@message"})
-"""Hints that hold the provider's own fields from around a message."""
+AROUND: Final = frozenset({"choice", "candidate", "beside", "message", "tool_choice", "thinking"})
+"""Notes that hold fields of the provider: from around a message, or beside those that have a neutral meaning."""
 
 
 def foreign(value: Value, wire: str) -> Iterator[tuple[str, str, Raw]]:
-    """Name what a value keeps for other wires: wire, field, value; no hints, nulls, bookkeeping or mere framing."""
+    """Name what a value keeps for other wires: wire, field, value; no nulls, no mere framing, no other notes."""
     stored = value.provider_json
     if stored is UNSET:
         return
     for name, raw in jsontext.fields(stored).items():
-        if name != wire and not name.startswith(BOOKKEEPING) and jsontext.kind(raw) == "an object":
-            for key, item in jsontext.fields(raw).items():
-                if key in _AROUND and jsontext.kind(item) == "an object":
-                    around = jsontext.fields(item).items()
-                    yield from ((name, each, found) for each, found in around if each not in _FRAMING and found != NULL)
-                elif key[:2] != "@@" and item != NULL:
-                    yield from ((name, path, found) for path, found in fields_of(key, item))
+        owner = name.removeprefix(BOOKKEEPING)
+        if owner == wire or jsontext.kind(raw) != "an object":
+            continue
+        for key, item in jsontext.fields(raw).items():
+            if owner == name:
+                if item != NULL and key[:2] != "@@":
+                    yield from ((owner, path, found) for path, found in fields_of(key, item))
+            elif key in AROUND and jsontext.kind(item) == "an object":
+                around = jsontext.fields(item).items()
+                yield from ((owner, each, found) for each, found in around if each not in _FRAMING and found != NULL)
 
 
 _TAKEN_APART: Final = frozenset(
@@ -330,6 +375,34 @@ def call(
     if arguments and not jsontext.is_json(arguments) and not arguments.isspace():
         return trusted.MalformedToolCall(arguments, "the arguments are not JSON", name, call_id, provider_json=stored)
     return trusted.ToolCall(call_id, name, arguments, provider_executed=provider_executed, provider_json=stored)
+
+
+# -- objects with one meaning ----------------------------------------------------------------------
+
+
+def take_object(
+    rest: Fields, notes: Fields, key: str, read: Callable[[Raw], T | None], known: Collection[str]
+) -> T | None:
+    """Take out an object with one neutral meaning; ``None``, and left in place, when absent or without such a meaning.
+
+    ``known`` are the fields that ``read`` looks at; the others are kept as the note ``key``.
+    """
+    raw = rest.get(key)
+    found = None if raw is None else read(raw)
+    if raw is None or found is None:
+        return None
+    del rest[key]
+    others = jsontext.fields(raw) if jsontext.kind(raw) == "an object" else {}
+    left = {name: item for name, item in others.items() if name not in known}
+    if left:
+        notes[key] = Raw(jsontext.encode(left))
+    return found
+
+
+def with_note(written: dict[str, Any], notes: Fields, key: str) -> dict[str, Any]:
+    """Write the fields that ``take_object`` kept beside those of an object."""
+    raw = notes.get(key)
+    return written if raw is None else {**jsontext.fields(raw), **written}
 
 
 # -- forms -----------------------------------------------------------------------------------------

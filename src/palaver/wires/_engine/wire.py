@@ -5,9 +5,10 @@ Rules:
 - A wire is a value found by name in the table of ``palaver.wires``; nothing registers itself.
 - ``decode_*`` takes bytes, text, a parsed object or an object of an official client, and gives a value or raises one
   ``PalaverError`` that names the wire and the path (law 6).
-- ``encode_*`` never changes what it is given. A request that ``decode_request`` of the same wire made, unedited, is
-  written as it was (law 2). Any other is fitted to the wire first (``fit``), and what could not be carried
-  is in ``losses`` (law 5). ``losses="raise"`` makes any loss an error.
+- ``encode_*`` never changes what it is given. What ``decode_*`` of the same wire made, unedited, is written as the very
+  bytes it came from; when those are gone, from its fields, without repairs (law 2). Any other value is fitted to the
+  wire first (``fit``), and what could not be carried is in ``losses`` (law 5). Of an edited one, what was not edited
+  keeps its spelling (``core.overlay``). ``losses="raise"`` makes any loss an error.
 - A variant is a row too: a vendor that speaks the wire with other limits.
 
 Stability: experimental.
@@ -17,13 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
-from msgspec import UNSET, structs
+from msgspec import UNSET, Raw, structs
 
 from palaver.core import jsontext, trusted
-from palaver.core.errors import DecodeError, LossError, MessageError, UnknownNameError
+from palaver.core.errors import DecodeError, LossError, MessageError, PalaverError, UnknownNameError
 from palaver.core.messages import AssistantMessage
+from palaver.core.overlay import laid_over
 from palaver.core.pairs import Placed
 from palaver.core.parts import AssistantPart, MalformedToolCall
 from palaver.core.request import Encoded, Request, Response
@@ -32,7 +34,7 @@ from palaver.wires._engine import cache_marks, json_fields, metadata, vendors
 from palaver.wires._engine.capabilities import MediaKind
 from palaver.wires._engine.client_objects import ClientObject, source
 from palaver.wires._engine.encode_state import Context, Options
-from palaver.wires._engine.encoder import RequestEncoder, Writer, renumber
+from palaver.wires._engine.encoder import OriginalBody, RequestEncoder, Writer, renumber
 from palaver.wires._engine.fit import fit
 
 if TYPE_CHECKING:
@@ -46,10 +48,6 @@ if TYPE_CHECKING:
 Body: TypeAlias = "bytes | bytearray | memoryview | str | Mapping[str, Any] | ClientObject"
 T = TypeVar("T", Request, Response)
 OnLoss: TypeAlias = Literal["report", "raise"]
-
-
-_HINTS: Final = (b'"@@', b'"\\u0040', b'"@\\u0040')
-"""How a string may begin that is taken for a hint, where it is the name of a field."""
 
 
 class Codec(Writer, Protocol):
@@ -110,29 +108,42 @@ class Wire:
 
     def decode_request(self, body: Body) -> Request:
         """Read a request body. Raises ``DecodeError`` naming wire and path."""
-        return self._decoded(self._decoder.request, self.encode_request, body)
+        return self._decoded(self._request, body)
 
     def decode_response(self, body: Body) -> Response:
         """Read a response body. Raises ``DecodeError``, or ``ProviderError`` when it is the provider's error."""
-        return self._decoded(self._decoder.response, self.encode_response, body)
+        return self._decoded(self._response, body)
 
-    def _decoded(self, decode: Callable[[bytes], T], encode: Callable[[T], Encoded], body: Body) -> T:
+    def _decoded(self, decode: Callable[[bytes], T], body: Body) -> T:
         try:
             data = source(body)
-            decoded = decode(data)
-            decoded = decoded if self.variant is None else decoded.replace(origin=self._origin)
-            if (
-                self.variant is not None
-                and self.capabilities.answer_fields is not None
-                and isinstance(decoded, Response)
-            ):
-                decoded = vendors.signed(decoded, self.name, self.variant)
-            if any(sign in data for sign in _HINTS) and jsontext.normal(encode(decoded).body) != jsontext.normal(data):
-                raise DecodeError("a field begins with “@@”, which marks hints of ours and would be lost")  # noqa: TRY301 (the wire is named below)
+            return structs.replace(
+                decode(data), origin=self._origin, original=trusted.Original(self._origin, Raw(data))
+            )
         except DecodeError as error:
             error.source = self.name
             raise
+
+    def _request(self, data: bytes) -> Request:
+        return self._decoder.request(data)
+
+    def _response(self, data: bytes) -> Response:
+        decoded = self._decoder.response(data)
+        if self.variant is not None and self.capabilities.answer_fields is not None:
+            return vendors.signed(decoded, self.name, self.variant)
         return decoded
+
+    def _body(self, value: Request | Response) -> bytes | None:
+        """Return the body that a value was decoded from by this wire, whether or not it was edited since."""
+        original = value.original
+        return None if original is None or original.wire != self._origin else bytes(original.body_json)
+
+    def _again(self, decode: Callable[[bytes], T], body: bytes) -> T | None:
+        """Return what a body says, as it was decoded, without the body; ``None`` when it says nothing."""
+        try:
+            return structs.replace(decode(body), origin=self._origin)
+        except PalaverError:
+            return None
 
     # -- out --
 
@@ -158,7 +169,21 @@ class Wire:
             metadata=frozenset(metadata),
             join_neighbors=join_neighbors,
         )
-        return RequestEncoder(self._codec, request, self.name, self.capabilities, variant=self.variant, options=options)
+        body = self._body(request)
+        again = None if body is None else self._again(self._request, body)
+        original = None if body is None or again is None else OriginalBody(body, again)
+        return self._encoder(request, options, original)
+
+    def _encoder(self, request: Request, options: Options, original: OriginalBody | None) -> RequestEncoder:
+        return RequestEncoder(
+            self._codec,
+            request,
+            self.name,
+            self.capabilities,
+            variant=self.variant,
+            options=options,
+            original=original,
+        )
 
     def encode_request(
         self,
@@ -190,7 +215,18 @@ class Wire:
 
     def encode_response(self, response: Response, *, losses: OnLoss = "report") -> Encoded:
         """Write a response body, and the receipt for what was lost. Raises as above."""
-        check_arguments(self.name, Wire.encode_response, locals())
+        check_arguments(self.name, Wire.encode_response, {"response": response, "losses": losses})
+        body = self._body(response)
+        again = None if body is None else self._again(self._response, body)
+        if body is not None and again == response and response.origin == self._origin:
+            return Encoded((body,))
+        encoded = self._encoded(response)
+        if body is not None and again is not None:
+            over = laid_over(body, self._encoded(again).body, encoded.body)
+            encoded = Encoded((over,), encoded.losses)
+        return self._checked(encoded, losses)
+
+    def _encoded(self, response: Response) -> Encoded:
         own = response.origin == self._origin
         context = Context(self.name, self.capabilities, own=own, variant=self.variant, options=Options())
         if not own:
@@ -207,8 +243,7 @@ class Wire:
             response = response.replace(message=answers[0], alternatives=tuple(answers[1:]))
         elif self.capabilities.object_arguments and response.message.malformed_tool_calls:
             response = structs.replace(response, message=_with_objects(response.message, context))
-        body = jsontext.encode(self._codec.response(response, context))
-        return self._checked(Encoded((body,), context.losses), losses)
+        return Encoded((jsontext.encode(self._codec.response(response, context)),), context.losses)
 
     # -- cache marks --
 

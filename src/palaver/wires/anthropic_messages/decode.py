@@ -4,23 +4,21 @@
 results: each result becomes a tool message, and the content between them becomes user messages. Fields without a
 neutral place stay under ``provider["anthropic_messages"]``; a tool message has those of its result.
 
-Hints on form:
+Notes (``provider["@anthropic_messages"]``):
 
-- ``@@content``: ``string`` (else a list of blocks), ``null``, ``absent``; on a result also ``list`` for an empty list.
-- ``@@joined``: ``true`` on a message that shares the wire message of the one before it; ``apart`` on a result that
-  begins a wire message after another result.
-- ``@@message``: on a tool message, the other fields of its wire message. ``@@place``: ``messages`` for a system message
-  among the messages. ``@@is_error``: an explicit ``false``.
-- ``@@tools`` (``empty``), ``@@type`` and ``@@role`` (absent in a response), ``@@max_tokens`` (``warm``: 0, which only
-  warms the cache), ``@@budget`` (``beyond``: not below ``max_tokens``), and the original form of ``@@tool_choice``,
-  ``@@thinking``, ``@@format`` and ``@@effort``.
+- ``type`` of a call that the provider runs; ``joined``: whether a message shares the wire message of the one before it,
+  where two results would not, or others would; ``message``, on a tool message: the other fields of its wire message;
+  ``place``: ``messages``, of a system message that stands first among them;
+- of a request: ``max_tokens`` (``warm``: 0, which only warms the cache), ``budget`` (``beyond``: not below
+  ``max_tokens``), ``thinking`` (``absent``: an effort alone), ``effort`` (a word that is new to us), and what stands in
+  ``tool_choice`` and ``thinking`` beside their meaning.
 
 Source: docs/spec/wires.md#4.1 to #4.4.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from msgspec import UNSET, Raw, UnsetType
 
@@ -33,29 +31,38 @@ from palaver.core.messages import (
     ToolMessage,
     UserMessage,
 )
+from palaver.core.parts import AnyPart, Text
 from palaver.core.request import OutputFormat, Request, Response, Settings
 from palaver.core.tools import AnyTool
 from palaver.core.usage import Usage
 from palaver.wires._engine import json_fields, thinking
-from palaver.wires._engine.json_fields import hint, provider
-from palaver.wires.anthropic_messages.decode_parts import answer_parts, result_part, system_part, user_part
+from palaver.wires._engine.json_fields import provider, word
+from palaver.wires._engine.shapes import ABSENT, Shape, reader
+from palaver.wires.anthropic_messages.decode_parts import (
+    ResultBlock,
+    answer_parts,
+    result_parts,
+    system_parts,
+    user_blocks,
+)
 from palaver.wires.anthropic_messages.shapes import (
+    CHOICE_FIELDS,
     FINISH,
+    THINKING_FIELDS,
     WIRE,
-    Choosing,
     read_output_format,
     read_thinking,
     read_tool_choice,
     read_usage,
-    write_output_format,
-    write_thinking,
-    write_tool_choice,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from palaver.core.parts import AssistantPart, ToolPart, UserPart
+    from palaver.core.parts import AssistantPart, UserPart
+
+
+P = TypeVar("P", bound=AnyPart)
 
 
 # -- requests --------------------------------------------------------------------------------------
@@ -66,9 +73,8 @@ def request(body: bytes) -> Request:
     rest = jsontext.fields(body)
     raw_messages = json_fields.need_items(rest, "messages")
     raw_tools = json_fields.take_items(rest, "tools")
-    if raw_tools == []:
-        rest["@@tools"] = hint("empty")
     messages: list[Message] = [*_leading(rest)]
+    notes: Fields = {}
     for index, raw in enumerate(raw_messages):
         try:
             _message(raw, messages)
@@ -78,9 +84,9 @@ def request(body: bytes) -> Request:
         messages=tuple(messages),
         model=json_fields.take_text(rest, "model"),
         tools=tuple(json_fields.each(raw_tools or [], "tools", _tool)),
-        settings=_settings(rest),
+        settings=_settings(rest, notes),
         origin=WIRE,
-        provider_json=provider(WIRE, rest),
+        provider_json=provider(WIRE, rest, notes),
     )
 
 
@@ -89,25 +95,20 @@ def _leading(rest: Fields) -> tuple[SystemMessage, ...]:
     if raw is None or raw == NULL:
         return ()
     del rest["system"]
-    stored: Fields = {}
-    try:
-        content = _content(raw, stored, "system", system_part)
-    except DecodeError as error:
-        raise error.within("system") from None
-    return (trusted.SystemMessage(content=content, provider_json=provider(WIRE, stored)),)
+    return (trusted.SystemMessage(content=_content(raw, "system", system_parts)),)
 
 
-def _settings(rest: Fields) -> Settings:
-    choosing: Choosing | None = json_fields.take_formed(rest, "tool_choice", read_tool_choice, write_tool_choice)
+def _settings(rest: Fields, notes: Fields) -> Settings:
+    choosing = json_fields.take_object(rest, notes, "tool_choice", read_tool_choice, CHOICE_FIELDS)
     max_tokens = json_fields.take_int(rest, "max_tokens")
     if max_tokens == 0:
-        rest["@@max_tokens"] = hint("warm")
-    budget: int | None = json_fields.take_formed(rest, "thinking", read_thinking, write_thinking)
+        notes["max_tokens"] = word("warm")
+    budget = json_fields.take_object(rest, notes, "thinking", read_thinking, THINKING_FIELDS)
     if budget is not None and max_tokens is not None and budget >= max_tokens:
-        rest["@@budget"] = hint("beyond")
-    output, effort = _output_config(rest)
+        notes["budget"] = word("beyond")
+    output, effort = _output_config(rest, notes)
     if effort is not None and budget is None and "thinking" not in rest:
-        rest["@@thinking"] = hint("absent")
+        notes["thinking"] = word("absent")
     return trusted.Settings(
         max_tokens=max_tokens,
         temperature=json_fields.take_number(rest, "temperature"),
@@ -123,19 +124,18 @@ def _settings(rest: Fields) -> Settings:
     )
 
 
-def _output_config(rest: Fields) -> tuple[OutputFormat | None, str | None]:
+def _output_config(rest: Fields, notes: Fields) -> tuple[OutputFormat | None, str | None]:
     raw = rest.get("output_config")
     if raw is None or jsontext.kind(raw) != "an object":
         return None, None
     inner = jsontext.fields(raw)
     found = inner.get("format")
     output = None if found is None else read_output_format(found)
-    if found is not None and output is not None:
+    if output is not None:
         del inner["format"]
-        json_fields.keep_form(rest, "format", found, write_output_format(output))
     effort = json_fields.take_text(inner, "effort")
     if effort is not None and effort not in thinking.SCALE:
-        rest["@@effort"] = jsontext.raw(effort)
+        notes["effort"] = jsontext.raw(effort)
     if output is not None or effort is not None:
         del rest["output_config"]
         if inner:
@@ -147,7 +147,7 @@ def _tool(raw: Raw) -> AnyTool:
     rest = jsontext.fields(raw)
     kind = rest.get("type")
     if kind == _CUSTOM:
-        rest["@@type"] = rest.pop("type")
+        del rest["type"]
     elif kind is not None and kind != NULL:
         return trusted.ProviderTool(WIRE, jsontext.own(raw))
     schema = rest.get("input_schema", NULL)
@@ -169,111 +169,104 @@ _CUSTOM: Final = Raw(b'"custom"')
 # -- messages --------------------------------------------------------------------------------------
 
 
+class _Message(Shape):
+    role: str
+    content: Raw = ABSENT
+
+
+_read_message = reader(_Message)
+
+
 def _message(raw: Raw, messages: list[Message]) -> None:
     """Read one wire message, and put what it holds behind ``messages``."""
-    rest = jsontext.fields(raw)
-    role = json_fields.need_text(rest, "role")
-    content = rest.pop("content", None)
-    match role:
+    found = _read_message(raw)
+    stored = provider(WIRE, found.rest)
+    match found.role:
         case "user":
-            messages += _user(content, rest, follows_result=bool(messages) and isinstance(messages[-1], ToolMessage))
+            messages += _user(found, messages[-1] if messages else None)
         case "assistant":
-            messages.append(
-                trusted.AssistantMessage(content=_answer(content, rest), provider_json=provider(WIRE, rest))
-            )
+            content = _content(found.content, "content", answer_parts)
+            messages.append(trusted.AssistantMessage(content=content, provider_json=stored))
         case "system":
-            if all(isinstance(message, SystemMessage) for message in messages):
-                rest["@@place"] = hint("messages")
-            parts = _content(content, rest, "content", system_part)
-            messages.append(trusted.SystemMessage(content=parts, provider_json=provider(WIRE, rest)))
-        case _:
+            first = all(isinstance(message, SystemMessage) for message in messages)
+            parts = _content(found.content, "content", system_parts)
+            stored = provider(WIRE, found.rest, {"place": word("messages")} if first else None)
+            messages.append(trusted.SystemMessage(content=parts, provider_json=stored))
+        case role:
             raise DecodeError(f"unknown role {role[:40]!r}", path="role")
 
 
-def _content(raw: Raw | None, rest: Fields, path: str, read: Callable[[Raw], Any]) -> tuple[Any, ...]:
-    """Read content into parts; the hint says which form it had where that is not the one we would write."""
-    if raw is None or raw == NULL:
-        rest["@@content"] = hint("absent" if raw is None else "null")
+def _content(raw: Raw, path: str, read: Callable[[Raw], tuple[P, ...]]) -> tuple[P | Text, ...]:
+    """Read content, a text or a list of blocks, into parts."""
+    if raw is ABSENT or raw == NULL:
         return ()
-    inside = "" if path == "system" else path
     try:
-        found = json_fields.string_or_items(raw)
+        if jsontext.kind(raw) == "an array":
+            return read(raw)
+        return (trusted.Text(_text(raw)),)
     except DecodeError as error:
-        raise (error.within(inside) if inside else error) from None
-    if isinstance(found, str):
-        rest["@@content"] = hint("string")
-        return (trusted.Text(found),)
-    return tuple(json_fields.each(cast("list[Raw]", found), inside, read))
+        raise error.within(path) from None
 
 
-def _answer(raw: Raw | None, rest: Fields) -> tuple[AssistantPart, ...]:
-    if raw is None or jsontext.kind(raw) != "an array":
-        return _content(raw, rest, "content", system_part)
+def _text(raw: Raw) -> str:
+    if jsontext.kind(raw) != "a string":
+        raise DecodeError(f"expected a string or an array, got {jsontext.kind(raw)}")
+    return jsontext.text(raw)
+
+
+def _user(found: _Message, before: Message | None) -> list[Message]:
+    """Read a user message: each result is a tool message, and what stands between results a user message."""
+    if found.content is ABSENT or jsontext.kind(found.content) != "an array":
+        content = _content(found.content, "content", system_parts)
+        return [trusted.UserMessage(content=content, provider_json=provider(WIRE, found.rest))]
     try:
-        return answer_parts(raw)
+        blocks = user_blocks(found.content)
+        out: list[Message] = []
+        parts: list[UserPart] = []
+        for index, block in enumerate(blocks):
+            if not isinstance(block, ResultBlock):
+                parts.append(block)
+                continue
+            if parts:
+                out.append(_user_message(parts, found.rest, first=not out))
+                parts = []
+            try:
+                out.append(_result(block, found.rest, out[-1] if out else None, before))
+            except DecodeError as error:
+                raise error.within(f"[{index}]") from None
     except DecodeError as error:
         raise error.within("content") from None
-
-
-def _user(raw: Raw | None, rest: Fields, *, follows_result: bool) -> list[Message]:
-    if raw is None or jsontext.kind(raw) != "an array":
-        parts = _content(raw, rest, "content", result_part)
-        return [trusted.UserMessage(content=parts, provider_json=provider(WIRE, rest))]
-    out: list[Message] = []
-    run: list[UserPart] = []
-    for index, block in enumerate(jsontext.items(raw)):
-        try:
-            fields = jsontext.fields(block)
-            kind = json_fields.need_text(fields, "type")
-            if kind != "tool_result":
-                run.append(user_part(fields, kind, block))
-                continue
-            if run:
-                out.append(_user_message(run, rest, first=not out))
-            out.append(_result(fields, rest, first=not out, apart=follows_result))
-        except DecodeError as error:
-            raise error.within(f"content[{index}]") from None
-        run = []
-    if run or not out:
-        out.append(_user_message(run, rest, first=not out))
+    if parts or not out:
+        out.append(_user_message(parts, found.rest, first=not out))
     return out
 
 
 def _user_message(parts: list[UserPart], rest: Fields, *, first: bool) -> UserMessage:
-    stored = rest if first else {"@@joined": jsontext.TRUE}
-    return trusted.UserMessage(content=tuple(parts), provider_json=provider(WIRE, stored))
+    stored = provider(WIRE, rest) if first else provider(WIRE, {}, _JOINED)
+    return trusted.UserMessage(content=tuple(parts), provider_json=stored)
 
 
-def _result(fields: Fields, rest: Fields, *, first: bool, apart: bool) -> ToolMessage:
-    call_id = json_fields.need_text(fields, "tool_use_id")
-    content = _result_content(fields)
-    is_error = fields.get("is_error") == jsontext.TRUE
-    if is_error:
-        del fields["is_error"]
-    elif fields.get("is_error") == _FALSE:
-        fields["@@is_error"] = fields.pop("is_error")
-    if not first:
-        fields["@@joined"] = jsontext.TRUE
-    elif apart:
-        fields["@@joined"] = hint("apart")
-    if first and rest:
-        fields["@@message"] = Raw(jsontext.encode(rest))
+_JOINED: Final[Fields] = {"joined": jsontext.TRUE}
+
+
+def _result(found: ResultBlock, around: Fields, beside: Message | None, before: Message | None) -> ToolMessage:
+    """Make a tool message. ``around`` are the fields of its wire message.
+
+    ``beside`` is what stands before it in its wire message, and ``before`` the last message of the one before.
+    """
+    notes: Fields = {}
+    if isinstance(beside, UserMessage):
+        notes = _JOINED
+    elif beside is None and isinstance(before, ToolMessage):
+        notes = {"joined": jsontext.FALSE}
+    if beside is None and around:
+        notes = {**notes, "message": Raw(jsontext.encode(around))}
     return trusted.ToolMessage(
-        content=content, tool_call_id=call_id, is_error=is_error, provider_json=provider(WIRE, fields)
+        content=_content(found.content, "content", result_parts),
+        tool_call_id=found.tool_use_id,
+        is_error=found.is_error is True,
+        provider_json=provider(WIRE, found.rest, notes),
     )
-
-
-_FALSE: Final = Raw(b"false")
-
-
-def _result_content(fields: Fields) -> tuple[ToolPart, ...]:
-    raw = fields.pop("content", None)
-    if raw is None:
-        return ()
-    content = _content(raw, fields, "content", result_part)
-    if not content and raw != NULL:
-        fields["@@content"] = hint("list")
-    return content
 
 
 # -- responses -------------------------------------------------------------------------------------
@@ -286,30 +279,23 @@ def response(body: bytes) -> Response:
     if raw is None or raw == NULL:
         raise provider_error(body)
     del rest["content"]
-    try:
-        content = answer_parts(raw)
-    except DecodeError as error:
-        raise error.within("content") from None
-    return around(rest, content)
+    return around(rest, _content(raw, "content", answer_parts))
 
 
 def around(rest: Fields, content: tuple[AssistantPart, ...] = ()) -> Response:
     """Read what stands around the content of an answer."""
     for key, usual in _ENVELOPE.items():
-        found = rest.get(key)
-        if found == usual:
+        if rest.get(key) == usual:
             del rest[key]
-        elif found is None:
-            rest[f"@@{key}"] = hint("absent")
-    word = json_fields.take_text(rest, "stop_reason")
-    finish_raw: str | UnsetType | None = word
-    if word is None:
+    reason = json_fields.take_text(rest, "stop_reason")
+    finish_raw: str | UnsetType | None = reason
+    if reason is None:
         finish_raw = UNSET if rest.pop("stop_reason", None) is None else None
     message = trusted.AssistantMessage(
         content=content,
         model=json_fields.take_text(rest, "model"),
         usage=_usage(rest),
-        finish_reason="other" if word is None else FINISH.get(word, "other"),
+        finish_reason="other" if reason is None else FINISH.get(reason, "other"),
         finish_reason_raw=finish_raw,
         response_id=json_fields.take_text(rest, "id"),
     )

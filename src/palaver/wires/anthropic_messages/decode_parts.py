@@ -1,11 +1,10 @@
 """Read the content blocks of Messages.
 
-- Each role has a table of block types. A type outside the table becomes ``Opaque``. A missing or wrong field of a known
-  type is a ``DecodeError``.
+- Each role has a table of shapes. A block of another type becomes ``Opaque``. A missing or wrong field of a known type
+  is a ``DecodeError``.
 - A document given as text becomes an inline file, so that other wires can carry it. Its ``title`` is the name of the
   file. A document made of content blocks stays ``Opaque``.
-- Calls that the provider runs keep their type as the hint ``@@type``. Their results stay raw.
-- ``@@source`` is ``base64`` when a text document came in that form.
+- Calls that the provider runs keep their type as the note ``type``. Their results stay raw.
 
 Source: docs/spec/wires.md#4.1.
 """
@@ -33,103 +32,174 @@ from palaver.core.parts import (
     UserPart,
 )
 from palaver.wires._engine import json_fields
-from palaver.wires._engine.json_fields import hint, nested, provider
-from palaver.wires.anthropic_messages.shapes import PDF, PLAIN_TEXT, SERVER_CALLS, TEXT_TYPES, WIRE
+from palaver.wires._engine.json_fields import nested, provider, word
+from palaver.wires._engine.shapes import ABSENT, Shape, Union
+from palaver.wires.anthropic_messages.shapes import PDF, PLAIN_TEXT, WIRE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    _Read: TypeAlias = Callable[[Fields, Raw, str], AnyPart]
+
+# -- shapes ----------------------------------------------------------------------------------------
+
+
+class TextBlock(Shape, tag="text", tag_field="type"):
+    """A text, with the sources that it cites."""
+
+    text: str
+    citations: Raw = ABSENT
+
+
+class ThinkingBlock(Shape, tag="thinking", tag_field="type"):
+    """Readable reasoning, with its proof."""
+
+    thinking: str
+    signature: str | UnsetType | None = UNSET
+
+
+class RedactedBlock(Shape, tag="redacted_thinking", tag_field="type"):
+    """Encrypted reasoning."""
+
+    data: str
+
+
+class CallBlock(Shape, tag="tool_use", tag_field="type"):
+    """A call of a client's tool."""
+
+    id: str
+    name: str
+    input: Raw
+    caller: Raw = ABSENT
+
+
+class ServerCallBlock(CallBlock, tag="server_tool_use", tag_field="type"):
+    """A call of a tool that the provider runs."""
+
+
+class McpCallBlock(CallBlock, tag="mcp_tool_use", tag_field="type"):
+    """A call of a tool of an MCP server that the provider asks."""
+
+
+class Source(Shape):
+    """Where a medium comes from."""
+
+    type: str
+    media_type: str | UnsetType = UNSET
+    data: str | UnsetType = UNSET
+    url: str | UnsetType = UNSET
+    file_id: str | UnsetType = UNSET
+
+
+class ImageBlock(Shape, tag="image", tag_field="type"):
+    """An image."""
+
+    source: Source
+
+
+class DocumentBlock(Shape, tag="document", tag_field="type"):
+    """A document, with its name."""
+
+    source: Source
+    title: str | UnsetType | None = UNSET
+
+
+class ResultBlock(Shape, tag="tool_result", tag_field="type"):
+    """The result of a client's tool."""
+
+    tool_use_id: str
+    content: Raw = ABSENT
+    is_error: bool | UnsetType | None = UNSET
+
+
+Block: TypeAlias = (
+    TextBlock
+    | ThinkingBlock
+    | RedactedBlock
+    | CallBlock
+    | ServerCallBlock
+    | McpCallBlock
+    | ImageBlock
+    | DocumentBlock
+    | ResultBlock
+)
+
+_SYSTEM: Final = Union[Block](TextBlock)
+_USER: Final = Union[Block](TextBlock, ImageBlock, DocumentBlock)
+_CONTENT: Final = Union[Block](TextBlock, ImageBlock, DocumentBlock, ResultBlock)
+_ASSISTANT: Final = Union[Block](TextBlock, ThinkingBlock, RedactedBlock, CallBlock, ServerCallBlock, McpCallBlock)
 
 
 # -- by role ---------------------------------------------------------------------------------------
 
 
-def system_part(raw: Raw) -> TextPart:
-    """Read a block of a system message."""
-    return cast("TextPart", _part(raw, _SYSTEM))
+def system_parts(blocks: Raw) -> tuple[TextPart, ...]:
+    """Read the blocks of a system message."""
+    return tuple(cast("Iterator[TextPart]", _parts(blocks, _SYSTEM)))
 
 
-def user_part(fields: Fields, kind: str, raw: Raw) -> UserPart:
-    """Read a block of a user message; ``fields`` are those of ``raw``, without the type."""
-    return cast("UserPart", _USER.get(kind, _opaque)(fields, raw, kind))
+def user_blocks(blocks: Raw) -> list[UserPart | ResultBlock]:
+    """Read the blocks of a user message: parts, and results between them."""
+    return list(cast("Iterator[UserPart | ResultBlock]", _parts(blocks, _CONTENT)))
 
 
-def result_part(raw: Raw) -> ToolPart:
-    """Read a block of a tool result."""
-    return cast("ToolPart", _part(raw, _USER))
+def result_parts(blocks: Raw) -> tuple[ToolPart, ...]:
+    """Read the blocks of a tool result."""
+    return tuple(cast("Iterator[ToolPart]", _parts(blocks, _USER)))
 
 
 def answer_parts(blocks: Raw) -> tuple[AssistantPart, ...]:
-    """Read the blocks of an assistant message; those of the common shapes in one step."""
-    try:
-        return tuple([_plain_part(each) for each in _plain(blocks)])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, DecodeError):
-        return tuple(json_fields.each(jsontext.items(blocks), "", answer_part))
+    """Read the blocks of an assistant message."""
+    return tuple(cast("Iterator[AssistantPart]", _parts(blocks, _ASSISTANT)))
 
 
 def answer_part(raw: Raw) -> AssistantPart:
-    """Read a block of an assistant message."""
-    return cast("AssistantPart", _part(raw, _ASSISTANT))
+    """Read one block of an assistant message."""
+    return cast("AssistantPart", _part(_ASSISTANT.item(raw), raw, _server_result))
 
 
-class _PlainText(Struct, tag_field="type", tag="text", gc=False, forbid_unknown_fields=True):
-    text: str
+def _parts(blocks: Raw, union: Union[Block]) -> Iterator[AnyPart | ResultBlock]:
+    other = _server_result if union is _ASSISTANT else _opaque
+    for index, (found, raw) in enumerate(zip(union.items(blocks), jsontext.items(blocks), strict=True)):
+        try:
+            yield _part(found, raw, other)
+        except DecodeError as error:
+            raise error.within(f"[{index}]") from None
 
 
-class _PlainThinking(Struct, tag_field="type", tag="thinking", gc=False, forbid_unknown_fields=True):
-    thinking: str
-    signature: str
-
-
-class _PlainCall(Struct, tag_field="type", tag="tool_use", gc=False, forbid_unknown_fields=True):
-    id: str
-    name: str
-    input: Raw
-    caller: Raw | UnsetType = UNSET
-
-
-_plain = msgspec.json.Decoder(list[_PlainText | _PlainThinking | _PlainCall]).decode
-
-
-def _plain_part(found: _PlainText | _PlainThinking | _PlainCall) -> AssistantPart:
+def _part(found: Block | Raw, raw: Raw, other: Callable[[Raw], AnyPart]) -> AnyPart | ResultBlock:
     match found:
-        case _PlainText():
-            return trusted.Text(found.text)
-        case _PlainThinking():
-            return trusted.Reasoning(found.thinking, found.signature, wire=WIRE)
-        case _PlainCall():
-            stored = UNSET if found.caller is UNSET else provider(WIRE, {"caller": found.caller})
-            return trusted.ToolCall(found.id, found.name, _object(found.input), provider_json=stored)
+        case TextBlock():
+            return _text(found)
+        case CallBlock():
+            return _call(found)
+        case ThinkingBlock():
+            signature = None if found.signature is UNSET else found.signature
+            return trusted.Reasoning(found.thinking, signature, wire=WIRE, provider_json=provider(WIRE, found.rest))
+        case RedactedBlock():
+            return trusted.Reasoning(encrypted=found.data, wire=WIRE, provider_json=provider(WIRE, found.rest))
+        case ImageBlock() | DocumentBlock():
+            return _medium(found, raw)
+        case ResultBlock():
+            return found
+        case _:
+            return other(raw)
 
 
-def _part(raw: Raw, table: dict[str, _Read]) -> AnyPart:
-    rest = jsontext.fields(raw)
-    kind = json_fields.need_text(rest, "type")
-    read = table.get(kind)
-    if read is None:
-        read = _server_result if table is _ASSISTANT and _names_result(kind, rest) else _opaque
-    return read(rest, raw, kind)
-
-
-def _opaque(_rest: Fields, raw: Raw, _kind: str) -> AnyPart:
+def _opaque(raw: Raw) -> AnyPart:
     return trusted.Opaque(WIRE, jsontext.own(raw))
 
 
-# -- text and reasoning ----------------------------------------------------------------------------
+# -- text ------------------------------------------------------------------------------------------
 
 
-def _text(rest: Fields, _raw: Raw, _kind: str) -> AnyPart:
-    text = json_fields.need_text(rest, "text")
-    if not rest:
-        return trusted.Text(text)
-    citations = rest.get("citations")
-    if citations is None or jsontext.kind(citations) != "an array":
-        return trusted.Text(text, provider_json=provider(WIRE, rest))
-    cited = tuple([citation(each) for each in jsontext.items(citations)])
-    if cited:
-        del rest["citations"]
-    return trusted.Text(text, cited, provider_json=provider(WIRE, rest))
+def _text(found: TextBlock) -> AnyPart:
+    raw = found.citations
+    if raw is ABSENT or raw == NULL:
+        return trusted.Text(found.text, provider_json=provider(WIRE, found.rest))
+    if jsontext.kind(raw) != "an array":
+        return trusted.Text(found.text, provider_json=provider(WIRE, {**found.rest, "citations": raw}))
+    citations = tuple(map(citation, jsontext.items(raw)))
+    return trusted.Text(found.text, citations, provider_json=provider(WIRE, found.rest))
 
 
 class _Cited(Struct, gc=False):
@@ -161,57 +231,56 @@ def citation(raw: Raw) -> Citation:
     )
 
 
-def _thinking(rest: Fields, _raw: Raw, _kind: str) -> AnyPart:
-    text = json_fields.need_text(rest, "thinking")
-    signature = json_fields.take_text(rest, "signature")
-    return trusted.Reasoning(text, signature, wire=WIRE, provider_json=provider(WIRE, rest))
-
-
-def _redacted(rest: Fields, _raw: Raw, _kind: str) -> AnyPart:
-    data = json_fields.need_text(rest, "data")
-    return trusted.Reasoning(encrypted=data, wire=WIRE, provider_json=provider(WIRE, rest))
-
-
 # -- tools -----------------------------------------------------------------------------------------
 
 
-def _call(rest: Fields, _raw: Raw, kind: str) -> AnyPart:
-    call_id = json_fields.need_text(rest, "id")
-    name = json_fields.need_text(rest, "name")
-    arguments = rest.pop("input", None)
-    if arguments is None:
-        raise DecodeError("missing", path="input")
-    served = kind in SERVER_CALLS
-    if served:
-        rest["@@type"] = hint(kind)
-    stored = provider(WIRE, rest)
-    return trusted.ToolCall(call_id, name, _object(arguments), provider_executed=served, provider_json=stored)
+def _call(found: CallBlock) -> AnyPart:
+    if jsontext.kind(found.input) != "an object":
+        raise DecodeError(f"expected an object, got {jsontext.kind(found.input)}", path="input")
+    if found.caller is not ABSENT:
+        found.rest["caller"] = found.caller
+    kind = _SERVED.get(type(found))
+    stored = provider(WIRE, found.rest, None if kind is None else {"type": kind})
+    arguments = bytes(found.input).decode()
+    return trusted.ToolCall(found.id, found.name, arguments, provider_executed=kind is not None, provider_json=stored)
 
 
-def _object(arguments: Raw) -> str:
-    """Return the text of a call's input, which must be an object."""
-    if jsontext.kind(arguments) != "an object":
-        raise DecodeError(f"expected an object, got {jsontext.kind(arguments)}", path="input")
-    return bytes(arguments).decode()
+_SERVED: Final[dict[type[Block], Raw]] = {
+    ServerCallBlock: word("server_tool_use"),
+    McpCallBlock: word("mcp_tool_use"),
+}
 
 
-def _names_result(kind: str, rest: Fields) -> bool:
-    """Whether a block of a type that has no row yet is the result of a tool that the provider ran.
+_RESULTS: Final = frozenset(
+    {
+        f"{name}_tool_result"
+        for name in (
+            "web_search",
+            "web_fetch",
+            "code_execution",
+            "bash_code_execution",
+            "text_editor_code_execution",
+            "tool_search",
+            "advisor",
+            "mcp",
+        )
+    }
+)
+
+
+def _server_result(raw: Raw) -> AnyPart:
+    """Read the result of a tool that the provider ran, also one of a type that is new; any other block is opaque.
 
     Source: docs/spec/wires.md#4.2.
     """
-    return kind.endswith("_tool_result") and jsontext.kind(rest.get("tool_use_id", NULL)) == "a string"
-
-
-def _server_result(rest: Fields, raw: Raw, kind: str) -> AnyPart:
+    rest = jsontext.fields(raw)
+    kind = json_fields.need_text(rest, "type")
+    named = kind.endswith("_tool_result") and jsontext.kind(rest.get("tool_use_id", NULL)) == "a string"
+    if not named and kind not in _RESULTS:
+        return _opaque(raw)
+    call_id = json_fields.need_text(rest, "tool_use_id")
     name = kind.removesuffix("_tool_result")
-    return ServerToolResult(
-        json_fields.need_text(rest, "tool_use_id"),
-        jsontext.own(raw),
-        WIRE,
-        None if name == "mcp" else name,
-        is_error=_failed(rest),
-    )
+    return ServerToolResult(call_id, jsontext.own(raw), WIRE, None if name == "mcp" else name, is_error=_failed(rest))
 
 
 class _Typed(Struct, gc=False):
@@ -235,79 +304,47 @@ def _failed(rest: Fields) -> bool:
 # -- media -----------------------------------------------------------------------------------------
 
 
-def _image(rest: Fields, raw: Raw, kind: str) -> AnyPart:
-    inner = json_fields.need_fields(rest, "source")
+def _medium(found: ImageBlock | DocumentBlock, raw: Raw) -> AnyPart:
     try:
-        source, media_type = _source(inner, rest)
+        source, media_type = _source(found.source)
     except DecodeError as error:
         raise error.within("source") from None
     if source is None:
-        return _opaque(rest, raw, kind)
-    return trusted.Image(source, media_type, provider_json=provider(WIRE, nested(rest, "source", inner)))
-
-
-def _document(rest: Fields, raw: Raw, kind: str) -> AnyPart:
-    inner = json_fields.need_fields(rest, "source")
-    try:
-        source, media_type = _source(inner, rest)
-    except DecodeError as error:
-        raise error.within("source") from None
-    if source is None:
-        return _opaque(rest, raw, kind)
+        return _opaque(raw)
+    stored = provider(WIRE, nested(found.rest, "source", found.source.rest))
+    if isinstance(found, ImageBlock):
+        return trusted.Image(source, media_type, provider_json=stored)
     if isinstance(source, Url):
         media_type = PDF  # the only kind of document that is taken by URL
-    name = json_fields.take_text(rest, "title")
-    return trusted.File(source, media_type, name, provider_json=provider(WIRE, nested(rest, "source", inner)))
+    name = None if found.title is UNSET else found.title
+    return trusted.File(source, media_type, name, provider_json=stored)
 
 
-def _source(inner: Fields, rest: Fields) -> tuple[MediaSource | None, str | None]:
+def _source(found: Source) -> tuple[MediaSource | None, str | None]:
     """Read a source and its media type; no source when it is of a kind that has no neutral form."""
-    kind = json_fields.need_text(inner, "type")
-    match kind:
+    match found.type:
         case "base64":
-            media_type = json_fields.need_text(inner, "media_type")
-            if media_type in TEXT_TYPES:
-                rest["@@source"] = hint(kind)
-            return trusted.Inline(json_fields.need_text(inner, "data")), media_type
+            media_type = _needed(found.media_type, "media_type")
+            return trusted.Inline(_needed(found.data, "data")), media_type
         case "url":
-            return trusted.Url(json_fields.need_text(inner, "url")), None
+            return trusted.Url(_needed(found.url, "url")), None
         case "file":
-            return trusted.FileId(json_fields.need_text(inner, "file_id"), WIRE), None
+            return trusted.FileId(_needed(found.file_id, "file_id"), WIRE), None
         case "text":
-            return _text_source(inner)
+            return _text_source(_needed(found.media_type, "media_type"), _needed(found.data, "data"))
         case _:
             return None, None
 
 
-def _text_source(inner: Fields) -> tuple[MediaSource | None, str | None]:
-    media_type = json_fields.need_text(inner, "media_type")
-    text = json_fields.need_text(inner, "data")
+def _needed(value: str | UnsetType, key: str) -> str:
+    if value is UNSET:
+        raise DecodeError("missing", path=key)
+    return value
+
+
+def _text_source(media_type: str, text: str) -> tuple[MediaSource | None, str | None]:
     try:
         data = binascii.b2a_base64(text.encode(), newline=False).decode()
     except UnicodeEncodeError:  # a lone surrogate has no bytes
         return None, None
     return (trusted.Inline(data), media_type) if media_type == PLAIN_TEXT else (None, None)
-
-
-# -- tables ----------------------------------------------------------------------------------------
-
-_SYSTEM: Final[dict[str, _Read]] = {"text": _text}
-
-_USER: Final[dict[str, _Read]] = {"text": _text, "image": _image, "document": _document}
-
-_ASSISTANT: Final[dict[str, _Read]] = {
-    "text": _text,
-    "thinking": _thinking,
-    "redacted_thinking": _redacted,
-    "tool_use": _call,
-    "server_tool_use": _call,
-    "mcp_tool_use": _call,
-    "web_search_tool_result": _server_result,
-    "web_fetch_tool_result": _server_result,
-    "code_execution_tool_result": _server_result,
-    "bash_code_execution_tool_result": _server_result,
-    "text_editor_code_execution_tool_result": _server_result,
-    "tool_search_tool_result": _server_result,
-    "advisor_tool_result": _server_result,
-    "mcp_tool_result": _server_result,
-}

@@ -7,7 +7,7 @@ alternatives, log probabilities, or reasoning of other wires. ``fit`` handles th
 - ``max_tokens`` is required. A request without it gets ``DEFAULT_MAX_TOKENS`` plus the budget for reasoning.
 - One user message holds the results of a turn, before any other content. User messages are not joined with each other:
   the server joins them (docs/spec/wires.md#4.3.2, docs/adr/0030-where-neighbours-are-joined.md).
-- Content is a list of blocks, unless it was read from a string.
+- Content is a list of blocks.
 
 Source: docs/spec/wires.md#4.1 to #4.4, #4.6; anthropic-sdk-python ``types``.
 """
@@ -21,13 +21,11 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import UNSET, Raw, structs
 
 from palaver.core import jsontext
-from palaver.core.jsontext import Fields
-from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage
+from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 from palaver.core.parts import File, Image, Text, ToolCall
-from palaver.wires._engine import json_fields
 from palaver.wires._engine.cache_marks import Marking
 from palaver.wires._engine.capabilities import IdRule, MediaKind, MediaRule, MetadataRule, WireCapabilities
-from palaver.wires._engine.json_fields import is_hint, native, visible
+from palaver.wires._engine.json_fields import native, notes
 from palaver.wires.anthropic_messages.encode_head import DEFAULT_MAX_TOKENS, head
 from palaver.wires.anthropic_messages.encode_parts import block, is_plain
 from palaver.wires.anthropic_messages.repairs import MARK, MOST_MARKS, repair
@@ -88,84 +86,64 @@ CAPABILITIES: Final = WireCapabilities(
 
 def hoists(message: SystemMessage, context: Context) -> bool:
     """Leading system messages go into ``system``; unedited, only those that came from there."""
-    return not (context.own and is_hint(native(message, WIRE), "place", "messages"))
+    return not (context.own and "place" in notes(message, WIRE))
 
 
 # -- messages --------------------------------------------------------------------------------------
 
 
 def turn(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
-    """Write one turn; results, and what shared their wire message, are sent together."""
+    """Write one turn; neighbouring results are sent together."""
     placed = messages if context.own else repair(messages, context)
     written: list[dict[str, Any]] = []
     before: Message | None = None
     for item in placed:
-        message = item.message
-        rest = native(message, WIRE)
-        if before is not None and _joins(message, rest, before) and isinstance(written[-1].get("content"), list):
-            written[-1]["content"] += _blocks(message, rest, item.index, context)
+        if before is not None and _joins(item.message, before):
+            written[-1]["content"] += _blocks(item.message, item.index, context)
         else:
-            written.append(_message(message, rest, item.index, context))
-        before = message
+            written.append(_message(item.message, item.index, context))
+        before = item.message
     return written
 
 
-def _joins(message: Message, rest: Fields, before: Message) -> bool:
+def _joins(message: Message, before: Message) -> bool:
     """Whether a message goes into the wire message of the one before it."""
-    if isinstance(message, (AssistantMessage, SystemMessage)) or isinstance(before, (AssistantMessage, SystemMessage)):
+    if not isinstance(message, _USERS) or not isinstance(before, _USERS):
         return False
-    joined = rest.get("@@joined")
+    joined = notes(message, WIRE).get("joined")
     if joined is None:
         return isinstance(message, ToolMessage) and isinstance(before, ToolMessage)
     return joined == jsontext.TRUE
 
 
-def _message(message: Message, rest: Fields, index: int, context: Context) -> dict[str, Any]:
-    role = "user" if isinstance(message, ToolMessage) else message.role
-    beside, form = rest, rest.get("@@content")
+_USERS: Final = (UserMessage, ToolMessage)
+
+
+def _message(message: Message, index: int, context: Context) -> dict[str, Any]:
+    role, around = message.role, native(message, WIRE)
     if isinstance(message, ToolMessage):
-        beside = jsontext.fields(rest.get("@@message", jsontext.EMPTY_OBJECT))
-        form = None
-    fields: dict[str, Any] = {"role": role}
-    if form == _STRING and is_plain(message.content):
-        fields["content"] = message.text
-    elif form is None or message.content:
-        fields["content"] = _blocks(message, rest, index, context)
-    elif form == _NULL:
-        fields["content"] = None
-    elif form != _ABSENT:
-        fields["content"] = []
-    return {**fields, **visible(beside)}
+        role, around = "user", jsontext.fields(notes(message, WIRE).get("message", jsontext.EMPTY_OBJECT))
+    return {"role": role, "content": _blocks(message, index, context), **around}
 
 
-_STRING, _NULL, _ABSENT, _LIST = (json_fields.hint(word) for word in ("string", "null", "absent", "list"))
-
-
-def _blocks(message: Message, rest: Fields, index: int, context: Context) -> list[Any]:
+def _blocks(message: Message, index: int, context: Context) -> list[Any]:
     if isinstance(message, ToolMessage):
-        return [_result(message, rest, index, context)]
+        return [_result(message, index, context)]
     return [block(part, index, context) for part in message.content]
 
 
-def _result(message: ToolMessage, rest: Fields, index: int, context: Context) -> dict[str, Any]:
+def _result(message: ToolMessage, index: int, context: Context) -> dict[str, Any]:
     fields: dict[str, Any] = {"type": "tool_result", "tool_use_id": message.tool_call_id}
-    form = rest.get("@@content")
     match message.content:
-        case () if form == _LIST and context.own:
-            fields["content"] = []
-        case () if form == _NULL and context.own:
-            fields["content"] = None
         case ():
             pass
-        case (Text(text),) if is_plain(message.content) and (form == _STRING or not text.strip()):
-            fields["content"] = text
+        case (Text(text),) if is_plain(message.content) and not text.strip():
+            fields["content"] = text  # a block may not be blank
         case found:
             fields["content"] = [block(part, index, context) for part in found]
     if message.is_error:
         fields["is_error"] = True
-    elif "@@is_error" in rest:
-        fields["is_error"] = False
-    return {**fields, **visible(rest)}
+    return {**fields, **native(message, WIRE)}
 
 
 # -- responses -------------------------------------------------------------------------------------
@@ -178,7 +156,7 @@ def response(response: Response, context: Context) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if message.response_id is not None or not context.own:
         fields["id"] = "msg_0" if message.response_id is None else message.response_id
-    fields |= {key: word for key, word in _ENVELOPE.items() if f"@@{key}" not in rest or not context.own}
+    fields |= _ENVELOPE
     if message.model is not None or not context.own:
         fields["model"] = message.model or ""
     fields["content"] = [block(part, 0, context) for part in message.content]
@@ -192,7 +170,7 @@ def response(response: Response, context: Context) -> dict[str, Any]:
             context.lose("dropped", "alternatives", "the wire has one answer")
     if message.usage is not None:
         fields["usage"] = write_usage(message.usage)
-    return {**fields, **visible(rest)}
+    return {**fields, **rest}
 
 
 _ENVELOPE: Final = {"type": "message", "role": "assistant"}

@@ -26,9 +26,9 @@ from palaver.core.request import Settings, ToolChoice
 from palaver.core.tools import ProviderTool
 from palaver.wires._engine import json_fields, thinking
 from palaver.wires._engine.fit import declared_name, fitting_name
-from palaver.wires._engine.json_fields import is_hint, native, visible
+from palaver.wires._engine.json_fields import native, word
 from palaver.wires._engine.tools import lose_parameters
-from palaver.wires.anthropic_messages.encode_parts import is_plain, text_block
+from palaver.wires.anthropic_messages.encode_parts import text_block
 from palaver.wires.anthropic_messages.repairs import (
     MARK,
     MOST_MARKS,
@@ -43,9 +43,6 @@ from palaver.wires.anthropic_messages.shapes import (
     LEAST_BUDGET,
     WIRE,
     Choosing,
-    read_output_format,
-    read_thinking,
-    read_tool_choice,
     write_output_format,
     write_thinking,
     write_tool_choice,
@@ -67,8 +64,8 @@ _UNSUPPORTED: Final = ("seed", "frequency_penalty", "presence_penalty")
 
 def head(request: Request, system: Sequence[SystemMessage], context: Context) -> dict[str, Any]:
     """Write model, settings, system and tools."""
-    rest = native(request, WIRE)
-    settings = request.settings if context.own else _fitted(request, rest, context)
+    rest, notes = native(request, WIRE), json_fields.notes(request, WIRE)
+    settings = request.settings if context.own else _fitted(request, notes, context)
     fields: dict[str, Any] = {}
     if request.model is not None:
         fields["model"] = request.model
@@ -80,19 +77,17 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
         if getattr(settings, key) is not None:
             context.lose("dropped", key, "the wire has no such setting")
     if settings.reasoning_tokens is not None:
-        rest.pop("thinking", None)
-        preserved = json_fields.form(rest, "thinking", settings.reasoning_tokens, read_thinking)
-        fields["thinking"] = write_thinking(settings.reasoning_tokens) if preserved is None else preserved
+        fields["thinking"] = json_fields.with_note(write_thinking(settings.reasoning_tokens), notes, "thinking")
     _put_output_config(fields, rest, settings, context)
-    _put_tool_choice(fields, rest, request, settings, context)
+    _put_tool_choice(fields, notes, request, settings, context)
     tools = [written for tool in request.tools if (written := _tool(tool, context)) is not None]
-    if tools or is_hint(rest, "tools", "empty"):
+    if tools:
         fields["tools"] = tools
     if system:
         _put_system(fields, system, context)
     for wire, key, _ in json_fields.foreign(request, WIRE):
         context.lose("dropped", key, f"a field of {wire}")
-    fields = {**fields, **visible(rest), **fields}  # an edit wins over a null that was found
+    fields = {**fields, **rest, **fields}  # an edit wins over a null that was found
     if not context.own:
         _limit_marks(fields, context)
         _load_one(fields, context)
@@ -112,13 +107,11 @@ _PLAIN: Final = {
 # -- settings --------------------------------------------------------------------------------------
 
 
-def _fitted(request: Request, rest: Fields, context: Context) -> Settings:
+def _fitted(request: Request, notes: Fields, context: Context) -> Settings:
     """Bring the settings within what the provider takes."""
-    alone = is_hint(rest, "thinking", "absent")
+    alone = notes.get("thinking") == word("absent")
     requested = request.settings
-    newer = (
-        requested.effort is not None and json_fields.form(rest, "effort", requested.effort, jsontext.text) is not None
-    )
+    newer = requested.effort is not None and notes.get("effort") == jsontext.raw(requested.effort)
     requested = (
         structs.replace(requested, effort=None) if newer else requested
     )  # a word that the wire has, and we do not know
@@ -127,9 +120,7 @@ def _fitted(request: Request, rest: Fields, context: Context) -> Settings:
     found["effort"] = request.settings.effort if newer else found["effort"]
     forced = found["tool_choice"] is not None and found["tool_choice"].mode == "required" and declares(request)
     _fit_budget(found, context, forced=forced)
-    if found["reasoning_tokens"] is None and request.settings.reasoning_tokens is not None:
-        rest.pop("@@thinking", None)
-    _fit_max_tokens(found, rest, context)
+    _fit_max_tokens(found, notes, context)
     if found["reasoning_tokens"] not in {None, thinking.OFF}:
         for key in ("temperature", "top_k"):
             if found[key] is not None and not (key == "temperature" and found[key] == 1):
@@ -160,16 +151,16 @@ def _fit_budget(found: dict[str, Any], context: Context, *, forced: bool) -> Non
         found["reasoning_tokens"] = None
 
 
-def _fit_max_tokens(found: dict[str, Any], rest: Fields, context: Context) -> None:
+def _fit_max_tokens(found: dict[str, Any], notes: Fields, context: Context) -> None:
     most, budget = found["max_tokens"], found["reasoning_tokens"]
     if most is None:
         found["max_tokens"] = DEFAULT_MAX_TOKENS + max(budget or 0, 0)
         context.lose("approximated", "max_tokens", f"required, and not given; {found['max_tokens']} was sent")
         return
-    if most < 1 and "@@max_tokens" not in rest:
+    if most < 1 and "max_tokens" not in notes:
         context.lose("approximated", "max_tokens", f"{most} is below 1; 1 was sent")
         found["max_tokens"] = most = 1
-    if budget is None or budget < most or "@@budget" in rest:
+    if budget is None or budget < most or "budget" in notes:
         return
     if most > LEAST_BUDGET:
         context.lose("approximated", "reasoning_tokens", f"{budget} is not below max_tokens; {most - 1} was sent")
@@ -185,8 +176,7 @@ def _put_output_config(fields: dict[str, Any], rest: Fields, settings: Settings,
         config["effort"] = settings.effort
     output = settings.output
     if output is not None and output.kind == "json_schema":
-        preserved = json_fields.form(rest, "format", output, read_output_format)
-        config["format"] = write_output_format(output) if preserved is None else preserved
+        config["format"] = write_output_format(output)
         for key in ("name", "description", "strict"):
             if getattr(output, key) is not None:
                 context.lose("dropped", f"output {key}", "the wire's format has no such field")
@@ -200,11 +190,10 @@ def _put_output_config(fields: dict[str, Any], rest: Fields, settings: Settings,
 
 
 def _put_tool_choice(
-    fields: dict[str, Any], rest: Fields, request: Request, settings: Settings, context: Context
+    fields: dict[str, Any], notes: Fields, request: Request, settings: Settings, context: Context
 ) -> None:
     choice, parallel = settings.tool_choice, settings.parallel_tool_calls
     if choice is None:
-        rest.pop("@@tool_choice", None)
         if parallel is not False:
             return
         choice = trusted.ToolChoice("auto")
@@ -214,9 +203,7 @@ def _put_tool_choice(
                 context.lose("dropped", "tool_choice", "there is no tool to choose")
             return
         choice = _fitting_choice(choice, context)
-    choosing = Choosing(choice, parallel)
-    preserved = json_fields.form(rest, "tool_choice", choosing, read_tool_choice)
-    fields["tool_choice"] = write_tool_choice(choosing) if preserved is None else preserved
+    fields["tool_choice"] = json_fields.with_note(write_tool_choice(Choosing(choice, parallel)), notes, "tool_choice")
 
 
 def _fitting_choice(choice: ToolChoice, context: Context) -> ToolChoice:
@@ -242,8 +229,6 @@ def _tool(tool: AnyTool, context: Context) -> object:
     for wire, key, _ in json_fields.foreign(tool, WIRE):
         context.lose("dropped", key, f"a field of {wire}")
     fields: dict[str, Any] = {}
-    if "@@type" in rest:
-        fields["type"] = rest["@@type"]
     fields["name"] = declared_name(tool.name, context)
     if fields["name"] != tool.name:
         context.lose("converted", "tool name", f"{tool.name!r} is not taken; sent as {fields['name']!r}")
@@ -255,7 +240,7 @@ def _tool(tool: AnyTool, context: Context) -> object:
         fields["input_schema"] = schema
     if tool.strict is not None:
         fields["strict"] = tool.strict
-    return {**fields, **visible(rest)}
+    return {**fields, **rest}
 
 
 _OBJECT: Final = Raw(b'"object"')
@@ -296,13 +281,9 @@ _DEFERS: Final = "defer_loading"
 
 
 def _put_system(fields: dict[str, Any], system: Sequence[SystemMessage], context: Context) -> None:
-    first = system[0]
-    if len(system) == 1 and is_hint(native(first, WIRE), "content", "string") and is_plain(first.content):
-        fields["system"] = first.text
-        return
     blocks: list[Any] = []
     for message in system:
-        moved = not context.own and is_hint(native(message, WIRE), "place", "messages")
+        moved = not context.own and "place" in json_fields.notes(message, WIRE)
         if moved:
             context.lose("converted", "system message", "may not stand before the first user message; sent in `system`")
         for part in message.content:

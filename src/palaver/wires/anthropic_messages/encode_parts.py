@@ -11,7 +11,6 @@ from msgspec import UNSET, Raw
 
 from palaver.core import jsontext
 from palaver.core.errors import MessageError
-from palaver.core.jsontext import Fields
 from palaver.core.parts import (
     AnyPart,
     File,
@@ -29,7 +28,7 @@ from palaver.core.parts import (
     ToolCall,
     Url,
 )
-from palaver.wires._engine.json_fields import native, visible
+from palaver.wires._engine.json_fields import native, notes
 from palaver.wires.anthropic_messages.shapes import PLAIN_TEXT, TEXT_TYPES, WIRE
 
 if TYPE_CHECKING:
@@ -80,11 +79,11 @@ def text_block(part: Text) -> dict[str, Any]:
     fields: dict[str, Any] = {"type": "text", "text": part.text}
     if part.citations:
         fields["citations"] = [cited.raw_json for cited in part.citations if isinstance(cited.raw_json, Raw)]
-    return fields if part.provider_json is UNSET else {**fields, **visible(native(part, WIRE))}
+    return fields if part.provider_json is UNSET else {**fields, **native(part, WIRE)}
 
 
 def _reasoning(part: Reasoning, index: int, context: Context) -> dict[str, Any]:
-    rest = visible(native(part, WIRE))
+    rest = native(part, WIRE)
     if part.encrypted is not None:
         for proof in ("text", "signature"):
             if getattr(part, proof):
@@ -97,10 +96,9 @@ def _reasoning(part: Reasoning, index: int, context: Context) -> dict[str, Any]:
 
 
 def _call(part: ToolCall) -> dict[str, Any]:
-    rest = native(part, WIRE)
-    kind = rest.get("@@type", "tool_use")
+    kind = notes(part, WIRE).get("type", "tool_use")
     arguments = Raw(part.arguments_json.encode() or b"{}")
-    return {"type": kind, "id": part.id, "name": part.name, "input": arguments, **visible(rest)}
+    return {"type": kind, "id": part.id, "name": part.name, "input": arguments, **native(part, WIRE)}
 
 
 # -- media -----------------------------------------------------------------------------------------
@@ -109,20 +107,20 @@ def _call(part: ToolCall) -> dict[str, Any]:
 def _medium(kind: str, part: Media, index: int, context: Context) -> dict[str, Any]:
     rest = native(part, WIRE)
     inner = jsontext.fields(rest.pop("source", jsontext.EMPTY_OBJECT))
-    fields: dict[str, Any] = {"type": kind, "source": {**_source(part, rest, index, context), **inner}}
+    fields: dict[str, Any] = {"type": kind, "source": {**_source(part, index, context), **inner}}
     if isinstance(part, File) and part.name is not None:
         fields["title"] = part.name
-    return {**fields, **visible(rest)}
+    return {**fields, **rest}
 
 
-def _source(part: Media, rest: Fields, index: int, context: Context) -> dict[str, Any]:
+def _source(part: Media, index: int, context: Context) -> dict[str, Any]:
     match part.source:
         case Url(url):
             return {"type": "url", "url": url}
         case FileId(file_id):
             return {"type": "file", "file_id": file_id}
         case Inline(data) as stored:
-            if isinstance(part, File) and _media_type(part) in TEXT_TYPES and "@@source" not in rest:
+            if isinstance(part, File) and _media_type(part) in TEXT_TYPES:
                 return {"type": "text", "media_type": PLAIN_TEXT, "data": _decoded(part, stored, index, context)}
             media_type = part.media_type if context.own else _media_type(part)
             return {"type": "base64", "media_type": media_type, "data": data}

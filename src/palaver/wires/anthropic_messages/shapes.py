@@ -57,8 +57,6 @@ TEXT_TYPES: Final = frozenset(
 )
 """Documents that are sent as a ``text`` source, which calls all of them plain text."""
 
-SERVER_CALLS: Final = frozenset({"server_tool_use", "mcp_tool_use"})
-
 
 # -- tool choice -----------------------------------------------------------------------------------
 
@@ -68,6 +66,9 @@ class Choosing(NamedTuple):
 
     choice: ToolChoice
     parallel: bool | None
+
+
+CHOICE_FIELDS: Final = frozenset({"type", "name", "disable_parallel_tool_use"})
 
 
 def read_tool_choice(raw: Raw) -> Choosing | None:
@@ -101,6 +102,8 @@ def write_tool_choice(choosing: Choosing) -> dict[str, Any]:
 
 LEAST_BUDGET: Final = 1024
 
+THINKING_FIELDS: Final = frozenset({"type", "budget_tokens"})
+
 read_thinking = thinking.read_typed("budget_tokens")
 write_thinking = thinking.write_typed("budget_tokens", "adaptive")
 
@@ -113,7 +116,7 @@ def read_output_format(raw: Raw) -> OutputFormat | None:
     if jsontext.kind(raw) != "an object":
         return None
     rest = jsontext.fields(raw)
-    if rest.pop("type", None) != json_fields.hint("json_schema") or "schema" not in rest:
+    if rest.pop("type", None) != json_fields.word("json_schema") or "schema" not in rest:
         return None
     schema = jsontext.own(rest.pop("schema"))
     return trusted.OutputFormat(kind="json_schema", schema_json=schema, provider_json=provider(WIRE, rest))

@@ -1,0 +1,71 @@
+"""Lay an edited value over the text that it came from, so that what was not edited is written as it was.
+
+Rules:
+
+- There are three texts of JSON: the *original*, what we write for the value as it was read (*before*), and what we
+  write for the value as it is now (*after*). Where before and after agree, the original stands. Everywhere else after
+  does: no edit is undone, and no field of the original stands beside an edit that contradicts it.
+- Objects are compared key by key. A key that only the original has leaves an edited object.
+- The items of arrays are paired from both ends as long as before and after agree, and one by one in between where they
+  are as many. An array that before splits otherwise than the original is taken from after.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Raw
+
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def laid_over(original: bytes, before: bytes, after: bytes) -> bytes:
+    """Return ``after``, spelled as ``original`` where it says what ``before`` says."""
+    try:
+        return bytes(_value(Raw(original), Raw(before), Raw(after)))
+    except DecodeError:
+        return after
+
+
+def _value(original: Raw, before: Raw, after: Raw) -> Raw:
+    if before == after:
+        return original
+    kind = jsontext.kind(after)
+    if not kind == jsontext.kind(before) == jsontext.kind(original):
+        return after
+    if kind == "an object":
+        return _object(original, before, after)
+    return _array(original, before, after) if kind == "an array" else after
+
+
+def _object(original: Raw, before: Raw, after: Raw) -> Raw:
+    one, other, new = jsontext.fields(original), jsontext.fields(before), jsontext.fields(after)
+    return jsontext.raw(
+        {key: _value(one[key], other[key], each) if key in one and key in other else each for key, each in new.items()}
+    )
+
+
+def _array(original: Raw, before: Raw, after: Raw) -> Raw:
+    one, other, new = jsontext.items(original), jsontext.items(before), jsontext.items(after)
+    if len(one) != len(other):
+        return after
+    first, last = _alike(other, new)
+    end, new_end = len(other) - last, len(new) - last
+    middle = new[first:new_end]
+    if end == new_end:
+        middle = [_value(*each) for each in zip(one[first:end], other[first:end], middle, strict=True)]
+    return jsontext.raw([*one[:first], *middle, *one[end:]])
+
+
+def _alike(before: Sequence[Raw], after: Sequence[Raw]) -> tuple[int, int]:
+    """How many items agree at the beginning, and how many behind them at the end."""
+    least = min(len(before), len(after))
+    first = next((place for place in range(least) if before[place] != after[place]), least)
+    left = least - first
+    return first, next((back for back in range(left) if before[-1 - back] != after[-1 - back]), left)

@@ -1,0 +1,171 @@
+"""Read a provider's objects by their shape: one declaration for the known fields, one parser for all shapes.
+
+Rules:
+
+- A shape is a ``Shape`` whose fields are those that a codec reads. All others stay in ``rest``, as text, and come back
+  under ``provider[wire]``.
+- An object that has no other fields is read in one step by msgspec (the fast path). Any other is read field by field,
+  with the same result: a codec does not see which path was taken.
+- A ``null`` counts as absent, and stays in ``rest``, unless the field admits ``None`` or is ``Raw``, which takes
+  anything (msgspec has ``Raw`` only alone: an optional field is ``Raw`` with the default ``ABSENT``).
+- A known field of a wrong type is a ``DecodeError`` with the path, as is a missing one that is required.
+- ``Union`` tells shapes apart by a word, usually ``type``. An object of another word stays text.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from functools import cache, reduce
+from operator import or_
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, Union as AnyOf, cast, get_args, get_origin
+
+import msgspec
+from msgspec import Raw, Struct, UnsetType, field, structs
+
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError
+from palaver.core.jsontext import NULL, Fields
+from palaver.wires._engine import json_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_REST: Final = "palaver:rest"
+"""The name of ``rest`` for msgspec, which wants one; no provider has such a field."""
+
+
+ABSENT: Final = Raw()
+"""The default of an optional field of any kind."""
+
+
+class Shape(Struct, gc=False, forbid_unknown_fields=True, kw_only=True):
+    """Base of all shapes. ``rest`` has the fields that the shape does not name."""
+
+    rest: Fields = field(default_factory=dict[str, Raw], name=_REST)
+
+
+S = TypeVar("S", bound=Shape)
+
+_REFUSED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What the fast path raises for an object of another shape, for odd text, and for one that is nested too deeply."""
+
+
+def reader(shape: type[S]) -> Callable[[bytes | Raw], S]:
+    """Return the parser of one shape. It raises ``DecodeError`` with a path."""
+    fast: Callable[[bytes | Raw], S] = msgspec.json.Decoder(shape).decode
+
+    def read(data: bytes | Raw) -> S:
+        try:
+            return fast(data)
+        except _REFUSED:
+            return from_fields(shape, jsontext.fields(data))
+
+    return read
+
+
+def from_fields(shape: type[S], rest: Fields) -> S:
+    """Read an object that is split already, and takes its fields out of ``rest``. Raises ``DecodeError``."""
+    known, tag = _table(shape)
+    rest.pop(tag, None)
+    made: dict[str, object] = {}
+    for name, key, read, null, required in known:
+        raw = rest.get(key)
+        if raw is None or (raw == NULL and not null):
+            if required:
+                raise DecodeError("missing", path=key)
+            continue
+        try:
+            made[name] = read(raw)
+        except DecodeError as error:
+            raise error.within(key) from None
+        del rest[key]
+    return shape(rest=rest, **made)
+
+
+class Union(Generic[S]):
+    """Shapes that a word tells apart, such as the blocks of a content."""
+
+    def __init__(self, *shapes: type[S], tag: str = "type") -> None:
+        """Read these shapes, which are struct classes with a ``tag``."""
+        self._tag = tag
+        self._shapes = {str(shape.__struct_config__.tag): shape for shape in shapes}
+        union: Any = reduce(or_, shapes)
+        self._one: Callable[[bytes | Raw], S] = msgspec.json.Decoder(union).decode
+        self._many: Callable[[bytes | Raw], list[S]] = msgspec.json.Decoder(list[union]).decode
+
+    def items(self, data: bytes | Raw) -> list[S | Raw]:
+        """Read an array; an item of an unknown word stays text. Raises ``DecodeError`` that names the item."""
+        try:
+            return cast("list[S | Raw]", self._many(data))
+        except _REFUSED:
+            return list(json_fields.each(jsontext.items(data), "", self.item))
+
+    def item(self, data: Raw) -> S | Raw:
+        """Read one object; one of an unknown word stays text. Raises ``DecodeError``."""
+        try:
+            return self._one(data)
+        except _REFUSED:
+            rest = jsontext.fields(data)
+            shape = self._shapes.get(json_fields.need_text(rest, self._tag))
+            return data if shape is None else from_fields(shape, rest)
+
+
+# -- fields by their type --------------------------------------------------------------------------
+
+
+@cache
+def _table(shape: type[Shape]) -> tuple[list[tuple[str, str, Callable[[Raw], object], bool, bool]], str]:
+    known: list[tuple[str, str, Callable[[Raw], object], bool, bool]] = []
+    for each in structs.fields(shape):
+        if each.encode_name == _REST:
+            continue
+        kinds = get_args(each.type) if get_origin(each.type) in (AnyOf, UnionType) else (each.type,)
+        plain = [kind for kind in kinds if kind not in (NoneType, UnsetType)]
+        read = _nullable(_reader_of(plain)) if NoneType in kinds else _reader_of(plain)
+        known.append((each.name, each.encode_name, read, NoneType in kinds or Raw in kinds, each.required))
+    return known, str(shape.__struct_config__.tag_field)
+
+
+def _nullable(read: Callable[[Raw], object]) -> Callable[[Raw], object]:
+    return lambda raw: None if raw == NULL else read(raw)
+
+
+def _reader_of(kinds: list[Any]) -> Callable[[Raw], object]:
+    if len(kinds) == 1 and kinds[0] in _READERS:
+        return _READERS[kinds[0]]
+    if set(kinds) == {int, float}:
+        return json_fields.number
+    if len(kinds) == 1 and isinstance(kinds[0], type) and issubclass(kinds[0], Shape):
+        return reader(kinds[0])
+    item = get_args(kinds[0])[:1] if len(kinds) == 1 and get_origin(kinds[0]) is list else ()
+    if item and isinstance(item[0], type) and issubclass(item[0], Shape):
+        each = reader(item[0])
+        return lambda raw: list(json_fields.each(jsontext.items(raw), "", each))
+    return _any_of(kinds)
+
+
+def _any_of(kinds: list[Any]) -> Callable[[Raw], object]:
+    decode = msgspec.json.Decoder(reduce(or_, kinds)).decode
+    words = [get_args(kind) for kind in kinds if get_origin(kind) is Literal]
+    expected = f"one of {', '.join(map(str, words[0]))}" if words else "another type"
+
+    def read(raw: Raw) -> object:
+        try:
+            return decode(raw)
+        except _REFUSED:
+            raise DecodeError(f"expected {expected}, got {jsontext.kind(raw)}") from None
+
+    return read
+
+
+_READERS: Final[dict[object, Callable[[Raw], object]]] = {
+    str: jsontext.text,
+    int: json_fields.integer,
+    bool: json_fields.truth,
+    Raw: lambda raw: raw,
+    list[Raw]: jsontext.items,
+    list[str]: lambda raw: list(json_fields.each(jsontext.items(raw), "", jsontext.text)),
+    Fields: jsontext.fields,
+}
