@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from functools import cache, reduce
 from operator import or_
-from types import NoneType, UnionType
+from types import MappingProxyType, NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, Union as AnyOf, cast, get_args, get_origin
 
 import msgspec
@@ -40,26 +40,35 @@ ABSENT: Final = Raw()
 """The default of an optional field of any kind."""
 
 
+NOTHING: Final = cast("Fields", MappingProxyType[str, Raw]({}))
+"""The ``rest`` of an object without other fields. It cannot be changed."""
+
+
 class Shape(Struct, gc=False, forbid_unknown_fields=True, kw_only=True):
     """Base of all shapes. ``rest`` has the fields that the shape does not name."""
 
-    rest: Fields = field(default_factory=dict[str, Raw], name=_REST)
+    rest: Fields = field(default=NOTHING, name=_REST)
 
 
 S = TypeVar("S", bound=Shape)
 
-_REFUSED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+REFUSED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What the fast path raises for an object of another shape, for odd text, and for one that is nested too deeply."""
+
+
+def fast(shape: type[S]) -> Callable[[bytes | Raw], S]:
+    """Return the fast path of a shape alone, for who reads one object in many ways. It raises one of ``REFUSED``."""
+    return msgspec.json.Decoder(shape).decode
 
 
 def reader(shape: type[S]) -> Callable[[bytes | Raw], S]:
     """Return the parser of one shape. It raises ``DecodeError`` with a path."""
-    fast: Callable[[bytes | Raw], S] = msgspec.json.Decoder(shape).decode
+    attempt = fast(shape)
 
     def read(data: bytes | Raw) -> S:
         try:
-            return fast(data)
-        except _REFUSED:
+            return attempt(data)
+        except REFUSED:
             return from_fields(shape, jsontext.fields(data))
 
     return read
@@ -99,14 +108,14 @@ class Union(Generic[S]):
         """Read an array; an item of an unknown word stays text. Raises ``DecodeError`` that names the item."""
         try:
             return cast("list[S | Raw]", self._many(data))
-        except _REFUSED:
+        except REFUSED:
             return list(json_fields.each(jsontext.items(data), "", self.item))
 
     def item(self, data: Raw) -> S | Raw:
         """Read one object; one of an unknown word stays text. Raises ``DecodeError``."""
         try:
             return self._one(data)
-        except _REFUSED:
+        except REFUSED:
             rest = jsontext.fields(data)
             shape = self._shapes.get(json_fields.need_text(rest, self._tag))
             return data if shape is None else from_fields(shape, rest)
@@ -137,8 +146,8 @@ def _reader_of(kinds: list[Any]) -> Callable[[Raw], object]:
         return _READERS[kinds[0]]
     if set(kinds) == {int, float}:
         return json_fields.number
-    if len(kinds) == 1 and isinstance(kinds[0], type) and issubclass(kinds[0], Shape):
-        return reader(kinds[0])
+    if all(isinstance(kind, type) and issubclass(kind, Shape) for kind in kinds):
+        return reader(kinds[0]) if len(kinds) == 1 else Union(*kinds).item
     item = get_args(kinds[0])[:1] if len(kinds) == 1 and get_origin(kinds[0]) is list else ()
     if item and isinstance(item[0], type) and issubclass(item[0], Shape):
         each = reader(item[0])
@@ -154,7 +163,7 @@ def _any_of(kinds: list[Any]) -> Callable[[Raw], object]:
     def read(raw: Raw) -> object:
         try:
             return decode(raw)
-        except _REFUSED:
+        except REFUSED:
             raise DecodeError(f"expected {expected}, got {jsontext.kind(raw)}") from None
 
     return read

@@ -237,10 +237,9 @@ def citation(raw: Raw) -> Citation:
 def _call(found: CallBlock) -> AnyPart:
     if jsontext.kind(found.input) != "an object":
         raise DecodeError(f"expected an object, got {jsontext.kind(found.input)}", path="input")
-    if found.caller is not ABSENT:
-        found.rest["caller"] = found.caller
+    rest = found.rest if found.caller is ABSENT else {**found.rest, "caller": found.caller}
     kind = _SERVED.get(type(found))
-    stored = provider(WIRE, found.rest, None if kind is None else {"type": kind})
+    stored = provider(WIRE, rest, None if kind is None else {"type": kind})
     arguments = bytes(found.input).decode()
     return trusted.ToolCall(found.id, found.name, arguments, provider_executed=kind is not None, provider_json=stored)
 

@@ -19,8 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-import msgspec
-from msgspec import Raw, Struct, field, structs
+from msgspec import UNSET, Raw, Struct, UnsetType, field, structs
 
 from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
@@ -43,6 +42,7 @@ from palaver.core.jsontext import NULL, Fields
 from palaver.core.parts import AssistantPart, Opaque, Reasoning, Text, ToolCall
 from palaver.stream import sse
 from palaver.wires._engine import json_fields
+from palaver.wires._engine.shapes import REFUSED, Shape, fast, from_fields
 from palaver.wires._engine.stream_decoder import StreamDecoder, opened, snapshot
 from palaver.wires.anthropic_messages.decode import around, provider_error
 from palaver.wires.anthropic_messages.decode_parts import answer_part, citation
@@ -59,44 +59,46 @@ if TYPE_CHECKING:
 __all__ = ["Decoder", "Encoder"]
 
 
-# -- the common event ---------------------------------------------------------
+# -- deltas -------------------------------------------------------------------
 
 
-class _Text(Struct, tag_field="type", tag="text_delta", gc=False, forbid_unknown_fields=True):
-    text: str
+class _Text(Shape, tag_field="type", tag="text_delta"):
+    text: str | UnsetType | None = UNSET
 
 
-class _Thinking(Struct, tag_field="type", tag="thinking_delta", gc=False, forbid_unknown_fields=True):
-    text: str = field(name="thinking")
+class _Thinking(Shape, tag_field="type", tag="thinking_delta"):
+    text: str | UnsetType | None = field(name="thinking", default=UNSET)
 
 
-class _Input(Struct, tag_field="type", tag="input_json_delta", gc=False, forbid_unknown_fields=True):
-    text: str = field(name="partial_json")
+class _Input(Shape, tag_field="type", tag="input_json_delta"):
+    text: str | UnsetType | None = field(name="partial_json", default=UNSET)
 
 
-class _Signature(Struct, tag_field="type", tag="signature_delta", gc=False, forbid_unknown_fields=True):
-    text: str = field(name="signature")
+class _Signature(Shape, tag_field="type", tag="signature_delta"):
+    text: str | UnsetType | None = field(name="signature", default=UNSET)
 
 
-class _Plain(Struct, tag_field="type", tag="content_block_delta", gc=False, forbid_unknown_fields=True):
+class _Cited(Shape, tag_field="type", tag="citations_delta"):
+    citation: Raw
+
+
+class _Compaction(Shape, tag_field="type", tag="compaction_delta"):
+    pass
+
+
+class _Delta(Shape, tag_field="type", tag="content_block_delta"):
     index: int
-    delta: _Text | _Thinking | _Input | _Signature
+    delta: _Text | _Thinking | _Input | _Signature | _Cited | _Compaction
 
 
-_plain = msgspec.json.Decoder(_Plain).decode
-_GROWS: Final[dict[type, dict[type, Callable[[int, str], Delta]]]] = {
-    Text: {_Text: TextDelta},
-    Reasoning: {_Thinking: ReasoningDelta, _Signature: SignatureDelta},
-    ToolCall: {_Input: ArgumentsDelta},
+_delta = fast(_Delta)
+_DELTAS: Final[dict[type, tuple[Callable[[int, str], Delta], AssistantPart]]] = {
+    _Text: (TextDelta, trusted.Text("")),
+    _Thinking: (ReasoningDelta, trusted.Reasoning(wire=WIRE)),
+    _Input: (ArgumentsDelta, trusted.ToolCall("", "")),
+    _Signature: (SignatureDelta, trusted.Reasoning(wire=WIRE)),
 }
-"""What the deltas of a part become; others do not fit it."""
-_DELTAS: Final[dict[str, tuple[str, Callable[[int, str], Delta], AssistantPart]]] = {
-    "text_delta": ("text", TextDelta, trusted.Text("")),
-    "thinking_delta": ("thinking", ReasoningDelta, trusted.Reasoning(wire=WIRE)),
-    "input_json_delta": ("partial_json", ArgumentsDelta, trusted.ToolCall("", "")),
-    "signature_delta": ("signature", SignatureDelta, trusted.Reasoning(wire=WIRE)),
-}
-"""The field that holds what is new, its event, and the part that such a delta begins where none was announced."""
+"""The event of a delta, and the part that such a delta begins where none was announced."""
 
 
 class _Block(Struct):
@@ -104,7 +106,6 @@ class _Block(Struct):
 
     number: int
     part: AssistantPart
-    grows: dict[type, Callable[[int, str], Delta]]
     left: str = ""
     """The input that the start of a call held, until a delta comes."""
     cited: bool = False
@@ -130,18 +131,11 @@ class Decoder(StreamDecoder):
     def read(self, frame: Frame, /) -> None:
         """Emit what one event means."""
         try:
-            found = _plain(frame.data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            self._slow_path(frame)
-            return
-        known = self._blocks.get(found.index)
-        delta = found.delta
-        event = None if known is None else known.grows.get(type(delta))
-        if known is None or event is None:
-            self._slow_path(frame)
-        elif delta.text:
-            known.left = ""
-            self.emit(event(known.number, delta.text))
+            found = _delta(frame.data)
+        except REFUSED:
+            self._event(frame)
+        else:
+            self._block_delta(found, frame)
 
     def end(self) -> None:
         """A stream that ends behind the stop reason is whole."""
@@ -150,7 +144,7 @@ class Decoder(StreamDecoder):
 
     # -- one event at a time -----------------------------------------------------------------------
 
-    def _slow_path(self, frame: Frame) -> None:
+    def _event(self, frame: Frame) -> None:
         if not frame.data.strip():
             return
         rest = opened(frame.data)
@@ -202,7 +196,7 @@ class Decoder(StreamDecoder):
         self._begin(index, part)
 
     def _begin(self, index: int, part: AssistantPart) -> None:
-        known = self._blocks[index] = _Block(self._count, part, _GROWS.get(type(part), {}))
+        known = self._blocks[index] = _Block(self._count, part)
         self._count += 1
         match part:
             case Text(text=text):
@@ -221,27 +215,25 @@ class Decoder(StreamDecoder):
             case _:
                 self.emit(PartStart(known.number, part))
 
-    def _block_delta(self, rest: Fields, frame: Frame) -> None:
-        index = _index(rest)
-        delta = json_fields.need_fields(rest, "delta")
-        kind = json_fields.need_text(delta, "type")
-        known = self._blocks.get(index)
-        if kind == "citations_delta" and "citation" in delta:
-            known = self._fitting(index, trusted.Text(""))
-            known.cited = True
-            self.emit(CitationDelta(known.number, citation(delta["citation"])))
-        elif kind == "compaction_delta" and known is not None and isinstance(known.part, Opaque):
-            self._compact(known, delta)
-        elif kind in _DELTAS:
-            name, event, bare = _DELTAS[kind]
-            try:
-                text = json_fields.take_text(delta, name) or ""
-            except DecodeError as error:
-                raise error.within("delta") from None
-            known = self._fitting(index, bare)
-            if text:
+    def _any_delta(self, rest: Fields, frame: Frame) -> None:
+        self._block_delta(from_fields(_Delta, rest), frame)
+
+    def _block_delta(self, found: _Delta, frame: Frame) -> None:
+        delta = found.delta
+        known = self._blocks.get(found.index)
+        if isinstance(delta, (_Text, _Thinking, _Input, _Signature)):
+            event, bare = _DELTAS[type(delta)]
+            if known is None or type(known.part) is not type(bare):
+                known = self._fitting(found.index, bare)
+            if delta.text:
                 known.left = ""
-                self.emit(event(known.number, text))
+                self.emit(event(known.number, delta.text))
+        elif isinstance(delta, _Cited):
+            known = self._fitting(found.index, trusted.Text(""))
+            known.cited = True
+            self.emit(CitationDelta(known.number, citation(delta.citation)))
+        elif isinstance(delta, _Compaction) and known is not None and isinstance(known.part, Opaque):
+            self._compact(known, delta.rest)
         else:
             self.emit(ProviderEvent(WIRE, "content_block_delta", Raw(frame.data)))
 
@@ -341,7 +333,7 @@ class Decoder(StreamDecoder):
     _EVENTS: ClassVar[dict[str, Callable[[Any, Fields, Frame], None]]] = {
         "message_start": _message_start,
         "content_block_start": _block_start,
-        "content_block_delta": _block_delta,
+        "content_block_delta": _any_delta,
         "content_block_stop": _block_stop,
         "message_delta": _message_delta,
         "message_stop": _message_stop,
