@@ -219,7 +219,7 @@ class Decoder(StreamDecoder):
         self._block_delta(from_fields(_Delta, rest), frame)
 
     def _block_delta(self, found: _Delta, frame: Frame) -> None:
-        delta = found.delta
+        delta: object = found.delta  # text, where its type is new
         known = self._blocks.get(found.index)
         if isinstance(delta, (_Text, _Thinking, _Input, _Signature)):
             event, bare = _DELTAS[type(delta)]
