@@ -20,8 +20,7 @@ import provider
 from measure import Case, Contender, Job, Row, Skipped, Spread, run
 
 from palaver.context.ledger import Ledger
-from palaver.threads.prefix import ListPrefix
-from palaver.threads.thread import Entry, Thread
+from palaver.threads.thread import Entry, ListPrefix, Thread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

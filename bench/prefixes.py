@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 from palaver import wires
 from palaver.core.messages import AssistantMessage, DeveloperMessage, Message, SystemMessage
 from palaver.core.request import Settings
-from palaver.models.capabilities import Capabilities
+from palaver.models.catalogue import Capabilities
 from palaver.models.encoded_prompt import PromptEncoder
 from palaver.models.endpoint import Endpoint
 from palaver.models.language_model import Prompt
-from palaver.threads.prefix import ListPrefix
+from palaver.threads.thread import ListPrefix
 from palaver.tokens import estimate
 from palaver.wires._engine.cache_marks import CachePlan
 

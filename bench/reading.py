@@ -27,8 +27,8 @@ from measure import Case, Contender, Job, Row, Spread, run
 from msgspec import structs
 
 from palaver.threads.agent_view import AgentView
-from palaver.threads.model_view import ModelView
 from palaver.threads.thread import Thread
+from palaver.threads.view import ModelView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

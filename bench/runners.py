@@ -28,7 +28,7 @@ from palaver.agent.agent import Agent
 from palaver.core.parts import ToolCall
 from palaver.core.request import Settings
 from palaver.core.usage import Usage
-from palaver.models.capabilities import Capabilities
+from palaver.models.catalogue import Capabilities
 from palaver.models.encoded_prompt import PromptEncoder
 from palaver.models.endpoint import Endpoint
 from palaver.models.language_model import LanguageModel, Prompt, Session

@@ -15,7 +15,7 @@ from palaver.agent import Agent, Limits, ToolContext, function_tool
 from palaver.context.compaction import DEFAULT
 from palaver.core.errors import ContextOverflowError, TransportError
 from palaver.core.request import Request
-from palaver.models.capabilities import Capabilities
+from palaver.models.catalogue import Capabilities
 from palaver.models.scripted import Broken, ScriptedModel
 from palaver.turn.compaction import Compactor
 from palaver.turn.events import ContextCompacted

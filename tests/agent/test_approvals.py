@@ -21,10 +21,8 @@ from palaver.models.scripted import ScriptedModel
 from palaver.store.memory import MemoryStore
 from palaver.store.sqlite import SQLiteStore
 from palaver.threads.agent_view import for_agent
-from palaver.threads.model_view import for_model
-from palaver.threads.people_view import for_people
 from palaver.threads.thread import Thread
-from palaver.threads.view import RECORD
+from palaver.threads.view import RECORD, for_model, for_people
 from palaver.turn.approvals import PENDING, Decision, answer, approve, edit, pending, reject, waiting
 from palaver.turn.limits import Limits
 from palaver.turn.notes import MAY_HAVE_RUN

@@ -13,8 +13,8 @@ from palaver.context.rewrite import is_record
 from palaver.core.errors import ConflictError, ContextOverflowError, MessageError
 from palaver.models.scripted import ScriptedModel
 from palaver.store.memory import MemoryStore
-from palaver.threads.model_view import for_model
 from palaver.threads.thread import Thread
+from palaver.threads.view import for_model
 from palaver.turn.approvals import left_open
 from palaver.turn.compaction import Summariser
 from palaver.turn.events import ContextCompacted, Warned

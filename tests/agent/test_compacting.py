@@ -16,7 +16,7 @@ from palaver.context.rewrite import is_record, plan_undo
 from palaver.context.summary_stage import HEAD, summarizer
 from palaver.core.errors import ConflictError, ContextOverflowError, StreamError, SummaryError
 from palaver.core.request import Response
-from palaver.models.capabilities import Capabilities
+from palaver.models.catalogue import Capabilities
 from palaver.models.scripted import ScriptedModel
 from palaver.store.memory import MemoryStore
 from palaver.store.sqlite import SQLiteStore

@@ -15,10 +15,10 @@ from palaver.context.plan import Stage
 from palaver.context.rewrite import is_record
 from palaver.context.summary_stage import HEAD, summarizer
 from palaver.core import canonical
-from palaver.models.capabilities import Capabilities
+from palaver.models.catalogue import Capabilities
 from palaver.models.scripted import ScriptedModel
 from palaver.store.sqlite import SQLiteStore
-from palaver.store.to_thread import to_thread
+from palaver.store.store import to_thread
 from palaver.threads import Thread
 from palaver.turn import journal as journal_module
 from palaver.turn.compaction import Compactor

@@ -24,7 +24,7 @@ from palaver.core import canonical
 from palaver.core.errors import ContextOverflowError
 from palaver.core.pairs import Placed, whole
 from palaver.core.request import Request
-from palaver.models.capabilities import Capabilities
+from palaver.models.catalogue import Capabilities
 from palaver.models.scripted import Broken, ScriptedModel
 from palaver.store.memory import MemoryStore
 from palaver.tokens.estimate import estimate

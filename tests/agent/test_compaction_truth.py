@@ -18,11 +18,11 @@ from msgspec import Struct
 import palaver as p
 from palaver.agent import Agent, Compactor, compact
 from palaver.core.errors import ContextOverflowError
-from palaver.models.capabilities import Capabilities
+from palaver.models.catalogue import Capabilities
 from palaver.models.language_model import LanguageModel
 from palaver.models.scripted import ScriptedModel
-from palaver.threads.expiry import EXPIRES_AGENT_STEP, EXPIRES_USER_PROMPT
 from palaver.threads.thread import Thread
+from palaver.threads.view import EXPIRES_AGENT_STEP, EXPIRES_USER_PROMPT
 from palaver.turn.events import ContextCompacted
 from palaver.turn.journal import ReplayView
 

@@ -23,7 +23,7 @@ from palaver.agent.functions import function_tool
 from palaver.core.errors import MessageError
 from palaver.models.scripted import ScriptedModel
 from palaver.store.sqlite import SQLiteStore
-from palaver.store.to_thread import to_thread
+from palaver.store.store import to_thread
 from palaver.threads.thread import Thread
 from palaver.turn import events, journal as journal_module, notes
 from palaver.turn.approvals import approve, pending

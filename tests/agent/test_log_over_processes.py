@@ -14,7 +14,7 @@ import pytest
 import palaver as p
 from palaver.agent import Agent, Compactor, approve, compact, function_tool, undo
 from palaver.agent.subagents import subagents
-from palaver.models.capabilities import Capabilities
+from palaver.models.catalogue import Capabilities
 from palaver.models.scripted import ScriptedModel
 from palaver.store.jsonl import JsonlLog, read_log, threads_of
 from palaver.store.sqlite import SQLiteStore

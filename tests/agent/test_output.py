@@ -11,7 +11,7 @@ import pytest
 import palaver as p
 from palaver.agent.agent import Agent
 from palaver.core.errors import RunError
-from palaver.models.capabilities import Capabilities
+from palaver.models.catalogue import Capabilities
 from palaver.models.scripted import ScriptedModel
 from palaver.turn import events
 from palaver.turn.limits import Limits

@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 
 import palaver as p
 from palaver.agent.structured import OUTPUT, OutputError, Structured, output_tool
-from palaver.models.capabilities import Capabilities
+from palaver.models.catalogue import Capabilities
 from palaver.turn.tool import InvalidArgumentsError, ToolContext
 
 

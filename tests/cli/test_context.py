@@ -14,7 +14,7 @@ from palaver.cli.run_renderer import RunRenderer
 from palaver.context import Change, Failure, contents
 from palaver.core import jsontext
 from palaver.core.errors import SummaryError
-from palaver.threads.model_view import for_model
+from palaver.threads.view import for_model
 from palaver.turn.events import ContextCompacted
 from tests.cli.provider import MODEL, provider, says
 from tests.cli.terminal import Terminal

@@ -12,7 +12,7 @@ from palaver.context.plan import SOURCE
 from palaver.core.errors import MessageError
 from palaver.testing import strategies
 from palaver.threads import RECORD, Thread
-from palaver.threads.prefix import ListPrefix
+from palaver.threads.thread import ListPrefix
 from palaver.tokens import Calibration, counter, estimate, overhead
 
 

@@ -14,7 +14,7 @@ from palaver.context import marks
 from palaver.context.marks import BridgeMarks, CachePlan, StableMarks, stable_marks, turn_marks
 from palaver.core.errors import MessageError
 from palaver.testing import strategies
-from palaver.threads.prefix import ListPrefix
+from palaver.threads.thread import ListPrefix
 from palaver.tokens import estimate
 from palaver.turn import notes
 from tests.context.growing import EVERY, TOOLS, conversation, growing

@@ -8,9 +8,7 @@ from hypothesis import given, strategies as st
 from palaver.core.errors import DecodeError
 from palaver.core.usage import Usage
 from palaver.models import catalogue, providers
-from palaver.models.capabilities import Capabilities
-from palaver.models.catalogue import Catalogue, ModelCard
-from palaver.models.cost import cost
+from palaver.models.catalogue import Capabilities, Catalogue, ModelCard, cost
 from palaver.tokens.media import image_tokens
 
 BUILT_IN = Catalogue.read("").plus(catalogue.catalogue().cards)

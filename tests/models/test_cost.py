@@ -3,7 +3,7 @@
 import pytest
 
 from palaver.core.usage import Usage, UsagePass
-from palaver.models.cost import Prices, cost
+from palaver.models.catalogue import Prices, cost
 
 PRICES = Prices(input=3, output=15)
 

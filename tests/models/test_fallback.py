@@ -18,7 +18,7 @@ from palaver.core.errors import (
     TransportError,
 )
 from palaver.core.events import TextDelta
-from palaver.models.capabilities import Capabilities
+from palaver.models.catalogue import Capabilities
 from palaver.models.fallback import HOPS, Fallback
 from palaver.models.language_model import Notice, Prompt, complete
 from palaver.models.scripted import Broken, ScriptedModel

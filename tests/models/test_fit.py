@@ -6,8 +6,8 @@ from msgspec import structs
 import palaver as p
 from palaver import wires
 from palaver.core.errors import CapabilityError
-from palaver.models.capabilities import Capabilities
-from palaver.models.fit import fit
+from palaver.models.catalogue import Capabilities
+from palaver.models.encoded_prompt import fit
 from palaver.models.language_model import Prompt
 from palaver.testing.rules import check_request
 

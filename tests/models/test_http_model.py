@@ -19,7 +19,7 @@ from palaver.core.parts import Image, Reasoning, ToolCall
 from palaver.core.request import Settings
 from palaver.models import Capabilities, LanguageModel, Prompt, Retry, Timeouts
 from palaver.stream.assembler import Assembler
-from palaver.threads.prefix import ListPrefix
+from palaver.threads.thread import ListPrefix
 from palaver.wires._engine.encoder import RequestEncoder
 from tests.models.asking import HI, Waits, at, told
 from tests.models.faults import HELLO, WHOLE, delta, endless, error, says, serve, sse, streams

@@ -13,8 +13,8 @@ from msgspec import structs
 
 import palaver as p
 from palaver import wires
+from palaver.models.answer import Model
 from palaver.models.endpoint import Endpoint
-from palaver.models.http_model import Model
 from palaver.models.language_model import Prompt
 from palaver.models.playback import difference
 from palaver.models.recording import Exchange, Recording

@@ -9,7 +9,7 @@ from anyio.lowlevel import checkpoint
 from palaver import StoreError, user
 from palaver.core.errors import NotFoundError
 from palaver.store.memory import MemoryStore
-from palaver.store.to_thread import MAX_THREADS, to_thread
+from palaver.store.store import MAX_THREADS, to_thread
 
 PATIENCE = 10
 

@@ -11,7 +11,7 @@ import pytest
 from palaver.store.memory import MemoryStore
 from palaver.store.sqlite import SQLiteStore
 from palaver.swarm.log import Records, open_log
-from palaver.swarm.navigator import KIND
+from palaver.swarm.navigation_tools import KIND
 from tests.swarm.crashing import CLIENTS, shop, talk
 from tests.swarm.scripts import told
 

@@ -9,12 +9,12 @@ import pytest
 
 from palaver.core.errors import ClosedError, SwarmError
 from palaver.store.memory import MemoryStore
-from palaver.store.to_thread import to_thread
+from palaver.store.store import to_thread
 from palaver.swarm import Call, Swarm, navigation, tool
 from palaver.swarm.agent_session import AgentSession
 from palaver.swarm.extras.entry import complete, connect
 from palaver.swarm.log import Log, Records
-from palaver.swarm.navigator import Navigator
+from palaver.swarm.navigation_tools import Navigator
 from palaver.swarm.session import Session
 from palaver.swarm.turn import Turn
 from palaver.threads.agent_view import AgentView

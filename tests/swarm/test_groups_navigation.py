@@ -9,7 +9,7 @@ from palaver.agent import function_tool
 from palaver.core.errors import NavigationError
 from palaver.store.sqlite import SQLiteStore
 from palaver.swarm import Call, Recomplete, Swarm, SwarmAgent, navigation, tool
-from palaver.swarm.navigator import STACK
+from palaver.swarm.navigation_tools import STACK
 from tests.swarm.scripts import PLACEHOLDER, agent, answers, at_work, branching, calling, echo, last
 from tests.swarm.slow import Callers, Slow
 

@@ -4,7 +4,7 @@ import pytest
 
 import palaver as p
 from palaver.threads import Thread
-from palaver.threads.copies import fingerprint, without_copies
+from palaver.threads.view import fingerprint, without_copies
 
 pytestmark = pytest.mark.finding("F-77")
 CALL = p.ToolCall("c", "read", "{}")

@@ -11,8 +11,7 @@ from palaver.agent import Agent, function_tool
 from palaver.core.errors import MessageError
 from palaver.models.scripted import ScriptedModel
 from palaver.threads import Thread, expire, for_agent, for_model
-from palaver.threads.expiry import EXPIRES_AGENT_STEP, EXPIRES_USER_PROMPT
-from palaver.threads.model_view import ModelView
+from palaver.threads.view import EXPIRES_AGENT_STEP, EXPIRES_USER_PROMPT, ModelView
 
 STAYS = [
     ((), "agent-step", True),

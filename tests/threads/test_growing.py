@@ -2,7 +2,7 @@
 
 import pytest
 
-from palaver.threads.prefix import ListPrefix
+from palaver.threads.thread import ListPrefix
 
 
 def test_the_beginning_of_a_list_is_a_sequence_that_stays():

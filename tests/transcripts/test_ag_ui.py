@@ -25,9 +25,8 @@ from palaver.core.parts import (
     Url,
 )
 from palaver.core.usage import Usage
-from palaver.threads.model_view import for_model
-from palaver.threads.people_view import for_people
 from palaver.threads.thread import Entry
+from palaver.threads.view import for_model, for_people
 from palaver.transcripts.conversation import derived_id, session_of, transcript_of
 from palaver.transcripts.extension_slot import without_records
 from palaver.transcripts.writer import is_record

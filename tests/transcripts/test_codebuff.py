@@ -15,8 +15,8 @@ from palaver.core.messages import AssistantMessage, DeveloperMessage, SystemMess
 from palaver.core.parts import File, FileId, Image, Inline, Json, MalformedToolCall, Reasoning, Text, ToolCall, Url
 from palaver.core.request import Request
 from palaver.testing import rules
-from palaver.threads.expiry import expire
 from palaver.threads.thread import Entry, Thread
+from palaver.threads.view import expire
 from palaver.transcripts import original_bytes
 from palaver.transcripts.conversation import Transcript, transcript_of
 from palaver.transcripts.writer import is_record

@@ -13,7 +13,7 @@ import palaver as p
 from palaver import transcripts, wires
 from palaver.store.sqlite import SQLiteStore
 from palaver.testing import rules
-from palaver.threads.model_view import for_model
+from palaver.threads.view import for_model
 from tests.corpus import CORPUS
 from tests.transcripts.samples import origin
 from tests.transcripts.test_laws import said, steps_of

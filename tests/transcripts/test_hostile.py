@@ -15,7 +15,7 @@ from palaver.core.errors import LossError, PalaverError
 from palaver.core.jsontext import EMPTY_OBJECT
 from palaver.core.messages import AssistantMessage
 from palaver.store.sqlite import SQLiteStore
-from palaver.threads.accounting import usage_once
+from palaver.threads.thread import usage_once
 from palaver.transcripts.conversation import transcript_of
 from tests.folding import over
 from tests.transcripts.samples import FILES, IDS, origin

@@ -26,8 +26,7 @@ from palaver.core.parts import (
     Video,
 )
 from palaver.core.usage import Usage
-from palaver.threads.model_view import for_model
-from palaver.threads.people_view import for_people
+from palaver.threads.view import for_model, for_people
 from palaver.transcripts.conversation import COMPACTION, transcript_of
 from palaver.transcripts.extension_slot import without_records
 from palaver.transcripts.writer import is_record

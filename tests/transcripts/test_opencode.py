@@ -25,10 +25,8 @@ from palaver.core.parts import (
 )
 from palaver.core.usage import Usage
 from palaver.testing.strategies import any_messages
-from palaver.threads.accounting import usage_once
-from palaver.threads.model_view import for_model
-from palaver.threads.people_view import is_shown
-from palaver.threads.thread import MAIN, Entry
+from palaver.threads.thread import MAIN, Entry, usage_once
+from palaver.threads.view import for_model, is_shown
 from palaver.transcripts.conversation import session_of, transcript_of
 from palaver.transcripts.extension_slot import without_records
 from palaver.transcripts.writer import is_record

@@ -10,7 +10,7 @@ from msgspec import structs
 from palaver import transcripts
 from palaver.core.messages import FlushMarker, RescueMarker
 from palaver.core.pairs import tied
-from palaver.threads.accounting import usage_once
+from palaver.threads.thread import usage_once
 from palaver.transcripts.extension_slot import without_records
 from palaver.transcripts.writer import is_record
 from tests.folding import over

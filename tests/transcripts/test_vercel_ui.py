@@ -27,8 +27,8 @@ from palaver.core.parts import (
 )
 from palaver.core.usage import Usage
 from palaver.testing.strategies import any_messages
-from palaver.threads.model_view import for_model
 from palaver.threads.thread import MAIN, Entry
+from palaver.threads.view import for_model
 from palaver.transcripts.conversation import transcript_of
 from palaver.transcripts.extension_slot import without_records
 from palaver.transcripts.writer import is_record

@@ -11,7 +11,7 @@ from palaver.agent import Compactor, Limits, function_tool
 from palaver.context.plan import Stage
 from palaver.context.rewrite import is_record
 from palaver.context.summary_stage import summarizer
-from palaver.models.capabilities import Capabilities
+from palaver.models.catalogue import Capabilities
 from palaver.models.scripted import ScriptedModel
 from palaver.store.sqlite import SQLiteStore
 from palaver.swarm import State, Swarm, SwarmAgent

@@ -10,7 +10,7 @@ import palaver as p
 from palaver.agent import Agent, function_tool
 from palaver.context.plan import Stage
 from palaver.context.summary_stage import summarizer
-from palaver.models.capabilities import Capabilities
+from palaver.models.catalogue import Capabilities
 from palaver.models.scripted import ScriptedModel
 from palaver.store.sqlite import SQLiteStore
 from palaver.threads import Thread

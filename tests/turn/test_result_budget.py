@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 import palaver as p
 from palaver.agent import Agent, Compactor, approve, function_tool
 from palaver.agent.scripted_agent import Scripted, call_of
-from palaver.models.capabilities import Capabilities
+from palaver.models.catalogue import Capabilities
 from palaver.models.scripted import ScriptedModel
 from palaver.store.sqlite import SQLiteStore
 from palaver.turn import tool_output

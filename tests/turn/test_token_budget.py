@@ -14,8 +14,7 @@ import palaver as p
 from palaver.agent import Agent, Limits, function_tool
 from palaver.context.plan import capacity
 from palaver.core.errors import ContextOverflowError, OverloadedError
-from palaver.models.capabilities import Capabilities
-from palaver.models.catalogue import catalogue
+from palaver.models.catalogue import Capabilities, catalogue
 from palaver.models.fallback import Fallback
 from palaver.models.language_model import Prompt
 from palaver.models.scripted import ScriptedModel

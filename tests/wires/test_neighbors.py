@@ -14,7 +14,7 @@ import pytest
 
 import palaver as p
 from palaver import wires
-from palaver.threads.expiry import EXPIRES_AGENT_STEP
+from palaver.threads.view import EXPIRES_AGENT_STEP
 
 LIST = {"openai_responses": "input", "google_generate": "contents"}
 JOINS = ("openai_chat", "openai_responses", "cohere_chat", "ollama_chat")

@@ -60,7 +60,11 @@ texts = st.text(max_size=8)
 inners = st.fixed_dictionaries({"url": texts}, optional={"detail": st.none() | texts})
 blocks = st.fixed_dictionaries(
     {"type": st.just("text"), "text": texts},
-    optional={"number": st.integers() | st.floats(-9, 9), "marked": st.booleans(), "raw": st.none() | texts | st.lists(texts, max_size=2)},
+    optional={
+        "number": st.integers() | st.floats(-9, 9),
+        "marked": st.booleans(),
+        "raw": st.none() | texts | st.lists(texts, max_size=2),
+    },
 ) | st.fixed_dictionaries(
     {"type": st.just("image"), "image": inners},
     optional={"others": st.lists(inners, max_size=2), "words": st.lists(texts, max_size=2)},

@@ -36,8 +36,7 @@ from typing import Any, Final, cast, overload
 
 from msgspec import UNSET, Raw
 
-from palaver.agent.parameters import parameters_of
-from palaver.agent.schema_validation import linear_validator
+from palaver.agent.parameters import linear_validator, parameters_of
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError, MessageError, excerpt
 from palaver.core.parts import ToolCall

@@ -51,7 +51,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 import anyio
 from msgspec import Struct, structs
 
-from palaver.context.breaker import Breaker
+from palaver.context.compaction import Breaker
 from palaver.core import jsontext
 from palaver.core.errors import MessageError, excerpt
 from palaver.core.messages import AssistantMessage, ToolMessage

@@ -27,7 +27,7 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import Struct
 
-from palaver.agent.schema_validation import drop_patterns
+from palaver.agent.parameters import drop_patterns
 from palaver.core.errors import MessageError, ToolError, excerpt
 from palaver.stream.frames import LIMIT, LimitedBytes, LimitedLines
 

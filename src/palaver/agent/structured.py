@@ -28,14 +28,13 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec import structs
 
-from palaver.agent.parameters import is_pydantic
-from palaver.agent.schema_validation import linear_validator, pattern_check
+from palaver.agent.parameters import is_pydantic, linear_validator, pattern_check
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError, MessageError, excerpt
 from palaver.core.parts import Text, ToolCall
 from palaver.core.request import OutputFormat, Settings
 from palaver.core.tools import Tool
-from palaver.models.capabilities import Capabilities
+from palaver.models.catalogue import Capabilities
 from palaver.turn.tool import AgentTool, InvalidArgumentsError, Output, ToolContext
 
 SET_OUTPUT: Final = "set_output"

@@ -37,7 +37,7 @@ from palaver.core.errors import MessageError, ToolError, excerpt
 from palaver.core.parts import Text, ToolCall
 from palaver.core.tools import Tool
 from palaver.core.type_checks import check_arguments
-from palaver.store.to_thread import to_thread
+from palaver.store.store import to_thread
 from palaver.turn.events import AgentEvent, SubagentEvent, Watch
 from palaver.turn.middleware import Middleware, RunContext
 from palaver.turn.policy import Rule

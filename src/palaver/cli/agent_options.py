@@ -31,15 +31,14 @@ from palaver.cli.demo_model import NAME, demo_model, demo_tools
 from palaver.cli.terminal import bad_input, echo
 from palaver.core.errors import MessageError, ToolError, excerpt
 from palaver.models import names, providers
-from palaver.models.capabilities import Capabilities
-from palaver.models.catalogue import capabilities_of, catalogue
+from palaver.models.catalogue import Capabilities, capabilities_of, catalogue
 from palaver.models.credentials import first_set
 from palaver.turn.tool import AgentTool
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from palaver.models.http_model import Model
+    from palaver.models.answer import Model
 
 
 Mode = Literal["ask", "allow", "deny"]

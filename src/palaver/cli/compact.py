@@ -24,7 +24,7 @@ from palaver.cli.context import model_name
 from palaver.cli.show import request_without_messages
 from palaver.cli.terminal import bad_input, console, count, echo, safe, safe_line
 from palaver.models import names, providers
-from palaver.threads.model_view import for_model
+from palaver.threads.view import for_model
 from palaver.turn import compaction
 
 if TYPE_CHECKING:

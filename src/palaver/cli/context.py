@@ -35,8 +35,8 @@ from palaver.models import names, providers
 from palaver.models.language_model import Prompt
 from palaver.models.token_count import count_tokens
 from palaver.threads.ids import now_ms
-from palaver.threads.model_view import for_model
 from palaver.threads.thread import Thread
+from palaver.threads.view import for_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -44,8 +44,8 @@ from palaver.core.parts import Image, UserPart
 from palaver.core.usage import Usage
 from palaver.store.location import open_store
 from palaver.threads.ids import now_ms, uuid7
-from palaver.threads.model_view import for_model
 from palaver.threads.thread import MAIN
+from palaver.threads.view import for_model
 from palaver.turn import compaction
 from palaver.turn.approvals import ApprovalRequest, Decision
 from palaver.turn.compaction import Compactor

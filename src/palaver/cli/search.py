@@ -18,7 +18,7 @@ from palaver.cli.terminal import console, count, echo, parse_time, safe, when
 from palaver.core.messages import Role
 from palaver.store import search_text
 from palaver.store.store import Hit, Query
-from palaver.threads.copies import COMPACTION, fingerprint
+from palaver.threads.view import COMPACTION, fingerprint
 
 if TYPE_CHECKING:
     from palaver.store.store import Store

@@ -29,9 +29,8 @@ from palaver.core.errors import DecodeError, NotFoundError
 from palaver.core.events import Delta, Failed, Start, Update
 from palaver.core.parts import Blob, Media
 from palaver.core.request import Request
-from palaver.threads.accounting import usage_once
-from palaver.threads.copies import without_copies
-from palaver.threads.thread import MAIN
+from palaver.threads.thread import MAIN, usage_once
+from palaver.threads.view import without_copies
 from palaver.transcripts.writer import chosen_history
 
 if TYPE_CHECKING:

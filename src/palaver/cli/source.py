@@ -30,7 +30,7 @@ from palaver.cli.transcript_io import TranscriptFile
 from palaver.core import canonical, jsontext
 from palaver.core.errors import DecodeError, PalaverError, ProviderError, StreamError, UnknownNameError, excerpt
 from palaver.core.request import Request, Response
-from palaver.threads.model_view import for_model
+from palaver.threads.view import for_model
 from palaver.wires import detect, detect_stream
 
 if TYPE_CHECKING:

@@ -3,10 +3,10 @@
 Stability: experimental.
 """
 
-from palaver.context.breaker import Breaker
 from palaver.context.compaction import (
     DEFAULT,
     SUMMARY_ONLY,
+    Breaker,
     Compacted,
     Failure,
     compaction_flow,

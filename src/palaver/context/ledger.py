@@ -35,11 +35,8 @@ from palaver.core.parts import Opaque, ServerToolResult, ToolCall
 from palaver.core.request import OutputFormat
 from palaver.core.tools import AnyTool
 from palaver.core.usage import Usage
-from palaver.threads.expiry import has_lifetime
-from palaver.threads.model_view import ModelView
-from palaver.threads.prefix import ListPrefix
-from palaver.threads.thread import Entry
-from palaver.threads.view import RECORD, is_sent
+from palaver.threads.thread import Entry, ListPrefix
+from palaver.threads.view import RECORD, ModelView, has_lifetime, is_sent
 from palaver.tokens.calibration import Calibration
 from palaver.tokens.counter import Counter, EstimateCounter
 from palaver.tokens.estimate import estimate_media, estimate_reasoning, estimate_tools, has_proof, overhead

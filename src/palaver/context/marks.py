@@ -29,7 +29,7 @@ from msgspec import structs
 from palaver.context.plan import Plan, Stage
 from palaver.core.errors import MessageError
 from palaver.core.messages import AssistantMessage, Message, ToolMessage
-from palaver.threads.prefix import ListPrefix
+from palaver.threads.thread import ListPrefix
 from palaver.tokens.estimate import estimate
 from palaver.wires._engine.cache_marks import CachePlan
 

@@ -11,16 +11,20 @@ Rules:
 - Secrets are masked in every error, in its text and its body.
 - A JSON object in place of a stream is a whole answer, or an error. A page of HTML is neither.
 
+A provider's model, over HTTP: a wire, an endpoint, credentials and capabilities. Data; there is no class per vendor.
+
 Stability: experimental.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Final, final
 from urllib.parse import quote
 
 import anyio
+from msgspec import Struct, structs
 
 from palaver import wires
 from palaver.core.errors import (
@@ -34,22 +38,27 @@ from palaver.core.errors import (
 )
 from palaver.core.events import Event, Failed, PartEnd, PartStart, ProviderEvent, Start, Update, UsageUpdate
 from palaver.core.parts import Reasoning, Refusal, Text
-from palaver.core.request import Encoded, Response
+from palaver.core.request import Encoded, Response, Settings
+from palaver.core.type_checks import check_arguments
 from palaver.models import http
+from palaver.models.catalogue import Capabilities, Missing
+from palaver.models.encoded_prompt import PromptEncoder
+from palaver.models.endpoint import Credentials, Endpoint
 from palaver.models.failures import inner_failure, request_id
-from palaver.models.http import build_call, raise_error, with_retries
-from palaver.models.language_model import Answer, OnNotice, Prompt, Reply
+from palaver.models.http import Sender, Timeouts, build_call, raise_error, with_retries
+from palaver.models.language_model import Answer, OnNotice, Prompt, Reply, Session
 from palaver.models.redaction import without_secrets
+from palaver.models.retry import Clock, Retry
+from palaver.models.text_calls import TextCallSession
 from palaver.stream.frames import LIMIT
 from palaver.stream.replay_events import replay_events
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from palaver.models.encoded_prompt import PromptEncoder
     from palaver.models.endpoint import Unwrap
-    from palaver.models.http_model import Model
     from palaver.wires._engine.stream_decoder import StreamDecoder
+
 
 _PINGS: Final = frozenset({"ping", "keepalive", "keep-alive", "heartbeat"})
 """Events of providers that say no more than that somebody is there."""
@@ -328,3 +337,65 @@ def _has_content(event: Event) -> bool:
 
 def _is_ping(event: Event) -> bool:
     return isinstance(event, ProviderEvent) and event.name in _PINGS
+
+
+# -- http model ------------------------------------------------------------------------------------
+
+
+class Model(Struct, frozen=True, kw_only=True):
+    """What is asked, where, as whom, and how patiently; a ``LanguageModel``.
+
+    ``name`` is what people call it (``openai/gpt-…``), ``id`` what is sent. ``settings`` are defaults: each field that
+    a prompt leaves open. ``missing`` says what becomes of what the model cannot see or do. Without ``http`` it shares
+    the connections of the event loop. ``text_calls`` names the format in which the model writes calls and reasoning as
+    text (``palaver.stream.local.names()``), where its server does not read them. ``metadata`` names the keys of the
+    messages' metadata that may be sent to the provider; what is not named stays here.
+    """
+
+    name: str
+    id: str
+    endpoint: Endpoint
+    credentials: Credentials | None = None
+    capabilities: Capabilities = Capabilities()
+    settings: Settings = Settings()
+    retry: Retry = Retry()
+    timeouts: Timeouts = Timeouts()
+    missing: Missing = "drop"
+    http: Sender | None = None
+    clock: Clock = Clock()
+    text_calls: str | None = None
+    metadata: Collection[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Refuse values of another type. Raises ``MessageError``, which names the field."""
+        check_arguments("Model", Model, structs.asdict(self))
+
+    def session(self) -> Session:
+        """Begin a conversation. Raises ``UnknownNameError`` for a wire or a format that there is not."""
+        session = _Session(self)
+        return session if self.text_calls is None else TextCallSession(session, self.text_calls)
+
+
+def prompt_encoder(model: Model) -> PromptEncoder:
+    """What encodes the prompts of one conversation. Raises ``UnknownNameError`` as ``Model.session`` does."""
+    return PromptEncoder(
+        wires.get(model.endpoint.wire),
+        model.endpoint,
+        id=model.id,
+        settings=model.settings,
+        capabilities=model.capabilities,
+        missing=model.missing,
+        metadata=model.metadata if model.endpoint.metadata else (),
+    )
+
+
+@final
+class _Session(Session):
+    """One conversation: remembers what it wrote."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._encoder = prompt_encoder(model)
+
+    def ask(self, prompt: Prompt, *, stream: bool = True, on_notice: OnNotice | None = None) -> HttpAnswer:
+        return HttpAnswer(self._model, self._encoder, prompt, stream=stream, on_notice=on_notice)

@@ -38,7 +38,7 @@ from palaver.core.errors import (
 from palaver.core.events import Event, ProviderEvent, Start, Update, UsageUpdate
 from palaver.core.request import Response
 from palaver.core.type_checks import check_arguments
-from palaver.models.capabilities import Capabilities
+from palaver.models.catalogue import Capabilities
 from palaver.models.failures import classify
 from palaver.models.language_model import Answer, LanguageModel, Notice, OnNotice, Prompt, Reply, Session
 

@@ -21,7 +21,7 @@ from palaver.core.errors import MessageError
 from palaver.core.messages import AssistantMessage
 from palaver.core.request import Response
 from palaver.core.type_checks import check_arguments
-from palaver.models.capabilities import Capabilities
+from palaver.models.catalogue import Capabilities
 from palaver.models.language_model import LanguageModel, Prompt, Session
 from palaver.models.scripted import TurnSession, turn_of
 from palaver.models.text_calls import TextCallSession

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from palaver.models.http_model import Model
+    from palaver.models.answer import Model
 
 
 # --- http -------------------------------------------------------------------------------------------------------------

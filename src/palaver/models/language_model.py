@@ -29,7 +29,7 @@ from palaver.core.messages import DeveloperMessage, Message, SystemMessage
 from palaver.core.request import Loss, Request, Response, Settings
 from palaver.core.tools import AnyTool
 from palaver.core.type_checks import check_arguments
-from palaver.models.capabilities import Capabilities
+from palaver.models.catalogue import Capabilities
 from palaver.wires._engine.cache_marks import CachePlan
 
 

@@ -32,7 +32,7 @@ from msgspec import Struct, structs
 
 from palaver.core.errors import DecodeError
 from palaver.core.request import Settings
-from palaver.models.capabilities import Capabilities, Missing
+from palaver.models.catalogue import Capabilities, Missing
 from palaver.models.redaction import Masker
 
 FilePath: TypeAlias = "str | PathLike[str]"

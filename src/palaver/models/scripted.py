@@ -27,7 +27,7 @@ from palaver.core.factories import assistant
 from palaver.core.messages import AssistantMessage
 from palaver.core.request import Response
 from palaver.core.type_checks import check_arguments
-from palaver.models.capabilities import Capabilities
+from palaver.models.catalogue import Capabilities
 from palaver.models.language_model import Answer, LanguageModel, OnNotice, Prompt, Reply, Session
 from palaver.stream.assembler import Assembler
 from palaver.stream.replay_events import replay_events

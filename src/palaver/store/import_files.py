@@ -33,9 +33,8 @@ from palaver.core.errors import NotFoundError, StoreError, excerpt
 from palaver.core.messages import BOOKKEEPING, Message, UserMessage
 from palaver.store import message_codec
 from palaver.store.store import Store, ThreadInfo
-from palaver.threads.people_view import is_shown
 from palaver.threads.thread import MAIN, Entry
-from palaver.threads.view import RECORD
+from palaver.threads.view import RECORD, is_shown
 from palaver.transcripts import original_bytes
 from palaver.transcripts.conversation import Began, Ended, Joined, Noted, Step, derived_id
 from palaver.transcripts.unknown_fields import UnknownFields

@@ -22,6 +22,19 @@ Not promised:
 
 A store is safe for use from several OS threads, and, but for ``MemoryStore``, from several processes.
 
+Stores from async code: ``await to_thread(store.append, "trip", [user("hi")])``.
+
+``to_thread`` takes a function and its arguments, as ``asyncio.to_thread`` does, and works on asyncio and trio.
+
+Rules:
+
+- Values and exceptions arrive unchanged.
+- A call that has begun finishes. A caller in a cancelled scope waits for it and is cancelled afterwards; a call that
+  has no thread yet does not begin. ``asyncio.Task.cancel`` (and ``asyncio.timeout``) does not wait: the call finishes
+  behind the caller.
+- An event loop runs at most ``MAX_THREADS`` of these calls at once. They do not count against anyio's default limiter,
+  so a slow disk does not block other work; there are many, so that a store can group appends into one commit.
+
 Stability: experimental.
 """
 
@@ -30,8 +43,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, Protocol, Self, TypeAlias, TypeVar
 
+from anyio import CapacityLimiter
+from anyio.lowlevel import RunVar
+from anyio.to_thread import run_sync
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from palaver.core.errors import ConflictError, NotFoundError, StoreError
@@ -44,6 +61,7 @@ from palaver.threads.thread import MAIN, Entry, Thread
 
 if TYPE_CHECKING:
     from types import TracebackType
+
 
 Progress: TypeAlias = Callable[[int, int | None], None]
 """Called from time to time with the amount done, and the total where it is known."""
@@ -378,3 +396,27 @@ class Store(Protocol):
     ) -> None:
         """Close the store."""
         self.close()
+
+
+# -- to thread -------------------------------------------------------------------------------------
+
+
+MAX_THREADS: Final = 256
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_limiter: Final = RunVar[CapacityLimiter]("palaver.store.store")
+
+
+async def to_thread(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Call a function that blocks, such as a method of a store, without blocking the event loop."""
+    return await run_sync(partial(function, *args, **kwargs), limiter=_current_limiter())
+
+
+def _current_limiter() -> CapacityLimiter:
+    try:
+        return _limiter.get()
+    except LookupError:
+        limiter = CapacityLimiter(MAX_THREADS)
+        _limiter.set(limiter)
+        return limiter

@@ -11,8 +11,7 @@ Stability: experimental.
 from palaver.core.errors import BusyError, ClosedError, NavigationError, SwarmError, TurnError
 from palaver.swarm.agent import Hooks, SwarmAgent
 from palaver.swarm.bus import Bus, Since, Where
-from palaver.swarm.call import Call
-from palaver.swarm.call_context import CallContext
+from palaver.swarm.call import Call, CallContext
 from palaver.swarm.events import SHARED, SOURCES, Event
 from palaver.swarm.extras.advisor import Advisor, ask
 from palaver.swarm.extras.chats import AutoClose, Chats, auto_close
@@ -24,7 +23,6 @@ from palaver.swarm.extras.outline import Outline, Result
 from palaver.swarm.extras.pipeline import Pipeline
 from palaver.swarm.extras.round_robin import RoundRobin
 from palaver.swarm.extras.storage import Storage
-from palaver.swarm.live import LiveSwarm
 from palaver.swarm.local_bus import LocalBus
 from palaver.swarm.mcp import McpSource
 from palaver.swarm.navigation_tools import commit_action, fetch_info, navigation, triage
@@ -32,7 +30,7 @@ from palaver.swarm.policy import Policy
 from palaver.swarm.rescue import Custom, Flush, Recomplete, no_tool_syntax, not_empty, plain_text
 from palaver.swarm.session import Session
 from palaver.swarm.state import State
-from palaver.swarm.swarm import Swarm
+from palaver.swarm.swarm import LiveSwarm, Swarm
 from palaver.swarm.tool import SwarmTool, returning, tool
 
 __all__ = [

@@ -33,7 +33,7 @@ from palaver.core.request import Settings
 from palaver.core.type_checks import check_arguments
 from palaver.core.usage import Usage
 from palaver.models.language_model import LanguageModel
-from palaver.swarm.call_context import CallContext
+from palaver.swarm.call import CallContext
 from palaver.swarm.extras.storage import Storage
 from palaver.swarm.rescue import PLACEHOLDERS, Flush, Rescue, not_empty
 from palaver.swarm.state import State

@@ -34,7 +34,7 @@ from palaver.swarm.batch import (
     winner,
     with_calls,
 )
-from palaver.swarm.call_context import LOGGER, CallContext, called, watched
+from palaver.swarm.call import LOGGER, CallContext, called, watched
 from palaver.swarm.names import of_turn
 from palaver.swarm.tool import SwarmTool
 from palaver.swarm.turn import Turn

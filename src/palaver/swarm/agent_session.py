@@ -34,7 +34,7 @@ from palaver.swarm.batch import (
     with_calls,
     with_text,
 )
-from palaver.swarm.call_context import LOGGER, CallContext, called, watched
+from palaver.swarm.call import LOGGER, CallContext, called, watched
 from palaver.swarm.names import of_turn
 from palaver.swarm.offered import offered_tools
 from palaver.swarm.rescue import START, Custom, Recomplete, placeholder

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, TypeVarTuple
 import anyio
 
 from palaver.core.errors import TurnError
-from palaver.swarm.call_context import LOGGER, STRAY, is_cancelled
+from palaver.swarm.call import LOGGER, STRAY, is_cancelled
 
 if TYPE_CHECKING:
-    from palaver.swarm.live import LiveSwarm
+    from palaver.swarm.swarm import LiveSwarm
     from palaver.swarm.turn import Turn
 
 P = TypeVarTuple("P")

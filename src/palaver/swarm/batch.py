@@ -33,8 +33,7 @@ from palaver.core.errors import TurnError, excerpt
 from palaver.core.messages import AssistantMessage
 from palaver.core.pairs import client_calls
 from palaver.core.parts import MalformedToolCall, Text, ToolCall
-from palaver.swarm.call import Call
-from palaver.swarm.call_context import CALL, STRAY, CallContext, is_cancelled, watched
+from palaver.swarm.call import CALL, STRAY, Call, CallContext, is_cancelled, watched
 from palaver.swarm.tool import FIRST, SwarmTool
 from palaver.turn.calls import PlannedCall, result
 from palaver.turn.tool import Output

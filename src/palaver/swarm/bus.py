@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
 
 from msgspec import Struct
 
-from palaver.swarm.call_context import LOGGER
+from palaver.swarm.call import LOGGER
 from palaver.swarm.events import Event
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from palaver.core.messages import (
 from palaver.core.pairs import client_calls
 from palaver.core.parts import Text, ToolCall
 from palaver.swarm.batch import call_id
-from palaver.swarm.call_context import CALL, watched
+from palaver.swarm.call import CALL, watched
 from palaver.swarm.events import SessionEvents
 from palaver.swarm.turn import UNSHOWN
 from palaver.swarm.user_input import Content, checked_text, said
@@ -42,8 +42,7 @@ from palaver.turn.tool_output import output_of
 
 if TYPE_CHECKING:
     from palaver.swarm.agent_session import AgentSession
-    from palaver.swarm.call import Call
-    from palaver.swarm.call_context import CallContext
+    from palaver.swarm.call import Call, CallContext
 
 
 _HIDDEN: Final = frozenset((DISCARDED, UNSHOWN))

@@ -44,9 +44,8 @@ from palaver.threads.ids import now_ms, uuid7
 
 if TYPE_CHECKING:
     from palaver.swarm.agent import SwarmAgent
-    from palaver.swarm.live import LiveSwarm
     from palaver.swarm.log import Log
-    from palaver.swarm.swarm import Swarm
+    from palaver.swarm.swarm import LiveSwarm, Swarm
     from palaver.swarm.turn import Turn
 
 

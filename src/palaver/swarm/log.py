@@ -36,9 +36,8 @@ import msgspec
 from palaver.core.errors import NotFoundError, StoreError, SwarmError
 from palaver.core.messages import Message, SystemMessage
 from palaver.store.memory import MemoryStore
-from palaver.store.store import Store
+from palaver.store.store import Store, to_thread
 from palaver.store.stored_thread import StoredThread
-from palaver.store.to_thread import to_thread
 from palaver.threads.thread import Entry, Path
 from palaver.threads.view import RECORD
 from palaver.turn.journal import AnyThread, Journal

@@ -26,7 +26,7 @@ from msgspec import structs
 from palaver.agent.mcp import McpTools
 from palaver.core.errors import SwarmError
 from palaver.core.type_checks import check_arguments
-from palaver.swarm.call_context import CallContext, called, watched
+from palaver.swarm.call import CallContext, called, watched
 from palaver.swarm.session import Session
 from palaver.turn.tool import AgentTool
 

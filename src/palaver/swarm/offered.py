@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import anyio
 
 from palaver.swarm.batch import ordered
-from palaver.swarm.call_context import CallContext, called
+from palaver.swarm.call import CallContext, called
 from palaver.swarm.tool import SwarmTool, as_tool
 from palaver.turn.results import READING
 

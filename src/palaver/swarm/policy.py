@@ -23,7 +23,7 @@ from typing import Any, Final, TypeAlias
 
 from palaver.swarm.events import Event
 from palaver.swarm.log import Values
-from palaver.swarm.shared_value import Observer, Publish, Queue, named, observed, resolved
+from palaver.swarm.state import Observer, Publish, Queue, named, observed, resolved
 
 BAN_MESSAGE: Final = "I am not going to discuss it!"
 

@@ -32,7 +32,7 @@ from msgspec import Struct
 from palaver.agent.guardrails import EMPTY, text_fault, without_tags
 from palaver.core.messages import AssistantMessage
 from palaver.core.type_checks import check_arguments
-from palaver.swarm.call_context import CallContext
+from palaver.swarm.call import CallContext
 
 # --- rescue -----------------------------------------------------------------------------------------------------------
 

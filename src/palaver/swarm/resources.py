@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from palaver.core.errors import SwarmError
 from palaver.store.memory import MemoryStore
-from palaver.swarm.call_context import CALL
+from palaver.swarm.call import CALL
 from palaver.swarm.events import SHARED, Event
 from palaver.swarm.extras.compute import LiveCompute
 from palaver.swarm.extras.memory import Memory
@@ -33,8 +33,7 @@ from palaver.swarm.state import State, StateCell
 if TYPE_CHECKING:
     from palaver.store.store import Store
     from palaver.swarm.extras.compute import Compute
-    from palaver.swarm.live import LiveSwarm
-    from palaver.swarm.swarm import Swarm
+    from palaver.swarm.swarm import LiveSwarm, Swarm
 
 
 # --- resources --------------------------------------------------------------------------------------------------------

@@ -31,11 +31,11 @@ from palaver.core.parts import Text
 from palaver.swarm.agent import SwarmAgent
 from palaver.swarm.agent_session import AgentSession
 from palaver.swarm.background import Background
-from palaver.swarm.call_context import CALL, CURRENT, LOGGER, CallContext, watched
+from palaver.swarm.call import CALL, CURRENT, LOGGER, CallContext, watched
 from palaver.swarm.events import SOURCES
 from palaver.swarm.log import Records
 from palaver.swarm.names import TURN, NamedTurns, checked_run, name_of_agent
-from palaver.swarm.navigator import Navigator
+from palaver.swarm.navigation_tools import Navigator
 from palaver.swarm.resources import Resources, SessionResources
 from palaver.swarm.session_runs import SessionRuns
 from palaver.swarm.turn import Turn
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from palaver.swarm.call import Call
-    from palaver.swarm.live import LiveSwarm
+    from palaver.swarm.swarm import LiveSwarm
 
 P = TypeVarTuple("P")
 T = TypeVar("T")

@@ -22,7 +22,7 @@ from msgspec import structs
 from palaver.core.errors import MessageError, NavigationError, SwarmError
 from palaver.core.messages import Message
 from palaver.swarm.agent_turn import AgentTurn
-from palaver.swarm.call_context import CURRENT
+from palaver.swarm.call import CURRENT
 from palaver.swarm.commits import Commits
 from palaver.swarm.log import Values
 from palaver.swarm.names import TURN, NamedTurns

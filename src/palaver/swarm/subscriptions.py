@@ -36,7 +36,7 @@ from anyio.lowlevel import checkpoint
 
 from palaver.core.errors import BusyError, ClosedError, SwarmError
 from palaver.swarm.bus import EVERYTHING, QUEUE, Handler, Overflow, Since, Where
-from palaver.swarm.call_context import is_cancelled
+from palaver.swarm.call import is_cancelled
 from palaver.swarm.events import Event
 
 if TYPE_CHECKING:

@@ -3,14 +3,10 @@
 Stability: experimental.
 """
 
-from palaver.threads.accounting import usage_once
 from palaver.threads.agent_view import AgentView, for_agent
-from palaver.threads.expiry import expire
-from palaver.threads.model_view import ModelView, for_model
-from palaver.threads.people_view import PeopleView, for_people
 from palaver.threads.repair import Repaired, repair
-from palaver.threads.thread import MAIN, Entry, Path, Thread
-from palaver.threads.view import DISCARDED, PLACEHOLDER, RECORD
+from palaver.threads.thread import MAIN, Entry, Path, Thread, usage_once
+from palaver.threads.view import DISCARDED, PLACEHOLDER, RECORD, ModelView, PeopleView, expire, for_model, for_people
 
 __all__ = [
     "DISCARDED",

@@ -12,24 +12,97 @@ Rules:
   of a branch walks up the tree; later ones cost what was appended since.
 - No I/O. A thread is not safe for use from several OS threads; a store is.
 
+An immutable prefix of a list that only grows:
+
+- Taking a prefix copies nothing, and the prefix never changes. The owner of the list may only append to it.
+- ``continues`` tells in constant time whether one prefix extends another of the same list.
+
+Usage totals of conversations, with each answer counted once (docs/spec/dialects.md#0.4, #17.7):
+
+- ``response_id`` identifies an answer, else its message id. Branches, forks and sub-agents share answers, and files
+  repeat them; each counts once over all messages given.
+- Of several reports of one answer, the one with the most generated tokens counts: reports grow while an answer streams.
+
 Stability: experimental.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from types import MappingProxyType
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast, overload
 
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from palaver.core import type_checks
 from palaver.core.errors import ConflictError, MessageError, NotFoundError, StoreError
-from palaver.core.messages import MESSAGE_CLASSES, Message
+from palaver.core.messages import MESSAGE_CLASSES, AssistantMessage, Message
 from palaver.core.type_checks import check_arguments
+from palaver.core.usage import Usage
 from palaver.core.value import short_repr
 from palaver.threads.ids import now_ms, uuid7
-from palaver.threads.prefix import ListPrefix
+
+
+# -- prefix ----------------------------------------------------------------------------------------
+
+
+T = TypeVar("T")
+
+
+class ListPrefix(Sequence[T]):
+    """The first ``length`` items of ``items``; immutable."""
+
+    __slots__ = ("_items", "_length")
+
+    def __init__(self, items: list[T], length: int | None = None) -> None:
+        """Look at a list that only grows; without ``length``, at all that it holds now."""
+        self._items = items
+        self._length = len(items) if length is None else length
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(self._length)
+            if step < 0:
+                return [self._items[position] for position in range(start, stop, step)]
+            return self._items[start:stop:step]
+        if not -self._length <= index < self._length:
+            raise IndexError(index)
+        return self._items[index if index >= 0 else index + self._length]
+
+    def continues(self, other: object) -> bool:
+        """Whether this begins with all of another, being a window on the same list. Costs nothing."""
+        if not isinstance(other, ListPrefix):
+            return False
+        its = cast("ListPrefix[object]", other)
+        return self._items is its._items and self._length >= len(its)  # noqa: SLF001 (of the same class)
+
+    def __iter__(self) -> Iterator[T]:
+        return islice(self._items, self._length)
+
+    def __eq__(self, other: object) -> bool:
+        """Two are equal when their items are."""
+        if not isinstance(other, ListPrefix):
+            return NotImplemented
+        others = cast("ListPrefix[object]", other)
+        return len(self) == len(others) and all(mine == its for mine, its in zip(self, others, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        """Return the size, not the text."""
+        return f"{type(self).__name__}({self._length} items)"
+
+
+# -- thread ----------------------------------------------------------------------------------------
+
 
 MAIN: Final = "main"
 """The branch that a thread begins with."""
@@ -321,3 +394,23 @@ class Thread:
     def __repr__(self) -> str:
         """Return the size, not the text."""
         return f"Thread({self.id!r}, {len(self._entries)} entries, branches={list(self._branches)})"
+
+
+# -- accounting ------------------------------------------------------------------------------------
+
+
+def usage_once(messages: Iterable[Message]) -> Usage:
+    """The sum of what answers cost; of any number of threads, branches and files together."""
+    largest: dict[object, Usage] = {}
+    for place, message in enumerate(messages):
+        if not isinstance(message, AssistantMessage) or message.usage is None:
+            continue
+        answer = message.response_id or message.id or place
+        known = largest.get(answer)
+        if known is None or _generated(message.usage) > _generated(known):
+            largest[answer] = message.usage
+    return sum(largest.values(), Usage())
+
+
+def _generated(usage: Usage) -> int:
+    return (usage.output or 0) + (usage.reasoning or 0)

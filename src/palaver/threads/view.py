@@ -12,18 +12,55 @@ Rules:
   answer ends the prompt. A summary counts as an answer.
 - Visible messages are held by reference, back to the last marker that hid everything.
 
+Expiry: messages that last for one step of an agent, or for one user prompt (docs/spec/codebuff.md#9.1):
+
+- The tag ``expires:agent-step`` lasts to the end of the step, ``expires:user-prompt`` to the end of the prompt. With
+  both, the shorter one counts. The end of a prompt ends its last step.
+- The thread keeps expired messages. ``expire`` returns the list without them, or the same object when nothing expires.
+  Views for models leave them out (``threads.view``).
+- Pairs stay whole: a result that expires takes its call with it, and an answer its results. An answer of which only
+  reasoning is left goes too.
+
+Messages that a compaction repeated in a thread:
+
+- Readers of session files append, behind a compaction, the summary and copies of the messages that it kept, with
+  ``source="compaction"``. Our own compaction lets a message stand on another branch again, with its id.
+- A copy has the role, the parts and the answered call of an earlier message of its thread. A summary is no copy.
+- Models need the copies; ``without_copies`` gives readers and searches each message once.
+
+What a model sees of a thread of one agent with its user:
+
+- All messages in order, without markers, what they hide, and messages tagged as unsent. A marker with scope ``agent``
+  hides nothing here (``AgentView`` applies it).
+- Nothing is repaired: ``threads.repair`` and the wires do that.
+- ``keep`` is a window on the last messages other than system and developer messages, which always stay, as does the
+  message that opened the user's last turn. A result without its call in the window is left out.
+- Without ``keep``, a view after an append costs what was appended, and copies nothing; a hidden turn costs one copy of
+  the references where an earlier view still holds them. With ``keep``, a view costs the window and system messages.
+
+What a person reads of a thread:
+
+- The whole conversation in order, each message once: tool calls and results stay, and so do markers and what they hide
+  from models.
+- System and developer messages (C7), user messages with mode ``"tool"`` or a ``source`` (F25), compaction summaries and
+  discarded answers are left out.
+- Texts shown in place of an answer stay: placeholders, and texts that the runtime emitted (K13).
+- A view after an append costs what was appended.
+
 Stability: experimental.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from hashlib import sha256
 from itertools import accumulate
 from operator import is_
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final, Literal, TypeAlias, cast
 
-from palaver.core.errors import StoreError
+from palaver.core import canonical
+from palaver.core.errors import MessageError, StoreError
 from palaver.core.messages import (
     AssistantMessage,
     DeveloperMessage,
@@ -32,12 +69,16 @@ from palaver.core.messages import (
     RescueMarker,
     Scope,
     SystemMessage,
+    ToolMessage,
     UserMessage,
 )
-from palaver.threads.expiry import EndOf, drop_expired, has_lifetime
+from palaver.core.pairs import client_calls
+from palaver.core.parts import MalformedToolCall, Reasoning, Text, ToolCall
+from palaver.core.type_checks import check_arguments
 from palaver.threads.thread import (
     RECORD as RECORD,  # noqa: PLC0414 (a tag of views, too)
     Entry,
+    ListPrefix,
 )
 
 DISCARDED: Final = "discarded"
@@ -182,3 +223,210 @@ class ModelsView(View):
             else:
                 keep -= 1
         return start
+
+
+# -- expiry ----------------------------------------------------------------------------------------
+
+
+EXPIRES_AGENT_STEP: Final = "expires:agent-step"
+EXPIRES_USER_PROMPT: Final = "expires:user-prompt"
+
+EndOf: TypeAlias = Literal["agent-step", "user-prompt", "agentStep", "userPrompt"]
+"""The end of what; the names of Codebuff are taken too."""
+
+_STEP: Final = frozenset((EXPIRES_AGENT_STEP,))
+_PROMPT: Final = frozenset((EXPIRES_AGENT_STEP, EXPIRES_USER_PROMPT))
+_EXPIRED: Final[dict[str, frozenset[str]]] = {
+    "agent-step": _STEP,
+    "user-prompt": _PROMPT,
+    "agentStep": _STEP,
+    "userPrompt": _PROMPT,
+}
+_EMPTY: Final = Text("")
+
+
+def expire(messages: Sequence[Message], end_of: EndOf) -> Sequence[Message]:
+    """The messages that are still there at the end of a step or prompt; the same object when all are.
+
+    Raises ``MessageError`` for an end that there is not.
+    """
+    if not any(map(has_lifetime, messages)):
+        _tags(end_of)
+        return messages
+    left = drop_expired(messages, end_of)
+    if all(mine is its for mine, its in zip(left, messages, strict=True)):
+        return messages
+    return tuple([message for message in left if message is not None])
+
+
+def has_lifetime(message: Message) -> bool:
+    """Whether a tag says how long a message is there."""
+    return bool(message.tags) and not _PROMPT.isdisjoint(message.tags)
+
+
+def drop_expired(messages: Sequence[Message], end_of: EndOf) -> list[Message | None]:
+    """For each message what is left of it; ``None`` where it expired."""
+    tags = _tags(end_of)
+    left: list[Message | None] = list(messages)
+    answer = -1
+    gone: set[str] = set()
+    lost: dict[int, set[str | None]] = {}
+    for place, message in enumerate(messages):
+        over = not tags.isdisjoint(message.tags)
+        if isinstance(message, AssistantMessage):
+            answer = place
+            gone = {call.id for call in client_calls(message)} if over else set[str]()
+        elif isinstance(message, ToolMessage) and message.tool_call_id in gone:
+            over = True
+        elif isinstance(message, ToolMessage) and over and answer >= 0:
+            lost.setdefault(answer, set()).add(message.tool_call_id)
+        if over:
+            left[place] = None
+    for place, calls in lost.items():
+        left[place] = _without(messages[place], calls)
+    return left
+
+
+def _without(answer: Message, calls: Collection[str | None]) -> Message | None:
+    """An answer without calls; ``None`` where nothing is said in it then."""
+    rest = [
+        part for part in answer.content if not (isinstance(part, ToolCall | MalformedToolCall) and part.id in calls)
+    ]
+    if not any(part != _EMPTY and not isinstance(part, Reasoning) for part in rest):
+        return None
+    return answer.replace(content=cast("Any", tuple(rest)))
+
+
+def _tags(end_of: str) -> frozenset[str]:
+    tags = _EXPIRED.get(end_of)
+    if tags is None:
+        raise MessageError(f"end_of: {end_of!r}: expected one of {', '.join(map(repr, _EXPIRED))}")
+    return tags
+
+
+# -- copies ----------------------------------------------------------------------------------------
+
+
+COMPACTION: Final = "compaction"
+"""The ``source`` of what a compaction put into a thread."""
+
+Fingerprint: TypeAlias = tuple[str, str | None, bytes]
+
+
+def fingerprint(message: Message) -> Fingerprint:
+    """What a message says, whoever repeats it, in a form that can be compared."""
+    digest = sha256()
+    for part in message.content:
+        text = canonical.encode(part)
+        digest.update(b"%d:" % len(text))
+        digest.update(text)
+    return message.role, message.tool_call_id if isinstance(message, ToolMessage) else None, digest.digest()
+
+
+def without_copies(entries: Iterable[Entry]) -> list[Entry]:
+    """Entries in their order, without copies of earlier ones. Costs nothing where no compaction put anything in."""
+    every = list(entries)
+    if not any(entry.message.source == COMPACTION for entry in every):
+        return every
+    seen: set[Fingerprint] = set()
+    kept: list[Entry] = []
+    for entry in every:
+        message = entry.message
+        if message.content:
+            what = fingerprint(message)
+            if message.source == COMPACTION and what in seen:
+                continue
+            seen.add(what)
+        kept.append(entry)
+    return kept
+
+
+# -- model view ------------------------------------------------------------------------------------
+
+
+class ModelView(ModelsView):
+    """The view of a single agent's model. Call it with a path, again and again: it reads each entry once.
+
+    Raises ``StoreError`` when ``keep`` is negative.
+    """
+
+    def __init__(self, *, keep: int | None = None) -> None:
+        """See everything, or the last ``keep`` messages."""
+        check_arguments("ModelView", ModelView.__init__, locals())
+        super().__init__()
+        self._keep = check_keep(keep)
+
+    def __call__(self, path: Sequence[Entry]) -> Sequence[Message]:
+        """The messages for the model, at the end of a path; immutable."""
+        self.follow(path)
+        visible = self._visible
+        if self._keep is None:
+            self._shared_length = len(visible)
+            return ListPrefix(visible)
+        start = self._window(self._keep)
+        before = [position for position in self._outside if position < start]
+        if self._keep and self._turn < start and self._starts_turn(self._turn):
+            before = sorted((*before, self._turn))
+        return (*[visible[position] for position in before], *_without_partial_rounds(visible[start:]))
+
+    def _applies(self, marker: RescueMarker | FlushMarker) -> bool:  # noqa: ARG002 (the contract of the base)
+        return False
+
+    def _includes(self, message: Message) -> bool:
+        return is_sent(message)
+
+
+def for_model(path: Sequence[Entry], *, keep: int | None = None) -> Sequence[Message]:
+    """The messages for a single agent's model, at the end of a path; ``ModelView`` says more. Reads the whole path."""
+    return ModelView(keep=keep)(path)
+
+
+def _without_partial_rounds(window: Sequence[Message]) -> list[Message]:
+    """Leave out results whose call was cut off. One that names no call stands free, and stays."""
+    called: set[str | None] = {None}
+    whole: list[Message] = []
+    for message in window:
+        if isinstance(message, ToolMessage) and message.tool_call_id not in called:
+            continue
+        called.update(call.id for call in message.tool_calls)
+        called.update(call.id for call in message.malformed_tool_calls)
+        whole.append(message)
+    return whole
+
+
+# -- people view -----------------------------------------------------------------------------------
+
+
+_HIDDEN: Final = frozenset((DISCARDED, RECORD))
+
+
+class PeopleView(View):
+    """The view of a person. Call it with a path, again and again: it reads each entry once."""
+
+    def __call__(self, path: Sequence[Entry]) -> Sequence[Message]:
+        """The messages for a person, at the end of a path; immutable."""
+        self.follow(path)
+        return ListPrefix(self._shown)
+
+    def _reset(self) -> None:
+        self._shown: list[Message] = []
+
+    def _read_message(self, message: Message) -> None:
+        if is_shown(message):
+            self._shown.append(message)
+
+
+def is_shown(message: Message) -> bool:
+    """Whether a person reads a message."""
+    if (
+        isinstance(message, (SystemMessage, DeveloperMessage))
+        or message.is_summary
+        or not _HIDDEN.isdisjoint(message.tags)
+    ):
+        return False
+    return not (isinstance(message, UserMessage) and (message.mode == "tool" or message.source is not None))
+
+
+def for_people(path: Sequence[Entry]) -> Sequence[Message]:
+    """The messages for a person, at the end of a path. Reads the whole path."""
+    return PeopleView()(path)

@@ -27,10 +27,8 @@ from palaver.core.pairs import TIED, client_calls, names_no_call, tied
 from palaver.core.parts import ToolCall
 from palaver.core.request import Loss
 from palaver.core.type_checks import check_arguments
-from palaver.threads.model_view import for_model
-from palaver.threads.people_view import is_shown
 from palaver.threads.thread import MAIN, Entry, Thread
-from palaver.threads.view import RECORD
+from palaver.threads.view import RECORD, for_model, is_shown
 from palaver.transcripts import documents, extension_slot, original_bytes
 from palaver.transcripts.conversation import session_of
 from palaver.transcripts.fields import NO_JSON

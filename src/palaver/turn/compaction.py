@@ -28,9 +28,9 @@ import anyio
 from msgspec import Struct, structs
 
 from palaver.context import shorten_stage
-from palaver.context.breaker import Breaker
 from palaver.context.compaction import (
     DEFAULT,
+    Breaker,
     Compacted,
     Compaction as Steps,
     Failure,
@@ -49,12 +49,11 @@ from palaver.core.request import Request, Settings
 from palaver.core.tools import AnyTool
 from palaver.core.type_checks import check_arguments
 from palaver.core.usage import Usage
-from palaver.models.capabilities import Capabilities
-from palaver.models.catalogue import rates_of
+from palaver.models.catalogue import Capabilities, rates_of
 from palaver.models.failures import cut_by_window
 from palaver.models.language_model import LanguageModel, Prompt, Reply, complete
+from palaver.store.store import to_thread
 from palaver.store.stored_thread import StoredThread
-from palaver.store.to_thread import to_thread
 from palaver.threads.ids import now_ms
 from palaver.threads.thread import MAIN, Entry
 from palaver.tokens.counter import Counter

@@ -27,12 +27,11 @@ from palaver.core.errors import MessageError, excerpt
 from palaver.core.messages import AssistantMessage, Message, ToolMessage
 from palaver.core.pairs import REPAIR
 from palaver.store.jsonl import LogContext
+from palaver.store.store import to_thread
 from palaver.store.stored_thread import StoredThread
-from palaver.store.to_thread import to_thread
-from palaver.threads.model_view import ModelView
-from palaver.threads.prefix import ListPrefix
 from palaver.threads.repair import repair
-from palaver.threads.thread import MAIN, Entry, Path, Thread
+from palaver.threads.thread import MAIN, Entry, ListPrefix, Path, Thread
+from palaver.threads.view import ModelView
 
 if TYPE_CHECKING:
     from palaver.store.jsonl.log import LogSink

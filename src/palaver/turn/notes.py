@@ -33,8 +33,7 @@ from palaver.core import canonical, jsontext
 from palaver.core.factories import user
 from palaver.core.messages import Message, SystemMessage, UserMessage
 from palaver.core.parts import MalformedToolCall, Text, UserPart
-from palaver.threads.expiry import EXPIRES_AGENT_STEP
-from palaver.threads.view import RECORD
+from palaver.threads.view import EXPIRES_AGENT_STEP, RECORD
 
 # --- notes ------------------------------------------------------------------------------------------------------------
 

@@ -15,8 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from palaver.core.usage import Usage
-from palaver.models.catalogue import prices_of
-from palaver.models.cost import Prices, cost
+from palaver.models.catalogue import Prices, cost, prices_of
 
 Spend: TypeAlias = Callable[[Mapping[str, Usage], float | None], None]
 """Counts what was used, by the name of the model, and what it cost in USD (``None``: nobody knows)."""

@@ -25,9 +25,8 @@ from palaver.serve.a2a.sdk import (
     SecurityScheme,
     StringList,
 )
-from palaver.serve.http.access import check_json
+from palaver.serve.http.access import body_of, check_json
 from palaver.serve.http.errors import Refused, refusal
-from palaver.serve.http.request_body import body_of
 from palaver.swarm.names import checked_client, is_name
 
 if TYPE_CHECKING:

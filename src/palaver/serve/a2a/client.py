@@ -49,7 +49,7 @@ from palaver.serve.a2a.sdk import (
 )
 from palaver.stream.frames import LIMIT, LimitedBytes
 from palaver.swarm.agent import AgentOptions, SwarmAgent
-from palaver.swarm.call_context import LOGGER, CallContext
+from palaver.swarm.call import LOGGER, CallContext
 from palaver.swarm.events import delta_input
 from palaver.swarm.names import joined
 from palaver.threads.ids import uuid7

@@ -35,7 +35,7 @@ from palaver.serve.a2a.sdk import (
     TaskUpdater,
 )
 from palaver.swarm.bus import Where
-from palaver.swarm.call_context import LOGGER
+from palaver.swarm.call import LOGGER
 from palaver.swarm.events import Event, for_client, is_public
 from palaver.swarm.names import is_name
 from palaver.threads.ids import uuid7

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from palaver.core import jsontext
 from palaver.core.errors import PalaverError
 from palaver.serve.workers.dispatcher import WorkerFailedError
-from palaver.swarm.call_context import LOGGER
+from palaver.swarm.call import LOGGER
 
 STATUSES: Final = {
     "authentication": 502,

@@ -21,10 +21,9 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
 from palaver.core.errors import DecodeError
-from palaver.serve.http.access import check_json
+from palaver.serve.http.access import body_of, check_json, parse_input
 from palaver.serve.http.errors import Refused, as_json, refusal
 from palaver.serve.http.event_stream import EventStream, Stream, cancel_on_disconnect
-from palaver.serve.http.request_body import body_of, parse_input
 from palaver.serve.http.turns import Answer, Turns, public_messages, show
 from palaver.swarm.bus import Since
 from palaver.swarm.names import checked_client

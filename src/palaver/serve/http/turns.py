@@ -5,7 +5,7 @@
   events that a slow reader missed. ``palaver.swarm.events`` decides which events a client sees.
 - The answering agent is the active one at the end of the turn, known from the bus. One listener serves all turns that
   somebody waits for. Its events may arrive after the answer: after ``AGENT_TIMEOUT`` seconds the agent is unknown.
-- The history has the messages of users and the answers that people see (``palaver.threads.people_view``), without tool
+- The history has the messages of users and the answers that people see (``palaver.threads.view``), without tool
   calls, results and markers. Reading it creates no thread.
 
 Stability: experimental.
@@ -23,20 +23,18 @@ from msgspec import Struct
 
 from palaver.core.errors import ClosedError, NotFoundError
 from palaver.core.messages import AssistantMessage, Message, UserMessage
-from palaver.serve.http.access import ClientLimiter, Limits
-from palaver.serve.http.request_body import UserInput
-from palaver.store.to_thread import to_thread
+from palaver.serve.http.access import ClientLimiter, Limits, UserInput
+from palaver.store.store import to_thread
 from palaver.swarm.bus import Since, Where
 from palaver.swarm.events import Event, for_client, is_public
 from palaver.swarm.names import client_thread
-from palaver.threads.people_view import is_shown
+from palaver.threads.view import is_shown
 
 if TYPE_CHECKING:
     from palaver.serve.workers import Dispatcher
     from palaver.store.store import Store
     from palaver.swarm.bus import Bus, Listener, Subscription
-    from palaver.swarm.live import LiveSwarm
-    from palaver.swarm.swarm import Swarm
+    from palaver.swarm.swarm import LiveSwarm, Swarm
 
 
 AGENT_TIMEOUT: Final = 1.0

@@ -24,8 +24,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from palaver.core import jsontext
 from palaver.core.errors import BusyError, DecodeError
+from palaver.serve.http.access import UserInput, parse_input, too_large
 from palaver.serve.http.errors import refusal
-from palaver.serve.http.request_body import UserInput, parse_input, too_large
 from palaver.serve.http.routes import cancels, since_of
 from palaver.serve.http.turns import Turns
 from palaver.swarm.events import Event, encode, for_client

@@ -19,13 +19,13 @@ import anyio
 from anyio.abc import TaskGroup
 
 from palaver.core.errors import BusyError, ClosedError
-from palaver.swarm.call_context import LOGGER
+from palaver.swarm.call import LOGGER
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from palaver.swarm.live import LiveSwarm
     from palaver.swarm.session import Session
+    from palaver.swarm.swarm import LiveSwarm
 
 IDLE: Final = 60.0
 """The default number of seconds after which the session of an idle client is closed."""

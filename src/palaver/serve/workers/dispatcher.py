@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from palaver.swarm.bus import Bus
-    from palaver.swarm.live import LiveSwarm
+    from palaver.swarm.swarm import LiveSwarm
 
 
 class WorkerFailedError(TurnError):

@@ -44,13 +44,13 @@ from palaver.serve.workers.client_queues import IDLE, ClientQueue, ClientQueues
 from palaver.serve.workers.leases import TTL, Lease, Leases
 from palaver.serve.workers.queue import PARTITIONS, Delivery, PartitionConsumer, TurnQueue, TurnRequest, partition_of
 from palaver.store.location import open_store
-from palaver.store.to_thread import to_thread
-from palaver.swarm.call_context import LOGGER
+from palaver.store.store import to_thread
+from palaver.swarm.call import LOGGER
 from palaver.swarm.events import Event
-from palaver.swarm.live import LiveSwarm
 from palaver.swarm.log import Log, Records, record
 from palaver.swarm.names import client_thread, joined
 from palaver.swarm.subscriptions import Signal
+from palaver.swarm.swarm import LiveSwarm
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -20,8 +20,8 @@ from palaver.core.factories import system, user
 from palaver.core.messages import Message
 from palaver.core.request import Request
 from palaver.models.language_model import LanguageModel, complete
-from palaver.swarm.call_context import called, watched
-from palaver.swarm.shared_value import named
+from palaver.swarm.call import called, watched
+from palaver.swarm.state import named
 
 
 async def chat(model: LanguageModel, messages: Iterable[Message]) -> str:

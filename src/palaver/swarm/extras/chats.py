@@ -20,9 +20,9 @@ import anyio
 
 from palaver.core.errors import ClosedError, SwarmError
 from palaver.core.type_checks import check_arguments
-from palaver.swarm.call_context import watched
-from palaver.swarm.live import LiveSwarm
+from palaver.swarm.call import watched
 from palaver.swarm.session import Session
+from palaver.swarm.swarm import LiveSwarm
 from palaver.swarm.user_input import Content
 
 IDLE: Final = 900.0

@@ -21,8 +21,18 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from palaver.core.errors import SwarmError
-from palaver.swarm.shared_value import Observer, Publish, SharedValue, named, observed, plain, resolved
-from palaver.swarm.state import Middleware, State, StateCell
+from palaver.swarm.state import (
+    Middleware,
+    Observer,
+    Publish,
+    SharedValue,
+    State,
+    StateCell,
+    named,
+    observed,
+    plain,
+    resolved,
+)
 
 T = TypeVar("T")
 

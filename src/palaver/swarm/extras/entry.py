@@ -24,9 +24,9 @@ import anyio
 from msgspec import Struct
 
 from palaver.core.errors import ClosedError
-from palaver.swarm.call_context import LOGGER, called
-from palaver.swarm.live import LiveSwarm
+from palaver.swarm.call import LOGGER, called
 from palaver.swarm.session import Session
+from palaver.swarm.swarm import LiveSwarm
 from palaver.swarm.user_input import Content, UserInput, checked_text, said
 
 T = TypeVar("T")

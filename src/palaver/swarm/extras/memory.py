@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeGuard
 
 from palaver.swarm.log import Values
-from palaver.swarm.shared_value import Queue, plain
+from palaver.swarm.state import Queue, plain
 
 MAX_LENGTH: Final = 50
 """The default number of characters of a value."""

@@ -20,7 +20,7 @@ from typing import Any, Final, final
 import anyio
 
 from palaver.core.type_checks import check_arguments
-from palaver.swarm.call_context import CallContext, called
+from palaver.swarm.call import CallContext, called
 from palaver.threads.ids import uuid7
 
 TIMEOUT: Final = 90.0

@@ -26,7 +26,7 @@ from palaver.core.messages import MESSAGE_CLASSES, Message
 from palaver.core.request import OutputFormat, Request, Settings
 from palaver.core.type_checks import check_arguments
 from palaver.models.language_model import LanguageModel, complete
-from palaver.swarm.call_context import called, watched
+from palaver.swarm.call import called, watched
 from palaver.threads.ids import uuid7
 
 ATTEMPTS: Final = 5

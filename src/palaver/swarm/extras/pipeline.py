@@ -17,9 +17,9 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Generic, TypedDict, TypeVar, Unpack
 
 from palaver.core.errors import NavigationError
-from palaver.swarm.call_context import LOGGER, called, watched
+from palaver.swarm.call import LOGGER, called, watched
 from palaver.swarm.session import Session
-from palaver.swarm.shared_value import named
+from palaver.swarm.state import named
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from typing import final
 
 from palaver.core.errors import MessageError
 from palaver.core.type_checks import check_arguments
-from palaver.models.capabilities import Capabilities
+from palaver.models.catalogue import Capabilities
 from palaver.models.language_model import Answer, LanguageModel, OnNotice, Prompt, Session
 
 

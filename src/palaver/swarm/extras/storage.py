@@ -34,7 +34,7 @@ import anyio
 
 from palaver.core.errors import StoreError, SwarmError
 from palaver.swarm.log import Values
-from palaver.swarm.shared_value import (
+from palaver.swarm.state import (
     MISSING,
     Observer,
     Publish,

@@ -18,7 +18,7 @@ from palaver.core.parts import (
     Image,
     Video,
 )
-from palaver.threads.expiry import EXPIRES_AGENT_STEP, EXPIRES_USER_PROMPT
+from palaver.threads.view import EXPIRES_AGENT_STEP, EXPIRES_USER_PROMPT
 
 NAME: Final = "codebuff"
 EXTRA: Final = "codebuff_fields"
