@@ -23,9 +23,9 @@ from measure import Case, Contender, Job, Row, run
 
 from palaver import wires
 from palaver.core.request import Request, Settings
-from palaver.models.answer import Model
 from palaver.models.endpoint import Endpoint
 from palaver.models.http import Http
+from palaver.models.http_model import Model
 from palaver.models.language_model import Prompt
 from palaver.threads.thread import Thread
 from palaver.turn.journal import ReplayView

@@ -35,10 +35,10 @@ import palaver
 from palaver.agent.agent import Agent
 from palaver.context.compaction import DEFAULT, SUMMARY_ONLY
 from palaver.context.plan import capacity
-from palaver.models.answer import Model
 from palaver.models.catalogue import Capabilities
 from palaver.models.endpoint import Endpoint
 from palaver.models.http import Http
+from palaver.models.http_model import Model
 from palaver.testing.rules import check_request
 from palaver.turn.compaction import Compactor
 from palaver.turn.limits import Limits

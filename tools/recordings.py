@@ -11,7 +11,7 @@ from pathlib import Path
 import palaver as p
 from palaver import wires
 from palaver.models import names
-from palaver.models.answer import Model
+from palaver.models.http_model import Model
 from palaver.models.encoded_prompt import PromptEncoder
 from palaver.models.language_model import Prompt
 from palaver.models.recording import Exchange, Recording, recorded_headers

@@ -8,10 +8,10 @@ import pytest
 import palaver as p
 from palaver import wires
 from palaver.core.errors import CapabilityError
-from palaver.models.answer import Model
 from palaver.models.catalogue import Capabilities
 from palaver.models.encoded_prompt import PromptEncoder
 from palaver.models.fallback import Fallback
+from palaver.models.http_model import Model
 from palaver.models.language_model import Prompt
 from palaver.models.names import model as named
 from palaver.models.retry import Retry

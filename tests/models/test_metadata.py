@@ -10,7 +10,7 @@ import pytest
 
 from palaver import user
 from palaver.models import model
-from palaver.models.answer import prompt_encoder
+from palaver.models.http_model import prompt_encoder
 from palaver.models.language_model import Prompt
 from palaver.models.recording import Recording
 from palaver.models.replay import recorded_model

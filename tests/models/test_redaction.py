@@ -15,8 +15,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from palaver.agent import Agent
 from palaver.core.errors import MessageError, PalaverError, TransportError
 from palaver.models import Http, Retry, Timeouts, model
-from palaver.models.answer import Model
 from palaver.models.endpoint import Endpoint, HttpCall
+from palaver.models.http_model import Model
 from palaver.models.redaction import shown_url, without_secrets
 from palaver.models.replay import Recorder
 from palaver.turn.tracing import Tracing

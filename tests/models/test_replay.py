@@ -19,9 +19,9 @@ import palaver as p
 from palaver import wires
 from palaver.core.errors import AuthenticationError, MessageError
 from palaver.models import names
-from palaver.models.answer import Model
 from palaver.models.credentials import ApiKey
 from palaver.models.endpoint import HttpCall
+from palaver.models.http_model import Model
 from palaver.models.language_model import Prompt, Reply, complete
 from palaver.models.recording import Exchange, Recording
 from palaver.models.redaction import Masker

@@ -38,7 +38,7 @@ from palaver.turn.tool import AgentTool
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from palaver.models.answer import Model
+    from palaver.models.http_model import Model
 
 
 Mode = Literal["ask", "allow", "deny"]

@@ -23,8 +23,8 @@ from palaver.core.messages import AssistantMessage, FinishReason, Message, ToolM
 from palaver.core.parts import Reasoning
 from palaver.core.request import Response, Settings
 from palaver.core.usage import Usage
-from palaver.models.answer import Model
 from palaver.models.http import Http
+from palaver.models.http_model import Model
 from palaver.models.providers.row import endpoint_for
 from palaver.stream.replay_events import replay_events
 from palaver.turn.tool import AgentTool

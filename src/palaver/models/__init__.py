@@ -14,12 +14,12 @@ from palaver.core.errors import (
     TimedOutError,
     TransportError,
 )
-from palaver.models.answer import Model
 from palaver.models.catalogue import Capabilities, Prices
 from palaver.models.credentials import ApiKey, NoKey
 from palaver.models.fallback import Fallback
 from palaver.models.function_model import FunctionModel
 from palaver.models.http import Http, Timeouts
+from palaver.models.http_model import Model
 from palaver.models.language_model import Answer, LanguageModel, Notice, Prompt, Reply, Session, complete
 from palaver.models.names import available, model, running_servers
 from palaver.models.retry import Retry

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from palaver.models.answer import Model
+    from palaver.models.http_model import Model
 
 
 # --- http -------------------------------------------------------------------------------------------------------------

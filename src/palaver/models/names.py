@@ -24,11 +24,11 @@ from palaver.core.errors import UnknownNameError
 from palaver.core.request import Settings
 from palaver.core.type_checks import check_arguments
 from palaver.models import providers
-from palaver.models.answer import Model
 from palaver.models.catalogue import Capabilities, Missing, capabilities_of
 from palaver.models.credentials import first_set
 from palaver.models.endpoint import Credentials, Endpoint
 from palaver.models.http import Http, Timeouts
+from palaver.models.http_model import Model
 from palaver.models.providers import Provider
 from palaver.models.providers.compatible import PLAIN
 from palaver.models.providers.row import endpoint_for, standard_wires

@@ -25,9 +25,9 @@ from msgspec import structs
 
 from palaver.core.errors import MessageError
 from palaver.models import http, providers
-from palaver.models.answer import Model
 from palaver.models.endpoint import Credentials, Endpoint, HttpCall
 from palaver.models.http import HttpResponse, Sender, Timeouts
+from palaver.models.http_model import Model
 from palaver.models.language_model import LanguageModel, Session
 from palaver.models.playback import Server
 from palaver.models.recording import Exchange, FilePath, RecordedModel, Recording, recorded_headers

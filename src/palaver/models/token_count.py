@@ -23,9 +23,9 @@ import msgspec
 
 from palaver.core.errors import CapabilityError, DecodeError, PalaverError, TimedOutError
 from palaver.models import http
-from palaver.models.answer import Model, prompt_encoder
 from palaver.models.endpoint import Counting
 from palaver.models.http import build_call, raise_error, with_retries
+from palaver.models.http_model import Model, prompt_encoder
 from palaver.models.language_model import LanguageModel, OnNotice, Prompt
 from palaver.models.redaction import without_secrets
 

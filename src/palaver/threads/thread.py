@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, TypeVar, cast, overload
+from typing import Final, TypeVar, cast, overload
 
 from msgspec import UNSET, Struct, UnsetType, structs
 
@@ -42,7 +42,6 @@ from palaver.core.type_checks import check_arguments
 from palaver.core.usage import Usage
 from palaver.core.value import short_repr
 from palaver.threads.ids import now_ms, uuid7
-
 
 # -- prefix ----------------------------------------------------------------------------------------
 

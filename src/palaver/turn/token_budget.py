@@ -23,10 +23,10 @@ from palaver.context.ledger import Ledger, Measure, has_usage_report, prompt_of
 from palaver.context.plan import capacity
 from palaver.core.messages import AssistantMessage
 from palaver.core.parts import Text, ToolPart
-from palaver.models.answer import Model
 from palaver.models.catalogue import Capabilities, rates_of
 from palaver.models.encoded_prompt import merge_settings
 from palaver.models.fallback import Fallback
+from palaver.models.http_model import Model
 from palaver.models.language_model import LanguageModel, Prompt
 from palaver.tokens.counter import Counter
 from palaver.tokens.estimate import estimate

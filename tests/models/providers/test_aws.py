@@ -28,9 +28,9 @@ from msgspec import structs
 import palaver as p
 from palaver import wires
 from palaver.core.errors import AuthenticationError
-from palaver.models.answer import Model
 from palaver.models.endpoint import HttpCall
 from palaver.models.http import Http
+from palaver.models.http_model import Model
 from palaver.models.language_model import Prompt, complete
 from palaver.models.providers import aws, find
 from palaver.models.retry import Retry

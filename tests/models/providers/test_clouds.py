@@ -10,9 +10,9 @@ import palaver as p
 from palaver import wires
 from palaver.core.errors import AuthenticationError, UnknownNameError
 from palaver.models import names
-from palaver.models.answer import Model
 from palaver.models.endpoint import HttpCall
 from palaver.models.http import Http
+from palaver.models.http_model import Model
 from palaver.models.language_model import complete
 from palaver.models.providers.azure import AzureCredentials, resource
 from tests.loopback import serve

@@ -21,9 +21,9 @@ from msgspec import structs
 import palaver as p
 from palaver import wires
 from palaver.core.errors import AuthenticationError, TransportError
-from palaver.models.answer import Model
 from palaver.models.endpoint import HttpCall
 from palaver.models.http import Http
+from palaver.models.http_model import Model
 from palaver.models.language_model import complete
 from palaver.models.providers import find
 from palaver.models.providers.vertex import GoogleCredentials
