@@ -266,28 +266,27 @@ def _told(error: BaseException) -> str:
 # --- graphemes --------------------------------------------------------------------------------------------------------
 
 
-# A flag is a pair. `\X` alone looks back to where a run of flags begins, each time, and takes quadratic time.
-_CHARACTER: Final = regex.compile(r"\p{RI}{2}[\p{GCB=Extend}\p{GCB=ZWJ}\p{GCB=SpacingMark}]*+|\X")
+_ALONE: Final = r"\p{GCB=Other}\p{GCB=Control}\p{GCB=LF}"
+# Code points that stand alone are matched in runs, which is 10 to 20 times faster. Flags are matched in pairs: `\X`
+# looks back to where a run of flags begins, each time, and takes quadratic time.
+_CHARACTERS: Final = regex.compile(rf"([{_ALONE}]+(?![^{_ALONE}\r]))|\p{{RI}}{{2}}(?=\p{{RI}})|\X")
 
 
 def count(text: str) -> int:
     """How many characters ``text`` has."""
-    if text.isascii():
-        return len(text) - text.count("\r\n")
-    return sum(1 for _ in _CHARACTER.finditer(text))
+    return sum(len(found[1] or ".") for found in _CHARACTERS.finditer(text))
 
 
 def cut(text: str, start: int, characters: int) -> tuple[str, int]:
     """A stretch of ``text``, and how many characters all of it has; ``start`` and ``characters`` count as ``count``."""
-    if text.isascii() and "\r\n" not in text:
-        return text[start : start + characters], len(text)
     total, begin, end = 0, len(text), len(text)
-    for found in _CHARACTER.finditer(text):
-        if total == start:
-            begin = found.start()
-        if total == start + characters:
-            end = found.start()
-        total += 1
+    for found in _CHARACTERS.finditer(text):
+        following = total + len(found[1] or ".")
+        if total <= start < following:
+            begin = found.start() + start - total
+        if total <= start + characters < following:
+            end = found.start() + start + characters - total
+        total = following
     return text[begin:end], total
 
 
