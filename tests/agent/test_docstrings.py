@@ -66,6 +66,20 @@ def test_a_docstring_may_say_little(docstring, text):
     assert described(docstring).description == text
 
 
+@pytest.mark.parametrize(
+    "section",
+    [
+        "Args:\n    city: The place.",
+        "Parameters\n----------\ncity : str\n    The place.",
+        ":param city: The place.",
+    ],
+    ids=["Google", "NumPy", "Sphinx"],
+)
+def test_a_section_needs_no_blank_line_above_it(section):
+    assert described(f"Tell the weather.\n{section}") == ("Tell the weather.", {"city": "The place."})
+    assert described(section) == (None, {"city": "The place."})
+
+
 @given(st.text() | st.text(alphabet="Args:param -\n a*()"))
 def test_any_docstring_is_read(docstring):
     description, parameters = described(docstring)

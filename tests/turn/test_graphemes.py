@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import regex
 from hypothesis import example, given, strategies as st
 
 from palaver.turn import tool_output
@@ -74,6 +75,7 @@ WORDS = [
     ("ｶ\uff9e", 1),
     ("\u0e01\u0e33", 1),
     ("\u0ba8\u0bbf", 1),
+    ("\u0915\u094d\u0937", 1),
     ("\u1000\u102b", 2),
     ("©\ufe0f", 1),
     ("\u06004", 1),
@@ -88,6 +90,18 @@ def test_words(text, expected):
 
 
 texts = st.text(st.sampled_from("".join(SAMPLES.values()) + "b漢👍🏽é") | st.characters())
+
+
+flags = st.text("🇩🇪🇫a\r\n\u0308\u200d\u0903\u0600👨")
+
+
+@given(texts | flags)
+@example("\u0600🇩🇪🇫🇷🇮")
+@example("🇩🇪\u0308🇫🇷\u200d👨")
+def test_characters_are_those_of_the_library(text):
+    characters = regex.findall(r"\X", text)
+    assert tool_output.count(text) == len(characters)
+    assert [tool_output.cut(text, at, 1)[0] for at in range(len(characters))] == characters
 
 
 @given(texts, st.integers(0, 12), st.integers(0, 12))

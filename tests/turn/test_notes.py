@@ -45,7 +45,6 @@ def test_a_note_is_user_text_of_the_runtime_with_its_tag(note, tag, text):
 
 def test_every_note_has_its_row_in_the_table():
     assert {note.tags for note, _, _ in NOTES} == set(notes.TAGS.values())
-    assert {tag for tags in notes.TAGS.values() for tag in tags} >= notes.RECOVERIES
 
 
 def test_only_the_prompt_of_a_step_expires_with_it():
@@ -83,39 +82,3 @@ def test_results_of_calls_that_were_not_run_differ():
     ]
     assert len(set(texts)) == len(texts)
     assert notes.final_answer_instruction.startswith("Tool calling is now disabled. ")
-
-
-IMAGE = p.Image.from_url("https://example.com/a.png")
-
-
-@pytest.mark.parametrize(
-    ("prompt", "content", "params", "parts"),
-    [
-        ("hi", (), None, (p.Text("hi"),)),
-        ("hi", (), {"n": 1}, (p.Text('hi\n\n{\n  "n": 1\n}'),)),
-        (None, (), {"n": 1}, (p.Text('{\n  "n": 1\n}'),)),
-        (" ", (), {}, (p.Text("{}"),)),
-        (None, (), None, (p.Text(""),)),
-        ("hi", (IMAGE,), None, (p.Text("hi"), IMAGE)),
-        ("hi", (p.Text(" "), IMAGE), {"n": 1}, (p.Text("hi"), IMAGE)),
-        (" ", (p.Text(" "), IMAGE), None, (p.Text(" "), IMAGE)),
-        (None, ("words", IMAGE), None, (p.Text("words"), IMAGE)),
-        ("hi", ("hi there", IMAGE), None, (p.Text("hi there"), IMAGE)),
-    ],
-)
-def test_a_prompt_joins_content_that_has_no_text(prompt, content, params, parts):
-    built = notes.build_user_message(prompt, content, params)
-    assert built.content == parts
-    assert (built.mode, built.tags) == ("user", ("USER_PROMPT",))
-
-
-def test_a_prompt_that_is_left_out_is_warned_of():
-    with pytest.warns(UserWarning, match="the prompt is left out") as caught:
-        built = notes.build_user_message("hello", ["other words"])
-    assert built.text == "other words"
-    assert caught[0].filename == __file__
-
-
-def test_parameters_that_json_cannot_say_are_refused():
-    with pytest.raises(p.PalaverError):
-        notes.build_user_message("hi", params={"n": object()})

@@ -29,7 +29,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 from msgspec import Struct
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 
 # -- call context ----------------------------------------------------------------------------------
 
-
-T = TypeVar("T")
 
 LOGGER: Final = logging.getLogger("palaver.swarm")
 STRAY: Final = "what it waited for was cancelled"

@@ -174,8 +174,6 @@ async def open_log(store: Store, thread: str) -> Log:
 SOURCE: Final = "swarm"
 """The ``source`` of such a record."""
 
-_Key = tuple[str, str]
-
 
 class Values(Protocol):
     """Named values, as everything that keeps some asks for them."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, Self, TypeVarTuple
 from weakref import ReferenceType
 
 import anyio
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from palaver.swarm.swarm import LiveSwarm
 
 P = TypeVarTuple("P")
-T = TypeVar("T")
 
 
 class Session(SessionRuns, SessionResources):

@@ -6,8 +6,8 @@ Rules:
   that a model can tell it from the user. Every wire carries user text, so that every note reaches every model.
 - ``TAGS`` says which note has which tag, as docs/spec/codebuff.md#1.4 names them. A tag is how a later step recognises
   a note.
-- What a user typed is the user's, also when it came while the agent was working: ``steering`` and
-  ``build_user_message`` give ``mode="user"`` and no source. Framing a text twice is framing it once (CBF-26).
+- What a user typed is the user's, also when it came while the agent was working: ``steering`` gives ``mode="user"``
+  and no source. Framing a text twice is framing it once (CBF-26).
 - A call that did not run says so in its result, by one of the ``NOT_RUN_…`` texts; a call of which nobody knows says
   ``MAY_HAVE_RUN``, or ``MAY_HAVE_RUN_BEFORE`` where it is refused now. None of them claims more than is known.
 - Excerpts of what a model wrote are cut at 200 characters (DAS-19).
@@ -25,14 +25,13 @@ Stability: experimental.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
-from palaver.core import canonical, jsontext
+from palaver.core import canonical
 from palaver.core.factories import user
 from palaver.core.messages import Message, SystemMessage, UserMessage
-from palaver.core.parts import MalformedToolCall, Text, UserPart
+from palaver.core.parts import MalformedToolCall
 from palaver.threads.view import EXPIRES_AGENT_STEP, RECORD
 
 # --- notes ------------------------------------------------------------------------------------------------------------
@@ -50,9 +49,6 @@ OUTPUT_ERROR: Final = "OUTPUT_ERROR"
 INTERRUPTED: Final = "INTERRUPTED"
 STEP_LIMIT: Final = "STEP_LIMIT"
 WARNING: Final = "WARNING"
-
-RECOVERIES: Final = frozenset((STREAM_INTERRUPTED, OUTPUT_LIMIT, PROVIDER_ERROR))
-"""Tags of notes after which the model is asked again because its answer broke off (docs/spec/codebuff.md#5)."""
 
 TAGS: Final[Mapping[str, tuple[str, ...]]] = {
     "interrupted": (INTERRUPTED,),
@@ -199,37 +195,6 @@ def steering(text: str) -> UserMessage:
         mode="user",
         tags=(USER_PROMPT,),
     )
-
-
-def build_user_message(
-    prompt: str | None = None,
-    content: Sequence[UserPart | str] = (),
-    params: Mapping[str, Any] | None = None,
-) -> UserMessage:
-    """The user's message from a prompt, parts and parameters (docs/spec/codebuff.md#4.1).
-
-    With ``content`` that has text, the content stands alone: a prompt whose text is not in it is left out, with a
-    warning. With content without text, the prompt goes first and blank texts are dropped. Without content, prompt and
-    parameters (as indented JSON) are joined by a blank line. Raises ``MessageError`` for parts that no user message
-    holds and parameters that JSON cannot say.
-    """
-    said = prompt if prompt is not None and prompt.strip() else None
-    if not content:
-        shown = None if params is None else jsontext.pretty(params).decode().rstrip("\n")
-        return _prompt("\n\n".join([piece for piece in (said, shown) if piece is not None]))
-    parts = [Text(item) if isinstance(item, str) else item for item in content]
-    texts = [part.text for part in parts if isinstance(part, Text) and part.text.strip()]
-    if said is None:
-        return _prompt(*parts)
-    if not texts:
-        return _prompt(said, *[part for part in parts if not isinstance(part, Text)])
-    if said not in "".join(texts):
-        warnings.warn("the prompt is left out: the content has text of its own", UserWarning, stacklevel=2)
-    return _prompt(*parts)
-
-
-def _prompt(*content: UserPart | str) -> UserMessage:
-    return user(*content, mode="user", tags=(USER_PROMPT,))
 
 
 # --- holding ----------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """A swarm over HTTP: the official client against a real server."""
 
 import json
+import signal
 import socket
 
 import anyio
@@ -14,6 +15,7 @@ from palaver.serve.http import HttpApp, Limits, live_history
 from palaver.serve.workers import Dispatcher, LocalDispatcher
 from palaver.store.memory import MemoryStore
 from palaver.swarm import Event, LocalBus, Swarm, SwarmAgent
+from tests.swarm.served import served
 
 pytestmark = pytest.mark.anyio
 
@@ -469,6 +471,36 @@ async def test_closing_ends_every_stream(office):
         o.front.close()
         with anyio.fail_after(60):
             assert await stream.aread() == b""
+
+
+async def test_a_stream_that_is_open_when_the_server_stops_ends_with_its_answer(office, held):
+    async with office(held=held) as o, served(o.front) as (url, server):
+        server.config.timeout_graceful_shutdown = 60
+        events = []
+        async with (
+            httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as http,
+            anyio.create_task_group() as tasks,
+        ):
+
+            async def ask():
+                events.extend(await streamed(http, "ann", "to person"))
+
+            tasks.start_soon(ask)
+            await held.asked.wait()
+            server.handle_exit(signal.SIGTERM, None)
+            with anyio.fail_after(60):
+                while server.servers[0].is_serving():
+                    await checkpoint()
+            held.let.set()
+        assert events[-1][0] == "answer"
+        assert events[-1][1]["answer"].startswith("held")
+
+
+async def test_a_server_that_stopped_ends_no_stream_of_another(office):
+    async with office() as o:
+        async with served(o.front) as (_, other):
+            other.handle_exit(signal.SIGTERM, None)
+        assert (await streamed(o.http, "ann", "one"))[-1][0] == "answer"
 
 
 async def test_no_stream_begins_while_the_server_stops(office):
