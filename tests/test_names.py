@@ -77,14 +77,6 @@ REPLACED_MODULES = {
 # Names that are still to be renamed, each with the package that owns it. Delete an entry with its rename.
 OPEN = {
     "palaver.agent.Compaction.kept": "agent",
-    "palaver.agent.Limits.told": "agent",
-    "palaver.agent.waiting": "agent",
-    "palaver.models.running_servers": "models",
-    "palaver.swarm.Call.said": "swarm",
-    "palaver.swarm.Session.running_call": "swarm",
-    "palaver.swarm.Session.tell": "swarm",
-    "palaver.swarm.Session.visiting": "swarm",
-    "palaver.swarm.returning": "swarm",
     "palaver.transcripts.TranscriptFormat.framing": "transcripts",
     "palaver.transcripts.TranscriptFormat.reading": "transcripts",
     "palaver.transcripts.TranscriptFormat.rendering": "transcripts",

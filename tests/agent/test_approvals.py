@@ -23,7 +23,7 @@ from palaver.store.sqlite import SQLiteStore
 from palaver.threads.agent_view import for_agent
 from palaver.threads.thread import Thread
 from palaver.threads.view import RECORD, for_model, for_people
-from palaver.turn.approvals import PENDING, Decision, answer, approve, edit, pending, reject, waiting
+from palaver.turn.approvals import PENDING, Decision, all_pending, answer, approve, edit, pending, reject
 from palaver.turn.limits import Limits
 from palaver.turn.notes import MAY_HAVE_RUN
 from palaver.turn.policy import CHOICES, Rule
@@ -457,7 +457,7 @@ import anyio
 import anyio.lowlevel
 from palaver.agent.agent import Agent
 from palaver.turn.approvals import approve, edit
-from palaver.turn.approvals import pending, waiting
+from palaver.turn.approvals import all_pending, pending
 from palaver.models.scripted import ScriptedModel
 from palaver.store.sqlite import SQLiteStore
 sys.path.insert(0, {root!r})
@@ -465,13 +465,13 @@ from tests.agent.scripts import noting
 
 ran = []
 with SQLiteStore({path!r}) as store:
-    (found,) = waiting(store)
+    (found,) = all_pending(store)
     thread = store.open(found.thread, found.branch)
     assert pending(thread) == found.requests
     agent = Agent(ScriptedModel(["done"]), tools=[noting(ran)], policy="ask")
     run = anyio.run(lambda: agent.run(
         thread=thread, decisions={{"c1": approve(), "c2": edit({{"to": "eve"}})}}), backend={backend!r})
-    assert waiting(store) == ()
+    assert all_pending(store) == ()
 print(run.outcome, ran)
 """
 
@@ -510,11 +510,11 @@ async def test_a_store_is_asked_what_waits(anyio_backend, tmp_path, make):
                 for each in run.pending[:35]:
                     await agent.run(thread=store.open(name), decisions={each.call.id: approve()})
         fork = store.open("two").fork("other")
-        found = {(each.thread, each.branch): len(each.requests) for each in waiting(store)}
+        found = {(each.thread, each.branch): len(each.requests) for each in all_pending(store)}
         assert found == {("one", "main"): 1, ("two", "main"): 2, ("two", "other"): 2, ("many", "main"): 5}
         assert len(pending(fork)) == 2
-        assert waiting(store, since=2**50) == ()
-        assert len(waiting(store, limit=1)) == 1
+        assert all_pending(store, since=2**50) == ()
+        assert len(all_pending(store, limit=1)) == 1
 
 
 def test_a_decision_is_a_value():

@@ -217,13 +217,13 @@ async def test_servers_on_this_machine_are_asked_only_when_wanted(monkeypatch):
     for row in ROWS:
         for name in row.bases[:1]:
             monkeypatch.setenv(name, "http://127.0.0.1:9")
-    assert await names.running_servers(seconds=2) == ()
+    assert await names.local_servers(seconds=2) == ()
     with ThreadingHTTPServer(("127.0.0.1", 0), Alive) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         monkeypatch.setenv("OLLAMA_HOST", f"127.0.0.1:{server.server_port}")
         assert names.available() == ()
-        assert await names.running_servers(seconds=2) == ("ollama",)
+        assert await names.local_servers(seconds=2) == ("ollama",)
         server.shutdown()
         thread.join()
 

@@ -10,7 +10,7 @@ from palaver.agent import ToolContext
 from palaver.core.errors import SwarmError
 from palaver.store.memory import MemoryStore
 from palaver.store.sqlite import SQLiteStore
-from palaver.swarm import Policy, State, Swarm, returning
+from palaver.swarm import Policy, State, Swarm, result_tool
 from palaver.swarm.events import SHARED
 from palaver.swarm.names import client_thread, joined
 from tests.swarm.scripts import agent, branching
@@ -91,7 +91,7 @@ async def test_two_clients_with_a_turn_of_the_same_name_have_different_idempoten
         return "paid"
 
     script = branching(go=p.assistant(tool_calls=[p.tool_call("pay", {}, id="call-1")]))
-    async with Swarm("shop", [agent("A", script, tools=[returning(pay)])]).start() as live:
+    async with Swarm("shop", [agent("A", script, tools=[result_tool(pay)])]).start() as live:
         for client in ("ann", "bob"):
             async with live.session(client) as session:
                 await session.complete("go", run="1")

@@ -5,7 +5,7 @@ import pytest
 
 from palaver.models.scripted import ScriptedModel
 from palaver.store.memory import MemoryStore
-from palaver.swarm import Hooks, Policy, State, Storage, Swarm, SwarmAgent, returning
+from palaver.swarm import Hooks, Policy, State, Storage, Swarm, SwarmAgent, result_tool
 from palaver.swarm.extras.advisor import Advisor, ask
 from palaver.swarm.extras.compute import Compute
 from palaver.swarm.extras.outline import Outline
@@ -59,7 +59,7 @@ async def embed(text):
     return [float("pen" in text), 1.0]
 
 
-A = agent("A", using, prompt="first", tools=[returning(price)])
+A = agent("A", using, prompt="first", tools=[result_tool(price)])
 MOOD, NUMBER = State("mood", "calm"), State("number", 2)
 NOTES = Storage("notes", index=lambda item: item["text"], embed=embed, score=0.5)
 DOUBLE = Compute("double", lambda _, number: number * 2, depends_on=[NUMBER])
@@ -91,7 +91,7 @@ CHANGES = {
     ),
     "model": ({"agents": [A.replace(model=ScriptedModel([], then="new"))]}, answer, "first one shell", "new"),
     "tool": (
-        {"agents": [A.replace(tools=[A.tools[0].replace(run=returning(dearer).run)])]},
+        {"agents": [A.replace(tools=[A.tools[0].replace(run=result_tool(dearer).run)])]},
         answer,
         "first one shell",
         "first two shells",

@@ -7,7 +7,7 @@ import pytest
 import palaver as p
 from palaver.agent import Agent
 from palaver.models.scripted import ScriptedModel
-from palaver.swarm import Call, Flush, Pipeline, commit_action, fetch_info, fork, returning, tool
+from palaver.swarm import Call, Flush, Pipeline, commit_action, fetch_info, fork, result_tool, tool
 from palaver.swarm.bus import Where
 from palaver.swarm.events import Event
 from tests.swarm.scripts import agent, at_work, branching
@@ -35,8 +35,8 @@ async def accept(call: Call, amount: int) -> None:
 
 RAISING = {
     "a tool that speaks": tool(charge, name="pay"),
-    "a tool that returns": returning(charge_and_return).replace(
-        definition=returning(charge_and_return).definition.replace(name="pay")
+    "a tool that returns": result_tool(charge_and_return).replace(
+        definition=result_tool(charge_and_return).definition.replace(name="pay")
     ),
     "a validation": tool(accept, name="pay", validate=refuse),
     "an action": commit_action(charge_and_return, name="pay"),

@@ -280,7 +280,7 @@ async def test_the_next_begins_though_the_commit_before_was_cancelled_meanwhile(
 async def test_tools_that_return_are_run_in_order_and_asked_about_once():
     trace = []
 
-    def returning(name):
+    def result_tool(name):
         async def run() -> str:
             """Return."""
             trace.append(f"start {name}")
@@ -294,7 +294,7 @@ async def test_tools_that_return_are_run_in_order_and_asked_about_once():
     def script(prompt):
         return calling("a", "b") if last(prompt).role == "user" else answers(prompt)
 
-    a = agent("A", script, tools=[returning("a"), returning("b")], max_tool_calls=2)
+    a = agent("A", script, tools=[result_tool("a"), result_tool("b")], max_tool_calls=2)
     async with at_work(a) as it:
         assert await it.session.complete("go") == "answer:b"
         assert it.log[1:4] == ["assistant[a b]", 'tool(re:a)"a"', 'tool(re:b)"b"']

@@ -4,7 +4,7 @@ import pytest
 
 from palaver.core.errors import MessageError
 from palaver.models.scripted import ScriptedModel
-from palaver.swarm import SwarmAgent, navigation, returning
+from palaver.swarm import SwarmAgent, navigation, result_tool
 from tests.swarm.scripts import at_work, calling
 
 pytestmark = [pytest.mark.anyio, pytest.mark.finding("S-09")]
@@ -40,7 +40,7 @@ def test_one_tool_that_is_listed_twice_is_one():
 
 
 def test_a_tool_that_stands_in_where_another_is_not_available_is_kept():
-    assert len(agent(tools=[returning(f, available=lambda _: False), g]).tools) == 2
+    assert len(agent(tools=[result_tool(f, available=lambda _: False), g]).tools) == 2
 
 
 @pytest.mark.parametrize("names", [("b/c", "b_c"), ("b_c", "b/c"), ("b_c", "B C")])

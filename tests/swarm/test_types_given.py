@@ -31,7 +31,7 @@ from palaver.swarm import (
     commit_action,
     fetch_info,
     navigation,
-    returning,
+    result_tool,
     triage,
 )
 from palaver.swarm.agent import AgentChanges, AgentOptions
@@ -143,9 +143,9 @@ def test_what_a_swarm_is_given_names_its_field(make, place):
 @pytest.mark.parametrize(
     ("make", "place"),
     [
-        (lambda: returning(weather, kind="x"), "the tool 'weather': kind"),
-        (lambda: returning(weather, available=True), "the tool 'weather': available"),
-        (lambda: returning(weather).replace(target=5), "the tool 'weather': target"),
+        (lambda: result_tool(weather, kind="x"), "the tool 'weather': kind"),
+        (lambda: result_tool(weather, available=True), "the tool 'weather': available"),
+        (lambda: result_tool(weather).replace(target=5), "the tool 'weather': target"),
         (lambda: navigation(5), "navigation: to"),
         (lambda: triage(execute=5), "triage: execute"),
         (lambda: commit_action(weather, success=5), "commit_action: success"),
@@ -164,7 +164,7 @@ def test_tools_and_models_name_their_field(make, place):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: returning(weather, avaliable=len),
+        lambda: result_tool(weather, avaliable=len),
         lambda: agent().replace(kep=3),
         lambda: Swarm("s", [agent()]).replace(agnets=[]),
         lambda: Outline("o", MODEL, str).replace(atempts=1),

@@ -12,7 +12,7 @@ from palaver.swarm.extras.outline import Outline
 from palaver.swarm.session import Session
 from palaver.swarm.state import State
 from palaver.swarm.swarm import Swarm
-from palaver.swarm.tool import SwarmTool, returning, tool
+from palaver.swarm.tool import SwarmTool, result_tool, tool
 from palaver.transcripts.conversation import Transcript
 from palaver.transcripts.format import TranscriptFormat
 from palaver.transcripts.writer import Written
@@ -27,7 +27,7 @@ def described(model: LanguageModel) -> None:
     agent = SwarmAgent("a", model, keep=3, states=[State("s", 1), "t"])
     assert_type(agent.replace(keep=None, prompt="Be brief."), SwarmAgent)
     assert_type(Swarm("s", [agent]).replace(default="a"), Swarm)
-    assert_type(returning(weather, available=lambda place: place.client == "ann"), SwarmTool)
+    assert_type(result_tool(weather, available=lambda place: place.client == "ann"), SwarmTool)
     assert_type(tool(weather, name="w"), SwarmTool)
     assert_type(a2a_agent("https://example.org", name="b", keep=3), SwarmAgent)
     assert_type(Outline("o", model, str).replace(attempts=2), Outline)
@@ -51,10 +51,10 @@ def refused(
     agent.replace(kep=3)  # type: ignore[call-arg]  # misspelt
     agent.replace(keep="3")  # type: ignore[arg-type]  # no number
     Swarm("s", [agent], policies=["p"])  # type: ignore[list-item]  # no policy
-    returning(weather, avaliable=None)  # type: ignore[call-arg]  # misspelt
-    returning(weather, kind="x")  # type: ignore[arg-type]  # no such kind
+    result_tool(weather, avaliable=None)  # type: ignore[call-arg]  # misspelt
+    result_tool(weather, kind="x")  # type: ignore[arg-type]  # no such kind
     a2a_agent("https://example.org", name="b", model=model)  # type: ignore[call-arg]  # it has an operator
-    session.tell("agent", "x", outptu={})  # type: ignore[call-arg]  # misspelt
+    session.publish("agent", "x", outptu={})  # type: ignore[call-arg]  # misspelt
     open_store("palaver.db", syn="full")  # type: ignore[call-arg]  # misspelt
     open_store("palaver.db", timeout="1")  # type: ignore[arg-type]  # no number
     file_format.write(said, cary=True)  # type: ignore[call-arg]  # misspelt

@@ -24,12 +24,12 @@ from palaver.turn.approvals import (
     Decide,
     Decision,
     PendingApprovals,
+    all_pending,
     answer,
     approve,
     edit,
     pending,
     reject,
-    waiting,
 )
 from palaver.turn.compaction import Compaction, Compactor, compact, undo
 from palaver.turn.events import AgentEvent, Observer
@@ -86,6 +86,7 @@ __all__ = [
     "Tracing",
     "Used",
     "Verdict",
+    "all_pending",
     "answer",
     "answered",
     "approve",
@@ -106,7 +107,6 @@ __all__ = [
     "subagents",
     "undo",
     "usage_of",
-    "waiting",
     "warn",
     "whole_result",
 ]

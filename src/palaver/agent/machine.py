@@ -132,7 +132,7 @@ def _next(state: State, *before: Command) -> Step:
         stages=(),
     )
     if over is not None:
-        reason = state.limits.told(over, state.spent, state.now - state.began)
+        reason = state.limits.describe(over, state.spent, state.now - state.began)
         return _finished(state, over, *before, *appended, reason=reason)
     return state, (*before, *appended, Prepare())
 

@@ -200,7 +200,7 @@ def _exit_with_hint(what: str, lines: Iterator[str]) -> None:
 def _model_hints() -> Iterator[str]:
     """Yield lines that say what to set."""
     ready = names.available()
-    here = anyio.run(names.running_servers)
+    here = anyio.run(names.local_servers)
     for name in (*ready, *here):
         why = "answers on this machine" if name in here else "has a key"
         yield f"{name} {why}: --model {name}/…, or set {names.DEFAULT}={name}/…"

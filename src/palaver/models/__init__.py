@@ -21,7 +21,7 @@ from palaver.models.function_model import FunctionModel
 from palaver.models.http import Http, Timeouts
 from palaver.models.http_model import Model
 from palaver.models.language_model import Answer, LanguageModel, Notice, Prompt, Reply, Session, complete
-from palaver.models.names import available, model, running_servers
+from palaver.models.names import available, local_servers, model
 from palaver.models.retry import Retry
 from palaver.models.scripted import Broken, ScriptedModel
 
@@ -53,6 +53,6 @@ __all__ = [
     "TransportError",
     "available",
     "complete",
+    "local_servers",
     "model",
-    "running_servers",
 ]

@@ -185,7 +185,7 @@ def available() -> tuple[str, ...]:
     return tuple(name for name, row in providers.PROVIDERS.items() if row.needs_key and first_set(row.keys))
 
 
-async def running_servers(*, seconds: float = 0.5) -> tuple[str, ...]:
+async def local_servers(*, seconds: float = 0.5) -> tuple[str, ...]:
     """Names of the providers whose server on this machine answers. Asks each, for as long as ``seconds``."""
     import httpx  # noqa: PLC0415 (costs 50 ms, and is needed here only)
 

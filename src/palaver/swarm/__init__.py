@@ -31,7 +31,7 @@ from palaver.swarm.rescue import Custom, Flush, Recomplete, no_tool_syntax, not_
 from palaver.swarm.session import Session
 from palaver.swarm.state import State
 from palaver.swarm.swarm import LiveSwarm, Swarm
-from palaver.swarm.tool import SwarmTool, returning, tool
+from palaver.swarm.tool import SwarmTool, result_tool, tool
 
 __all__ = [
     "SHARED",
@@ -86,7 +86,7 @@ __all__ = [
     "no_tool_syntax",
     "not_empty",
     "plain_text",
-    "returning",
+    "result_tool",
     "tool",
     "triage",
 ]

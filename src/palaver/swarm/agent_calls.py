@@ -250,7 +250,7 @@ class AgentCalls:
         """Publish the calls of an answer that are not run: there were too many, or another one wins."""
         for call in calls:
             named = {"toolId": call.id, "toolName": call.name}
-            self.session.tell("agent", "tool-skipped", self.agent.name, input=named)
+            self.session.publish_event("agent", "tool-skipped", self.agent.name, input=named)
 
     async def _tell_model(self, call_id: str, name: str | None, output: Output) -> None:
         """Keep the result of a call that was not run."""
@@ -292,7 +292,7 @@ class AgentCalls:
         """Publish what a check raised, with the name of the tool."""
         named = {"toolId": call.id, "toolName": call.name}
         told = {"error": f"{type(error).__name__}: {error}"}
-        self.session.tell("agent", "tool-error", self.agent.name, input=named, output=told)
+        self.session.publish_event("agent", "tool-error", self.agent.name, input=named, output=told)
 
     def _log_error(self, what: str, error: Exception) -> None:
         """Log an error with its traceback, and publish it: nobody raises it, so it is seen nowhere else."""
@@ -300,4 +300,6 @@ class AgentCalls:
         self._tell_error(error)
 
     def _tell_error(self, error: Exception) -> None:
-        self.session.tell("agent", "error", self.agent.name, output={"error": f"{type(error).__name__}: {error}"})
+        self.session.publish_event(
+            "agent", "error", self.agent.name, output={"error": f"{type(error).__name__}: {error}"}
+        )

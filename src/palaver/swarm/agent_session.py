@@ -181,7 +181,9 @@ class AgentSession(AgentCalls):
         if isinstance(answer, outcomes.Blocked):
             return ""
         text = await self._transformed(answer.text)
-        self.session.tell("agent", "run", self.agent.name, input={"message": told.text}, output={"result": text})
+        self.session.publish_event(
+            "agent", "run", self.agent.name, input={"message": told.text}, output={"result": text}
+        )
         if client_calls(answer) or await self._refused(text) is not None:
             return ""
         return text
@@ -509,7 +511,7 @@ class AgentSession(AgentCalls):
         hooks = self.agent.hooks
         await watched("on_output", hooks.on_output, place, text)
         await watched("on_assistant_message", hooks.on_assistant_message, place, text)
-        self.session.tell(
+        self.session.publish_event(
             "agent", "emit-output", place.agent, input={"mode": turn.mode, "rawResult": raw}, output={"result": text}
         )
         if self.agent.structured is None and place.agent in turn.parts:

@@ -231,7 +231,7 @@ class AgentTurn:
             return None
         self.outcome = over
         said = f"{self.iteration} calls of the model" if over == "max_iterations" else ""
-        self.reason = said or limits.told(over, self.spent, seconds)
+        self.reason = said or limits.describe(over, self.spent, seconds)
         return f"{over}: {self.reason}"
 
     @property
@@ -272,15 +272,15 @@ class _Published(Watch):
         session, agent = agent_session.session, agent_session.agent
         if type(event) is TextDelta:
             if agent.stream and not agent_session.gone:
-                session.tell("agent", "delta", agent.name, input=self._unchecked, output={"text": event.text})
+                session.publish_event("agent", "delta", agent.name, input=self._unchecked, output={"text": event.text})
             return
         if type(event) is events.ToolProgress:
-            session.tell("agent", "tool-progress", agent.name, input={"value": event.value})
+            session.publish_event("agent", "tool-progress", agent.name, input={"value": event.value})
             return
         published = _PUBLISHED.get(type(event))
         if published is not None:
             kind, described = published
-            session.tell("agent", kind, agent.name, output=described(event))
+            session.publish_event("agent", kind, agent.name, output=described(event))
 
     async def room(self) -> None:
         """Return at once."""

@@ -197,7 +197,7 @@ class Batch:
         self._agent_session, self.turn, self._place = agent_session, turn, place
         self._planned, self._tools = tuple(planned), tools
         self.calls = tuple([each.call for each in planned])
-        self.said = text
+        self.text = text
         self._begun: list[tuple[Call, Planned]] = []
         self._release = anyio.Event()
         self._next = anyio.Event()

@@ -97,7 +97,7 @@ def is_cancelled() -> bool:
 class Call:
     """One call.
 
-    ``calls`` are all of its batch, ``said`` what the model said with them; ``is_last`` that none follows it.
+    ``calls`` are all calls of its batch, ``text`` the text of their answer; ``is_last`` says that none follows it.
     """
 
     def __init__(self, batch: Batch, call: ToolCall, place: CallContext, *, is_last: bool) -> None:
@@ -105,7 +105,7 @@ class Call:
         self._batch = batch
         self.call, self.place, self.is_last = call, place, is_last
         self.calls: Sequence[ToolCall] = batch.calls
-        self.said: str = batch.said
+        self.text: str = batch.text
         self.cancelled = anyio.Event()
         self.continued = False
         """Whether it went on with the turn."""
@@ -188,7 +188,7 @@ class Call:
     def log_error(self, error: Exception) -> None:
         """Log what the tool raised, with its traceback, and publish it with the tool's name."""
         LOGGER.error("the tool %r of the agent %r raised", self.name, self.agent, exc_info=error)
-        self.session.tell(
+        self.session.publish_event(
             "agent",
             "tool-error",
             self.agent,

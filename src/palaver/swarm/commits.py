@@ -199,11 +199,11 @@ class Commits(SessionEvents):
             if self.turn is None and not isinstance(message, ToolMessage):
                 await self.close_pending()  # or the message would part calls from their results
             await self.keep(message)
-        self.tell("agent", type, agent, input=input)
-        self.tell("session", type, input=input)
+        self.publish_event("agent", type, agent, input=input)
+        self.publish_event("session", type, input=input)
         return True
 
-    def running_call(self, id: str) -> Call | None:
+    def active_call(self, id: str) -> Call | None:
         """The call of an id, while its tool runs or defers; ``None`` when its turn is over.
 
         Raises ``SwarmError`` for an id that no call has.

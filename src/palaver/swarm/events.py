@@ -164,7 +164,7 @@ class SessionEvents:
     log: Log
     turn: Turn | None
 
-    def tell(
+    def publish_event(
         self,
         source: str,
         type: str,

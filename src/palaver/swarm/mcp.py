@@ -67,7 +67,7 @@ class McpSource:
         named = tuple([self._named(each) for each in tools])
         self._kept[place.session] = (named, None if failed is None else place.run)
         if failed is not None:
-            place.session.tell("agent", "error", place.agent, output={"error": f"SwarmError: {failed}"})
+            place.session.publish_event("agent", "error", place.agent, output={"error": f"SwarmError: {failed}"})
         await watched("on_list", self._on_list, place.client, named)
         return named
 

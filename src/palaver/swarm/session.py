@@ -90,7 +90,7 @@ class Session(SessionRuns, SessionResources):
             raise
         self._open = True
         try:
-            self.tell("session", "connect")
+            self.publish_event("session", "connect")
             await watched("on_open", self.swarm.on_open, self)
         except BaseException:
             await self.close()
@@ -170,7 +170,7 @@ class Session(SessionRuns, SessionResources):
         """
         self._check()
         told = said(content)
-        running = self.running_call(call) if isinstance(call, str) else call
+        running = self.active_call(call) if isinstance(call, str) else call
         if call is not None and (running is None or running.turn.over):
             return ""
         own = self._own() if running is None else running.turn
@@ -190,7 +190,7 @@ class Session(SessionRuns, SessionResources):
         if agent_session is None:
             return ""
         result = await agent_session.run(told, told.payload(payload))
-        self.tell("session", "run", input={"message": told.text}, output={"result": result})
+        self.publish_event("session", "run", input={"message": told.text}, output={"result": result})
         return result
 
     async def consult(self, agent: str, content: Content, payload: Any = None) -> str:
@@ -199,7 +199,7 @@ class Session(SessionRuns, SessionResources):
         self.known_agent(agent)
         told = said(content, trim=False)
         result = await AgentSession(self, self.swarm.agents[agent]).run(told, told.payload(payload))
-        self.tell("session", "run", agent, input={"message": told.text}, output={"result": result})
+        self.publish_event("session", "run", agent, input={"message": told.text}, output={"result": result})
         return result
 
     async def emit(self, text: str, *, agent: str | None = None, call: Call | str | None = None) -> bool:
@@ -208,7 +208,7 @@ class Session(SessionRuns, SessionResources):
         agent_session = self.active_agent_session(agent)
         if agent_session is None:
             return False
-        running = self.running_call(call) if isinstance(call, str) else call or self._calling()
+        running = self.active_call(call) if isinstance(call, str) else call or self._calling()
         if call is not None and running is None:
             return False
         turn = running.turn if running is not None else self.turn
@@ -235,7 +235,7 @@ class Session(SessionRuns, SessionResources):
                 raise
         if refused is None:
             await watched("on_emit", self.swarm.on_emit, self, shown)
-            self.tell("session", "emit", input={"message": shown})
+            self.publish_event("session", "emit", input={"message": shown})
         return claimed
 
     async def cancel(self) -> bool:
@@ -252,10 +252,10 @@ class Session(SessionRuns, SessionResources):
                 await self.named.keep(turn.id, "")
         finally:
             for name in self.swarm.agents:
-                self.tell("agent", "commit-cancel-output", name)
+                self.publish_event("agent", "commit-cancel-output", name)
             self._told(turn, "")
             turn.give("")
-        self.tell("swarm", "cancel-output")
+        self.publish_event("swarm", "cancel-output")
         return True
 
     @property
@@ -293,7 +293,7 @@ class Session(SessionRuns, SessionResources):
         self._continued(call)
         active = self.navigator.active
         turn.executions.append((told.text, active, mode))
-        self.tell("execution", "commit-execution-begin", active)
+        self.publish_event("execution", "commit-execution-begin", active)
         token = CALL.set(None)  # what the agent is asked with is not the call's, even where a tool asks
         try:
             await self.agent_session().execute(turn, told, mode)
@@ -315,8 +315,8 @@ class Session(SessionRuns, SessionResources):
                 answer = await turn.wait()  # it may have been emitted or cancelled while the policy was asked
                 await self.named.keep(run, answer)
                 return answer
-            self.tell("swarm", "get-agent-name", output={"activeAgent": active})
-            self.tell("swarm", "get-agent", output={"agentName": active, "result": active})
+            self.publish_event("swarm", "get-agent-name", output={"activeAgent": active})
+            self.publish_event("swarm", "get-agent", output={"agentName": active, "result": active})
             agent_session = self.agent_session()
             if known is None:
                 answer = await self._answer(turn, agent_session.resume, turn)
@@ -335,7 +335,7 @@ class Session(SessionRuns, SessionResources):
     async def _under_way(self, turn: Turn) -> AsyncGenerator[None]:
         """Let a turn be the one under way as long as the block lasts."""
         self.turn, self._latest = turn, ReferenceType(turn)
-        self.tell("execution", "commit-execution-begin")
+        self.publish_event("execution", "commit-execution-begin")
         try:
             yield
         except BaseException as error:
@@ -346,8 +346,8 @@ class Session(SessionRuns, SessionResources):
             turn.resolve("")
             await self.end_parts(turn)
             for _, agent, _ in turn.executions[1:]:
-                self.tell("execution", "commit-execution-end", agent)
-            self.tell("execution", "commit-execution-end")
+                self.publish_event("execution", "commit-execution-end", agent)
+            self.publish_event("execution", "commit-execution-end")
             self.turn = None
 
     async def _admitted(self, turn: Turn, text: str, mode: Mode) -> str | None:
@@ -364,14 +364,14 @@ class Session(SessionRuns, SessionResources):
         self._told(turn, answer)
         told = [] if turn.banned else turn.executions or [(text, None, turn.mode)]
         for each, _, mode in told:
-            self.tell("session", "execute", input={"message": each, "mode": mode}, output={"result": answer})
+            self.publish_event("session", "execute", input={"message": each, "mode": mode}, output={"result": answer})
 
     def _told(self, turn: Turn, answer: str) -> None:
         """Publish, once, what a turn is answered with."""
         if not turn.told:
             turn.told = True
-            self.tell("swarm", "get-agent-name", output={"activeAgent": self.navigator.active})
-            self.tell("swarm", "wait-for-output", output={"result": answer})
+            self.publish_event("swarm", "get-agent-name", output={"activeAgent": self.navigator.active})
+            self.publish_event("swarm", "wait-for-output", output={"result": answer})
 
     async def _answer(self, turn: Turn, begin: Callable[..., Awaitable[Any]], *arguments: Any) -> str:
         """Begin a turn by a function of the active agent's, and wait for what any agent says."""
@@ -495,7 +495,7 @@ class Session(SessionRuns, SessionResources):
             return True
 
     @asynccontextmanager
-    async def visiting(self, agent: str) -> AsyncGenerator[None]:
+    async def as_agent(self, agent: str) -> AsyncGenerator[None]:
         """Let another agent speak for a while; afterwards agent, stack and route are what they were.
 
         Raises ``NavigationError``, ``StoreError``.
@@ -530,11 +530,11 @@ class Session(SessionRuns, SessionResources):
         self._agent_sessions.clear()
         try:
             for each in (name, *(other for other in self.swarm.agents if other != name)):
-                self.tell("agent", "commit-agent-change", each)
+                self.publish_event("agent", "commit-agent-change", each)
             for agent in left:
                 await watched("on_dispose", agent.hooks.on_dispose, self.place(agent.name))
-            self.tell("swarm", "set-agent-ref", input={"agentName": name})
-            self.tell("swarm", "set-agent-name", input={"agentName": name})
+            self.publish_event("swarm", "set-agent-ref", input={"agentName": name})
+            self.publish_event("swarm", "set-agent-name", input={"agentName": name})
             await watched("on_agent_changed", self.swarm.on_agent_changed, self, name)
         finally:
             if turn is not None and outside and waiting:
@@ -561,14 +561,14 @@ class Session(SessionRuns, SessionResources):
 
     def _pushed(self, message: Message) -> None:
         self.named.take(message)
-        self.tell("history", "push", message.agent, input={"message": message})
+        self.publish_event("history", "push", message.agent, input={"message": message})
 
     def publish(self, topic: str, payload: Any = None) -> None:
         """Publish an event of the application's own, under a topic. Raises ``SwarmError`` for a reserved one."""
         self._check()
         if topic in SOURCES:
             raise SwarmError(f"the topic {topic!r} is reserved: the swarm itself speaks under it")
-        self.tell(topic, topic, self.navigator.active, input={"payload": payload})
+        self.publish_event(topic, topic, self.navigator.active, input={"payload": payload})
 
     def spawn(self, turn: Turn | None, function: Callable[[*P], Awaitable[Any]], *arguments: *P) -> None:
         """Run something beside the turn, until the session closes; what it raises is logged, and ends its turn."""

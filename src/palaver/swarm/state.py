@@ -121,7 +121,9 @@ class SharedValue:
         self._publish = publish
         self._queue = Queue(self.what)
 
-    def tell(self, type: str, input: Mapping[str, Any] | None = None, output: Mapping[str, Any] | None = None) -> None:
+    def publish_event(
+        self, type: str, input: Mapping[str, Any] | None = None, output: Mapping[str, Any] | None = None
+    ) -> None:
         """Publish what happened."""
         self._publish(
             Event(
@@ -252,7 +254,7 @@ class StateCell(SharedValue, Generic[T]):
         """The value that stands. Raises what the default raises, and ``StoreError``."""
         async with self._queue.reading():
             raw = await self._standing()
-            self.tell("get-state", output={"state": plain(self.what, raw)})
+            self.publish_event("get-state", output={"state": plain(self.what, raw)})
             value = self._typed(raw)
             await observed(self._state.on_read, value, self.client)
             return value
@@ -325,7 +327,7 @@ class StateCell(SharedValue, Generic[T]):
                 self._unkept = raw
                 output["error"] = str(error)
         self._changes += 1
-        self.tell(type, output=output)
+        self.publish_event(type, output=output)
 
     def _typed(self, raw: Any) -> T:
         return typed(self.what, raw, self._state.type)

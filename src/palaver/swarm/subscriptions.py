@@ -55,7 +55,7 @@ class Signal:
         """Nobody waits."""
         self._event: anyio.Event | None = None
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Wake those that wait."""
         if self._event is not None:
             event, self._event = self._event, None
@@ -92,7 +92,7 @@ class Inbox:
             self._last += 1
             self._waiting.append((self._last, event))
         self._kept = len(self._waiting)
-        self._came.tell()
+        self._came.notify()
 
     def put(self, event: Event) -> None:
         """Let an event join."""
@@ -109,7 +109,7 @@ class Inbox:
             del self._waiting[self._kept]
         self._last += 1
         self._waiting.append((self._last, event))
-        self._came.tell()
+        self._came.notify()
 
     @property
     def full(self) -> bool:
@@ -125,20 +125,20 @@ class Inbox:
         """The event that waits longest; ``running`` until ``done`` is called, or the next one taken."""
         self._running = None
         while not self._waiting:
-            self._left.tell()
+            self._left.notify()
             if self.closed:
                 raise self.error or StopAsyncIteration
             await self._came.wait()
         self._running, event = self._waiting.popleft()
         if self._kept:
             self._kept -= 1
-        self._left.tell()
+        self._left.notify()
         return event
 
     def done(self) -> None:
         """What was taken last has been dealt with."""
         self._running = None
-        self._left.tell()
+        self._left.notify()
 
     def close(self, *, discard: bool = False) -> None:
         """Take no more; with ``discard``, what waits is forgotten."""
@@ -146,8 +146,8 @@ class Inbox:
         if discard:
             self._waiting.clear()
             self._kept = 0
-        self._came.tell()
-        self._left.tell()
+        self._came.notify()
+        self._left.notify()
 
     @property
     def busy(self) -> bool:

@@ -38,7 +38,7 @@ Hook: TypeAlias = Callable[..., Any]
 
 
 class SwarmTool(Struct, frozen=True, kw_only=True):
-    """A tool as a swarm runs it, made by ``tool``, by ``returning``, or by one of the factories.
+    """A tool as a swarm runs it, made by ``tool``, by ``result_tool``, or by one of the factories.
 
     ``run`` gets the call and what ``check`` made of its arguments. The ``on_…`` hooks only look on.
     """
@@ -177,7 +177,7 @@ def _speaking(
     return SwarmTool(definition=Tool(name, said, parameters.schema), check=parameters.read, run=run, **options)
 
 
-def returning(given: AgentTool | Callable[..., Any], **options: Unpack[ToolOptions]) -> SwarmTool:
+def result_tool(given: AgentTool | Callable[..., Any], **options: Unpack[ToolOptions]) -> SwarmTool:
     """Make a tool of one that returns its result. Raises ``MessageError`` as ``function_tool`` does."""
     inner = given if isinstance(given, AgentTool) else function_tool(given)
 
@@ -192,7 +192,7 @@ AnySwarmTool: TypeAlias = SwarmTool | AgentTool | Callable[..., Any]
 
 def as_tool(given: AnySwarmTool) -> SwarmTool:
     """Whatever may stand in a list of tools, as one of ours."""
-    return given if isinstance(given, SwarmTool) else returning(given)
+    return given if isinstance(given, SwarmTool) else result_tool(given)
 
 
 FIRST: Final[tuple[Kind, ...]] = ("navigation", "commit")

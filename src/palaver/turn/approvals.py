@@ -10,8 +10,8 @@ Rules (DAS-25, ADR 17):
   wire sends. Another process can decide days later. A batch runs when all of it is decided.
 - Open are the calls of the last answer that have no result behind it. Unless a record says that they wait, they may
   have been run, and are asked again where their tool is not repeatable.
-- ``pending`` reads one thread, ``waiting`` all threads of a store, by the tag of the records. Both block; from async
-  code ``await to_thread(waiting, store)``.
+- ``pending`` reads one thread, ``all_pending`` all threads of a store, by the tag of the records. Both block; in async
+  code write ``await to_thread(all_pending, store)``.
 
 Stability: experimental.
 """
@@ -398,7 +398,7 @@ def _open(message: AssistantMessage, behind: Sequence[Message]) -> LeftOpen | No
     return LeftOpen(message, calls, tuple(results), recorded(behind, unanswered), held(behind))
 
 
-# --- waiting ----------------------------------------------------------------------------------------------------------
+# --- all pending ------------------------------------------------------------------------------------------------------
 
 
 _END: Final = 32
@@ -419,13 +419,13 @@ def pending(thread: AnyThread, branch: str = MAIN) -> tuple[ApprovalRequest, ...
     return pending_at(thread.path() if isinstance(thread, StoredThread) else thread.path(branch))
 
 
-def waiting(store: Store, *, since: int | None = None, limit: int = 10_000) -> tuple[PendingApprovals, ...]:
+def all_pending(store: Store, *, since: int | None = None, limit: int = 10_000) -> tuple[PendingApprovals, ...]:
     """The branches that wait, those asked last first.
 
     ``since`` (Unix milliseconds) leaves out what was asked before; at most ``limit`` requests are looked at, the
     newest. Raises as ``Store.search`` does.
     """
-    check_arguments("waiting", waiting, locals())
+    check_arguments("all_pending", all_pending, locals())
     hits = store.search(Query(tag=PENDING, since=since, limit=limit))
     return tuple([each for thread in dict.fromkeys(hit.thread for hit in hits) for each in _of(store, thread)])
 

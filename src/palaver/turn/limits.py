@@ -114,7 +114,7 @@ class Limits(Struct, frozen=True, kw_only=True):
             return "context_full"
         return None
 
-    def told(self, outcome: Outcome, spent: Spent, seconds: float) -> str:
+    def describe(self, outcome: Outcome, spent: Spent, seconds: float) -> str:
         """The limit that ended a run, for people."""
         if outcome == "timed_out":
             return f"{seconds:.1f} of {self.seconds:g} seconds"

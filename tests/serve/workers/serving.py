@@ -14,7 +14,7 @@ import anyio
 import palaver as p
 from palaver.models.scripted import ScriptedModel
 from palaver.serve.workers.worker import run_worker
-from palaver.swarm import Swarm, SwarmAgent, returning
+from palaver.swarm import Swarm, SwarmAgent, result_tool
 
 NAME = "office"
 CALLED = itertools.count(1)
@@ -43,7 +43,7 @@ def swarm(delay=0.0, tool_delay=0.0):
         return "seen"
 
     model = ScriptedModel([], then=speak, delay=delay)
-    return Swarm(NAME, [SwarmAgent("desk", model, tools=[returning(look)])])
+    return Swarm(NAME, [SwarmAgent("desk", model, tools=[result_tool(look)])])
 
 
 def main(options):

@@ -13,7 +13,7 @@ import palaver as p
 from palaver.core.errors import TransportError
 from palaver.models.scripted import ScriptedModel
 from palaver.store.memory import MemoryStore
-from palaver.swarm import Call, Swarm, SwarmAgent, returning, tool
+from palaver.swarm import Call, Swarm, SwarmAgent, result_tool, tool
 from palaver.threads.view import DISCARDED, RECORD
 from tests.agent.wholeness import refused
 
@@ -65,7 +65,7 @@ async def say(call: Call) -> None:
 
 
 def swarm(called, **more):
-    tools = [returning(look), hand_over, say]
+    tools = [result_tool(look), hand_over, say]
     return Swarm(
         "office",
         [

@@ -137,7 +137,7 @@ class RemoteAgent:
         try:
             async for response in client.send_message(SendMessageRequest(message=message), context=context):
                 for piece in partial.update(response):
-                    call_context.session.tell(
+                    call_context.session.publish_event(
                         "agent", "delta", call_context.agent, input=unchecked, output={"text": piece}
                     )
         except anyio.get_cancelled_exc_class():

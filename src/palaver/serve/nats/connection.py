@@ -209,7 +209,7 @@ class Link:
                     _log.debug("%s", error)
                     await anyio.sleep(pause)
                     pause = min(2 * pause, _MAX_WAIT)
-            self._reconnected.tell()
+            self._reconnected.notify()
 
     async def close(self) -> None:
         """Close the connection."""

@@ -64,7 +64,7 @@ class _Consumer:
 
     def end(self) -> None:
         self.ended = True
-        self.progress.tell()
+        self.progress.notify()
 
 
 class Feed:
@@ -104,7 +104,7 @@ class Feed:
                         _log.warning("a subscription reconnects: %s", error_text(error))
                         await anyio.sleep(_RETRY)
         self._ready.set()
-        self._consumer_changed.tell()
+        self._consumer_changed.notify()
 
     async def caught_up(self) -> None:
         """Wait until all events that the stream has now are in the inbox."""
@@ -168,7 +168,7 @@ class Feed:
             consumer.name = await connection.consume(self._stream, self._config(inbox))
             self._consumer = consumer
             self._ready.set()
-            self._consumer_changed.tell()
+            self._consumer_changed.notify()
             await self._watch(consumer)
         finally:
             consumer.end()
@@ -215,7 +215,7 @@ class Feed:
         self._deliver(message.data, sequence.stream)
         self._next = sequence.stream + 1
         consumer.received += 1
-        consumer.progress.tell()
+        consumer.progress.notify()
 
     async def _control(self, consumer: _Consumer, message: Msg, headers: Mapping[str, str]) -> None:
         """Answer the server's flow control, and detect missed events by its heartbeat."""

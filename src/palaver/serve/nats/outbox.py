@@ -153,7 +153,7 @@ class Outbox:
             self._items.popleft()
             self._first += 1
             self._sent -= 1
-        self._progress.tell()
+        self._progress.notify()
 
     def _give_up(self, reason: str) -> None:
         if self._given_up == self._reported:

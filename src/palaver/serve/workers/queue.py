@@ -362,7 +362,7 @@ class PartitionConsumer:
         delivered = place in self._unacknowledged
         if delivered or not self._closed:
             self._unacknowledged[place] = message
-            self._redelivered.tell()
+            self._redelivered.notify()
         if not delivered and not self._closed:
             try:
                 request = msgspec.json.decode(message.data, type=TurnRequest)

@@ -133,7 +133,7 @@ class Worker:
     def stop(self) -> None:
         """Finish the turns in progress; then ``run`` returns."""
         self._stopped.set()
-        self._wake.tell()
+        self._wake.notify()
 
     @property
     def partitions(self) -> Mapping[int, int]:
@@ -209,7 +209,7 @@ class Worker:
     def _own(self, tasks: TaskGroup, lease: Lease) -> None:
         partition = self._owned[lease.name] = _OwnedPartition(self, self._names[lease.name], lease.fence)
         tasks.start_soon(partition.run)
-        self._changed.tell()
+        self._changed.notify()
 
     def _give_up(self, tasks: TaskGroup, name: str) -> None:
         if name not in self._leaving:
@@ -228,13 +228,13 @@ class Worker:
             LOGGER.warning("the lease %s was not released: %s", name, error)
         finally:
             self._leaving.discard(name)
-            self._changed.tell()
+            self._changed.notify()
 
     def _drop(self, names: list[str]) -> None:
         """Drop partitions at once. Their sessions close in the background."""
         for partition in [self._owned.pop(name) for name in names if name in self._owned]:
             partition.drop()
-        self._changed.tell()
+        self._changed.notify()
 
     def fence(self, client: str) -> int:
         """Return the fence of a client's partition. Raises ``ConflictError`` when it is not owned."""
@@ -249,7 +249,7 @@ class Worker:
 
     def recheck_leases(self) -> None:
         """Check the leases soon."""
-        self._wake.tell()
+        self._wake.notify()
 
     async def publish_answer(self, request: TurnRequest, output: Mapping[str, Any]) -> None:
         """Publish the outcome of a turn, and wait until it and all earlier events are on the bus."""

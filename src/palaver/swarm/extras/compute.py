@@ -99,7 +99,7 @@ class LiveCompute(SharedValue, Generic[T]):
             if computed is None or computed.stamps != stamps or self._clock() - computed.at >= self._compute.ttl:
                 computed = self._computed = await self._compute_value(stamps)
                 await observed(self._compute.on_compute, computed.value, self.client)
-            self.tell("emit-output", output={"data": plain(self.what, computed.value)})
+            self.publish_event("emit-output", output={"data": plain(self.what, computed.value)})
             return computed.value
 
     def update(self) -> None:

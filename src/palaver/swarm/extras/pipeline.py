@@ -73,7 +73,7 @@ class Pipeline(Generic[T]):
         result: T | None = None
         failed = False
         try:
-            async with session.visiting(self.agent or session.agent):
+            async with session.as_agent(self.agent or session.agent):
                 result = await called(self.function, session, payload)
         except Exception as error:  # noqa: BLE001 (``on_error`` gets it)
             LOGGER.error("the pipeline %r failed for the client %r", self.name, session.client, exc_info=error)

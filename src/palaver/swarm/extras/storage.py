@@ -293,7 +293,7 @@ class LiveStorage(SharedValue, Generic[T]):
             await self._values.refresh()
             raw = self._values.get(self._kind, self._name(item_id), MISSING)
             found = None if raw is MISSING else raw
-            self.tell("get", {"item_id": item_id}, {"result": plain(self.what, found)})
+            self.publish_event("get", {"item_id": item_id}, {"result": plain(self.what, found)})
             return None if raw is MISSING else self._typed(raw)
 
     async def list(self, where: Callable[[T], bool] | None = None) -> tuple[T, ...]:
@@ -303,7 +303,7 @@ class LiveStorage(SharedValue, Generic[T]):
             items = await self._items()
             if where is not None:
                 items = tuple([item for item in items if where(item)])
-                self.tell("list", output={"result": plain(self.what, items)})
+                self.publish_event("list", output={"result": plain(self.what, items)})
             return items
 
     async def numeric_index(self) -> int:
@@ -332,7 +332,7 @@ class LiveStorage(SharedValue, Generic[T]):
         left_out = [name for name in items if name not in texts or len(vectors[name]) < len(texts[name])]
         if left_out:
             output["left_out"] = left_out
-        self.tell("take", {"search": search, "total": total, "score": least}, output)
+        self.publish_event("take", {"search": search, "total": total, "score": least}, output)
         found_items = tuple([self._typed(items[name]) for _, name in found])
         await observed(self._storage.on_search, search, found_items, self.client)
         return found_items
@@ -342,7 +342,7 @@ class LiveStorage(SharedValue, Generic[T]):
         return tuple([self._typed(raw) for raw in self._values.all(self._kind).values()])
 
     async def _changed(self, type: str, input: Mapping[str, Any]) -> None:
-        self.tell(type, input)
+        self.publish_event(type, input)
         if self._storage.on_update is not None:
             await observed(self._storage.on_update, await self._items(), self.client)
 
