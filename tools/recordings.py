@@ -11,8 +11,8 @@ from pathlib import Path
 import palaver as p
 from palaver import wires
 from palaver.models import names
-from palaver.models.http_model import Model
 from palaver.models.encoded_prompt import PromptEncoder
+from palaver.models.http_model import Model
 from palaver.models.language_model import Prompt
 from palaver.models.recording import Exchange, Recording, recorded_headers
 from palaver.models.redaction import bare_path

@@ -26,7 +26,7 @@ from palaver.threads.view import RECORD, for_model, for_people
 from palaver.turn.approvals import PENDING, Decision, all_pending, answer, approve, edit, pending, reject
 from palaver.turn.limits import Limits
 from palaver.turn.notes import MAY_HAVE_RUN
-from palaver.turn.policy import CHOICES, Rule
+from palaver.turn.tool import CHOICES, Rule
 from tests.agent.scripts import assert_valid, bodies, call, calls, noting
 
 DECISIONS = {

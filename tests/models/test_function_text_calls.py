@@ -8,8 +8,8 @@ import pytest
 
 from palaver.agent import Agent, function_tool
 from palaver.core.errors import UnknownNameError
-from palaver.models.function_model import FunctionModel
 from palaver.models.language_model import Prompt
+from palaver.models.scripted import FunctionModel
 from palaver.turn.events import ReasoningDelta, TextDelta
 
 pytestmark = pytest.mark.finding("F-19")

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from palaver import user
 from palaver.core.errors import StoreError
 from palaver.store.memory import MemoryStore
-from palaver.store.retention import Retention, expired, retain
+from palaver.store.store import Retention, expired, retain
 
 DAY = 24 * 60 * 60 * 1000
 NOW = 1_000 * DAY

@@ -35,10 +35,9 @@ from palaver.turn.compaction import Compaction, Compactor, compact, undo
 from palaver.turn.events import AgentEvent, Observer
 from palaver.turn.limits import Limits, Outcome
 from palaver.turn.middleware import Blocked, Middleware, PromptCache, RunContext, Step, ToolRequest
-from palaver.turn.policy import Policy, Rule
 from palaver.turn.results import Offload, whole_result
 from palaver.turn.run import Run
-from palaver.turn.tool import AgentTool, InvalidArgumentsError, Output, ToolContext
+from palaver.turn.tool import AgentTool, InvalidArgumentsError, Output, Policy, Rule, ToolContext
 from palaver.turn.tool_output import error_output, output_of
 from palaver.turn.tracing import Tracing
 

@@ -60,8 +60,7 @@ from palaver.core.type_checks import check_arguments
 from palaver.models.language_model import Prompt, Reply
 from palaver.turn import events, tool_output
 from palaver.turn.middleware import Blocked, CallModel, CallTool, Middleware, RunContext, ToolRequest
-from palaver.turn.policy import Rule
-from palaver.turn.tool import AgentTool, Output
+from palaver.turn.tool import AgentTool, Output, Rule
 
 # --- guardrails -------------------------------------------------------------------------------------------------------
 

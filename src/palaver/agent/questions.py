@@ -27,8 +27,7 @@ from palaver.core.parts import Text, ToolCall
 from palaver.core.tools import Tool
 from palaver.core.type_checks import check_arguments
 from palaver.turn.approvals import ApprovalRequest, Decision, answer
-from palaver.turn.policy import Rule
-from palaver.turn.tool import AgentTool, InvalidArgumentsError, Output, ToolContext
+from palaver.turn.tool import AgentTool, InvalidArgumentsError, Output, Rule, ToolContext
 
 Kind: TypeAlias = Literal["text", "multiple_choice", "multi_select"]
 

@@ -40,12 +40,12 @@ from palaver.core.type_checks import check_arguments
 from palaver.store.store import to_thread
 from palaver.turn.events import AgentEvent, SubagentEvent, Watch
 from palaver.turn.middleware import Middleware, RunContext
-from palaver.turn.policy import Rule
 from palaver.turn.tool import (
     AgentTool,
     Effect,
     InvalidArgumentsError,
     Output,
+    Rule,
     ToolContext,
     check_names,
     read_arguments,

@@ -42,8 +42,7 @@ from palaver.core.type_checks import check_arguments
 from palaver.threads.thread import Entry
 from palaver.turn.events import ValuesChanged
 from palaver.turn.middleware import CallTool, Middleware, RunContext, Step, ToolRequest
-from palaver.turn.policy import Rule
-from palaver.turn.tool import AgentTool, InvalidArgumentsError, Output, ToolContext
+from palaver.turn.tool import AgentTool, InvalidArgumentsError, Output, Rule, ToolContext
 
 # --- todos ------------------------------------------------------------------------------------------------------------
 

@@ -49,7 +49,7 @@ from palaver.threads.view import for_model
 from palaver.turn import compaction
 from palaver.turn.approvals import ApprovalRequest, Decision
 from palaver.turn.compaction import Compactor
-from palaver.turn.policy import DecisionKind
+from palaver.turn.tool import DecisionKind
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -63,9 +63,8 @@ if TYPE_CHECKING:
     from palaver.store.stored_thread import StoredThread
     from palaver.turn.compaction import Compaction
     from palaver.turn.events import AgentEvent
-    from palaver.turn.policy import Judgement, Policy
     from palaver.turn.run import Run
-    from palaver.turn.tool import AgentTool
+    from palaver.turn.tool import AgentTool, Judgement, Policy
 
 
 _MAX_LINES: Final = 20

@@ -14,7 +14,7 @@ import click
 
 from palaver.cli import progress, stores
 from palaver.cli.terminal import count, echo, safe, size, when
-from palaver.store.retention import Retention, expired, retain
+from palaver.store.store import Retention, expired, retain
 
 if TYPE_CHECKING:
     from palaver.store.store import Store

@@ -43,9 +43,8 @@ from palaver.turn.approvals import Decide
 from palaver.turn.events import Observer
 from palaver.turn.limits import Limits
 from palaver.turn.middleware import Chain, Middleware
-from palaver.turn.policy import Policy, check_policy
 from palaver.turn.spending import Pricing
-from palaver.turn.tool import legal, normalized
+from palaver.turn.tool import Policy, check_policy, legal, normalized
 from palaver.turn.tool_output import RESULT_LIMIT
 
 Text: TypeAlias = str | Callable[[CallContext], str | Awaitable[str]]

@@ -29,6 +29,7 @@ from palaver.swarm.agent_turn import AgentTurn
 from palaver.swarm.batch import (
     Batch,
     normalised,
+    offered_tools,
     retryable,
     spoken,
     with_calls,
@@ -36,7 +37,6 @@ from palaver.swarm.batch import (
 )
 from palaver.swarm.call import LOGGER, CallContext, called, watched
 from palaver.swarm.names import of_turn
-from palaver.swarm.offered import offered_tools
 from palaver.swarm.rescue import START, Custom, Recomplete, placeholder
 from palaver.swarm.tool import SwarmTool
 from palaver.swarm.turn import UNSHOWN, Turn

@@ -16,6 +16,11 @@ Rules (docs/spec/agent-swarm-kit.md#3.1, #K5, #K11):
   its result; else the turn fails, and the error names the tool. A tool that defers has until the turn's deadline. A
   turn whose agent was changed from outside meanwhile is answered with ``""``.
 
+The tools that an agent of a swarm is offered just now:
+
+- A source that fails, and a tool whose ``available`` or ``describe`` raises, is left out, and reported (K12).
+- Tools are asked at once, and keep their order.
+
 Stability: experimental.
 """
 
@@ -23,8 +28,8 @@ from __future__ import annotations
 
 import secrets
 import string
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
 from msgspec import Struct, structs
@@ -33,16 +38,75 @@ from palaver.core.errors import TurnError, excerpt
 from palaver.core.messages import AssistantMessage
 from palaver.core.pairs import client_calls
 from palaver.core.parts import MalformedToolCall, Text, ToolCall
-from palaver.swarm.call import CALL, STRAY, Call, CallContext, is_cancelled, watched
-from palaver.swarm.tool import FIRST, SwarmTool
+from palaver.swarm.call import CALL, STRAY, Call, CallContext, called, is_cancelled, watched
+from palaver.swarm.tool import FIRST, SwarmTool, as_tool
 from palaver.turn.calls import PlannedCall, result
+from palaver.turn.results import READING
 from palaver.turn.tool import Output
 from palaver.turn.tool_calls import ToolCalls
 from palaver.turn.tool_output import error_output
 
 if TYPE_CHECKING:
+    from palaver.swarm.agent import SwarmAgent
     from palaver.swarm.agent_calls import AgentCalls
     from palaver.swarm.turn import Turn
+
+
+# -- offered ---------------------------------------------------------------------------------------
+
+
+Report: TypeAlias = Callable[[str, Exception], None]
+"""Gets what raised, and the error."""
+
+
+async def offered_tools(agent: SwarmAgent, place: CallContext, report: Report) -> dict[str, SwarmTool]:
+    """The tools that are offered at a place, by name."""
+    tools = list(agent.tools)
+    for source in agent.sources:
+        try:
+            tools += [as_tool(each) for each in await called(source, place)]
+        except Exception as error:  # noqa: BLE001 (a source is optional)
+            report("a source of tools", error)
+    tools += [each for each in agent.middleware_tools if place.session.reads_cut or not _reads_cut(each)]
+    if any(tool.available or tool.describe for tool in tools):
+        here = await _all_here(place, tools, report)
+        return ordered([tool for tool in here if tool is not None])
+    return ordered(tools)
+
+
+def _reads_cut(tool: SwarmTool) -> bool:
+    """Whether a tool reads what was cut, and is of use only when something was."""
+    return tool.inner is not None and tool.inner.scope == READING
+
+
+async def _all_here(place: CallContext, tools: Sequence[SwarmTool], report: Report) -> Sequence[SwarmTool | None]:
+    here: list[SwarmTool | None] = list(tools)
+
+    async def ask(at: int) -> None:
+        here[at] = await _here(place, tools[at], report)
+
+    async with anyio.create_task_group() as tasks:
+        for at, tool in enumerate(tools):
+            if tool.available or tool.describe:
+                tasks.start_soon(ask, at)
+    return here
+
+
+async def _here(place: CallContext, tool: SwarmTool, report: Report) -> SwarmTool | None:
+    """A tool as it is offered at a place; ``None`` when it is not."""
+    try:
+        if tool.available is not None and not await called(tool.available, place):
+            return None
+        if tool.describe is None:
+            return tool
+        return tool.replace(definition=await called(tool.describe, place, tool.definition))
+    except Exception as error:  # noqa: BLE001 (a tool that cannot say whether it is here is not)
+        report(f"the tool {tool.name!r}", error)
+        return None
+
+
+# -- batch -----------------------------------------------------------------------------------------
+
 
 NOT_RUN: Final = "Not run, since the arguments of another call of the same answer are invalid. Call it again if needed."
 """The result of a call that stood beside an invalid one."""

@@ -36,7 +36,7 @@ from palaver.threads.view import DISCARDED, RECORD
 from palaver.turn.calls import PlannedCall
 from palaver.turn.journal import AnyThread
 from palaver.turn.notes import MAY_HAVE_RUN, MAY_HAVE_RUN_BEFORE, held
-from palaver.turn.policy import CHOICES, DecisionKind, Policy, Rule, as_rule, rule_of
+from palaver.turn.tool import CHOICES, DecisionKind, Policy, Rule, as_rule, rule_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

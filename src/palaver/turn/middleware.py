@@ -42,10 +42,9 @@ from palaver.threads.thread import Entry
 from palaver.turn.approvals import Decide
 from palaver.turn.events import Watch
 from palaver.turn.limits import Limits, Spent
-from palaver.turn.policy import Policy, Rule, as_rule, rule_of
 from palaver.turn.run import Run
 from palaver.turn.spending import Spend
-from palaver.turn.tool import AgentTool, Output, Toolbox, ToolContext
+from palaver.turn.tool import AgentTool, Output, Policy, Rule, Toolbox, ToolContext, as_rule, rule_of
 from palaver.wires._engine.cache_marks import no_places
 
 # --- patience ---------------------------------------------------------------------------------------------------------

@@ -10,9 +10,7 @@ Rules:
 - ``repeatable`` says that running a call a second time does no harm. A tool that reads is repeatable, unless it says
   ``once``: it stands beside others, and is not run a second time without being asked (sub-agents).
 
-Names of tools: what may be one, and which tool a name means.
-
-Rules (docs/spec/deepagents-swift.md#7.3, #7.4; docs/spec/wires.md#1.5):
+Names of tools: what may be one, and which tool a name means (docs/spec/deepagents-swift.md#7.3, #7.4; docs/spec/wires.md#1.5):
 
 - A name that an application gives is legal on every wire: a letter or ``_``, then up to 63 letters, digits, ``_``
   and ``-``.
@@ -23,9 +21,7 @@ Rules (docs/spec/deepagents-swift.md#7.3, #7.4; docs/spec/wires.md#1.5):
 - A toolbox does not change: its definitions are one tuple, the same object each turn, so that what a wire has made of
   them can be kept.
 
-The arguments of a call, read from the text that the model wrote.
-
-Rules (docs/spec/codebuff.md#5, CBF-17):
+The arguments of a call, read from the text that the model wrote (docs/spec/codebuff.md#5, CBF-17):
 
 - The call itself is never changed: it keeps the model's own text. What is read here goes to the tool only.
 - No text, and ``null``, are no arguments. A string that holds JSON is read again: three rounds in all.
@@ -40,6 +36,15 @@ Rules (docs/spec/codebuff.md#5, CBF-17):
 
 A name for one call of one run, the same whenever that call is run (KAI-27).
 
+Who may call what: a policy, and what it says of a call:
+
+- A policy says ``allow``, ``ask`` or ``deny`` for a call: one word for all tools, a table by tool name (``*`` for the
+  rest), or a function. ``deny`` always holds, and ``ask`` never turns into ``allow`` because nobody is there (DAS-25).
+- A tool that a table does not name, where it has no ``*``: what only reads is allowed, the rest is asked for (ADR 28).
+- A table that names a tool which is not there is refused: the tool that was meant would have no rule.
+- What a tool itself demands (``AgentTool.rule``) comes before what a policy allows or asks.
+- Any other word than those three is an error, and allows nothing.
+
 Stability: experimental.
 """
 
@@ -48,8 +53,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, NoReturn, TypeAlias, cast, final
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, NoReturn, TypeAlias, cast, final, get_args
 
 from msgspec import Struct, structs
 
@@ -58,7 +63,80 @@ from palaver.core.parts import ToolCall, ToolPart
 from palaver.core.tools import Tool
 from palaver.core.type_checks import check_arguments
 from palaver.threads.thread import Entry
-from palaver.turn.policy import Rule
+
+# -- policy ----------------------------------------------------------------------------------------
+
+
+Judgement: TypeAlias = Literal["allow", "ask", "deny"]
+DecisionKind: TypeAlias = Literal["approve", "edit", "reject", "answer"]
+CHOICES: Final[tuple[DecisionKind, ...]] = ("approve", "edit", "reject", "answer")
+_JUDGEMENTS: Final[tuple[Judgement, ...]] = get_args(Judgement)
+
+
+class Rule(Struct, frozen=True, kw_only=True):
+    """What a policy says of a call; ``reason`` is for whoever decides, or for the model when it is denied."""
+
+    judgement: Judgement
+    reason: str = ""
+    text: str = ""
+    """What the model is told when it is denied, in place of the usual sentence."""
+    choices: tuple[DecisionKind, ...] = CHOICES
+
+    def __post_init__(self) -> None:
+        """Refuse choices that nobody can make. Raises ``MessageError``."""
+        check_arguments("Rule", Rule, structs.asdict(self))
+        given = cast("object", self.choices)
+        listed = cast("Sequence[object]", given) if isinstance(given, tuple | list) else ()
+        if not listed or not all(each in CHOICES for each in listed):
+            raise MessageError(f"choices: {excerpt(repr(self.choices))} is not one or several of {', '.join(CHOICES)}")
+
+
+_ALLOWED: Final = Rule(judgement="allow")
+_NOT_NAMED: Final = Rule(judgement="ask", reason="The policy does not name this tool.")
+
+Judged: TypeAlias = Judgement | Rule
+Judge: TypeAlias = Callable[[ToolCall], Judged | Awaitable[Judged]]
+Policy: TypeAlias = Judgement | Mapping[str, Judged] | Judge
+
+
+def rule_of(policy: Policy, call: ToolCall, tool: str, *, reads: bool) -> Rule | Awaitable[Judged]:
+    """What a policy says of a call of a tool. A function may be async; then what it gives must be awaited.
+
+    ``reads`` says that the tool changes nothing.
+    """
+    if callable(policy):
+        said = policy(call)
+        return said if isinstance(said, Awaitable) else as_rule(said)
+    if isinstance(policy, Mapping):
+        if tool in policy or "*" in policy:
+            return as_rule(policy.get(tool, policy.get("*")))
+        return _ALLOWED if reads else _NOT_NAMED
+    return as_rule(policy)
+
+
+def as_rule(said: object) -> Rule:
+    """A rule for a word; a rule as it is. Raises ``MessageError`` for anything else."""
+    if isinstance(said, Rule) and said.judgement in _JUDGEMENTS:
+        return said
+    for word in _JUDGEMENTS:
+        if said == word:
+            return Rule(judgement=word)
+    raise MessageError(f"a policy says {', '.join(_JUDGEMENTS)}, or a Rule; not {excerpt(repr(said))}")
+
+
+def check_policy(policy: Policy, names: Collection[str]) -> None:
+    """Raise ``MessageError`` for a word that means nothing, and for a tool that is not among ``names``."""
+    if callable(policy):
+        return
+    if not isinstance(policy, Mapping):
+        as_rule(policy)
+        return
+    for name, said in policy.items():
+        as_rule(said)
+        if name != "*" and name not in names:
+            known = ", ".join(sorted(names)) or "none"
+            raise MessageError(f"policy: there is no tool {excerpt(repr(name))}; there is: {known}")
+
 
 # --- tool -------------------------------------------------------------------------------------------------------------
 

@@ -44,8 +44,7 @@ from palaver.turn import tool_output
 from palaver.turn.approvals import plan
 from palaver.turn.calls import PlannedCall, result
 from palaver.turn.middleware import ToolRequest
-from palaver.turn.policy import Policy
-from palaver.turn.tool import Output, Toolbox
+from palaver.turn.tool import Output, Policy, Toolbox
 from palaver.turn.tool_output import limit
 
 if TYPE_CHECKING:

@@ -26,9 +26,8 @@ from palaver.turn.calls import Decided, Planned, PlannedCall, Ran
 from palaver.turn.invoke import own_exits
 from palaver.turn.journal import Depths
 from palaver.turn.middleware import Chain, RunContext, ToolRequest, hook_time
-from palaver.turn.policy import Policy, Rule
 from palaver.turn.spending import Spending
-from palaver.turn.tool import AgentTool, Output, Toolbox, ToolContext, idempotency_key
+from palaver.turn.tool import AgentTool, Output, Policy, Rule, Toolbox, ToolContext, idempotency_key
 from palaver.turn.tool_call import Called, Eager, call_tool
 from palaver.turn.tool_output import READ_RESULT
 
