@@ -32,7 +32,7 @@ from palaver.core.usage import Usage
 from palaver.transcripts.original_bytes import sum_of
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Generator, Iterator, Mapping, Sequence
 
     from msgspec import Struct
 
@@ -49,12 +49,32 @@ def carried(messages: Sequence[Message], plain: Sequence[Message]) -> dict[str, 
     """What to carry so that ``plain``, what the record says, becomes ``messages`` again; ``None`` when nothing."""
     light = [without_records(each) for each in messages]
     said = [without_records(each) for each in plain]
-    if len(light) == len(said) and sum_of(light) == sum_of(said):
+    around = _BESIDE.get()
+    if around and all(each.id in around for each in light):
+        said = [around[each.id or ""] for each in light]
+    if _equal(light, said, times=bool(around)):
         return None
     if (found := _LACKING.get()) is not None:
         found += _differences(messages, said)
     known = Known([part for each in said for part in each.content])
     return {"sum": _sum_of_values(said), "messages": [_written(each, known) for each in light]}
+
+
+def _equal(messages: Sequence[Message], said: Sequence[Message], *, times: bool) -> bool:
+    """Whether messages say the same, ids aside, in whatever order their fields are."""
+    if len(messages) != len(said):
+        return False
+    if sum_of(messages, times=times) == sum_of(said, times=times):
+        return True
+    return all(
+        _values(one, times=times) == _values(other, times=times) for one, other in zip(messages, said, strict=True)
+    )
+
+
+def _values(message: Message, *, times: bool) -> bytes:
+    return jsontext.normal(
+        canonical.encode(structs.replace(message, id=None, sent_at=message.sent_at if times else None))
+    )
 
 
 def restored(plain: Sequence[Message], slot: Any) -> tuple[Message, ...] | None:
@@ -89,6 +109,20 @@ def lacking() -> Generator[list[tuple[Message, str]]]:
         _LACKING.reset(token)
 
 
+@contextmanager
+def beside(said: Mapping[str, Message]) -> Generator[None]:
+    """Hold messages against what a file says of them, by their ids, and not against what the writer believes it does.
+
+    What is carried then has their times too.
+    """
+    token = _BESIDE.set(said)
+    try:
+        yield
+    finally:
+        _BESIDE.reset(token)
+
+
+_BESIDE: Final[ContextVar[Mapping[str, Message] | None]] = ContextVar("beside", default=None)
 _LACKING: Final[ContextVar[list[tuple[Message, str]] | None]] = ContextVar("lacking", default=None)
 
 

@@ -26,7 +26,7 @@ from palaver.core.errors import DecodeError, EncodeError
 from palaver.core.type_checks import check_arguments
 from palaver.stream.partial_json import PartialJSON
 from palaver.threads.thread import MAIN
-from palaver.transcripts import writer
+from palaver.transcripts import assembly
 from palaver.transcripts.conversation import Noted, Transcript, collected
 from palaver.transcripts.detection import Detection, Head
 from palaver.transcripts.documents import fields_of
@@ -160,7 +160,7 @@ class TranscriptFormat(Struct, frozen=True, kw_only=True):
         check_arguments(self.name, TranscriptFormat.write, {"losses": losses})
         if self.rendering is None:
             raise EncodeError(f"{self.name} is only read")
-        return writer.write(
+        return assembly.write(
             self.name,
             transcript,
             self.rendering,
@@ -169,6 +169,7 @@ class TranscriptFormat(Struct, frozen=True, kw_only=True):
             tree=self.tree,
             history=self.history,
             losses=losses,
+            reread=None if self.reading is None else self._read_again,
         )
 
     def write_many(
@@ -193,7 +194,7 @@ class TranscriptFormat(Struct, frozen=True, kw_only=True):
             raise EncodeError(f"a file of {self.name} holds one conversation, not {len(given)}")
         if self.rendering is None:
             raise EncodeError(f"{self.name} is only read")
-        return writer.write_many(
+        return assembly.write_many(
             self.name,
             given,
             self.rendering,
@@ -202,7 +203,12 @@ class TranscriptFormat(Struct, frozen=True, kw_only=True):
             tree=self.tree,
             history=self.history,
             losses=losses,
+            reread=None if self.reading is None else self._read_again,
         )
+
+    def _read_again(self, data: bytes) -> tuple[Transcript, ...]:
+        """Read what was written of some conversations, to see what it says of those that were edited."""
+        return self.read(data)
 
 
 class Reader:

@@ -11,8 +11,9 @@ Rules (docs/spec/dialects.md#17.1, #17.9):
   record has the number of that part in its place (counted over the group). So an image leaves the record, and a store
   keeps it once.
 - Bytes that are not UTF-8 are kept in base64, as ``{"at": …, "bytes": …}``.
-- ``sum`` is a hash of what the messages of the group say, without ids and times. A group whose sum still agrees was not
-  edited, and is written back from its records.
+- ``sum`` is a hash of what the messages of the group say, without ids. A group whose sum still agrees was not edited,
+  and is written back from its records. A time that was given to messages without one (a thread stamps what it appends)
+  is no edit: it leaves the records as they are, and stands on the receipt.
 - What a record holds beside its messages (a UI's copy of an image) stays in its text.
 
 Stability: experimental.
@@ -77,16 +78,16 @@ def keep(file_format: str, messages: Sequence[Message], records: Sequence[Record
     """Give the messages of a group with the records they came from. There is at least one of each."""
     holes = list(_holes(messages))
     kept = [_cut(record, holes) for record in records]
-    first = Raw(_written(_Group(kept, sum_of(messages))))
+    first = Raw(_written(_Group(kept, sum_of(messages, times=True))))
     of = Raw(b'{"%s":%d}' % (OF.encode(), records[0].at))
     return tuple([_with(message, file_format, of if place else first) for place, message in enumerate(messages)])
 
 
-def sum_of(messages: Sequence[Message]) -> str:
-    """A hash of what messages say, without ids and times; ``provider`` counts only as far as it is a wire's."""
+def sum_of(messages: Sequence[Message], *, times: bool = False) -> str:
+    """A hash of what messages say, without ids, and without times unless they are asked for."""
     digest = blake2b(digest_size=8)
     for message in messages:
-        digest.update(canonical.encode(structs.replace(message, id=None, sent_at=None)))
+        digest.update(canonical.encode(structs.replace(message, id=None, sent_at=message.sent_at if times else None)))
         digest.update(b"\n")
     return digest.hexdigest()
 
@@ -116,11 +117,20 @@ def numbers_of(message: Message, file_format: str) -> tuple[int, ...]:
 
 
 def untouched(file_format: str, group: Sequence[Message]) -> bool:
-    """Whether the messages of a group still say what its records say."""
+    """Whether the messages of a group still say what its records say; times that were given to all of them aside."""
     stored = own(group[0], file_format)
     if stored is None:
         return False
-    return str(jsontext.value(stored.get(SUM, b'""'))) == sum_of([bare(message, file_format) for message in group])
+    said = str(jsontext.value(stored.get(SUM, b'""')))
+    plain = [bare(message, file_format) for message in group]
+    return said == sum_of(plain, times=True) or said == sum_of(plain)
+
+
+def stamped(file_format: str, group: Sequence[Message]) -> bool:
+    """Whether an untouched group was given times that its records do not say."""
+    stored = own(group[0], file_format)
+    plain = [bare(message, file_format) for message in group]
+    return stored is not None and str(jsontext.value(stored.get(SUM, b'""'))) != sum_of(plain, times=True)
 
 
 def leads(message: Message, file_format: str) -> bool:

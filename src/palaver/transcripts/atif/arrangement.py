@@ -100,7 +100,7 @@ def same(old: Sequence[Transcript], new: Sequence[Transcript]) -> bool:
 
 def _sum(transcript: Transcript) -> str:
     messages = [entry.message for entry in transcript.thread.path() if not is_record(entry)]
-    return original_bytes.sum_of([original_bytes.bare(message, NAME) for message in messages])
+    return original_bytes.sum_of([original_bytes.bare(message, NAME) for message in messages], times=True)
 
 
 def laid_over(old: Transcript, new: Transcript) -> Transcript:

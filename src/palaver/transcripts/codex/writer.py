@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import UNSET, structs
 
 from palaver import wires
-from palaver.core import canonical, jsontext, trusted
+from palaver.core import jsontext, trusted
 from palaver.core.messages import (
     AssistantMessage,
     FlushMarker,
@@ -52,9 +52,9 @@ from palaver.transcripts.codex.shapes import (
 )
 from palaver.transcripts.codex.strict import ids_of, strict, with_calls, with_text, without_extra_fields
 from palaver.transcripts.conversation import derived_id, hidden_before, session_of
-from palaver.transcripts.fields import inner, listed, split, string
+from palaver.transcripts.fields import inner, listed, split, string, value
 from palaver.transcripts.format import Origin
-from palaver.transcripts.times import iso
+from palaver.transcripts.times import iso, read_time
 from palaver.transcripts.unknown_fields import Watch
 from palaver.transcripts.writer import Writing
 
@@ -138,6 +138,7 @@ class Rendering:
         line = {"timestamp": iso(self._started()), "type": "session_meta", "payload": meta}
         if self._instructions is not None:
             message = self._instructions.message
+            line["timestamp"] = iso(self._started() if message.sent_at is None else message.sent_at)
             meta["base_instructions"] = {"text": message.text}
             self._carry(line, [message], [trusted.SystemMessage(content=(trusted.Text(message.text),))])
         yield jsontext.encode(line)
@@ -168,7 +169,7 @@ class Rendering:
         self._at = self._at if entry.message.sent_at is None else entry.message.sent_at
         lines = list(self._lines(group, olds))
         if olds:
-            lines = _in_place(lines, olds)
+            lines = [_timed(line, olds, entry.message.sent_at) for line in _in_place(lines, olds)]
         elif (
             lines and self._session.file_format == NAME and self._session.format == "paginated" and self._writing.native
         ):
@@ -244,7 +245,9 @@ class Rendering:
     def _prompt(self, entry: Entry, message: UserMessage, olds: Sequence[Fields]) -> Iterator[dict[str, Any]]:
         if olds and string(inner(olds[0], "payload"), "type") == "agent_message":
             content = [_agent_part(part) for part in message.content if isinstance(part, Text | Opaque)]
-            yield self._line("response_item", {"type": "agent_message", "content": content})
+            line = self._line("response_item", {"type": "agent_message", "content": content})
+            self._carry(line, [message], [_with_other_lines(message, message)])
+            yield line
             return
         typed = message.source is None and message.mode != "tool"
         if typed and not olds:
@@ -297,8 +300,10 @@ class Rendering:
             kind = string(was, "type") or kind
             told = {"message": message.text} if kind != "item_completed" else {}
         line = self._line("event_msg", told)
-        if not olds:
-            line[extension_slot.SLOT] = self._slot([message], [shown(role, message.text)]) or True
+        failed = kind == "error"
+        slot = self._slot([message], [shown(role, message.text, failed=failed)])
+        if slot is not None or not olds:
+            line[extension_slot.SLOT] = slot or True
         yield line
 
     def _unsupported(self, entry: Entry) -> Iterator[dict[str, Any]]:
@@ -411,9 +416,7 @@ class Rendering:
             line[extension_slot.SLOT] = slot
 
     def _slot(self, messages: Sequence[Message], plain: Sequence[Message]) -> dict[str, Any] | None:
-        if not self._writing.options.carry or list(map(_values, messages)) == list(map(_values, plain)):
-            return None
-        return extension_slot.carried(messages, plain)
+        return extension_slot.carried(messages, plain) if self._writing.options.carry else None
 
 
 def _in_place(lines: list[dict[str, Any]], olds: Sequence[Fields]) -> list[dict[str, Any]]:
@@ -442,6 +445,13 @@ def _in_place(lines: list[dict[str, Any]], olds: Sequence[Fields]) -> list[dict[
     if len(found) != len(olds):
         return lines
     return [found[place] for place in sorted(found)]
+
+
+def _timed(line: dict[str, Any], olds: Sequence[Fields], at: int | None) -> dict[str, Any]:
+    """A line with the time of its message, where that was edited: no line of the message has it."""
+    if at is None or any(read_time(value(old, "timestamp")) == at for old in olds):
+        return line
+    return line | {"timestamp": iso(at)}
 
 
 def _recount(usage: Usage | None, spent: object) -> dict[str, Any]:
@@ -487,12 +497,6 @@ def _with_other_lines(plain: Message, message: Message) -> Message:
         return plain
     told = {key: getattr(message, key) for key in _FROM_LINES if hasattr(message, key)}
     return structs.replace(plain, **told)
-
-
-def _values(message: Message) -> bytes:
-    """What a message says, in whatever order its fields are."""
-    said = structs.replace(extension_slot.without_records(message), id=None, sent_at=None)
-    return jsontext.normal(canonical.encode(said))
 
 
 def _but(message: Message, known: dict[str, Any]) -> Message:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from msgspec import structs
 
+from palaver.core import jsontext
 from palaver.core.request import Loss
 from palaver.threads.thread import MAIN
 from palaver.transcripts.conversation import session_of
@@ -122,6 +123,12 @@ class Logs(TranscriptFormat, frozen=True, kw_only=True):
         if any(part.place is not None for part in parts):
             lost.append(Loss("approximated", "log", "its results and sums are those of other samples, or none"))
         return Written((head, b",".join(part.sample for part in parts), tail), tuple(lost), beside)
+
+    def _read_again(self, data: bytes) -> tuple[Transcript, ...]:
+        """Read a sample, which may stand behind another, and have more behind it."""
+        begun = data.lstrip()
+        log = b'{"samples":[' + begun[1:] if begun.startswith(b",") else begun
+        return self.read(log if jsontext.is_json(log) else log + _CLOSING)
 
     def _part(self, transcript: Transcript, losses: OnLoss, options: Options) -> _Part:
         line, dropped = line_of(self.name, transcript, options.branch)

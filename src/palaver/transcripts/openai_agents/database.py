@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from palaver.core import jsontext
 from palaver.core.errors import EncodeError, StoreError
 from palaver.threads.thread import MAIN, Entry, Thread
-from palaver.transcripts import documents, writer
+from palaver.transcripts import assembly, documents
 from palaver.transcripts.conversation import Session, Transcript, collected, session_of
 from palaver.transcripts.extension_slot import without_records
 from palaver.transcripts.format import Origin
@@ -232,7 +232,7 @@ def _write(file: sqlite3.Connection, transcript: Transcript) -> tuple[Loss, ...]
     if file.execute("SELECT 1 FROM agent_sessions WHERE session_id = ?", [name]).fetchone() is not None:
         raise EncodeError(f"there is a session {name!r} already")
     told = _main(transcript, session)
-    written = writer.write(NAME, told, Rendering, Options(), framing="either", tree=False, history="model")
+    written = assembly.write(NAME, told, Rendering, Options(), framing="either", tree=False, history="model")
     file.execute("INSERT INTO agent_sessions (session_id) VALUES (?)", [name])
     rows = [(name, row) for row in _rows(written.body)]
     file.executemany("INSERT INTO agent_messages (session_id, message_data) VALUES (?, CAST(? AS TEXT))", rows)
