@@ -118,7 +118,9 @@ class Rendering:
         for entry in group:
             for event in self._events(entry):
                 yield self._line(event)
-        yield from (each for each, gone in zip(old[first:], spoken[first:], strict=True) if not gone and each)
+        failed = [event for event in events if event is not None and _fails(event) and not _failed(group, event)]
+        gone = [told or event in failed for told, event in zip(spoken, events, strict=True)]
+        yield from (each for each, left_out in zip(old[first:], gone[first:], strict=True) if not left_out and each)
 
     def _line(self, event: dict[str, Any]) -> bytes:
         encoded = jsontext.encode(event)
@@ -350,3 +352,16 @@ def _list_of(event: dict[str, Raw]) -> list[Raw] | None:
     if "messages" in event:
         return listed(event, "messages")
     return listed(inner(event, "input"), "messages") if "input" in event else None
+
+
+def _fails(event: Fields) -> bool:
+    return string(event, "type") in {"RUN_ERROR", "SUBAGENT_ERROR"}
+
+
+def _failed(group: Sequence[Entry], event: Fields) -> bool:
+    """Whether an answer still says that it ended as an event tells."""
+    answers = (entry.message for entry in group if isinstance(entry.message, AssistantMessage))
+    return any(
+        each.finish_reason == "error" and each.metadata.get("error") == (string(event, "message") or "")
+        for each in answers
+    )

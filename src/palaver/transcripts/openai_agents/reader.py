@@ -64,7 +64,7 @@ _EMPTY: Final = (b"[]", b"null")
 _READ: Final = frozenset(("1.0", *(f"1.{minor}" for minor in range(1, 22))))
 
 
-class _Response(NamedTuple):
+class Response(NamedTuple):
     """A response of a run: its number, what it cost, and its id."""
 
     number: int
@@ -234,7 +234,7 @@ class Reading:
         return [each for run in _runs(listed(fields, ORIGINAL), {}) for each in self._told(run)]
 
     def _generated(self, fields: Fields) -> Iterator[Message]:
-        responses = _responses(fields)
+        responses = responses_of(fields)
         wrapped = [split(each) for each in listed(fields, GENERATED)]
         items = [each["raw_item"] for each in wrapped if "raw_item" in each]
         agents = [string(inner(each, "agent"), "name") for each in wrapped if "raw_item" in each]
@@ -244,14 +244,14 @@ class Reading:
         for run in _runs(items, responses):
             agent = agents[place]
             place += len(run)
-            found = _owner(run[0], responses)
+            found = owner_of(run[0], responses)
             for each in self._told(run):
                 message = each if each.agent is not None else structs.replace(each, agent=agent)
                 if isinstance(message, AssistantMessage) and found is not None:
                     usage, named = message.usage or found.usage, message.response_id or found.id
                     message = structs.replace(message, usage=usage, response_id=named)
                     responses = {
-                        key: _Response(stored.number, None, stored.id) if stored.number == found.number else stored
+                        key: Response(stored.number, None, stored.id) if stored.number == found.number else stored
                         for key, stored in responses.items()
                     }
                 yield message
@@ -377,29 +377,30 @@ def _differ(one: Raw, other: Raw) -> bool:
     return before is not None and after is not None and before != after
 
 
-def _responses(fields: Fields) -> dict[str, _Response]:
+def responses_of(fields: Fields) -> dict[str, Response]:
     """The responses of a run, by the ids of what they hold."""
-    found: dict[str, _Response] = {}
+    found: dict[str, Response] = {}
     for number, raw in enumerate(listed(fields, "model_responses")):
         stored = split(raw)
         usage = read_usage(stored["usage"]) if "usage" in stored and value(stored, "usage") is not None else None
-        response = _Response(number, usage, string(stored, "response_id"))
+        response = Response(number, usage, string(stored, "response_id"))
         for item in listed(stored, "output"):
             found.update((each, response) for each in item_ids(split(item)))
     return found
 
 
-def _owner(item: Raw, responses: dict[str, _Response]) -> _Response | None:
+def owner_of(item: Raw, responses: dict[str, Response]) -> Response | None:
+    """The response that an item is of."""
     return next((responses[each] for each in item_ids(split(item)) if each in responses), None)
 
 
-def _runs(items: Sequence[Raw], responses: dict[str, _Response]) -> Iterator[list[Raw]]:
+def _runs(items: Sequence[Raw], responses: dict[str, Response]) -> Iterator[list[Raw]]:
     """Part items into those that are one message."""
     run: list[Raw] = []
     growing = _Growing()
     for item in items:
         made = is_made(item)
-        before, after = (_owner(run[-1], responses), _owner(item, responses)) if run else (None, None)
+        before, after = (owner_of(run[-1], responses), owner_of(item, responses)) if run else (None, None)
         parted = before is not None and after is not None and before.number != after.number
         kept = 0 if not made or parted or (run and not is_made(run[-1])) else growing.going_on(item)
         if run and kept < len(run):

@@ -110,6 +110,21 @@ def read_usage(raw: Raw) -> Usage:
     )
 
 
+def write_usage(usage: Usage | None) -> dict[str, Any] | None:
+    """The counters of a response, as a run keeps them."""
+    if usage is None:
+        return None
+    given = (usage.input or 0) + (usage.cache_read or 0) + (usage.cache_write or 0)
+    made = (usage.output or 0) + (usage.reasoning or 0)
+    cached: dict[str, int | None] = {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write}
+    details: dict[str, Any] = {
+        "input_tokens_details": [{key: each for key, each in cached.items() if each is not None}],
+        "output_tokens_details": [{} if usage.reasoning is None else {"reasoning_tokens": usage.reasoning}],
+    }
+    counts: dict[str, Any] = {"input_tokens": given, "output_tokens": made, "total_tokens": given + made}
+    return {**counts, **details}
+
+
 def _details(counts: Fields, key: str) -> Fields:
     several = listed(counts, key)
     return split(several[0]) if several else inner(counts, key)

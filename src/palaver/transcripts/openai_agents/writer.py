@@ -29,7 +29,7 @@ from palaver.transcripts import extension_slot
 from palaver.transcripts.conversation import session_of
 from palaver.transcripts.fields import inner, listed, split, string
 from palaver.transcripts.format import Origin
-from palaver.transcripts.openai_agents.reader import Reading
+from palaver.transcripts.openai_agents.reader import Reading, Response, owner_of, responses_of
 from palaver.transcripts.openai_agents.shapes import (
     AT,
     FAKE_ID,
@@ -42,17 +42,19 @@ from palaver.transcripts.openai_agents.shapes import (
     WIRE,
     is_run,
     item_ids,
+    write_usage,
 )
 from palaver.transcripts.unknown_fields import Watch
 from palaver.transcripts.writer import Writing, is_record, singly
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from msgspec import Raw
 
     from palaver.core.jsontext import Fields
     from palaver.core.request import LossKind
+    from palaver.core.usage import Usage
     from palaver.threads.thread import Entry
 
 _NO_LOSS: Final = frozenset(("model", "tool call ids"))
@@ -211,8 +213,14 @@ class Rendering:
         named = self._named = {each: item for item in wrapped for each in _names(item)}
         asked = [item for entry in group[:count] for item in self._items(entry)]
         made: list[dict[str, Any]] = []
+        responses = responses_of(old)
+        spent: dict[int, Usage | None] = {}
         for entry in group[count:]:
-            for item in self._items(entry):
+            items = self._items(entry)
+            owner = next((found for item in items if (found := owner_of(jsontext.raw(item), responses))), None)
+            if owner is not None and isinstance(entry.message, AssistantMessage):
+                spent.setdefault(owner.number, entry.message.usage)
+            for item in items:
                 before = next((named[each] for each in _ids(item) if each in named), None)
                 made.append({**(before or self._wrapping(entry, item, old)), "raw_item": item})
         given: dict[str, Any] = (
@@ -220,7 +228,7 @@ class Rendering:
         )
         if not given and [entry.message.text for entry in group[:count]] != [jsontext.text(old[ORIGINAL])]:
             given = {ORIGINAL: asked}
-        return jsontext.encode({**given, GENERATED: made})
+        return jsontext.encode({**given, **_respent(old, responses, spent), GENERATED: made})
 
     def _wrapping(self, entry: Entry, item: Fields, old: Fields) -> dict[str, Any]:
         """What a run keeps around an item."""
@@ -231,6 +239,21 @@ class Rendering:
         name = entry.message.agent or string(inner(old, "current_agent"), "name") or "agent"
         wrapped: dict[str, Any] = {"type": RUN_ITEMS.get(kind, ended), "agent": {"name": name}}
         return wrapped | ({"output": item["output"]} if "output" in item else {})
+
+
+def _respent(old: Fields, responses: dict[str, Response], spent: Mapping[int, Usage | None]) -> dict[str, Any]:
+    """The responses of a run, where an edit changed what one cost."""
+    before = {each.number: each.usage for each in responses.values()}
+    edited = {number: usage for number, usage in spent.items() if usage != before[number]}
+    if not edited:
+        return {}
+    found = listed(old, "model_responses")
+    return {
+        "model_responses": [
+            {**split(raw), "usage": write_usage(edited[number])} if number in edited else raw
+            for number, raw in enumerate(found)
+        ]
+    }
 
 
 def _told(message: Message) -> bool:

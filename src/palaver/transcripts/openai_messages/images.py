@@ -6,7 +6,8 @@ Rules:
 
 - The first such part is the first of ``images``, and so on. A URL or a data URI becomes an image; what is neither (a
   path, an object) stays as it was found.
-- Such an image keeps its part as it stood, and is written as that again.
+- Such an image keeps its part as it stood, and is written as that again where the record has the column, which follows
+  an edit of its images. A record without one has the images in their messages.
 
 Stability: experimental.
 """
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from palaver.core import jsontext, trusted
 from palaver.core.errors import MessageError
 from palaver.core.messages import BOOKKEEPING, UserMessage
-from palaver.core.parts import Image, Opaque
+from palaver.core.parts import Image, Opaque, Url
 from palaver.transcripts.fields import listed, split, string
 from palaver.transcripts.openai_messages.shapes import NAME, WIRE
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from palaver.core.jsontext import Fields
     from palaver.core.messages import Message
-    from palaver.core.parts import AnyPart
+    from palaver.core.parts import AnyPart, MediaSource
 
 _KEY: Final = BOOKKEEPING + NAME
 _SCHEMES: Final = ("http://", "https://", "data:")
@@ -57,6 +58,25 @@ def stood(message: Message) -> bool:
     return any(_KEY in part.provider for part in message.content if isinstance(part, Image))
 
 
+def column(messages: Sequence[Message], fields: Fields) -> list[str] | None:
+    """The column of an edited record, where it has other images now; ``None`` where it stays as it is."""
+    parts = [part for message in messages for part in message.content]
+    found = [part for part in parts if isinstance(part, Image) and _KEY in part.provider]
+    if "images" not in fields or any(map(_stands_for_one, parts)):
+        return None  # where what is no image stands in the column, nothing tells which is which
+    old = [jsontext.text(raw) if jsontext.kind(raw) == "a string" else "" for raw in listed(fields, "images")]
+    known = {_source(text): text for text in reversed(old)}
+    new = [known.get(part.source) or part.data_uri or getattr(part.source, "url", "") for part in found]
+    return None if new == old else new
+
+
+def _source(text: str) -> MediaSource | None:
+    try:
+        return Image.from_url(text).source if text.startswith(_SCHEMES) else None
+    except MessageError:
+        return None
+
+
 def taken_back(message: Message) -> Message:
     """A message with the parts that stood for its images."""
     if not stood(message):
@@ -77,7 +97,10 @@ def _image(part: Opaque, source: str) -> Image | Opaque:
     if not source.startswith(_SCHEMES):
         return part
     try:
-        return Image.from_url(source).replace(provider={_KEY: {"part": part.raw}})
+        image = Image.from_url(source)
+        if isinstance(image.source, Url):  # the wire, too, has no type for what it names by URL
+            image = Image(image.source)
+        return image.replace(provider={_KEY: {"part": part.raw}})
     except MessageError:
         return part
 

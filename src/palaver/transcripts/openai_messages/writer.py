@@ -29,7 +29,7 @@ from palaver.transcripts.openai_messages.shapes import NAME, RESPONSES, WIRE, Sh
 from palaver.transcripts.writer import is_record, singly, unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from palaver.core.jsontext import Fields
     from palaver.core.messages import Message
@@ -38,6 +38,12 @@ if TYPE_CHECKING:
     from palaver.transcripts.writer import Writing
 
 _NO_LOSS: Final = frozenset(("model", "max_tokens"))
+_CHOICE: Final = {"finish_reason": ("finish_reason",)}
+_ANSWER: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
+    WIRE: {"model": ("model",), "usage": ("usage",)},
+    RESPONSES: {"model": ("model",), "usage": ("usage",), "finish_reason": ("status", "incomplete_details")},
+}
+"""Which keys of the body of a response say what of an answer."""
 _SINGLE: Final = frozenset(("message",))
 _SAID: Final = frozenset(
     ("content", "id", "tool_call_id", "is_error", "reason", "scope", "provider_json", "extra", "tool_name")
@@ -52,6 +58,8 @@ class Writer:
         """Look at the shape that the conversation had."""
         self._writing = writing
         self._shape: Shape | None = self._first_shape()
+        self._has_images = False
+        """Whether the record that is written has a column of images."""
 
     def head(self) -> Iterator[bytes]:
         """Lines have none."""
@@ -74,6 +82,7 @@ class Writer:
         """A conversation, or a message."""
         spoken = [entry for entry in group if not is_record(entry)]
         fields = documents.fields_of(old[0]) if old else {}
+        self._has_images = "images" in fields
         shape = self._shape_of(fields, old)
         self._writing.whole = shape != "sharegpt"  # turns keep what stands beside, and no key of theirs ever goes
         if not spoken:
@@ -81,6 +90,8 @@ class Writer:
         if shape is None or self._shape is None:
             self._unsupported(spoken)
         lines = self._lines(spoken)
+        if len(lines) == 1 and (column := images.column([entry.message for entry in spoken], fields)) is not None:
+            fields["images"] = jsontext.raw(column)
         match shape:
             case "message":
                 for message in self._messages(spoken):
@@ -223,25 +234,42 @@ class Writer:
             self._writing.lose("dropped", "messages", "a response of a batch holds one answer", lines[0][0])
         if not answers:
             return {}
-        own = wire == WIRE and self._is_own([entry for line in lines for entry in line], wire)
+        before = wires.get(wire).decode_response(bytes(response["body"]))
+        others = (before.message, *before.alternatives)
+        ended = all(one.finish_reason == other.finish_reason for one, other in zip(answers, others, strict=False))
+        # the wire repeats its own word for the end of an answer
+        own = wire == WIRE and ended and self._is_own([entry for line in lines for entry in line], wire)
         made = trusted.Response(answers[0], tuple(answers[1:]), origin=wire if own else None)
         encoded = wires.get(wire).encode_response(made)
         self._lose(encoded.losses, lines[0])
-        written = jsontext.fields(encoded.body)[key]
+        fields = jsontext.fields(encoded.body)
+        edited = _edited(answers[0], before.message, fields, _ANSWER[wire])
         if key == "choices":
-            return {"response": {**response, "body": {**answered, key: self._choices(answered, written)}}}
-        return {"response": {**response, "body": {**answered, key: written}}}
+            told = self._choices(answered, fields[key], answers, others)
+            return {"response": {**response, "body": {**answered, **edited, key: told}}}
+        return {"response": {**response, "body": {**answered, **edited, key: fields[key]}}}
 
-    def _choices(self, answered: Fields, written: Raw) -> list[dict[str, Any]]:
+    def _choices(
+        self,
+        answered: Fields,
+        written: Raw,
+        answers: Sequence[AssistantMessage],
+        before: Sequence[AssistantMessage],
+    ) -> list[dict[str, Any]]:
         """The choices, with what stood beside the message in each."""
         olds = {integer(each, "index") or 0: each for each in map(jsontext.fields, jsontext.items(answered["choices"]))}
-        news = [jsontext.fields(each) for each in jsontext.items(written)]
-        return [{**olds.get(place, each), "message": each["message"]} for place, each in enumerate(news)]
+        found: list[dict[str, Any]] = []
+        for place, raw in enumerate(jsontext.items(written)):
+            new = jsontext.fields(raw)
+            edited = _edited(answers[place], before[place], new, _CHOICE) if place < len(before) else {}
+            found.append({**olds.get(place, new), **edited, "message": new["message"]})
+        return found
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
     def _messages(self, entries: Sequence[Entry], wire: str = WIRE, key: str = "messages") -> list[Raw]:
-        messages = tuple([images.taken_back(original_bytes.bare(entry.message, NAME)) for entry in entries])
+        bare = [original_bytes.bare(entry.message, NAME) for entry in entries]
+        messages = tuple([images.taken_back(each) for each in bare] if self._has_images else bare)
         own = self._shape is not None and self._is_own(entries, wire)
         request = trusted.Request(messages=messages, origin=wire if own else None)
         encoded = wires.get(wire).encode_request(request, join_neighbors=False)
@@ -270,6 +298,19 @@ class Writer:
         named = dict.fromkeys(name for message in bare for name in unsupported(message, _SAID))
         if named:
             self._writing.lose("dropped", ", ".join(reversed(named)), "messages have no place for it")
+
+
+def _edited(
+    message: AssistantMessage, before: AssistantMessage, written: Fields, keys: Mapping[str, Sequence[str]]
+) -> dict[str, Raw]:
+    """The keys of what says more of an answer than its message that an edit changed; ``null`` for what is gone."""
+    changed = [name for name in keys if getattr(message, name) != getattr(before, name)]
+    gone = {name for name in changed if getattr(message, name) is None}
+    return {
+        key: jsontext.NULL if name in gone else written.get(key, jsontext.NULL)
+        for name in changed
+        for key in keys[name]
+    }
 
 
 def _is_said(message: Message, wire: str) -> bool:

@@ -57,7 +57,7 @@ def flat_record(writing: Writing, group: Sequence[Entry], old: Sequence[bytes], 
     kind = string(known, "type")
     compacted = kind == "compaction"
     if compacted:
-        texts = [entry.message.text for entry in group if entry.message.source == COMPACTION]
+        texts = [entry.message.text for entry in group if entry.message.source == COMPACTION and entry.message.content]
         said: dict[str, Any] = dict(zip(("summary", "recent"), texts, strict=False))
     elif any(isinstance(entry.message, (AssistantMessage, ToolMessage)) for entry in group):
         kind, said = "assistant", _answer(writing, group, known, at)
