@@ -99,10 +99,20 @@ def _pairs(written: Sequence[Entry], again: Sequence[Entry]) -> Callable[[Entry]
     """Find the message that was read again in the place of one."""
     by_id = {entry.id: entry.message for entry in again}
     if len(written) == len(again):
-        others: dict[str, Message] = {entry.id: other.message for entry, other in zip(written, again, strict=True)}
-        return lambda entry: by_id.get(entry.id) or others.get(entry.id)
-    by_sum = {sum_of([without_records(entry.message)], times=True): entry.message for entry in again}
-    return lambda entry: by_id.get(entry.id) or by_sum.get(sum_of([without_records(entry.message)], times=True))
+        others = {entry.id: other.message for entry, other in zip(written, again, strict=True)}
+
+        def find(entry: Entry) -> Message | None:
+            """The one that says the same of two: an id may pass to a record that repeats what was edited."""
+            named, placed = by_id.get(entry.id), others.get(entry.id)
+            return placed if named is None or (placed is not None and _sum(placed) == _sum(entry.message)) else named
+
+        return find
+    by_sum = {_sum(entry.message): entry.message for entry in again}
+    return lambda entry: by_id.get(entry.id) or by_sum.get(_sum(entry.message))
+
+
+def _sum(message: Message) -> str:
+    return sum_of([without_records(message)], times=True)
 
 
 def _fields(message: Message, read: Message) -> Iterator[tuple[str, LossKind]]:

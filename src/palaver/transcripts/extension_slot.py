@@ -45,8 +45,13 @@ SLOT: Final = "palaver"
 """The key under which a record carries what it cannot say."""
 
 
-def carried(messages: Sequence[Message], plain: Sequence[Message]) -> dict[str, Any] | None:
-    """What to carry so that ``plain``, what the record says, becomes ``messages`` again; ``None`` when nothing."""
+def carried(
+    messages: Sequence[Message], plain: Sequence[Message], *, read_as: Sequence[Message] | None = None
+) -> dict[str, Any] | None:
+    """What to carry so that ``plain``, what the record says, becomes ``messages`` again; ``None`` when nothing.
+
+    ``read_as`` is what its reader restores from, where it looks at the record alone and ``plain`` has more than that.
+    """
     light = [without_records(each) for each in messages]
     said = [without_records(each) for each in plain]
     around = _BESIDE.get()
@@ -56,6 +61,8 @@ def carried(messages: Sequence[Message], plain: Sequence[Message]) -> dict[str, 
         return None
     if (found := _LACKING.get()) is not None:
         found += _differences(messages, said)
+    if read_as is not None:
+        said = [without_records(each) for each in read_as]
     known = Known([part for each in said for part in each.content])
     return {"sum": _sum_of_values(said), "messages": [_written(each, known) for each in light]}
 

@@ -6,7 +6,6 @@ Rules:
   ``DecodeError``; the caller keeps it.
 - ``agent_message`` is a user message of another agent, with a ``source``. Older files have results that are an object,
   ``{content, success}``.
-- The wire's hints on how a text was written are dropped: the line itself is kept.
 - An item has a text for each of its parts, and all of them as one; an event repeats one of these. Items and events
   match as a multiset: texts without a partner stay apart. Spaces do not count, nor a character that was cut.
 
@@ -17,7 +16,7 @@ from __future__ import annotations
 
 import re
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from msgspec import UNSET, Raw, structs
 
@@ -25,7 +24,7 @@ from palaver import wires
 from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from palaver.core.parts import AnyPart, Reasoning, Refusal, Text, ToolCall
+from palaver.core.parts import AnyPart, Text, ToolCall
 from palaver.core.usage import Usage
 from palaver.threads.view import PLACEHOLDER
 from palaver.transcripts.extension_slot import SLOT
@@ -173,10 +172,8 @@ def write_usage(usage: Usage) -> Any:
 
 
 Note: TypeAlias = "Callable[[Literal['block', 'unread'], str], None]"
-N = TypeVar("N", bound="Message | AnyPart")
 
-_FORMS: Final = frozenset(("@@annotations", "@@detail", "@@content", "@@output", "@@filename"))
-_PLACES: Final = frozenset(("@@item", "@@joined"))
+N = TypeVar("N", bound="Message | AnyPart")
 _KEEP: Final[Callable[[DecodeError], None]] = lambda _: None  # noqa: E731 (a default)
 
 
@@ -240,7 +237,7 @@ class Items:
             check_summary(as_object(each))
         body = b'{"input":[%b]}' % b",".join(map(bytes, taken))
         read = self._read(body) if self._note is None else salvaged(self._read, body, NAME, self._note)
-        return [_light(each) for each in read]
+        return [_plain_message(each) for each in read]
 
     def _read(self, body: bytes) -> Sequence[Message]:
         return self._wire.decode_request(body).messages
@@ -279,59 +276,28 @@ def _agent_message(fields: Fields) -> UserMessage:
     return trusted.UserMessage(content=content, agent=string(fields, "author"), source="agent_message")
 
 
-# -- hints of the wire -------------------------------------------------------------------------------------------------
+def native_type(node: Message | AnyPart) -> str | None:
+    """The type of the item that a call or a result came with, where it is none of a function."""
+    found = node.provider.get(WIRE, {}).get("@@type")
+    return found if isinstance(found, str) else None
 
 
-def _light(message: Message) -> Message:
-    """A message without the hints that its line says as well."""
-    content = cast("tuple[AnyPart, ...]", message.content)
-    light: Any = tuple([_part(part, beside=_beside_text(content, place)) for place, part in enumerate(content)])
-    dropped = _FORMS if isinstance(message, ToolMessage) else _FORMS | {"@@type"}
-    return structs.replace(_without(message, dropped), content=light)
+def _plain_message(message: Message) -> Message:
+    """A message without what its wire notes of how an item was written: the line says it."""
+    content: Any = tuple([_unnoted(part) for part in message.content])
+    return structs.replace(_unnoted(message), content=content)
 
 
-def _beside_text(content: Sequence[AnyPart], place: int) -> bool:
-    """Whether a text stands beside another, so that only a hint says where the items part."""
-    near = (*content[max(0, place - 1) : place], *content[place + 1 : place + 2])
-    return any(isinstance(each, Text | Refusal) for each in near)
-
-
-def _part(part: AnyPart, *, beside: bool) -> AnyPart:
-    match part:
-        case Reasoning():
-            plain = jsontext.raw([{"type": "summary_text", "text": part.text}])
-            stored = _stored(part)
-            told = "@@summary" in stored and part.text and jsontext.equal(stored["@@summary"], plain)
-            return _without(part, frozenset(("@@summary",))) if told and "@@content" not in stored else part
-        case ToolCall():
-            return part
-        case Text() if not beside:
-            return _without(part, _FORMS | _PLACES | {"@@type"})
-        case _:
-            return _without(part, _FORMS)
-
-
-def _stored(node: Any) -> Fields:
-    if node.provider_json is UNSET:
-        return {}
-    stored = jsontext.fields(node.provider_json).get(WIRE)
-    return {} if stored is None else split(stored)
-
-
-def _without(node: N, keys: frozenset[str]) -> N:
-    """A part or message without some of what it keeps for the wire."""
-    stored = _stored(node)
-    kept = {key: each for key, each in stored.items() if key not in keys}
-    if "item" in kept and "@@item" in keys:
-        item = {key: each for key, each in split(kept["item"]).items() if key not in _FORMS and key != "@@type"}
-        kept["item"] = jsontext.raw(item)
-        if not item:
-            del kept["item"]
-    if kept == stored or node.provider_json is UNSET:
+def _unnoted(node: N) -> N:
+    stored = node.provider.get(WIRE, {})
+    said = {"@@type"} if isinstance(node, ToolCall | ToolMessage) else set[str]()
+    notes = [key for key in stored if key.startswith("@@") and key not in said]
+    if not notes:
         return node
-    others = {name: each for name, each in jsontext.fields(node.provider_json).items() if name != WIRE}
-    whole = {**others, **({WIRE: jsontext.raw(kept)} if kept else {})}
-    return structs.replace(node, provider_json=jsontext.raw(whole) if whole else UNSET)
+    fields = jsontext.fields(node.provider_json) if node.provider_json is not UNSET else {}
+    kept = {key: each for key, each in split(fields.pop(WIRE)).items() if key not in notes}
+    fields |= {WIRE: jsontext.raw(kept)} if kept else {}
+    return structs.replace(node, provider_json=jsontext.raw(fields) if fields else UNSET)
 
 
 class Open:

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from msgspec import UNSET, Raw, structs
 
 from palaver.core import jsontext, trusted
-from palaver.core.parts import Image, MalformedToolCall, ToolCall
-from palaver.transcripts.codex.shapes import CONTENT, ITEMS, RESULTS, WIRE
+from palaver.core.parts import MalformedToolCall, ToolCall
+from palaver.transcripts.codex.shapes import CONTENT, ITEMS, RESULTS, WIRE, native_type
 from palaver.transcripts.conversation import derived_id
 from palaver.transcripts.fields import listed, split, string
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound="Message")
 
-_TYPE: Final = "@@type"
 _STRING: Final = ("a string", "null")
 _STRINGS: Final = frozenset(("id", "status", "phase", "namespace", "encrypted_content", "revised_prompt"))
 _NEEDED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
@@ -58,6 +57,8 @@ _DEFAULTS: Final[dict[str, dict[str, Any]]] = {
     "tool_search_output": {"execution": "server", "status": "completed"},
     "image_generation_call": {"id": "ig_0", "status": "completed", "result": ""},
 }
+_UNSAID: Final = frozenset((("annotations", b"[]"), ("detail", b'"auto"')))
+"""What the wire writes of a part that says nothing of it."""
 _KINDS: Final = {("web_search_call", "action"): "an object"}
 
 
@@ -65,22 +66,18 @@ _KINDS: Final = {("web_search_call", "action"): "an object"}
 
 
 def without_extra_fields(message: M) -> M:
-    """A message whose calls and results the program knows, and whose images have no more fields than they had."""
+    """A message whose calls and results the program knows."""
     content = cast("tuple[AnyPart, ...]", message.content)
     parts: Any = tuple([_part(each) for each in content])
     plain = structs.replace(message, content=parts)
-    kind = _native_type(plain)
+    kind = native_type(plain)
     return plain if kind is None or kind in ITEMS else structs.replace(plain, provider_json=UNSET)
 
 
 def _part(part: AnyPart) -> AnyPart:
     if isinstance(part, ToolCall) and not part.provider_executed:
-        kind = _native_type(part)
+        kind = native_type(part)
         return part if kind is None or kind in ITEMS else structs.replace(part, provider_json=UNSET)
-    if isinstance(part, Image):
-        stored = dict(part.provider.get(WIRE, {}))
-        if "detail" not in stored:
-            return part.replace(provider={**part.provider, WIRE: {**stored, "@@detail": "absent"}})
     return part
 
 
@@ -105,11 +102,6 @@ def with_text(item: Raw, raws: dict[str, str]) -> Raw:
     if raw is None or string(fields, "type") != "function_call":
         return item
     return jsontext.raw({**fields, "arguments": raw.encode("utf-8", "replace").decode()})
-
-
-def _native_type(node: Any) -> str | None:
-    found = node.provider.get(WIRE, {}).get(_TYPE)
-    return found if isinstance(found, str) else None
 
 
 # -- behind the wire ---------------------------------------------------------------------------------------------------
@@ -195,5 +187,5 @@ def _parts(content: Raw, usual: str, lose: Callable[[str, str], None]) -> list[A
         elif kind not in CONTENT or (kind != "input_image" and string(fields, "text") is None):
             lose((kind or "part").removeprefix("input_"), "the program reads texts and images only")
         else:
-            parts.append({key: part for key, part in fields.items() if (key, bytes(part)) != ("annotations", b"[]")})
+            parts.append({key: part for key, part in fields.items() if (key, bytes(part)) not in _UNSAID})
     return parts

@@ -45,6 +45,7 @@ from palaver.transcripts.codex.shapes import (
     Items,
     injected,
     is_made,
+    native_type,
     read_usage,
     shown,
     texts_of,
@@ -435,6 +436,12 @@ def _in_place(lines: list[dict[str, Any]], olds: Sequence[Fields]) -> list[dict[
         place = waiting.pop(0)
         old = olds[place]
         found[place] = line | {key: old[key] for key in _LINE if key in old}
+        if (
+            "payload" in old
+            and _kind(old)[0] == "response_item"
+            and _say_the_same(old["payload"], split_line["payload"])
+        ):
+            found[place]["payload"] = old["payload"]
         if string(old, "type") == "token_usage_record":
             usage = inner(inner(split_line, "payload"), "info").get("last_token_usage")
             found[place] |= {"type": "token_usage_record", "payload": {"usage": usage}}
@@ -445,6 +452,12 @@ def _in_place(lines: list[dict[str, Any]], olds: Sequence[Fields]) -> list[dict[
     if len(found) != len(olds):
         return lines
     return [found[place] for place in sorted(found)]
+
+
+def _say_the_same(old: Raw, new: Raw) -> bool:
+    """Whether two items are read alike, so that an edit beside them changes nothing of how the old one was written."""
+    items = Items()
+    return items.read_well([old]) == items.read_well([new])
 
 
 def _timed(line: dict[str, Any], olds: Sequence[Fields], at: int | None) -> dict[str, Any]:
@@ -521,8 +534,7 @@ def _called(named: str, result: ToolMessage, call: ToolCall | None) -> ToolCall:
     """A call for a result to answer, of the kind that decides how the result is written."""
     if call is None:
         return trusted.ToolCall(named, result.tool_name or "tool")
-    searched = string(split(jsontext.raw(call.provider.get(WIRE, {}))), "@@type") == "tool_search_call"
-    if searched and not call.provider_executed:
+    if native_type(call) == "tool_search_call" and not call.provider_executed:
         return call
     return trusted.ToolCall(named, call.name or "tool", '""' if call.custom else "{}", custom=call.custom)
 

@@ -222,17 +222,19 @@ class Rendering:
     def _carry(self, entry: Entry, said: dict[str, Any], old: Fields) -> None:
         text = jsontext.encode(said)
         fields = jsontext.fields(text if old else whole(text))
-        plain = (self._messages.message if old else self._messages.plain)(fields)
-        slot = extension_slot.carried([entry.message], [] if plain is None else [plain])
+        alone = self._messages.plain(fields)
+        plain = self._messages.message(fields) if old else alone
+        slot = extension_slot.carried(
+            [entry.message],
+            [] if plain is None else [plain],
+            read_as=[] if alone is None else [alone],  # what events say of an answer is not what its message says
+        )
         if slot is None:
             return
         if not self._writing.options.carry:
             if old is _NO_FIELDS:
                 self._lose(entry.message.role, "fields that a log has no place for", entry)
             return
-        if old:  # what events say of an answer is not what its message says
-            again = self._messages.plain(fields)
-            slot = extension_slot.carried([entry.message], [] if again is None else [again])
         said["metadata"] = {**said.get("metadata", {}), extension_slot.SLOT: slot}
 
     def _answer(self, entry: Entry, message: AssistantMessage, old: Fields) -> dict[str, Any]:
