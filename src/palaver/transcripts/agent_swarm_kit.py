@@ -36,16 +36,17 @@ from palaver.core.messages import (
 from palaver.core.parts import AnyPart, Image, Inline, MalformedToolCall, Opaque, Text, ToolCall, settled
 from palaver.transcripts.detection import Detection, Head, word
 from palaver.transcripts.fields import inner, listed, split, string, value
-from palaver.transcripts.format import Origin, TranscriptFormat
+from palaver.transcripts.format import TranscriptFormat
 from palaver.transcripts.message_list import (
     ABSENT,
-    DocumentReading,
     Form,
-    ListRendering,
     Receipt,
     built,
+    document_reading,
     empty,
     known_messages,
+    list_rendering,
+    message_classes,
     provider_of,
     source_of,
     stored,
@@ -57,8 +58,6 @@ if TYPE_CHECKING:
 
     from palaver.core.jsontext import Fields
     from palaver.threads.thread import Entry
-    from palaver.transcripts.unknown_fields import Watch
-    from palaver.transcripts.writer import Writing
 
 NAME: Final = "agent_swarm_kit"
 AGENT: Final = "agent"
@@ -66,10 +65,7 @@ AGENT: Final = "agent"
 
 _MODES: Final = frozenset(("user", "tool"))
 _CLASSES: Final[dict[str, type[Any]]] = {
-    "user": UserMessage,
-    "assistant": AssistantMessage,
-    "tool": ToolMessage,
-    "system": SystemMessage,
+    **message_classes(),
     "developer": DeveloperMessage,
     "resque": RescueMarker,
     "rescue": RescueMarker,
@@ -277,21 +273,13 @@ def _call(call: ToolCall | MalformedToolCall, arguments: str | Raw) -> dict[str,
     return {**record, **{key: raw for key, raw in beside.items() if key not in {"function", "text", ABSENT}}}
 
 
-def _reading(origin: Origin, watch: Watch) -> DocumentReading:
-    return DocumentReading(SwarmForm(watch), origin)
-
-
-def _rendering(writing: Writing) -> ListRendering:
-    return ListRendering(SwarmForm, writing)
-
-
 FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="agent-swarm-kit histories",
     fidelity="bytes",
     detector=detect,
-    reading=_reading,
-    rendering=_rendering,
+    reading=document_reading(SwarmForm),
+    rendering=list_rendering(SwarmForm),
     framing="document",
     history="all",
     extension=".json",

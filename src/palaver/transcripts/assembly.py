@@ -295,9 +295,10 @@ def _placed(file_format: str, writing: Writing, rendering: Rendering, *, lines: 
     on_path = {entry.id for entry in writing.thread.path(writing.options.branch)}
     for group, pieces in _continued(_groups(file_format, writing.entries, rendering), rendering):
         number += 1
-        if pieces is not None and original_bytes.untouched(file_format, [entry.message for entry in group]):
+        state = "edited" if pieces is None else original_bytes.state_of(file_format, [each.message for each in group])
+        if pieces is not None and state != "edited":
             raws = [piece.raw for piece in pieces]
-            if original_bytes.stamped(file_format, [entry.message for entry in group]):
+            if state == "stamped":
                 writing.lose("dropped", "sent at", "its record has no time, and was not edited", group[0])
         else:
             if pieces is not None:
@@ -341,7 +342,10 @@ def _not_carried(writing: Writing, full: Writing, rendering: Rendering) -> Itera
     elsewhere = {(loss.message, loss.what) for loss in writing.losses if loss.kind == "approximated"}
     places = {entry.id: place for place, entry in enumerate(writing.entries)}
     for group, pieces in _continued(_groups(full.file_format, full.entries, rendering), rendering):
-        if pieces is not None and original_bytes.untouched(full.file_format, [entry.message for entry in group]):
+        if (
+            pieces is not None
+            and original_bytes.state_of(full.file_format, [each.message for each in group]) != "edited"
+        ):
             continue
         with extension_slot.lacking() as found:
             list(rendering.render(group, [_body(piece.raw) for piece in pieces or ()]))

@@ -31,9 +31,7 @@ from palaver.core.messages import (
     FlushMarker,
     Message,
     RescueMarker,
-    SystemMessage,
     ToolMessage,
-    UserMessage,
     holds,
 )
 from palaver.core.parts import (
@@ -52,16 +50,17 @@ from palaver.core.parts import (
 from palaver.stream.local.format import split_thinking
 from palaver.transcripts.detection import Detection, Head
 from palaver.transcripts.fields import as_object, inner, kind_of, listed, split, string, value
-from palaver.transcripts.format import Origin, TranscriptFormat
+from palaver.transcripts.format import TranscriptFormat
 from palaver.transcripts.message_list import (
     ABSENT,
-    DocumentReading,
     Form,
-    ListRendering,
     Receipt,
     built,
+    document_reading,
     empty,
     known_messages,
+    list_rendering,
+    message_classes,
     provider_of,
     source_of,
     stored,
@@ -72,8 +71,6 @@ if TYPE_CHECKING:
 
     from palaver.core.jsontext import Fields
     from palaver.threads.thread import Entry
-    from palaver.transcripts.unknown_fields import Watch
-    from palaver.transcripts.writer import Writing
 
 NAME: Final = "deepagents"
 SUMMARY: Final = "summarization"
@@ -82,12 +79,7 @@ MALFORMED: Final = "the program could not read it"
 
 _SPACE: Final = UUID("6ba7b812-9dad-11d1-80b4-00c04fd430c8")
 _ROLES: Final = {"system": "system", "user": "human", "assistant": "ai", "tool": "tool", "developer": "system"}
-_CLASSES: Final[dict[str, type[Any]]] = {
-    "human": UserMessage,
-    "ai": AssistantMessage,
-    "tool": ToolMessage,
-    "system": SystemMessage,
-}
+_CLASSES: Final = message_classes(user="human", assistant="ai")
 _BLOCKS: Final = {
     "text": frozenset(("type", "text")),
     "reasoning": frozenset(("type", "reasoning")),
@@ -338,21 +330,13 @@ def _said_image(part: Image, beside: Fields) -> dict[str, Any] | None:
     return {key: whole[key] for key in sorted(whole)}
 
 
-def _reading(origin: Origin, watch: Watch) -> DocumentReading:
-    return DocumentReading(SwiftForm(watch), origin)
-
-
-def _rendering(writing: Writing) -> ListRendering:
-    return ListRendering(SwiftForm, writing)
-
-
 FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="DeepAgents for Swift messages",
     fidelity="bytes",
     detector=detect,
-    reading=_reading,
-    rendering=_rendering,
+    reading=document_reading(SwiftForm),
+    rendering=list_rendering(SwiftForm),
     framing="document",
     resumes=True,
     extension=".json",

@@ -24,20 +24,20 @@ from palaver.core.messages import (
     RescueMarker,
     SystemMessage,
     ToolMessage,
-    UserMessage,
     holds,
 )
 from palaver.core.parts import AnyPart, Image, MalformedToolCall, Opaque, Reasoning, Text, ToolCall, Url
 from palaver.transcripts.detection import Detection, Head, word
 from palaver.transcripts.fields import listed, split, string, value
-from palaver.transcripts.format import Origin, TranscriptFormat
+from palaver.transcripts.format import TranscriptFormat
 from palaver.transcripts.message_list import (
     ABSENT,
     Form,
-    LineReading,
-    ListRendering,
     Receipt,
     built,
+    line_reading,
+    list_rendering,
+    message_classes,
     provider_of,
     stored,
 )
@@ -49,18 +49,11 @@ if TYPE_CHECKING:
     from palaver.core.jsontext import Fields
     from palaver.threads.thread import Entry
     from palaver.transcripts.conversation import Session
-    from palaver.transcripts.unknown_fields import Watch
-    from palaver.transcripts.writer import Writing
 
 NAME: Final = "deepagents_log"
 
 _ROLES: Final = {"system": "system", "user": "human", "assistant": "ai", "tool": "tool", "developer": "system"}
-_CLASSES: Final[dict[str, type[Any]]] = {
-    "human": UserMessage,
-    "ai": AssistantMessage,
-    "tool": ToolMessage,
-    "system": SystemMessage,
-}
+_CLASSES: Final = message_classes(user="human", assistant="ai")
 _CALL: Final = frozenset(("id", "name", "arguments", "subagentType"))
 _CONTEXT: Final = frozenset(("threadId", "round", "generationSeconds", "subagentType"))
 
@@ -226,21 +219,13 @@ def _lists(message: Message, receipt: Receipt) -> dict[str, Any]:
     return record
 
 
-def _reading(origin: Origin, watch: Watch) -> LineReading:
-    return LineReading(LogForm(watch), origin)
-
-
-def _rendering(writing: Writing) -> ListRendering:
-    return ListRendering(LogForm, writing)
-
-
 FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="DeepAgents for Swift logs",
     fidelity="bytes",
     detector=detect,
-    reading=_reading,
-    rendering=_rendering,
+    reading=line_reading(LogForm),
+    rendering=list_rendering(LogForm),
     keeps=("times (in seconds)", "model of each answer", "reasoning", "calls that could not be read"),
     loses=(
         "ids",

@@ -15,10 +15,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from msgspec import Raw, structs
+from msgspec import structs
 
-from palaver.core import jsontext
-from palaver.transcripts.extension_slot import Known, without_records
+from palaver.transcripts.extension_slot import Known, differing_fields, without_records
 from palaver.transcripts.original_bytes import sum_of
 from palaver.transcripts.writer import is_record
 
@@ -120,11 +119,10 @@ def _fields(message: Message, read: Message) -> Iterator[tuple[str, LossKind]]:
     if type(message) is not type(read):
         yield message.role, "converted"
         return
-    for field in structs.fields(message):
-        stored, instead = getattr(message, field.name), getattr(read, field.name)
-        if field.name not in {"id", "content"} and not _same(stored, instead):
-            name = field.name.removesuffix("_json").replace("_", " ")
-            yield name, "dropped" if instead == field.default else "approximated"
+    defaults = {field.name: field.default for field in structs.fields(message)}
+    for name in differing_fields(message, read, leave={"id", "content"}):
+        gone = getattr(read, name) == defaults[name]
+        yield name.removesuffix("_json").replace("_", " "), "dropped" if gone else "approximated"
 
 
 def _parts(message: Message, read: Message) -> Sequence[str]:
@@ -134,9 +132,3 @@ def _parts(message: Message, read: Message) -> Sequence[str]:
     known = Known(read.content)
     lost = {str(type(part).__struct_config__.tag).replace("_", " ") for part in message.content if part not in known}
     return sorted(lost) or ["content"]
-
-
-def _same(one: object, other: object) -> bool:
-    if isinstance(one, Raw) and isinstance(other, Raw):
-        return jsontext.equal(one, other)
-    return one == other

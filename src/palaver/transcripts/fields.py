@@ -16,6 +16,7 @@ from msgspec import Raw
 
 from palaver.core import jsontext
 from palaver.core.parts import Reasoning
+from palaver.core.surrogates import sayable_json
 from palaver.transcripts.unknown_fields import WATCHING
 
 if TYPE_CHECKING:
@@ -159,3 +160,16 @@ def one_line(text: str) -> Raw:
     """JSON text to stand in a line: as ``as_json`` has it, written anew where it has several lines."""
     raw = as_json(text)
     return raw if b"\n" not in bytes(raw) and b"\r" not in bytes(raw) else jsontext.raw(jsontext.value(raw))
+
+
+HALVES: Final = "half a character, which the program that reads this refuses; U+FFFD in its place"
+
+
+def whole(text: bytes) -> bytes:
+    """JSON with U+FFFD for every escape that is half a character.
+
+    A lone surrogate is valid JSON, and stays in a file that had it (docs/spec/dialects.md#0.12). But what is read with
+    pydantic's parser (Harbor, Inspect) is refused whole for one, so new records of such formats have a mark in its
+    place.
+    """
+    return sayable_json(text.decode()).encode() if b"\\u" in text else text

@@ -26,22 +26,21 @@ from palaver.core.messages import (
     FlushMarker,
     Message,
     RescueMarker,
-    SystemMessage,
     ToolMessage,
-    UserMessage,
 )
 from palaver.core.parts import AnyPart, Opaque, Text, ToolCall
 from palaver.transcripts.detection import Detection, Head
 from palaver.transcripts.fields import listed, split, string
-from palaver.transcripts.format import Origin, TranscriptFormat
+from palaver.transcripts.format import TranscriptFormat
 from palaver.transcripts.message_list import (
-    DocumentReading,
     Form,
-    ListRendering,
     Receipt,
     built,
+    document_reading,
     empty,
     known_messages,
+    list_rendering,
+    message_classes,
     provider_of,
     stored,
 )
@@ -51,17 +50,10 @@ if TYPE_CHECKING:
 
     from palaver.core.jsontext import Fields
     from palaver.threads.thread import Entry
-    from palaver.transcripts.unknown_fields import Watch
-    from palaver.transcripts.writer import Writing
 
 NAME: Final = "kairo"
 
-_CLASSES: Final[dict[str, type[Any]]] = {
-    "user": UserMessage,
-    "assistant": AssistantMessage,
-    "tool": ToolMessage,
-    "system": SystemMessage,
-}
+_CLASSES: Final = message_classes()
 _OWN: Final = frozenset(("toolCalls", "toolName"))
 _CALL: Final = frozenset(("toolId", "toolName", "input"))
 
@@ -156,21 +148,13 @@ def _call(raw: Raw) -> ToolCall | Opaque:
     return trusted.ToolCall(called, name, bytes(given).decode(), provider_json=provider_of({NAME: beside}))
 
 
-def _reading(origin: Origin, watch: Watch) -> DocumentReading:
-    return DocumentReading(KairoForm(watch), origin)
-
-
-def _rendering(writing: Writing) -> ListRendering:
-    return ListRendering(KairoForm, writing)
-
-
 FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="Kairo messages, as documented",
     fidelity="bytes",
     detector=detect,
-    reading=_reading,
-    rendering=_rendering,
+    reading=document_reading(KairoForm),
+    rendering=list_rendering(KairoForm),
     framing="document",
     extension=".json",
     keeps=("roles and text", "tool calls", "names of tools", "metadata"),

@@ -22,29 +22,27 @@ from msgspec import UNSET, Raw, structs
 from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.messages import (
-    AssistantMessage,
     DeveloperMessage,
     FlushMarker,
     Message,
     RescueMarker,
-    SystemMessage,
     ToolMessage,
-    UserMessage,
     holds,
 )
 from palaver.core.parts import AnyPart, Image, Opaque, Reasoning, Text, ToolCall, Url
 from palaver.transcripts.detection import Detection, Head
 from palaver.transcripts.fields import listed, split, string, value
-from palaver.transcripts.format import Origin, TranscriptFormat
+from palaver.transcripts.format import TranscriptFormat
 from palaver.transcripts.message_list import (
     ABSENT,
-    DocumentReading,
     Form,
-    ListRendering,
     Receipt,
     built,
+    document_reading,
     empty,
     known_messages,
+    list_rendering,
+    message_classes,
     provider_of,
     stored,
 )
@@ -55,19 +53,12 @@ if TYPE_CHECKING:
 
     from palaver.core.jsontext import Fields
     from palaver.threads.thread import Entry
-    from palaver.transcripts.unknown_fields import Watch
-    from palaver.transcripts.writer import Writing
 
 NAME: Final = "kairo_a2a"
 WIRE: Final = "anthropic_messages"
 """Whose proof a signature is: the one provider of Kairo that gives signatures."""
 
-_CLASSES: Final[dict[str, type[Any]]] = {
-    "USER": UserMessage,
-    "ASSISTANT": AssistantMessage,
-    "TOOL": ToolMessage,
-    "SYSTEM": SystemMessage,
-}
+_CLASSES: Final = message_classes("USER", "ASSISTANT", "TOOL", "SYSTEM")
 _BLOCKS: Final = {
     "text": frozenset(("type", "text")),
     "tool_use": frozenset(("type", "toolId", "toolName", "input")),
@@ -351,21 +342,13 @@ def _result(message: ToolMessage, place: int, receipt: Receipt) -> Iterator[Any]
     yield from own[before:]
 
 
-def _reading(origin: Origin, watch: Watch) -> DocumentReading:
-    return DocumentReading(A2aForm(watch), origin)
-
-
-def _rendering(writing: Writing) -> ListRendering:
-    return ListRendering(A2aForm, writing)
-
-
 FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="Kairo messages, A2A JSON",
     fidelity="bytes",
     detector=detect,
-    reading=_reading,
-    rendering=_rendering,
+    reading=document_reading(A2aForm),
+    rendering=list_rendering(A2aForm),
     framing="document",
     resumes=True,
     extension=".json",

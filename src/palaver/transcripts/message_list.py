@@ -24,6 +24,7 @@ from msgspec import UNSET, Raw, structs
 
 from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError, PalaverError
+from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 from palaver.core.parts import Inline, Json, MalformedToolCall, Refusal, ToolCall, Url
 from palaver.transcripts import documents, extension_slot, original_bytes
 from palaver.transcripts.conversation import Conversation, Session, derived_id
@@ -192,6 +193,28 @@ class Form(ABC):
             if key in record and _is_default(record[key]):
                 del record[key]
         return record
+
+
+def message_classes(
+    user: str = "user", assistant: str = "assistant", tool: str = "tool", system: str = "system"
+) -> dict[str, type[Any]]:
+    """The messages of each role, by the words that a form has for the roles."""
+    return {user: UserMessage, assistant: AssistantMessage, tool: ToolMessage, system: SystemMessage}
+
+
+def document_reading(form: Callable[[Watch], Form]) -> Callable[[Origin, Watch], DocumentReading]:
+    """What reads documents of a form."""
+    return lambda origin, watch: DocumentReading(form(watch), origin)
+
+
+def line_reading(form: Callable[[Watch], Form]) -> Callable[[Origin, Watch], LineReading]:
+    """What reads lines of a form."""
+    return lambda origin, watch: LineReading(form(watch), origin)
+
+
+def list_rendering(form: Callable[[Watch], Form]) -> Callable[[Writing], ListRendering]:
+    """What writes documents or lines of a form."""
+    return lambda writing: ListRendering(form, writing)
 
 
 def tag_of(part: AnyPart) -> str:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import binascii
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, structs
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from palaver.transcripts.record import Record
 
 M = TypeVar("M", bound="Message")
+
+State: TypeAlias = Literal["same", "stamped", "edited"]
+"""``stamped``: the messages have times now, and had none."""
 
 LEAST: Final = 64
 """From how many characters on a text that a part holds leaves the record."""
@@ -116,21 +119,16 @@ def numbers_of(message: Message, file_format: str) -> tuple[int, ...]:
         return ()
 
 
-def untouched(file_format: str, group: Sequence[Message]) -> bool:
-    """Whether the messages of a group still say what its records say; times that were given to all of them aside."""
+def state_of(file_format: str, group: Sequence[Message]) -> State:
+    """Whether the messages of a group still say what its records say."""
     stored = own(group[0], file_format)
     if stored is None:
-        return False
+        return "edited"
     said = str(jsontext.value(stored.get(SUM, b'""')))
     plain = [bare(message, file_format) for message in group]
-    return said == sum_of(plain, times=True) or said == sum_of(plain)
-
-
-def stamped(file_format: str, group: Sequence[Message]) -> bool:
-    """Whether an untouched group was given times that its records do not say."""
-    stored = own(group[0], file_format)
-    plain = [bare(message, file_format) for message in group]
-    return stored is not None and str(jsontext.value(stored.get(SUM, b'""'))) != sum_of(plain, times=True)
+    if said == sum_of(plain, times=True):
+        return "same"
+    return "stamped" if said == sum_of(plain) else "edited"
 
 
 def leads(message: Message, file_format: str) -> bool:

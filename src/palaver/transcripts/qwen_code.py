@@ -27,7 +27,7 @@ from palaver.core.parts import AnyPart, ServerToolResult
 from palaver.core.request import Encoded
 from palaver.threads.ids import is_uuid, now_ms
 from palaver.threads.thread import MAIN
-from palaver.transcripts import extension_slot, original_bytes
+from palaver.transcripts import extension_slot
 from palaver.transcripts.conversation import (
     COMPACTION,
     Conversation,
@@ -45,6 +45,7 @@ from palaver.transcripts.record_order import ParentsFirst
 from palaver.transcripts.salvage import salvaged
 from palaver.transcripts.times import iso, read_time
 from palaver.transcripts.unknown_fields import Watch
+from palaver.transcripts.uuid_links import UuidLinks
 from palaver.transcripts.writer import Writing
 
 if TYPE_CHECKING:
@@ -363,7 +364,7 @@ class _Rendering:
         times = (entry.message.sent_at for entry in writing.entries)
         first = next((at for at in times if at is not None), None)
         self._at = session.started_at or first or now_ms()
-        self._uuids: dict[str, str] = {}
+        self._links = UuidLinks(writing)
 
     def head(self) -> Iterator[bytes]:
         """A session has no header; its title is a record."""
@@ -425,8 +426,8 @@ class _Rendering:
 
     def _base(self, group: Sequence[Entry], old: Fields) -> dict[str, Any]:
         base: dict[str, Any] = {
-            "uuid": self._uuid(group[-1]),
-            "parentUuid": self._parent(group[0]),
+            "uuid": self._links.uuid(group[-1]),
+            "parentUuid": self._links.parent(group[0]),
             "sessionId": self._session,
             "timestamp": iso(self._at),
             "type": "system",
@@ -522,39 +523,6 @@ class _Rendering:
                 continue
             entry = entries[loss.message] if loss.message is not None and loss.message < len(entries) else None
             self._writing.lose(loss.kind, loss.what, loss.why, entry or entries[0], loss.part)
-
-    # -- the tree ------------------------------------------------------------------------------------------------------
-
-    def _uuid(self, entry: Entry) -> str:
-        known = self._uuids.get(entry.id)
-        if known is None:
-            made = entry.id if is_uuid(entry.id) else derived_id(entry.id)
-            known = self._uuids[entry.id] = self._recorded(entry) or made
-        return known
-
-    def _parent(self, entry: Entry) -> str | None:
-        """The ``uuid`` of the record before: that of the nearest entry that has one, and is written."""
-        parent = entry.parent
-        while parent is not None:
-            before = self._writing.thread.entry(parent)
-            if self._writing.is_native(parent):
-                found = self._recorded(before)
-                if found is not None:
-                    return found
-            elif parent in self._uuids:
-                return self._uuids[parent]
-            parent = before.parent
-        return None
-
-    def _recorded(self, entry: Entry) -> str | None:
-        """The ``uuid`` that an entry has in its file."""
-        if not self._writing.is_native(entry.id):
-            return None
-        pieces = original_bytes.records_of(NAME, [entry.message])
-        if not pieces:
-            return entry.id
-        body = pieces[-1].raw.strip().removeprefix(b"\xef\xbb\xbf")
-        return string(jsontext.fields(body), "uuid") if body.startswith(b"{") and jsontext.is_json(body) else None
 
 
 def _line(record: dict[str, Any]) -> bytes:

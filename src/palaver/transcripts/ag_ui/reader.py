@@ -24,9 +24,8 @@ from palaver.core.errors import PalaverError
 from palaver.core.messages import AssistantMessage, Message, ToolMessage
 from palaver.threads.ids import is_uuid
 from palaver.transcripts import documents, extension_slot
-from palaver.transcripts.ag_ui import messages as ag_ui_messages
-from palaver.transcripts.ag_ui.messages import Piece, Response
-from palaver.transcripts.ag_ui.shapes import EVENTS, NAME, ROLES, SPOKEN, VERSION
+from palaver.transcripts.ag_ui import shapes
+from palaver.transcripts.ag_ui.shapes import EVENTS, NAME, ROLES, SPOKEN, VERSION, Piece, Response
 from palaver.transcripts.conversation import (
     COMPACTION,
     Conversation,
@@ -202,11 +201,11 @@ class Reading:
             return
         self._watch.keys(fields, known, role)
         if role in {"assistant", "reasoning"}:
-            if talk.open is not None and not ag_ui_messages.goes_on(talk.open, fields):
+            if talk.open is not None and not shapes.goes_on(talk.open, fields):
                 yield from self._close(talk)
             talk.open = talk.open or Response()
             talk.open.records.append(item)
-            ag_ui_messages.told(talk.open, fields)
+            shapes.told(talk.open, fields)
             self._named(talk.open)
             return
         try:
@@ -221,8 +220,8 @@ class Reading:
         yield from self._join(talk, [message], [item], [string(fields, "id")])
 
     def _plain(self, fields: Fields, line: int | None) -> Message | None:
-        plain = ag_ui_messages.plain_message(fields, self._names, self._watch, line)
-        slot = ag_ui_messages.slot_of(fields)
+        plain = shapes.plain_message(fields, self._names, self._watch, line)
+        slot = shapes.slot_of(fields)
         found = None if slot is None or plain is None else extension_slot.restored([plain], slot)
         return found[0] if found else plain
 
@@ -261,12 +260,12 @@ class Reading:
                 self._watch.note("unread", f"a message of role {role}", line)
                 continue
             self._watch.keys(fields, ROLES[role], role, line)
-            if role not in {"assistant", "reasoning"} or (told and not ag_ui_messages.goes_on(response, fields)):
+            if role not in {"assistant", "reasoning"} or (told and not shapes.goes_on(response, fields)):
                 if told:
                     yield response.message, response.id, told
                 response, told = Response(), []
             if role in {"assistant", "reasoning"}:
-                ag_ui_messages.told(response, fields)
+                shapes.told(response, fields)
                 self._named(response)
                 told.append(raw)
             elif (message := self._plain(fields, line)) is not None:
@@ -305,8 +304,8 @@ class Reading:
                 yield from self._finished(talk, record, fields)
             case "TOOL_CALL_RESULT":
                 yield from self._close(talk)
-                message = ag_ui_messages.result(fields, self._names, self._watch, record.line)
-                slot = ag_ui_messages.slot_of(fields)
+                message = shapes.result(fields, self._names, self._watch, record.line)
+                slot = shapes.slot_of(fields)
                 restored = None if slot is None else extension_slot.restored([message], slot)
                 given = structs.replace(restored[0] if restored else message, sent_at=at)
                 yield from self._join(talk, [given], [record], [string(fields, "messageId")])
@@ -322,7 +321,7 @@ class Reading:
 
     def _finished(self, talk: _Talk, record: Record, fields: Fields) -> Iterator[Step]:
         if isinstance(talk.open, Response) and talk.open.role == "assistant":
-            talk.open.usage, talk.open.model = ag_ui_messages.usage_of(listed(fields, "usage"))
+            talk.open.usage, talk.open.model = shapes.usage_of(listed(fields, "usage"))
             if string(fields, "type") in {"RUN_ERROR", "SUBAGENT_ERROR"}:
                 talk.open.error = string(fields, "message") or ""
         yield from self._passed(talk, record)
@@ -356,7 +355,7 @@ class Reading:
             self._named(talk.open)
         talk.last[which] = named
         if talk.open is not None:
-            talk.open.slot = ag_ui_messages.slot_of(fields) or talk.open.slot
+            talk.open.slot = shapes.slot_of(fields) or talk.open.slot
         piece.texts.append(string(fields, "delta") or "")
 
     def _begin(self, talk: _Talk, which: str, named: str, fields: Fields) -> Iterator[Step]:

@@ -36,9 +36,8 @@ from palaver.core.parts import (
     Url,
 )
 from palaver.transcripts import extension_slot, original_bytes
-from palaver.transcripts.ag_ui.messages import Response, plain_message, told
 from palaver.transcripts.ag_ui.reader import Reading, event_of
-from palaver.transcripts.ag_ui.shapes import NAME, SPOKEN, VERSION
+from palaver.transcripts.ag_ui.shapes import NAME, SPOKEN, VERSION, Response, plain_message, told
 from palaver.transcripts.conversation import session_of
 from palaver.transcripts.documents import TAIL
 from palaver.transcripts.fields import inner, listed, split, string

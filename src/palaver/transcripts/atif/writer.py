@@ -45,9 +45,8 @@ from palaver.transcripts.atif.reader import Steps, usage_of
 from palaver.transcripts.atif.shapes import NAME, PREFIX
 from palaver.transcripts.conversation import session_of
 from palaver.transcripts.documents import fields_of
-from palaver.transcripts.fields import as_json, inner, integer, listed, split, string, value
+from palaver.transcripts.fields import HALVES, as_json, inner, integer, listed, split, string, value, whole
 from palaver.transcripts.omissions import frame_of, frames
-from palaver.transcripts.surrogates import WHY, whole
 from palaver.transcripts.times import iso
 from palaver.transcripts.unknown_fields import Watch
 
@@ -228,7 +227,7 @@ class Rendering:
         self._count(step, before)
         text = jsontext.encode(step)
         if not before and (made := whole(text)) != text:
-            self._writing.lose("approximated", "text", WHY, group[0])
+            self._writing.lose("approximated", "text", HALVES, group[0])
             text = made
         yield text
 

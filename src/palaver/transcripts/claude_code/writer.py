@@ -37,15 +37,15 @@ from palaver.core.parts import MalformedToolCall, ToolCall
 from palaver.core.request import Encoded
 from palaver.threads.ids import now_ms
 from palaver.threads.view import DISCARDED, PLACEHOLDER
-from palaver.transcripts import extension_slot, original_bytes
+from palaver.transcripts import extension_slot
 from palaver.transcripts.claude_code.reader import Reading
 from palaver.transcripts.claude_code.shapes import NAME, SYNTHETIC, WIRE, as_uuid, session_id
 from palaver.transcripts.conversation import derived_id, hidden_before, session_of
-from palaver.transcripts.documents import lead_of
 from palaver.transcripts.fields import inner, listed, string, value
 from palaver.transcripts.format import Origin
 from palaver.transcripts.times import iso
 from palaver.transcripts.unknown_fields import Watch
+from palaver.transcripts.uuid_links import UuidLinks
 from palaver.transcripts.writer import Writing, is_record, on_one_line, singly
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Rendering:
         self._at = session.started_at or first or now_ms()
         path = [entry.id for entry in writing.thread.path(writing.options.branch) if not is_record(entry)]
         self._main = path[-1] if path else None
-        self._uuids: dict[str, str] = {}
+        self._links = UuidLinks(writing)
         self._responses: dict[str, str] = {}  # by the id of a response: the entry that has it
         self._called: dict[str, str] = {}  # by the id of a call: the entry that made it first
         for entry in writing.entries:
@@ -166,7 +166,7 @@ class Rendering:
         request = string(first, "requestId") or f"req_{derived_id(named).replace('-', '')[:24]}"
         matched = _matched(blocks, olds)
         uuids = self._block_uuids(entry, matched)
-        parent: Any = first.get("parentUuid", self._parent(entry))
+        parent: Any = first.get("parentUuid", self._links.parent(entry))
         records: list[dict[str, Any]] = []
         for place, (block, old) in enumerate(zip(blocks, matched, strict=True)):
             stop = {} if place == len(blocks) - 1 else {"stop_reason": None}
@@ -209,7 +209,7 @@ class Rendering:
     def _block_uuids(self, entry: Entry, matched: Sequence[Fields]) -> list[str]:
         """The ``uuid`` of each record of an answer: that of the record it was, the entry's own, or a new one."""
         kept_on = [as_uuid(string(old, "uuid")) for old in matched]
-        own = self._uuid(entry)
+        own = self._links.uuid(entry)
         if own not in kept_on:
             kept_on[-1] = own
         return [uuid or derived_id(own, place) for place, uuid in enumerate(kept_on)]
@@ -218,7 +218,7 @@ class Rendering:
 
     def _other(self, entry: Entry, old: Fields) -> dict[str, Any]:
         message = entry.message
-        uuid, parent = self._uuid(entry), self._parent(entry)
+        uuid, parent = self._links.uuid(entry), self._links.parent(entry)
         if isinstance(message, FlushMarker) and _is_boundary(message) and entry.id in self._followed:
             return self._boundary(message, uuid, parent, old)
         if isinstance(message, UserMessage | ToolMessage):
@@ -235,7 +235,7 @@ class Rendering:
         """A record that the program passes over; what it would have said is carried in it."""
         self._writing.lose("converted" if self._writing.options.carry else "dropped", entry.message.role, why, entry)
         kept_in: dict[str, Any] = {"subtype": "palaver", "content": "", "level": "info", "isMeta": True}
-        record = {**self._base("system", self._uuid(entry), self._parent(entry), old), **kept_in}
+        record = {**self._base("system", self._links.uuid(entry), self._links.parent(entry), old), **kept_in}
         if self._writing.options.carry:
             record[extension_slot.SLOT] = extension_slot.carried([entry.message], [])
         return record
@@ -258,7 +258,7 @@ class Rendering:
         summary = value(old, "isCompactSummary") is True
         if summary:  # what stands behind it in its group is said elsewhere
             said = said[:1]
-        record = self._base("user", self._uuid(group[-1]), self._parent(group[0]), old)
+        record = self._base("user", self._links.uuid(group[-1]), self._links.parent(group[0]), old)
         record["message"] = self._body(said)
         if not summary:
             self._carry(record, [entry.message for entry in said], self._plain(record))
@@ -342,38 +342,6 @@ class Rendering:
                 continue
             entry = entries[loss.message] if loss.message is not None and loss.message < len(entries) else None
             self._writing.lose(loss.kind, loss.what, loss.why, entry, loss.part)
-
-    def _uuid(self, entry: Entry) -> str:
-        """The ``uuid`` of an entry's last record."""
-        known = self._uuids.get(entry.id)
-        if known is None:
-            own = self._recorded(entry)
-            known = self._uuids[entry.id] = own or as_uuid(entry.id) or derived_id(entry.id)
-        return known
-
-    def _parent(self, entry: Entry) -> str | None:
-        """The ``uuid`` of the record before: that of the nearest entry that has one, and is written."""
-        parent = entry.parent
-        while parent is not None:
-            before = self._writing.thread.entry(parent)
-            if self._writing.is_native(parent):
-                found = self._recorded(before)
-                if found is not None:
-                    return found
-            elif parent in self._uuids:
-                return self._uuids[parent]
-            parent = before.parent
-        return None
-
-    def _recorded(self, entry: Entry) -> str | None:
-        """The ``uuid`` that an entry has in its file: its own, where the last of its records names it."""
-        if not self._writing.is_native(entry.id):
-            return None
-        pieces = original_bytes.records_of(NAME, [entry.message])
-        if not pieces:
-            return entry.id if as_uuid(entry.id) is not None else None
-        body = pieces[-1].raw[len(lead_of(pieces[-1].raw)) :].strip()
-        return string(jsontext.fields(body), "uuid") if body.startswith(b"{") and jsontext.is_json(body) else None
 
 
 def _is_boundary(message: Message) -> bool:

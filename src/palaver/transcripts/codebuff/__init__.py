@@ -32,19 +32,16 @@ from palaver.transcripts.codebuff.shapes import (
 )
 from palaver.transcripts.codebuff.writer import CodebuffForm
 from palaver.transcripts.detection import Detection, Head, word
-from palaver.transcripts.format import Origin, TranscriptFormat
+from palaver.transcripts.format import TranscriptFormat
 from palaver.transcripts.message_list import (
-    DocumentReading,
-    ListRendering,
+    document_reading,
     empty,
     known_messages,
+    list_rendering,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from palaver.transcripts.unknown_fields import Watch
-    from palaver.transcripts.writer import Writing
 
 
 def detect(head: Head) -> Detection | None:
@@ -88,21 +85,13 @@ def _is_v1(each: Mapping[str, Any]) -> bool:
     return each["role"] == "tool" and kind == "tool-result"
 
 
-def _reading(origin: Origin, watch: Watch) -> DocumentReading:
-    return DocumentReading(CodebuffForm(watch), origin)
-
-
-def _rendering(writing: Writing) -> ListRendering:
-    return ListRendering(CodebuffForm, writing)
-
-
 FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="Codebuff message histories",
     fidelity="bytes",
     detector=detect,
-    reading=_reading,
-    rendering=_rendering,
+    reading=document_reading(CodebuffForm),
+    rendering=list_rendering(CodebuffForm),
     framing="document",
     resumes=True,
     extension=".json",

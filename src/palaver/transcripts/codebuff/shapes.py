@@ -5,7 +5,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from palaver.core.messages import (
     AssistantMessage,
@@ -19,18 +19,14 @@ from palaver.core.parts import (
     Video,
 )
 from palaver.threads.view import EXPIRES_AGENT_STEP, EXPIRES_USER_PROMPT
+from palaver.transcripts.message_list import message_classes
 
 NAME: Final = "codebuff"
 EXTRA: Final = "codebuff_fields"
 ERROR: Final = "TOOL_CALL_ERROR"
 """The tag of the note that tells the model of a call that was none."""
 
-CLASSES: Final[dict[str, type[Any]]] = {
-    "user": UserMessage,
-    "assistant": AssistantMessage,
-    "tool": ToolMessage,
-    "system": SystemMessage,
-}
+CLASSES: Final = message_classes()
 OWN_KEYS: Final = frozenset(("sentAt", "tags", "timeToLive", "keepDuringTruncation", "keepLastTags"))
 LIFETIMES: Final = {"agentStep": EXPIRES_AGENT_STEP, "userPrompt": EXPIRES_USER_PROMPT}
 DEPRECATED: Final = ("timeToLive", "keepDuringTruncation", "keepLastTags")

@@ -43,12 +43,11 @@ from palaver.core.usage import Usage
 from palaver.threads.ids import now_ms
 from palaver.transcripts import extension_slot
 from palaver.transcripts.conversation import derived_id, session_of
-from palaver.transcripts.fields import as_json, inner, listed, split, string, value
+from palaver.transcripts.fields import HALVES, as_json, inner, listed, split, string, value, whole
 from palaver.transcripts.inspect_log import shapes
 from palaver.transcripts.inspect_log.reader import Messages
 from palaver.transcripts.inspect_log.shapes import NAME, fields_of
 from palaver.transcripts.omissions import frame_of
-from palaver.transcripts.surrogates import WHY, whole
 from palaver.transcripts.times import iso
 from palaver.transcripts.unknown_fields import Watch
 from palaver.transcripts.writer import singly
@@ -184,7 +183,7 @@ class Rendering:
         """A new message, with whole characters only: Inspect cannot read others."""
         text = jsontext.encode(message)
         if (made := whole(text)) != text:
-            self._writing.lose("approximated", "text", WHY, entry)
+            self._writing.lose("approximated", "text", HALVES, entry)
         return made
 
     def _message(self, entry: Entry, old: Fields) -> dict[str, Any] | None:

@@ -6,31 +6,53 @@ Rules:
 - ``synthetic`` and ``skill`` texts are sent and not shown; a ``shell`` command is what the user is told to have run.
 - A ``compaction`` is its summary, and ``recent``, what it kept as a text.
 - What nobody says (switches of agent, model and place, ``idle``) is a record.
+- Only files that were of version 2 are written so: what they hold was edited, or they go on. The slot is the
+  ``metadata`` of the record.
 
 Stability: experimental.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
 from palaver.core import jsontext, trusted
-from palaver.core.messages import Message, ToolMessage
-from palaver.core.parts import AnyPart, ServerToolResult
-from palaver.threads.view import PLACEHOLDER
-from palaver.transcripts import packages
+from palaver.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
+from palaver.core.parts import (
+    AnyPart,
+    Audio,
+    File,
+    Image,
+    Inline,
+    Json,
+    MalformedToolCall,
+    Reasoning,
+    Refusal,
+    ServerToolResult,
+    Text,
+    ToolCall,
+    Url,
+    Video,
+)
+from palaver.threads.view import PLACEHOLDER, is_sent
+from palaver.transcripts import extension_slot, packages
+from palaver.transcripts.conversation import COMPACTION
 from palaver.transcripts.fields import as_json, inner, integer, listed, split, string, value
 from palaver.transcripts.opencode import shapes
 from palaver.transcripts.opencode.shapes import NAME
+from palaver.transcripts.restyle import restyled
 from palaver.transcripts.times import read_time
+from palaver.transcripts.unknown_fields import Watch
 
 if TYPE_CHECKING:
-    from msgspec import Raw
+    from collections.abc import Iterator, Sequence
 
     from palaver.core.jsontext import Fields
-    from palaver.transcripts.unknown_fields import Watch
+    from palaver.threads.thread import Entry
+    from palaver.transcripts.packages import AnyMedia
+    from palaver.transcripts.writer import Writing
 
 
 class Flat:
@@ -154,3 +176,173 @@ def _content(raw: Raw) -> Any:
 
 def _file(fields: Fields) -> AnyPart:
     return packages.media(string(fields, "uri") or "", string(fields, "mime"), string(fields, "name"), NAME)
+
+
+def flat_record(writing: Writing, group: Sequence[Entry], old: Sequence[bytes], named: str, at: int) -> Iterator[bytes]:
+    """The record of a group."""
+    known: Fields = jsontext.fields(old[0]) if old else {}
+    head: dict[str, Any] = {"id": string(known, "id") or named, **({} if known else {"time": {"created": at}})}
+    kind = string(known, "type")
+    compacted = kind == "compaction"
+    if compacted:
+        texts = [entry.message.text for entry in group if entry.message.source == COMPACTION and entry.message.content]
+        said: dict[str, Any] = dict(zip(("summary", "recent"), texts, strict=False))
+    elif any(isinstance(entry.message, (AssistantMessage, ToolMessage)) for entry in group):
+        kind, said = "assistant", _answer(writing, group, known, at)
+    else:
+        message = group[0].message
+        asks = isinstance(message, UserMessage) and message.source is None
+        kind = kind or ("user" if asks else "system" if isinstance(message, SystemMessage) else "synthetic")
+        said = {"text": message.text}
+        files = [
+            _written_file(writing, group[0], place, part)
+            for place, part in enumerate(message.content)
+            if _is_media(part)
+        ]
+        if any(files):
+            said["files"] = [each for each in files if each is not None]
+        if not is_sent(message) or (kind == "synthetic" and not isinstance(message, UserMessage)):
+            writing.lose("approximated", message.role, "opencode would send it", group[0])
+    record: dict[str, Any] = {**head, "type": kind, **said}
+    if writing.options.carry and not compacted:
+        said_now = (
+            jsontext.encode(record) if not old else restyled(old[0], jsontext.encode(record), whole=writing.whole)
+        )
+        slot = extension_slot.carried(
+            [entry.message for entry in group], Flat(Watch()).plain(jsontext.fields(said_now))
+        )
+        if slot is not None or extension_slot.SLOT in inner(known, "metadata"):
+            record["metadata"] = {extension_slot.SLOT: slot}
+    yield jsontext.encode(record)
+
+
+def _answer(writing: Writing, group: Sequence[Entry], known: Fields, at: int) -> dict[str, Any]:
+    answer = next(
+        (entry.message for entry in group if isinstance(entry.message, AssistantMessage)), trusted.AssistantMessage()
+    )
+    results: dict[str, Entry] = {}
+    for entry in group:
+        if isinstance(entry.message, ToolMessage):
+            results.setdefault(entry.message.tool_call_id or entry.id, entry)
+    olds = {string(split(raw), "id"): split(raw) for raw in listed(known, "content")}
+    content: list[dict[str, Any]] = []
+    for entry in group:
+        if isinstance(entry.message, AssistantMessage):
+            for place in range(len(entry.message.content)):
+                content += _block(writing, (entry, place), results, olds, at)
+    for named, entry in results.items():
+        message = cast("ToolMessage", entry.message)
+        writing.lose("approximated", "tool", "a result without its call is written with an empty one", entry)
+        tool = {"type": "tool", "id": named, "name": message.tool_name or "unknown", "time": {"created": at}}
+        content.append({**tool, "state": _state(writing, entry, Raw(b"{}"))})
+    told: dict[str, Any] = {"content": content}
+    if not known:
+        told |= {"agent": "build", "model": {"id": answer.model or "unknown", "providerID": "unknown"}}
+    if answer.usage is not None and answer.usage != shapes.usage_of(known):
+        told["tokens"] = shapes.tokens_of(answer.usage)
+    stop = shapes.STOPS.get(answer.finish_reason or "")
+    if stop is not None and "finish" not in known:
+        told["finish"] = stop
+    return told
+
+
+def _block(
+    writing: Writing, at_place: tuple[Entry, int], results: dict[str, Entry], olds: Any, at: int
+) -> list[dict[str, Any]]:
+    entry, place = at_place
+    part = entry.message.content[place]
+    named = f"{entry.id}-{place}"
+    stored = packages.provider_data(part, NAME)
+    beside = {"providerState": stored} if stored else {}
+    match part:
+        case Text() | Refusal():
+            return [{"type": "text", **_old_id(olds, "text", named), "text": part.text, **beside}]
+        case Reasoning():
+            return [{"type": "reasoning", **_old_id(olds, "reasoning", named), "text": part.text, **beside}]
+        case ToolCall() | MalformedToolCall():
+            answer = results.pop(part.id or "", None)
+            old = olds.get(part.id, {})
+            made: dict[str, Any] = {"type": "tool", "id": part.id or named, "name": part.name or "unknown"}
+            made |= {**beside, **({} if "time" in old else {"time": {"created": at}})}
+            served = _served(entry, part)
+            if isinstance(part, MalformedToolCall):
+                return [{**made, "state": old.get("state") or {"status": "streaming", "input": part.raw}}]
+            given = as_json(part.arguments_json.strip() or "{}")
+            if part.provider_executed:
+                made["executed"] = True
+            if served is not None:
+                before = old.get("state")
+                return [{**made, "state": before or _served_state(given, served)}]
+            if answer is None:
+                open_state: dict[str, Any] = {"status": "running", "input": given, "structured": {}, "content": []}
+                return [{**made, "state": old.get("state") or open_state}]
+            completed = string(inner(old, "state"), "status") == "completed"
+            return [{**made, "state": _state(writing, answer, given, completed=completed)}]
+        case ServerToolResult():
+            return []
+        case _:
+            kind = cast("str", type(part).__struct_config__.tag)
+            writing.lose("dropped", kind, "an answer has no block for it", entry, place)
+            return []
+
+
+def _old_id(olds: Any, kind: str, named: str) -> dict[str, Any]:
+    """The id of the next block of a kind that the record had."""
+    found = next((each for each, old in olds.items() if string(old, "type") == kind), None)
+    if found is None:
+        return {"id": named}
+    del olds[found]
+    return {"id": found}
+
+
+def _served(entry: Entry, call: ToolCall | MalformedToolCall) -> ServerToolResult | None:
+    for part in entry.message.content:
+        if isinstance(part, ServerToolResult) and part.tool_call_id == call.id:
+            return part
+    return None
+
+
+def _served_state(given: Raw, served: ServerToolResult) -> dict[str, Any]:
+    text = bytes(served.output_json).decode()
+    content = [{"type": "text", "text": text}]
+    if served.is_error:
+        error = {"type": "unknown", "message": text}
+        return {"status": "error", "input": given, "structured": {}, "content": [], "error": error}
+    return {"status": "completed", "input": given, "structured": {}, "content": content, "result": served.output_json}
+
+
+def _state(writing: Writing, entry: Entry, given: Raw, *, completed: bool = False) -> dict[str, Any]:
+    """The state of a call that has its result; what was called completed stays so, also where it failed."""
+    message = cast("ToolMessage", entry.message)
+    content: list[dict[str, Any]] = []
+    first = message.content[0] if len(message.content) == 1 else None
+    if isinstance(first, Json) and jsontext.kind(first.value_json) == "an object" and not message.is_error:
+        return {"status": "completed", "input": given, "structured": first.value_json, "content": content}
+    for place, part in enumerate(message.content):
+        if isinstance(part, Text):
+            content.append({"type": "text", "text": part.text})
+        elif isinstance(part, Json):
+            content.append({"type": "text", "text": bytes(part.value_json).decode()})
+        elif _is_media(part) and (block := _written_file(writing, entry, place, part)) is not None:
+            content.append({"type": "file", **block})
+    state: dict[str, Any] = {"status": "completed", "input": given, "structured": {}, "content": content}
+    if message.is_error and not completed:
+        state |= {"status": "error", "content": [], "error": {"type": "unknown", "message": message.text}}
+    return state
+
+
+def _is_media(part: object) -> bool:
+    return isinstance(part, (Image, Audio, Video, File))
+
+
+def _written_file(writing: Writing, entry: Entry, place: int, part: Any) -> dict[str, Any] | None:
+    stored: AnyMedia = part
+    media_type = packages.media_type_of(stored)
+    named = packages.name_of(stored, NAME)
+    beside = {} if named is None else {"name": named}
+    if isinstance(stored.source, Inline):
+        return {"uri": f"data:{media_type};base64,{stored.source.data}", "mime": media_type, **beside}
+    if isinstance(stored.source, Url):
+        return {"uri": stored.source.url, "mime": media_type, **beside}
+    writing.lose("dropped", "file", "it has no URL", entry, place)
+    return None

@@ -51,7 +51,7 @@ from palaver.transcripts.conversation import COMPACTION, session_of
 from palaver.transcripts.fields import as_json, inner, listed, split, string, wire_of
 from palaver.transcripts.format import Origin
 from palaver.transcripts.opencode import shapes
-from palaver.transcripts.opencode.flat_writer import flat_record
+from palaver.transcripts.opencode.flat import flat_record
 from palaver.transcripts.opencode.reader import Reading
 from palaver.transcripts.opencode.shapes import NAME
 from palaver.transcripts.restyle import restyled
