@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from msgspec import structs
 
 from palaver.core import jsontext
-from palaver.core.errors import LossError
+from palaver.core.errors import DecodeError, LossError
 from palaver.core.messages import ToolMessage
 from palaver.core.pairs import TIED, client_calls, names_no_call, tied
 from palaver.core.parts import ToolCall
@@ -53,7 +53,7 @@ from palaver.transcripts.writer import (
 Rereader: TypeAlias = Callable[[bytes], Sequence[Transcript]]
 
 _CARRIES: Final = re.compile(rb'"palaver\\*"\s*:\s*\{\s*\\*"sum\\*"')
-"""What a record holds that carries messages (``carrying.carried``), as text in JSON too."""
+"""What a record holds that carries messages (``extension_slot.carried``), as text in JSON too."""
 _NEW: Final = 1
 _OLD: Final = 0
 
@@ -201,15 +201,23 @@ def _written(file_format: str, attempt: Callable[[], _File], losses: OnLoss, rer
 
 def _checked(file: _File, attempt: Callable[[], _File], reread: Rereader) -> tuple[_File, Readback]:
     """A file with edits, and what it does not say of them; a second one, where its slots say more."""
-    found = readback(file.writings, reread(b"".join(file.chunks)))
+    found = readback(file.writings, _read_again(file, reread))
     if not found.lost:
         return file, found
     with extension_slot.beside(found.said):
         second = attempt()
     if second.chunks == file.chunks:
         return file, found
-    better = readback(second.writings, reread(b"".join(second.chunks)))
+    better = readback(second.writings, _read_again(second, reread))
     return (second, better) if len(better.lost) < len(found.lost) else (file, found)
+
+
+def _read_again(file: _File, reread: Rereader) -> Sequence[Transcript]:
+    """What a file says; nothing, where its reader refuses it (a line that became too long)."""
+    try:
+        return reread(b"".join(file.chunks))
+    except DecodeError:
+        return ()
 
 
 def _unread(drafts: Sequence[_Draft]) -> Iterator[Loss]:
