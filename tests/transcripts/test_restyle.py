@@ -41,3 +41,11 @@ from palaver.transcripts.restyle import restyled
 )
 def test_what_is_edited_is_laid_over_what_was(old, new, written):
     assert restyled(old, new) == written
+
+
+def test_a_text_that_was_a_string_stays_one():
+    new = b'{"content":[{"type":"text","text":"b"}]}'
+    assert restyled(b'{"content": "a", "x": 1}', new) == b'{"content": "b", "x": 1}'
+    assert restyled(b'{"content":["a"]}', new) == new
+    named = b'{"content":[{"type":"text","text":"b","name":"n"}]}'
+    assert b"name" in restyled(b'{"content":"a"}', named)

@@ -6,6 +6,7 @@ Rules (docs/spec/dialects.md#17.2):
   for byte: number text, escapes, spaces.
 - What a tool was given or gave back (``VALUES``) is one value: of an old one that changed, nothing stays.
 - What did change is written with the original's separators, and in ASCII where the original was.
+- ``content`` that was a string stays one where it is one block of text now: the two say the same.
 - An object whose ``type``, ``state`` or ``status`` changed is another object: nothing of the old one stays in it. In a
   list, items are paired from both ends as long as they are equal; what is left between is paired by place where it is
   as many as before, else by the id that both have.
@@ -91,7 +92,7 @@ def _over(old: Raw, new: Raw, style: _Style, *, whole: bool) -> bytes:
         if any(_word(before, key) != _word(after, key) for key in _KINDS if key in before and key in after):
             return style.write(new)
         kept = [
-            (key, _over(each, after[key], style, whole=whole or key in VALUES) if key in after else bytes(each))
+            (key, _under(key, each, after[key], style, whole=whole) if key in after else bytes(each))
             for key, each in before.items()
             if key in after or not whole
         ]
@@ -103,6 +104,20 @@ def _over(old: Raw, new: Raw, style: _Style, *, whole: bool) -> bytes:
             [style.write(each) if one is None else _over(one, each, style, whole=whole) for one, each in pairs]
         )
     return style.write(new)
+
+
+def _under(key: str, old: Raw, new: Raw, style: _Style, *, whole: bool) -> bytes:
+    """What stands under a key."""
+    if key == "content" and not whole and jsontext.kind(old) == "a string" and (text := _only_text(new)) is not None:
+        return _over(old, text, style, whole=whole)
+    return _over(old, new, style, whole=whole or key in VALUES)
+
+
+def _only_text(content: Raw) -> Raw | None:
+    """The text of content that is one block with a text, and nothing else."""
+    items = jsontext.items(content) if jsontext.kind(content) == "an array" else []
+    fields = jsontext.fields(items[0]) if len(items) == 1 and jsontext.kind(items[0]) == "an object" else {}
+    return fields["text"] if fields.keys() == {"type", "text"} and bytes(fields["type"]) == b'"text"' else None
 
 
 def _paired(olds: Sequence[Raw], news: Sequence[Raw]) -> list[Raw | None]:
