@@ -10,7 +10,8 @@ Rules:
 - ``repeatable`` says that running a call a second time does no harm. A tool that reads is repeatable, unless it says
   ``once``: it stands beside others, and is not run a second time without being asked (sub-agents).
 
-Names of tools: what may be one, and which tool a name means (docs/spec/deepagents-swift.md#7.3, #7.4; docs/spec/wires.md#1.5):
+Names of tools: what may be one, and which tool a name means (docs/spec/deepagents-swift.md#7.3, #7.4;
+docs/spec/wires.md#1.5):
 
 - A name that an application gives is legal on every wire: a letter or ``_``, then up to 63 letters, digits, ``_``
   and ``-``.
