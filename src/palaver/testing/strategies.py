@@ -18,8 +18,10 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import functools
 import re
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, ParamSpec, TypeVar
 
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
@@ -31,6 +33,9 @@ from palaver.core.slow_path import WIRE, Extra
 from palaver.core.tools import AnyTool, ProviderTool, Tool
 from palaver.core.usage import Usage, UsagePass
 
+_P = ParamSpec("_P")
+_S = TypeVar("_S")
+
 _PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _ODD: Final = ("", "\u2028", "\x00", "\ud83d", "\ude00x", "é\u0301", "\U0001f600", "a\r\nb", '"\\/')
 _NUMBERS: Final = ("5e-06", "5E-6", "2.0", "1e400", "-0.0", "1E2", str(2**70), "0.1000", "-1")
@@ -38,10 +43,17 @@ _WIRES: Final = ("openai_chat", "anthropic_messages", "google_generate", "elsewh
 _PROVIDER_NAMES: Final = (*_WIRES, "palaver", "")
 
 
+def _built_once(build: Callable[_P, _S]) -> Callable[_P, _S]:
+    """Give one strategy for the same arguments: hypothesis examines a new one for longer than it draws from it."""
+    cached: Callable[..., _S] = functools.cache(build)
+    return functools.wraps(build)(cached)
+
+
 def _sayable(text: str) -> bool:
     return _PAIR.search(text) is None
 
 
+@_built_once
 def odd_text(max_size: int = 20) -> st.SearchStrategy[str]:
     """Any text that JSON can say, lone surrogates included."""
     everything = st.characters(codec=None)
@@ -49,12 +61,14 @@ def odd_text(max_size: int = 20) -> st.SearchStrategy[str]:
     return st.sampled_from(_ODD) | plain
 
 
+@_built_once
 def numbers() -> st.SearchStrategy[str]:
     """Numbers as JSON text, in several spellings."""
     finite = st.floats(allow_nan=False, allow_infinity=False).map(repr)
     return st.sampled_from(_NUMBERS) | st.integers().map(str) | finite
 
 
+@_built_once
 def json_values(max_leaves: int = 6) -> st.SearchStrategy[Any]:
     """Any JSON value as Python; numbers are read from text, as a reader would."""
     leaves = st.none() | st.booleans() | numbers().map(jsontext.value) | odd_text(8)
@@ -65,16 +79,19 @@ def json_values(max_leaves: int = 6) -> st.SearchStrategy[Any]:
     )
 
 
+@_built_once
 def json_objects() -> st.SearchStrategy[dict[str, Any]]:
     """Any JSON object as a dict."""
     return st.dictionaries(odd_text(6), json_values(), max_size=3)
 
 
+@_built_once
 def json_texts() -> st.SearchStrategy[Raw]:
     """Any JSON value as kept text."""
     return json_values().map(jsontext.raw)
 
 
+@_built_once
 def provider_fields() -> st.SearchStrategy[Raw]:
     """A ``provider`` field: wire names, each with its fields."""
     table = st.dictionaries(st.sampled_from(_PROVIDER_NAMES), json_objects(), max_size=2)
@@ -89,6 +106,7 @@ def _unset(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.just(UNSET) | strategy
 
 
+@_built_once
 def _extras(*, newer: bool) -> st.SearchStrategy[Any]:
     if not newer:
         return st.just(UNSET)
@@ -105,6 +123,7 @@ def _part(*, newer: bool) -> dict[str, st.SearchStrategy[Any]]:
 # -- parts -----------------------------------------------------------------------------------------
 
 
+@_built_once
 def media_sources(*, newer: bool = False) -> st.SearchStrategy[parts.MediaSource]:
     """Bytes, a URL, a file id or a content hash."""
     extra = _extras(newer=newer)
@@ -117,6 +136,7 @@ def media_sources(*, newer: bool = False) -> st.SearchStrategy[parts.MediaSource
     )
 
 
+@_built_once
 def citations(*, newer: bool = False) -> st.SearchStrategy[parts.Citation]:
     """Where a stretch of text comes from."""
     return st.builds(
@@ -132,12 +152,14 @@ def citations(*, newer: bool = False) -> st.SearchStrategy[parts.Citation]:
     )
 
 
+@_built_once
 def texts(*, newer: bool = False) -> st.SearchStrategy[parts.Text]:
     """Text parts, with and without citations."""
     cited = st.lists(citations(newer=newer), max_size=2).map(tuple)
     return st.builds(parts.Text, odd_text(), cited, **_part(newer=newer))
 
 
+@_built_once
 def media(*, newer: bool = False) -> st.SearchStrategy[Any]:
     """Images, recordings, films and documents."""
     sources = media_sources(newer=newer)
@@ -146,6 +168,7 @@ def media(*, newer: bool = False) -> st.SearchStrategy[Any]:
     return st.one_of(*plain, st.builds(parts.File, sources, types, _maybe(odd_text()), **_part(newer=newer)))
 
 
+@_built_once
 def opaques(*, newer: bool = False) -> st.SearchStrategy[parts.Opaque]:
     """Blocks that nobody knows; with ``newer``, those of a later version of this format too."""
     foreign = st.builds(parts.Opaque, odd_text(6), json_texts(), **_part(newer=newer))
@@ -164,6 +187,7 @@ def _unknown_block(fields: dict[str, Any], kind: str) -> Raw:
     return jsontext.raw({**fields, "type": f"x-{kind}"})
 
 
+@_built_once
 def tool_calls(*, newer: bool = False) -> st.SearchStrategy[parts.ToolCall]:
     """Calls: with JSON arguments in any spelling, empty, and free text."""
     spelled = json_objects().map(lambda fields: jsontext.encode(fields).decode())
@@ -179,11 +203,13 @@ def tool_calls(*, newer: bool = False) -> st.SearchStrategy[parts.ToolCall]:
     )
 
 
+@_built_once
 def user_parts(*, newer: bool = False) -> st.SearchStrategy[parts.UserPart]:
     """What a user message holds."""
     return texts(newer=newer) | media(newer=newer) | opaques(newer=newer)
 
 
+@_built_once
 def assistant_parts(*, newer: bool = False) -> st.SearchStrategy[parts.AssistantPart]:
     """What an assistant message holds."""
     common = _part(newer=newer)
@@ -199,6 +225,7 @@ def assistant_parts(*, newer: bool = False) -> st.SearchStrategy[parts.Assistant
     )
 
 
+@_built_once
 def tool_parts(*, newer: bool = False) -> st.SearchStrategy[parts.ToolPart]:
     """What a tool message holds."""
     return user_parts(newer=newer) | st.builds(parts.Json, json_texts(), **_part(newer=newer))
@@ -207,6 +234,7 @@ def tool_parts(*, newer: bool = False) -> st.SearchStrategy[parts.ToolPart]:
 # -- messages --------------------------------------------------------------------------------------
 
 
+@_built_once
 def usages(*, newer: bool = False) -> st.SearchStrategy[Usage]:
     """Token counters, reported or not."""
     count = _maybe(st.integers(min_value=0, max_value=2**40))
@@ -237,18 +265,21 @@ def _content(part: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.lists(part, max_size=3).map(tuple)
 
 
+@_built_once
 def system_messages(*, newer: bool = False) -> st.SearchStrategy[messages.SystemMessage]:
     """System messages."""
     content = _content(texts(newer=newer) | opaques(newer=newer))
     return st.builds(messages.SystemMessage, content=content, **_fields(newer=newer))
 
 
+@_built_once
 def developer_messages(*, newer: bool = False) -> st.SearchStrategy[messages.DeveloperMessage]:
     """Developer messages."""
     content = _content(texts(newer=newer) | opaques(newer=newer))
     return st.builds(messages.DeveloperMessage, content=content, **_fields(newer=newer))
 
 
+@_built_once
 def user_messages(*, newer: bool = False) -> st.SearchStrategy[messages.UserMessage]:
     """User messages."""
     content = _content(user_parts(newer=newer))
@@ -258,6 +289,7 @@ def user_messages(*, newer: bool = False) -> st.SearchStrategy[messages.UserMess
 _REASONS: Final = (None, "stop", "length", "tool_calls", "refusal", "pause", "error", "other")
 
 
+@_built_once
 def assistant_messages(*, newer: bool = False) -> st.SearchStrategy[messages.AssistantMessage]:
     """Assistant messages."""
     return st.builds(
@@ -272,6 +304,7 @@ def assistant_messages(*, newer: bool = False) -> st.SearchStrategy[messages.Ass
     )
 
 
+@_built_once
 def tool_messages(*, newer: bool = False) -> st.SearchStrategy[messages.ToolMessage]:
     """Tool messages, paired and freestanding."""
     return st.builds(
@@ -284,6 +317,7 @@ def tool_messages(*, newer: bool = False) -> st.SearchStrategy[messages.ToolMess
     )
 
 
+@_built_once
 def markers(*, newer: bool = False) -> st.SearchStrategy[messages.RescueMarker | messages.FlushMarker]:
     """Rescue and flush markers."""
     fields = _fields(newer=newer)
@@ -293,6 +327,7 @@ def markers(*, newer: bool = False) -> st.SearchStrategy[messages.RescueMarker |
     )
 
 
+@_built_once
 def any_messages(*, newer: bool = False) -> st.SearchStrategy[Message]:
     """Messages of every role."""
     return st.one_of(
@@ -308,6 +343,7 @@ def any_messages(*, newer: bool = False) -> st.SearchStrategy[Message]:
 # -- requests --------------------------------------------------------------------------------------
 
 
+@_built_once
 def tools(*, newer: bool = False) -> st.SearchStrategy[AnyTool]:
     """Functions, free-text tools, and tools that a provider runs."""
     common = _part(newer=newer)
@@ -325,6 +361,7 @@ def tools(*, newer: bool = False) -> st.SearchStrategy[AnyTool]:
     )
 
 
+@_built_once
 def all_settings(*, newer: bool = False) -> st.SearchStrategy[Settings]:
     """What a caller may ask of a model."""
     extra = _extras(newer=newer)
@@ -365,6 +402,7 @@ def all_settings(*, newer: bool = False) -> st.SearchStrategy[Settings]:
     )
 
 
+@_built_once
 def requests(*, newer: bool = False) -> st.SearchStrategy[Request]:
     """Requests with a few messages and tools."""
     return st.builds(
@@ -378,6 +416,7 @@ def requests(*, newer: bool = False) -> st.SearchStrategy[Request]:
     )
 
 
+@_built_once
 def responses(*, newer: bool = False) -> st.SearchStrategy[Response]:
     """Responses, with and without alternatives."""
     answer = assistant_messages(newer=newer)
@@ -410,6 +449,7 @@ def _beginnings() -> st.SearchStrategy[parts.AssistantPart]:
     )
 
 
+@_built_once
 def events(kind: type[events_.Event] | None = None) -> st.SearchStrategy[events_.Event]:
     """One event of a stream, of one kind or of any. Numbers are small, so that events meet."""
     index = st.integers(-1, 3)
