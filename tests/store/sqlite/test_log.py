@@ -164,6 +164,10 @@ with SQLiteStore(sys.argv[1], sync="normal") as store:
         if not count:
             print("writing", flush=True)
         count += 1
+        if count % 300 == 0:  # a store that grew with the time would be read for longer each time
+            store.delete("t")
+            store.gc()
+            store.create("t")
 """
 OPENINGS = 25
 MOST_FRAMES = 100
