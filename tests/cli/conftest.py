@@ -1,15 +1,21 @@
-"""A command is run in this process and gives its exit code and both outputs; a few tests run the real one."""
+"""A command is run in this process and gives its exit code and both outputs.
+
+Where the process is what is tested, it runs in one of its own, and a few tests run the real one.
+"""
 
 import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
+from tempfile import TemporaryFile
 
 import pytest
 
 from palaver.cli import main
 from palaver.store import open_store
+from tests.cli.fork_server import ForkServer
 
 HI = {"role": "user", "content": "hi"}
 
@@ -39,9 +45,37 @@ def run(capsys, tmp_path, monkeypatch):
     return run_
 
 
+@pytest.fixture(scope="session")
+def fork_server():
+    server = ForkServer()
+    yield server
+    server.close()
+
+
 @pytest.fixture
-def process(tmp_path):
-    """Run the real process, in a folder of its own."""
+def process(tmp_path, fork_server):
+    """Run a process that is forked, in a folder of its own."""
+
+    def process_(*args, data=b"", **env):
+        env = {**os.environ, "PALAVER_STORE": str(tmp_path / "palaver.db"), **env}
+        with TemporaryFile() as out, TemporaryFile() as err:
+            stdin, pipe = os.pipe()
+            streams = (stdin, out.fileno(), err.fileno())
+            running = fork_server.start(*map(str, args), cwd=tmp_path, env=env, streams=streams)
+            os.close(stdin)
+            with open(pipe, "wb") as there, suppress(BrokenPipeError):
+                there.write(data)
+            code = running.wait()
+            out.seek(0)
+            err.seek(0)
+            return Ran(code, out.read().decode(), err.read().decode())
+
+    return process_
+
+
+@pytest.fixture
+def real_process(tmp_path):
+    """Run the real process, which imports what it needs, in a folder of its own."""
 
     def process_(*args, data=b"", **env):
         done = subprocess.run(
