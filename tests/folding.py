@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+from hypothesis.errors import UnsatisfiedAssumption
 
 
 def run_each(cases: Iterable[tuple[str, Callable[[], object]]]) -> None:
     """Call every case, whatever the others raise.
 
     Raises:
+        UnsatisfiedAssumption: A case refused a generated value, for them all.
         BaseExceptionGroup: Some failed. Its text names them all, and each error has a note with its case.
         pytest.skip.Exception: Every case was skipped.
     """
@@ -28,6 +30,8 @@ def run_each(cases: Iterable[tuple[str, Callable[[], object]]]) -> None:
         except pytest.skip.Exception as error:
             skipped = error
             continue
+        except UnsatisfiedAssumption:
+            raise
         except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 (raised below, with the others)
             error.add_note(f"case: {name}")
             failed[name] = error
@@ -46,7 +50,8 @@ def run_over(test: Callable[..., object], name: str, values: Iterable[tuple[str,
 def over(names: str, cases: Iterable[Any], ids: Iterable[str] | None = None) -> Callable[[Any], Any]:
     """Run the test that is decorated over all cases, as one test: `pytest.mark.parametrize` for many small cases.
 
-    Fixtures are made once for them all. `names` are divided by commas; a case of several names is a tuple.
+    Fixtures are made once for them all, and so is a generated value where `over` stands below `given`.
+    `names` are divided by commas; a case of several names is a tuple.
     """
     arguments = [name.strip() for name in names.split(",")]
     values = [dict(zip(arguments, case if len(arguments) > 1 else (case,), strict=True)) for case in cases]
@@ -54,15 +59,18 @@ def over(names: str, cases: Iterable[Any], ids: Iterable[str] | None = None) -> 
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(test)
-        def together(**others: Any) -> None:
+        def together(*given: Any, **others: Any) -> None:
+            others = left.bind(*given, **others).arguments
             run_each(
                 (label, lambda value=value: test(**others, **value))
                 for label, value in zip(labels, values, strict=True)
             )
 
         signature = inspect.signature(test)
-        left = [each for name, each in signature.parameters.items() if name not in arguments]
-        together.__signature__ = signature.replace(parameters=left)  # type: ignore[attr-defined]
+        left = signature.replace(
+            parameters=[each for name, each in signature.parameters.items() if name not in arguments]
+        )
+        together.__signature__ = left  # type: ignore[attr-defined]
         return together
 
     return decorate

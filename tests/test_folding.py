@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
-from tests.folding import run_each
+from tests.folding import over, run_each
 
 ROOT = Path(__file__).resolve().parents[1]
 INNER = """
@@ -75,3 +76,17 @@ def test_a_test_over_recordings_runs_over_them_all(tmp_path, options, names, fai
     assert seen == [f"ollama_chat/{name} {twice} True" for twice in (1, 2) for name in names]
     for text in failed:
         assert text in done.stdout
+
+
+def test_every_case_gets_each_generated_value():
+    seen = []
+
+    @settings(max_examples=5, database=None)
+    @given(st.integers())
+    @over("name", ["a", "b"])
+    def check(name, value):
+        seen.append((name, value))
+
+    check()
+    assert [name for name, _ in seen] == ["a", "b"] * 5
+    assert [value for _, value in seen[::2]] == [value for _, value in seen[1::2]]

@@ -63,7 +63,7 @@ def process(tmp_path, fork_server):
             streams = (stdin, out.fileno(), err.fileno())
             running = fork_server.start(*map(str, args), cwd=tmp_path, env=env, streams=streams)
             os.close(stdin)
-            with open(pipe, "wb") as there, suppress(BrokenPipeError):
+            with os.fdopen(pipe, "wb") as there, suppress(BrokenPipeError):
                 there.write(data)
             code = running.wait()
             out.seek(0)

@@ -143,7 +143,7 @@ def _become(request, files):
     _open_streams(os.environ.get("PYTHONIOENCODING", ""))
     try:
         run()
-    except BaseException:
+    except BaseException:  # noqa: BLE001 (it is shown, as Python would)
         sys.excepthook(*sys.exc_info())
         sys.stderr.flush()
     finally:

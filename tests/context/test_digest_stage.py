@@ -9,6 +9,7 @@ from palaver.context.digest_stage import CONTINUE, PRUNE, Entry, Tools, is_memor
 from palaver.testing.rules import WIRES, check_request
 from palaver.wires import get
 from tests.context.memories import IMAGE, assert_promises, plans, step, turns, words
+from tests.folding import over
 
 _ROOMS = st.sampled_from([0, 100, 500, 3_000, 200_000])
 _BULK = "x" * 5_000
@@ -200,9 +201,9 @@ def test_the_live_prompt_stays_until_it_is_answered(plan):
 
 
 @pytest.mark.row("CBF-29")
-@pytest.mark.parametrize("wire", sorted(WIRES))
 @settings(max_examples=15)
 @given(plan=plans(st.just(200_000)))
+@over("wire", sorted(WIRES))
 def test_every_wire_can_send_it_and_carries_the_memory(wire, plan):
     after = prune(plan)
     assume(after is not plan)

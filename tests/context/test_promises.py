@@ -19,9 +19,11 @@ from palaver.core.pairs import Placed, whole
 from palaver.testing import rules
 from tests.context.conversations import planned, plans
 from tests.corpus import Exchange
+from tests.folding import over
 
 STAGES = {stage.name: (stage,) for stage in pipeline()} | {"all": pipeline()}
-each_stage = pytest.mark.parametrize("name", STAGES)
+each_stage = over("name", STAGES, STAGES)
+"""All stages, for each conversation: to make a conversation takes longer than to compact it."""
 _TARGETS = [*wires.names(), *(f"openai_chat:{name}" for name in wires.variants("openai_chat"))]
 
 
@@ -38,8 +40,8 @@ def _forced(plan: Plan, name: str) -> Plan:
 
 @pytest.mark.law(9)
 @pytest.mark.row("KAI-05")
-@each_stage
 @given(plan=plans())
+@each_stage
 def test_what_is_untouchable_is_there_in_order(name: str, plan: Plan) -> None:
     alone = preserved(plan)
     after = _forced(plan, name)
@@ -51,8 +53,8 @@ def test_what_is_untouchable_is_there_in_order(name: str, plan: Plan) -> None:
 
 @pytest.mark.law(9)
 @pytest.mark.row("KAI-06")
-@each_stage
 @given(plan=plans())
+@each_stage
 def test_pairs_stay_whole_and_results_stay_results(name: str, plan: Plan) -> None:
     after = _forced(plan, name)
     assert whole([Placed(place, message) for place, message in enumerate(after.messages)])
@@ -66,8 +68,8 @@ def test_pairs_stay_whole_and_results_stay_results(name: str, plan: Plan) -> Non
 @pytest.mark.law(9)
 @pytest.mark.row("KAI-08")
 @pytest.mark.finding("F-10")
-@each_stage
 @given(plan=plans())
+@each_stage
 def test_what_a_stage_wins_is_what_a_ledger_measures_less(name: str, plan: Plan) -> None:
     """The plan is not asked: another ledger, which knows nothing of it, measures what came out."""
     messages = plan.messages
@@ -81,8 +83,8 @@ def test_what_a_stage_wins_is_what_a_ledger_measures_less(name: str, plan: Plan)
 
 
 @pytest.mark.law(9)
-@each_stage
 @given(plan=plans())
+@each_stage
 def test_what_comes_out_weighs_less_or_is_the_same(name: str, plan: Plan) -> None:
     after = _forced(plan, name)
     assert after is plan or after.sum < plan.sum
@@ -97,8 +99,8 @@ def test_what_comes_out_weighs_less_or_is_the_same(name: str, plan: Plan) -> Non
 
 @pytest.mark.law(9)
 @pytest.mark.row("KAI-08")
-@each_stage
 @given(plan=plans())
+@each_stage
 def test_a_second_time_changes_nothing(name: str, plan: Plan) -> None:
     once = _forced(plan, name)
     if name == "all":  # what a later stage made may be work for an earlier one, as long as the plan is too heavy
@@ -109,8 +111,8 @@ def test_a_second_time_changes_nothing(name: str, plan: Plan) -> None:
 
 @pytest.mark.law(9)
 @pytest.mark.row("KAI-10")
-@each_stage
 @given(plan=plans())
+@each_stage
 def test_the_task_survives(name: str, plan: Plan) -> None:
     task = preserved(plan).task
     if task is not None:
@@ -119,8 +121,8 @@ def test_the_task_survives(name: str, plan: Plan) -> None:
 
 @pytest.mark.law(9)
 @pytest.mark.row("KAI-10")
-@each_stage
 @given(plan=plans())
+@each_stage
 def test_reasoning_of_the_open_turn_is_as_it_was(name: str, plan: Plan) -> None:
     begin = preserved(plan).open_turn
     thoughts = {
@@ -133,8 +135,8 @@ def test_reasoning_of_the_open_turn_is_as_it_was(name: str, plan: Plan) -> None:
 
 
 @pytest.mark.law(9)
-@each_stage
 @given(plan=plans())
+@each_stage
 def test_order_and_origin_are_kept(name: str, plan: Plan) -> None:
     after = _forced(plan, name)
     origins = [item.origin for item in after.items if item.origin is not None]
@@ -173,8 +175,8 @@ def test_a_stage_runs_only_while_the_plan_is_over_its_trigger(plan: Plan) -> Non
 
 @pytest.mark.law(9)
 @pytest.mark.row("KAI-06")
-@pytest.mark.parametrize("target", _TARGETS)
 @given(plan=plans(), name=st.sampled_from([*STAGES]))
+@over("target", _TARGETS, _TARGETS)
 def test_every_wire_takes_what_comes_out(target: str, plan: Plan, name: str) -> None:
     wire, _, variant = target.partition(":")
     request = p.Request(messages=_forced(plan, name).messages, model="m", tools=(p.Tool.of("read", "Read.", {}),))

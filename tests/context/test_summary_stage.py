@@ -19,6 +19,7 @@ from palaver.core.errors import ContextOverflowError, MessageError, OverloadedEr
 from palaver.core.request import Settings
 from palaver.testing import rules
 from tests.context.driving import SUMMARY, TAG, asked, conversations, driven, filled, one_task, shown
+from tests.folding import over
 from tests.wires.histories import histories
 
 AUTO = Stage("auto", summarizer(), AUTO_SHARE)
@@ -404,9 +405,9 @@ def test_the_summary_is_in_the_body_of_every_wire(target: str) -> None:
 
 @pytest.mark.row("KAI-07")
 @pytest.mark.row("KAI-06")
-@pytest.mark.parametrize("target", TARGETS)
 @settings(max_examples=30)
 @given(messages=conversations())
+@over("target", TARGETS)
 def test_a_conversation_that_was_summed_up_goes_to_every_wire(target: str, messages: list[p.Message]) -> None:
     asking = summarizer()(filled(messages))
     assume(isinstance(asking, SummaryRequest))
@@ -418,9 +419,9 @@ def test_a_conversation_that_was_summed_up_goes_to_every_wire(target: str, messa
 
 
 @pytest.mark.row("KAI-06")
-@pytest.mark.parametrize("target", TARGETS)
 @settings(max_examples=20)
 @given(history=histories(), keep=st.integers(0, 6))
+@over("target", TARGETS)
 def test_so_does_any_history(target: str, history: tuple[p.Message, ...], keep: int) -> None:
     """Broken pairs, odd ids and parts of every kind, before the cut and behind it."""
     sent = [message for message in history if not isinstance(message, p.RescueMarker | p.FlushMarker)]

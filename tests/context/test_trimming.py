@@ -16,6 +16,7 @@ from palaver.testing.rules import WIRES, check_request
 from palaver.tokens.estimate import estimate_text
 from palaver.wires import get
 from tests.context.memories import assert_promises, is_whole, plans, step, turns, words
+from tests.folding import over
 
 _PLACEHOLDER = estimate_text(OMITTED)
 _CAPACITIES = st.sampled_from([0, 50, 150, 400, 1_000, 3_000])
@@ -335,9 +336,9 @@ def test_with_a_goal_trimming_goes_down_to_it() -> None:
 
 
 @pytest.mark.row("CBF-27")
-@pytest.mark.parametrize("wire", sorted(WIRES))
 @settings(max_examples=15)
 @given(plan=plans(st.just(100)))
+@over("wire", sorted(WIRES))
 def test_every_wire_can_send_what_is_left(wire: str, plan: Plan) -> None:
     after = _compacted(plan).plan
     assume(after is not plan)

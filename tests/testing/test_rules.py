@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from palaver.testing import rules
+from tests.folding import over
 
 _ROOT = Path(__file__).resolve().parents[2]
 _CORPUS = Path(os.environ.get("PALAVER_CORPUS") or _ROOT.parent / "shared" / "corpus") / "wires"
@@ -151,8 +152,8 @@ def test_a_tag_of_any_type_is_looked_at(wire, odd):
         assert rules.check_request(wire, body, variant) != []
 
 
-@every_wire
 @given(value=_VALUES)
+@over("wire", rules.WIRES)
 def test_no_json_value_makes_a_validator_raise(wire, value):
     body = json.dumps({"messages": value, "contents": value, "input": value, "system": value})
     for variant in (None, "mistral", "deepseek", "anthropic", "amazon", "gemini-3", "claude-3"):
@@ -160,8 +161,8 @@ def test_no_json_value_makes_a_validator_raise(wire, value):
     rules.check_response(wire, json.dumps(value))
 
 
-@every_wire
 @given(value=st.dictionaries(_WORDS, _VALUES))
+@over("wire", rules.WIRES)
 def test_checking_changes_nothing(wire, value):
     before = json.dumps(value)
     rules.check_request(wire, value)

@@ -19,6 +19,7 @@ from palaver.testing import rules
 from palaver.threads import repair
 from palaver.threads.repair import INTERRUPTED_RESULT, is_whole
 from tests.corpus import Exchange
+from tests.folding import over, run_each
 from tests.wires.histories import histories
 
 TARGETS = [*wires.names(), *(f"openai_chat:{name}" for name in wires.variants("openai_chat"))]
@@ -473,24 +474,26 @@ def test_twice_gives_the_same_bytes_and_the_second_time_does_nothing(messages: t
 
 
 @pytest.mark.law(5)
-@pytest.mark.parametrize("target", TARGETS)
 @given(messages=broken(), way=whole_ways)
+@over("target", TARGETS)
 def test_no_wire_finds_a_pair_to_repair(target: str, messages: tuple[p.Message, ...], way: Any) -> None:
     assert_sendable(target, repair(messages, **way).messages)
 
 
 @pytest.mark.law(5)
-@pytest.mark.parametrize("target", TARGETS)
-@given(messages=valid(), data=st.data())
-def test_any_piece_of_a_valid_history_can_be_sent(target: str, messages: tuple[p.Message, ...], data: Any) -> None:
+@given(messages=valid(), way=whole_ways, data=st.data())
+def test_any_piece_of_a_valid_history_can_be_sent(messages: tuple[p.Message, ...], way: Any, data: Any) -> None:
     cut = data.draw(st.integers(0, len(messages)))
     chosen = data.draw(st.lists(st.booleans(), min_size=len(messages), max_size=len(messages)))
     subset = tuple(message for message, stays in zip(messages, chosen, strict=True) if stays)
-    way = data.draw(whole_ways)
-    for piece in (messages[:cut], messages[cut:], subset):
-        repaired = repair(piece, **way)
-        assert broken_pairs(repaired.messages) == []
-        assert_sendable(target, repaired.messages)
+    repaired = [repair(piece, **way).messages for piece in (messages[:cut], messages[cut:], subset)]
+    assert [broken_pairs(each) for each in repaired] == [[], [], []]
+    run_each((target, lambda target=target: assert_each_sendable(target, repaired)) for target in TARGETS)
+
+
+def assert_each_sendable(target: str, pieces: list[tuple[p.Message, ...]]) -> None:
+    for each in pieces:
+        assert_sendable(target, each)
 
 
 @pytest.mark.law(5)

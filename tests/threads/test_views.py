@@ -13,6 +13,7 @@ import palaver as p
 from palaver import wires
 from palaver.testing import rules
 from palaver.threads import AgentView, ModelView, PeopleView, Thread
+from tests.folding import over
 from tests.threads.logs import KEEPS, CountedPath, logs, path_of
 from tests.wires.histories import histories
 
@@ -26,8 +27,8 @@ SOME = ("agent, keep 3", "agent, keep None", "model, keep 3", "model, keep None"
 
 
 @pytest.mark.row("ASK-03")
-@pytest.mark.parametrize("name", VIEWS)
 @given(log=logs(), cuts=st.sets(st.integers(0, 30)))
+@over("name", VIEWS)
 def test_fed_in_any_split_it_equals_fed_whole(name: str, log: Any, cuts: Any):
     view, thread = VIEWS[name](), Thread(clock=itertools.count().__next__)
     given_out: list[tuple[Any, list[p.Message]]] = []
@@ -38,10 +39,10 @@ def test_fed_in_any_split_it_equals_fed_whole(name: str, log: Any, cuts: Any):
     assert all(list(view) == snapshot for view, snapshot in given_out), "a view changed under its holder"
 
 
-@pytest.mark.parametrize("name", VIEWS)
 @given(
     log=logs(), steps=st.lists(st.tuples(st.sampled_from(["append", "rewind", "fork"]), st.integers(0, 40)), max_size=8)
 )
+@over("name", VIEWS)
 def test_after_any_rewind_or_fork_it_equals_a_fresh_one(name: str, log: Any, steps: Any):
     view, thread, branch = VIEWS[name](), Thread(), "main"
     thread.append(*log)
@@ -113,17 +114,22 @@ def test_what_hides_everything_is_forgotten():
     assert view._visible == []
 
 
+@st.composite
+def logs_of_histories(draw: st.DrawFn) -> list[p.Message]:
+    """A history, broken pairs and all, that two agents wrote."""
+    odd = draw(histories())
+    agents = draw(st.lists(st.sampled_from(["a", "b"]), min_size=len(odd), max_size=len(odd)))
+    return [each.replace(agent=agent) for each, agent in zip(odd, agents, strict=True)]
+
+
 @pytest.mark.row("ASK-02")
 @pytest.mark.law(5)
-@pytest.mark.parametrize("name", SOME)
-@given(data=st.data())
-def test_every_view_goes_to_every_wire(name: str, data: st.DataObject):
+@given(log=logs(10), odd=logs_of_histories())
+@over("name", SOME)
+def test_every_view_goes_to_every_wire(name: str, log: Any, odd: Any):
     """docs/spec/pains.md#17: one thread holds the messages of several agents, and each view of it is a body that is
     taken."""
-    odd = data.draw(histories())
-    agents = data.draw(st.lists(st.sampled_from(["a", "b"]), min_size=len(odd), max_size=len(odd)))
-    log = [each.replace(agent=agent) for each, agent in zip(odd, agents, strict=True)]
-    view = VIEWS[name]()(path_of(*data.draw(logs(10)), *log))
+    view = VIEWS[name]()(path_of(*log, *odd))
     request = p.Request(messages=tuple(view), model="some-model")
     bodies = {wire: wires.get(wire).encode_request(request).body for wire in wires.names()}
     assert {wire: rules.check_request(wire, body) for wire, body in bodies.items()} == {wire: [] for wire in bodies}
