@@ -63,7 +63,8 @@ def answered(run):
 @pytest.mark.parametrize(
     ("turns", "every", "stages"),
     [
-        pytest.param(10_000, 100, DEFAULT, id="10000"),
+        pytest.param(1_500, 15, DEFAULT, id="1500"),
+        pytest.param(10_000, 100, DEFAULT, id="10000", marks=pytest.mark.long),
         pytest.param(200, 1, DEFAULT, id="default"),
         pytest.param(400, 1, (SUMMARY_ONLY,), id="summarise"),
         pytest.param(300, 8, CODEBUFF, id="codebuff"),
