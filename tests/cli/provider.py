@@ -57,7 +57,7 @@ def provider(*answers, status=200):
             try:
                 for piece in [*waiting.pop(0), b""]:
                     if piece is HOLD:
-                        made.go.wait(20)
+                        made.go.wait(60)
                     else:
                         self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
             except OSError:

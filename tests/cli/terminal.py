@@ -6,39 +6,25 @@ import os
 import pty
 import re
 import select
-import subprocess
-import sys
 import time
 
-_PATIENCE = 20.0
-_HEARD = 4.0
-# A background job of a shell starts with Ctrl-C ignored; a terminal's own program does not.
-_CONTROLLED = (
-    "import fcntl, os, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
-    "signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
-)
+_PATIENCE = 60.0  # for a busy machine; nothing waits for it
+_HEARD = 10.0
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]")
 
 
 class Terminal:
     """What was written is in ``raw``; ``text`` is the same without colours and cursor movements."""
 
-    def __init__(self, *args, cwd, env=None):
+    def __init__(self, server, *args, cwd, env=None):
         self._here, there = pty.openpty()
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", _CONTROLLED, sys.executable, "-m", "palaver", *map(str, args)],
-            stdin=there,
-            stdout=there,
-            stderr=there,
-            cwd=cwd,
-            start_new_session=True,
-            env={
-                **{name: text for name, text in os.environ.items() if name not in {"EDITOR", "VISUAL", "NO_COLOR"}},
-                "TERM": "xterm-256color",
-                "COLUMNS": "100",
-                **(env or {}),
-            },
-        )
+        env = {
+            **{name: text for name, text in os.environ.items() if name not in {"EDITOR", "VISUAL", "NO_COLOR"}},
+            "TERM": "xterm-256color",
+            "COLUMNS": "100",
+            **(env or {}),
+        }
+        self.process = server.start(*map(str, args), cwd=cwd, env=env, streams=[there] * 3, terminal=True)
         os.close(there)
         self.raw = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a character may come in pieces

@@ -128,7 +128,7 @@ def test_ctrl_c_ends_it_with_a_count(tmp_path, stream):
     publish(stream, STATE)
     live = watching.stdout.readline()  # shown at once, not at the end
     watching.send_signal(signal.SIGINT)
-    out, err = watching.communicate(timeout=30)
+    out, err = watching.communicate(timeout=60)
     assert all(b"ann" in line for line in kept)
     assert b"set-state" in live
     assert (watching.returncode, out, err) == (130, b"", b"3 events\n")

@@ -10,13 +10,13 @@ from tests.cli.terminal import Terminal
 
 
 @pytest.fixture
-def chat(tmp_path, monkeypatch):
+def chat(tmp_path, monkeypatch, fork_server):
     monkeypatch.setenv("PALAVER_STORE", str(tmp_path / "palaver.db"))
     opened = []
 
     def chat_(there, *args):
         how = ("--model", MODEL, "--thread", "talk", *args)
-        opened.append(Terminal("chat", *how, cwd=tmp_path, env=there.env))
+        opened.append(Terminal(fork_server, "chat", *how, cwd=tmp_path, env=there.env))
         return opened[-1].expect("/help")
 
     yield chat_

@@ -91,8 +91,8 @@ def test_nothing_is_wider_than_the_terminal_nor_steers_it(process, watch, column
     assert bar.count("T") > bar.count("A")
 
 
-def test_with_colour_the_bar_is_blocks(tmp_path, watch):
-    at = Terminal("context", watch, cwd=tmp_path, env={"PALAVER_STORE": str(tmp_path / "palaver.db")})
+def test_with_colour_the_bar_is_blocks(tmp_path, watch, fork_server):
+    at = Terminal(fork_server, "context", watch, cwd=tmp_path, env={"PALAVER_STORE": str(tmp_path / "palaver.db")})
     at.expect("█").expect("largest")
     assert at.end() == 0
     at.close()
@@ -175,11 +175,11 @@ def test_without_a_model_to_ask_the_others_do_what_they_can(run, kept, monkeypat
 # -- chat ----------------------------------------------------------------------------------------------------------
 
 
-def test_chat_says_what_fills_the_window_and_compacts(tmp_path, kept, watch, monkeypatch):
+def test_chat_says_what_fills_the_window_and_compacts(tmp_path, kept, watch, monkeypatch, fork_server):
     monkeypatch.setenv("PALAVER_STORE", str(tmp_path / "palaver.db"))
     kept(lambda store: store.open(watch).append(p.tool("sent", tool_call_id="open"), p.assistant("all is done")))
     with provider(says("short now")) as there:
-        at = Terminal("chat", "--model", MODEL, "--thread", watch, cwd=tmp_path, env=there.env)
+        at = Terminal(fork_server, "chat", "--model", MODEL, "--thread", watch, cwd=tmp_path, env=there.env)
         at.expect("/help").expect("> ").line("/context").expect("tool results").expect("largest")
         at.expect("> ").line("/compact many").expect("many is not a number of tokens")
         at.expect("> ").line("/compact 8000").expect("main/before-1")

@@ -29,13 +29,13 @@ KEYS = re.compile(r"_(API_KEY|BASE_URL|TOKEN_BEDROCK|HOST)$|^(PALAVER_MODEL|CO_A
 
 
 @pytest.fixture
-def terminal(tmp_path, monkeypatch):
+def terminal(tmp_path, monkeypatch, fork_server):
     """A command at a terminal of its own."""
     monkeypatch.setenv("PALAVER_STORE", str(tmp_path / "palaver.db"))
     opened = []
 
     def terminal_(*args, env=None):
-        opened.append(Terminal(*args, cwd=tmp_path, env=env))
+        opened.append(Terminal(fork_server, *args, cwd=tmp_path, env=env))
         return opened[-1]
 
     yield terminal_
@@ -210,7 +210,7 @@ def test_an_interrupt_without_a_terminal_does_the_same(tmp_path, threads):
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**env, **there.env}) as at:
             assert at.stdout.read(7) == b"half of"
             at.send_signal(signal.SIGINT)
-            _, said = at.communicate(timeout=20)
+            _, said = at.communicate(timeout=60)
             assert at.returncode == 130
             assert b"continue: palaver run --thread talk" in said
     assert threads()["talk"][1].text == "half of"

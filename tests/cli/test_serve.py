@@ -53,7 +53,7 @@ class Served:
         for line in self.process.stdout:
             self.lines.put(line.rstrip())
 
-    def until(self, pattern, within=30):
+    def until(self, pattern, within=60):
         """Wait for a line."""
         deadline = time.monotonic() + within
         while True:
@@ -69,7 +69,7 @@ class Served:
     def address(self):
         return self.until(r"POST (http://\S+?)/v1/").group(1)
 
-    def end(self, sent, within=30):
+    def end(self, sent, within=60):
         """Send a signal, and wait for the end."""
         self.process.send_signal(sent)
         return self.process.wait(within)
@@ -102,7 +102,7 @@ def swarm(tmp_path):
 
 def post(address, client, text, **headers):
     answer = httpx.post(
-        f"{address}/v1/clients/{client}/messages", json={"text": text}, headers=headers, timeout=30, trust_env=False
+        f"{address}/v1/clients/{client}/messages", json={"text": text}, headers=headers, timeout=60, trust_env=False
     )
     return answer.status_code, answer.json()
 
@@ -163,7 +163,7 @@ swarm = Swarm("slow", [SwarmAgent("desk", operator=slow, operator_timeout=60)])
 
 
 def until_there(file):
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not file.exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -189,7 +189,7 @@ def said(served, tmp_path):
             with suppress(subprocess.TimeoutExpired):
                 running.process.wait(1)
             (tmp_path / "let").touch()
-        code = running.process.wait(20)
+        code = running.process.wait(60)
         with open_store(tmp_path / "palaver.db") as store:
             return code, [entry.message.text for entry in store.path("slow/ann")]
 
@@ -256,7 +256,7 @@ def test_connections_that_send_half_a_head_keep_nobody_out(served, swarm):
         for _ in range(60):
             each = held.enter_context(socket.create_connection(("127.0.0.1", port)))
             each.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nX-a")
-        assert httpx.get(f"{address}/health", trust_env=False, timeout=30).status_code == 200
+        assert httpx.get(f"{address}/health", trust_env=False, timeout=60).status_code == 200
     assert running.end(signal.SIGTERM) == 0
 
 
@@ -369,7 +369,7 @@ def test_workers_end_with_their_front(served, swarm, servers):
     worker = running.until(r"^worker 1: process (\d+)$").group(1)
     assert post(address, "ann", "hi")[0] == 200
     running.process.kill()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while alive(worker):
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -91,12 +91,12 @@ def clinic(saved):
 
 
 @pytest.fixture
-def terminal(tmp_path, monkeypatch, desk):
+def terminal(tmp_path, monkeypatch, desk, fork_server):
     monkeypatch.setenv("PALAVER_STORE", str(tmp_path / "palaver.db"))
     opened = []
 
     def terminal_(*args, file="desk.py", expect="/help"):
-        opened.append(Terminal("swarm", file, *args, cwd=tmp_path))
+        opened.append(Terminal(fork_server, "swarm", file, *args, cwd=tmp_path))
         return opened[-1].expect(expect)
 
     yield terminal_

@@ -152,8 +152,8 @@ def test_no_command_lets_text_steer(run, evil, command):
         ["import", "."],
     ],
 )
-def test_no_command_lets_text_steer_at_a_terminal(evil, command):
-    at = Terminal(*command, cwd=evil, env={"PALAVER_STORE": str(evil / "palaver.db"), "PAGER": "cat"})
+def test_no_command_lets_text_steer_at_a_terminal(evil, command, fork_server):
+    at = Terminal(fork_server, *command, cwd=evil, env={"PALAVER_STORE": str(evil / "palaver.db"), "PAGER": "cat"})
     try:
         at.end()
         assert at.text.strip()
