@@ -333,7 +333,7 @@ async def test_an_unknown_price_is_no_price():
 @pytest.mark.row("KAI-25")
 @pytest.mark.parametrize("fails", ["", "r1", "w1"])
 async def test_reads_overlap_then_writes_run_one_by_one(fails):
-    both, trace, ran = anyio.Event(), [], Counter[str]()
+    both, ended, trace, ran = anyio.Event(), anyio.Event(), [], Counter[str]()
 
     async def read(id: str) -> str:
         """Read; goes on when both reads run."""
@@ -344,7 +344,8 @@ async def test_reads_overlap_then_writes_run_one_by_one(fails):
         with anyio.fail_after(60):
             await both.wait()
         if id == "r1":
-            await anyio.sleep(0.01)  # it ends last, and its result stands first
+            await ended.wait()  # it ends last, and its result stands first
+        ended.set()
         if id == fails:
             raise ValueError("no")
         trace.append(f"{id} ends")

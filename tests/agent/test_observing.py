@@ -16,6 +16,7 @@ from palaver.core.errors import TransportError
 from palaver.models.scripted import Broken, ScriptedModel
 from palaver.turn import events
 from palaver.turn.events import RunFinished, TextDelta, Warned
+from palaver.turn.tool import ToolContext
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -143,9 +144,16 @@ async def test_an_observer_that_raises_is_told_once_and_hides_nothing_from_other
         calls.append(event)
         await bad(event)
 
+    def answers(_prompt):
+        end = time.monotonic() + 60
+        while bad is not raising_later and not calls and time.monotonic() < end:
+            time.sleep(0.001)
+        time.sleep(0.02)  # what was raised is caught
+        return "ok"
+
     made = scripted(
         p.assistant(call("look")),
-        lambda _prompt: time.sleep(0.02) or "ok",  # until the thread has looked
+        answers,
         observers=[before.append, counted_later if bad is raising_later else counted, after.append],
     )
     run = await made.run("x")
@@ -187,15 +195,18 @@ async def test_one_that_hangs_is_left_out_while_the_run_goes_on(is_async, monkey
     release, seen = threading.Event(), []
 
     def hang(event):
-        release.wait(10)
+        release.wait(60)
 
     async def hang_later(event):
-        await anyio.sleep(10)
+        await anyio.sleep_forever()
 
     @function_tool(effect="read")
-    async def look() -> str:
-        """Take a while."""
-        await anyio.sleep(0.06)
+    async def look(context: ToolContext) -> str:
+        """Go on until it was left out."""
+        with anyio.fail_after(60):
+            while not any(isinstance(event, Warned) for event in seen):
+                context.emit("still at it")
+                await anyio.sleep(0.001)
         return "seen"
 
     watch = events.Observing([hang_later if is_async else hang, seen.append], None, seconds=0.03)
@@ -210,7 +221,7 @@ async def test_one_that_hangs_is_left_out_while_the_run_goes_on(is_async, monkey
 async def test_one_that_falls_behind_is_left_out(monkeypatch):
     monkeypatch.setattr(events, "BACKLOG", 3)
     release, seen = threading.Event(), []
-    made = scripted(p.assistant(call("look")), "ok", observers=[lambda _event: release.wait(10)])
+    made = scripted(p.assistant(call("look")), "ok", observers=[lambda _event: release.wait(60)])
     async with made.start("x") as running:
         seen = [event.text async for event in running if isinstance(event, Warned)]
     release.set()
@@ -228,11 +239,12 @@ async def test_observers_see_the_end_of_a_run_that_is_cancelled():
     @function_tool
     async def wait() -> str:
         """Wait."""
-        await anyio.sleep(10)
+        scope.cancel()
+        await anyio.sleep_forever()
         return ""
 
     made = Agent(ScriptedModel([p.assistant(call("wait"))]), tools=[wait], observers=[seen.append, later])
-    with anyio.move_on_after(0.05) as scope:
+    with anyio.CancelScope() as scope:
         await made.run("x")
     assert scope.cancelled_caught
     assert kinds(seen) == kinds(seen_later)

@@ -18,6 +18,7 @@ from palaver.core.parts import Text
 from palaver.core.tools import Tool
 from palaver.models.scripted import ScriptedModel
 from palaver.turn.middleware import Middleware
+from tests.clocks import JUMPING
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -45,7 +46,7 @@ class Flaky:
     """A tool that does what its plan says: ok, error, raise, hang."""
 
     def __init__(self, *plan, timeout=0.02):
-        self.plan, self.runs = list(plan), 0
+        self.plan, self.runs, self.hangs = list(plan), 0, lambda: None
         self.tool = AgentTool(
             definition=Tool.of("flaky", "", {"type": "object"}),
             run=self.run,
@@ -59,7 +60,8 @@ class Flaky:
         if what == "raise":
             raise RuntimeError("no")
         if what == "hang":
-            await anyio.sleep(60)
+            self.hangs()
+            await anyio.sleep_forever()
         return Output(content=(Text(what),), is_error=what == "error")
 
 
@@ -87,15 +89,16 @@ async def test_a_success_begins_the_count_anew_and_time_closes_the_breaker():
     assert results(run) == ["error", "error", "ok", "error", "error", "error", "ok"]
 
 
+@JUMPING
 @pytest.mark.anyio
 async def test_after_its_time_one_more_failure_is_enough():
     flaky = Flaky("error", "error", "error", "error")
-    breaker = ToolBreaker(seconds=0.05)
+    breaker = ToolBreaker(seconds=30)
 
     class Wait(Middleware):
         async def before_model(self, context):
             if context.iteration == 3:
-                await anyio.sleep(0.06)
+                await anyio.sleep(31)
 
     model = ScriptedModel([*calls(*["flaky"] * 5), "done"])
     run = await Agent(model, tools=[flaky.tool], middleware=[breaker, Wait()]).run("x")
@@ -116,7 +119,7 @@ async def test_one_batch_may_open_it_and_another_run_begins_anew():
 @pytest.mark.row("KAI-18")
 @pytest.mark.anyio
 async def test_what_a_user_cancels_does_not_count():
-    flaky = Flaky("error", "error", "hang", "ok", timeout=30)
+    flaky = Flaky("error", "error", "hang", "ok", timeout=None)
     breaker = ToolBreaker()
     seen = []
 
@@ -126,7 +129,8 @@ async def test_what_a_user_cancels_does_not_count():
 
     model = ScriptedModel(calls("flaky", "flaky", "flaky"))
     made = Agent(model, tools=[flaky.tool], middleware=[breaker, Look()])
-    with anyio.move_on_after(0.1):
+    with anyio.CancelScope() as scope:
+        flaky.hangs = scope.cancel
         await made.run("x")
     assert (flaky.runs, seen) == (3, [2])
 

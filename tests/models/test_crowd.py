@@ -27,7 +27,7 @@ def descriptors():
 
 async def ask_and_perhaps_leave(model, number, ended, *, cancels):
     """Every fifth leaves after the first event; where it ``cancels``, every third is, at its own moment."""
-    with anyio.move_on_after(random.Random(number).random() * 0.1 if cancels and number % 3 == 0 else 30):
+    with anyio.move_on_after(random.Random(number).random() * 0.1 if cancels and number % 3 == 0 else 60):
         async with model.session().ask(HI) as answer:
             await anext(answer)
             if number % 5:

@@ -185,7 +185,7 @@ async def test_each_event_is_given_out_once_and_finish_gives_the_whole():
 @pytest.mark.anyio
 async def test_being_cancelled_is_no_failure():
     second = well()
-    chain = Fallback([ScriptedModel([], then=WELL, delay=5), second])
+    chain = Fallback([ScriptedModel([], then=WELL, delay=60), second])
     with anyio.move_on_after(0.02) as scope:
         await asked(chain)
     assert scope.cancelled_caught

@@ -178,7 +178,7 @@ async def test_a_cancelled_task_that_an_application_awaits_ends_no_swarm(where):
     if where in {"straying", "speaking"}:
         more = {"tools": [straying, stray_speaking]}
     a = agent("A", branching(go=calling(where) if "tools" in more else "hello"), **more)
-    async with at_work(a, agent("B", echo), deadline=3) as it, it.live.session("bob") as other:
+    async with at_work(a, agent("B", echo), deadline=60) as it, it.live.session("bob") as other:
         if where == "straying":
             assert "cancelled" in await it.session.complete("go")
         elif where == "speaking":

@@ -9,6 +9,7 @@ import palaver as p
 from palaver.core.errors import TurnError
 from palaver.store.jsonl import JsonlStore
 from palaver.swarm import Call, Hooks, Swarm, navigation, tool, triage
+from tests.clocks import JUMPING
 from tests.swarm.scripts import PLACEHOLDER, agent, asked, at_work, branching, calling, last
 
 pytestmark = pytest.mark.anyio
@@ -408,13 +409,14 @@ async def test_resilience_a_tool_that_does_not_go_on_fails_its_turn_and_no_other
         assert await it.session.complete("next") == "answer:next"
 
 
+@JUMPING
 @pytest.mark.row("ASK-08")
 async def test_resilience_a_tool_that_defers_has_until_the_deadline():
     @tool(defers=True)
     async def later(call: Call) -> None:
         await call.commit("ok")
 
-    async with at_work(agent("A", branching(go=calling("later")), tools=[later]), deadline=0.05) as it:
+    async with at_work(agent("A", branching(go=calling("later")), tools=[later]), deadline=30) as it:
         with pytest.raises(TurnError, match="no answer within"):
             await it.session.complete("go")
         assert await it.session.complete("next") == "answer:next"

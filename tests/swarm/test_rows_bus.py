@@ -9,6 +9,7 @@ from palaver.swarm.bus import Since, Where
 from palaver.swarm.local_bus import LocalBus
 from palaver.swarm.policy import Policy
 from palaver.testing.buses import event_of, numbers, take
+from tests.clocks import JUMPING
 from tests.swarm.scripts import PLACEHOLDER, agent, at_work, branching, calling
 from tests.swarm.slow import Slow
 
@@ -128,7 +129,7 @@ def team(**more):
     )
     tools = [ask_b, hangs, forgets]
     no = Policy("no", validate_input=lambda text, *_: "bad" not in text, ban_message="No.")
-    return at_work(agent("A", script, tools=tools), agent("B"), deadline=0.5, policies=[no], **more)
+    return at_work(agent("A", script, tools=tools), agent("B"), deadline=30, policies=[no], **more)
 
 
 OUTCOMES = {
@@ -158,6 +159,7 @@ async def run_of(it, text):
     return events
 
 
+@JUMPING
 @pytest.mark.parametrize("outcome", OUTCOMES)
 async def test_a_run_has_its_beginning_first_and_one_terminal_event_last(outcome):
     text, expected = OUTCOMES[outcome]

@@ -2,22 +2,20 @@
 
 import anyio
 import pytest
-from trio.testing import MockClock
 
 import palaver as p
 from palaver.core.errors import TurnError
 from palaver.store.memory import MemoryStore
 from palaver.swarm import Call, Chats, RateLimited, Scheduled, Swarm, complete, connect, fork, tool
 from palaver.swarm.extras.pipeline import Pipeline
+from tests.clocks import BACKENDS
 from tests.swarm.scripts import PLACEHOLDER, agent, at_work, branching, calling
 from tests.swarm.slow import Callers, Slow
 
 pytestmark = pytest.mark.anyio
 
 CLOCKS = pytest.mark.parametrize(
-    ("anyio_backend", "deadline"),
-    [(("trio", {"clock": MockClock(autojump_threshold=0)}), 300.0), ("asyncio", 0.05)],
-    ids=["trio", "asyncio"],
+    ("anyio_backend", "deadline"), [(backend, 300.0) for backend in BACKENDS.values()], ids=BACKENDS
 )
 
 

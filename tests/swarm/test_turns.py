@@ -2,17 +2,15 @@
 
 import anyio
 import pytest
-from trio.testing import MockClock
 
 from palaver.core.errors import NavigationError, TurnError, UnavailableError
 from palaver.store.sqlite import SQLiteStore
 from palaver.swarm import Call, no_tool_syntax, not_empty, plain_text, tool
+from tests.clocks import JUMPING
 from tests.swarm.scripts import PLACEHOLDER, agent, at_work, branching, calling, echo, last
 from tests.swarm.slow import Callers, Slow
 
 pytestmark = pytest.mark.anyio
-
-JUMPING = pytest.mark.parametrize("anyio_backend", [("trio", {"clock": MockClock(autojump_threshold=0)})], ids=["trio"])
 
 
 @tool

@@ -62,7 +62,7 @@ async def office(*, given=None, held=None, streaming=False, binding="JSONRPC", m
     url = f"http://127.0.0.1:{port}"
     async with swarm.start(store=MemoryStore()) as live, LocalDispatcher(live, limit=most) as desk:
         app = a2a_app(desk, card_of(swarm, url), **more)
-        async with served(app, at=port), httpx.AsyncClient(timeout=10, trust_env=False, headers=headers) as http:
+        async with served(app, at=port), httpx.AsyncClient(timeout=60, trust_env=False, headers=headers) as http:
             config = ClientConfig(
                 streaming=streaming, httpx_client=http, supported_protocol_bindings=[binding], polling=False
             )

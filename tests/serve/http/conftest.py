@@ -92,7 +92,7 @@ def office():
         ):
             front = HttpApp(desk, history=live_history(live), **more)
             async with served(front) as (url, _):
-                async with httpx.AsyncClient(base_url=url, headers=headers, timeout=10, trust_env=False) as http:
+                async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60, trust_env=False) as http:
                     yield Office(live, front, url, http)
                 front.close()
 

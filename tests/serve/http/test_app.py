@@ -276,7 +276,7 @@ async def chunks():
 async def test_the_head_of_a_stream_is_no_stream(office):
     async with office(limits=Limits(streams=1)) as o:
         for _ in range(3):
-            head = await o.http.head("/v1/clients/ann/events", timeout=2)
+            head = await o.http.head("/v1/clients/ann/events", timeout=60)
             assert (head.status_code, head.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
 
 
@@ -508,7 +508,7 @@ async def test_no_stream_begins_while_the_server_stops(office):
         o.front.close()
         body, headers = {"text": "hi"}, {"accept": "text/event-stream"}
         for refused in (
-            await o.http.get("/v1/clients/ann/events", timeout=2),
+            await o.http.get("/v1/clients/ann/events", timeout=60),
             await o.http.post("/v1/clients/ann/messages", json=body, headers=headers),
         ):
             assert (refused.status_code, refused.json()["error"]["code"]) == (503, "closed")

@@ -46,7 +46,7 @@ async def connected(url):
     return await anyio.connect_tcp(*address(url))
 
 
-async def until_closed(stream, within=20):
+async def until_closed(stream, within=60):
     """Read until the server ends the connection; gives what came."""
     got = b""
     with anyio.fail_after(within):

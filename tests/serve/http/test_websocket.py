@@ -132,7 +132,7 @@ async def test_a_binary_frame_closes_it(office):
 
 
 async def test_a_slow_reader_is_closed_with_the_reason(office):
-    limits = Limits(events=8, io_timeout=5)
+    limits = Limits(events=8, io_timeout=60)
     async with office(limits=limits) as o, connect(o.ws("ann"), proxy=None, max_queue=1, compression=None) as ws:
         session = await o.live.open("ann")
         reader = await o.reader("ann")

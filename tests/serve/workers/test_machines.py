@@ -121,11 +121,11 @@ async def test_a_machine_whose_link_is_cut_in_mid_turn_is_stood_in_for(stage, ma
         ip("link", "set", link, "down")
         stage.worker(store=other_database, bus=other_bus, before=["ip", "netns", "exec", other])
         assert await asking == answer_to("one")
-        assert await desk.ask("ann", "two", timeout=30) == answer_to("two")
+        assert await desk.ask("ann", "two", timeout=60) == answer_to("two")
         ip("link", "set", link, "up")
         async with asyncio.timeout(60):
             await stage.owned(2)
-        assert await desk.ask("ann", "three", timeout=30) == answer_to("three")
+        assert await desk.ask("ann", "three", timeout=60) == answer_to("three")
         stage.check("ann", ["one", "two", "three"])
         stage.kill(stage.workers[0])
         stage.kill(stage.workers[0])

@@ -90,7 +90,7 @@ async def test_a_new_owner_is_given_all_that_is_not_acknowledged_and_the_old_one
         assert await new.texts(3) == ["0", "1", "2"]
         assert len(old.heard) == 2
         late = Owner(queue, 1)
-        await asyncio.wait_for(late.intake.run(), 30)
+        await asyncio.wait_for(late.intake.run(), 60)
         assert late.heard == []
         with anyio.fail_after(60):
             await was
@@ -159,6 +159,6 @@ async def test_a_server_that_is_not_there_is_named():
 async def test_who_asks_for_a_cancel_waits_no_longer_than_told_when_the_server_is_away(server):
     async with TurnQueue(server.url, "office", partitions=1) as queue:
         server.kill()
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             assert not await queue.cancel("ann", 0.5)
             assert not await queue.cancel("ann", 0.5)

@@ -74,9 +74,9 @@ def test_a_thread_that_another_client_holds_does_not_hold_up_the_others(store, s
             other.execute(f"select from \"{schema}\".threads where id = 't0' for update")
             pending = [pool.submit(store.append, name, [p.user(name)]) for name in names]
             for each in pending[1:]:
-                assert each.result(timeout=20).head
+                assert each.result(timeout=60).head
             assert not pending[0].done()
-        assert pending[0].result(timeout=20).head
+        assert pending[0].result(timeout=60).head
     assert store.verify().ok
 
 
