@@ -20,8 +20,10 @@ def test_of_nothing():
 """
 
 
-@pytest.mark.parametrize("workers", ["0", "1"])
-@pytest.mark.parametrize(("required", "code"), [("", 0), ("1", 1)])
+@pytest.mark.parametrize(
+    ("workers", "required", "code"),
+    [("0", "", 0), ("0", "1", 1), ("1", "1", 1), pytest.param("1", "", 0, marks=pytest.mark.long)],
+)
 def test_skipping_a_server_fails_where_servers_are_required(tmp_path, workers, required, code):
     (tmp_path / "test_inner.py").write_text(INNER)
     command = [sys.executable, "-m", "pytest", "-c", ROOT / "pyproject.toml", "-n", workers]

@@ -253,11 +253,9 @@ async def test_leases_are_renewed_while_turns_end_one_after_the_other(stage):
     async with (
         stage.desk(partitions=16, retry_after=60.0) as desk,
         asyncio.TaskGroup() as turns,
-        at_work(stage, made, own=16, partitions=16, ttl=1.0) as worker,
+        at_work(stage, made, own=16, partitions=16, ttl=3.0) as worker,
     ):
-        asking = [
-            turns.create_task(desk.ask(client, f"{0.5 + 0.15 * n}", timeout=60)) for n, client in enumerate(clients)
-        ]
+        asking = [turns.create_task(desk.ask(client, f"{1 + 0.3 * n}", timeout=60)) for n, client in enumerate(clients)]
         await until(lambda: len(request) == 16)
         worker.stop()
         assert await asyncio.gather(*asking) == ["done"] * 16
