@@ -216,12 +216,12 @@ def test_what_a_file_says_cannot_steer_the_terminal(run, talk, tmp_path):
     assert done.out.count("\n") == 2
 
 
-def test_what_the_terminal_cannot_write_is_replaced_but_not_in_json(process, talk):
+def test_what_the_terminal_cannot_write_is_replaced_but_not_in_json(real_process, talk):
     talk([p.user("żłw")], "żłw.jsonl")
     plain = {"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
-    assert process("import", "żłw.jsonl", **plain).out.startswith("??w.jsonl: 1 message")
-    assert process("threads", **plain).code == 0
-    assert json.loads(process("threads", "--json", **plain).out)["title"] == "żłw"
+    assert real_process("import", "żłw.jsonl", **plain).out.startswith("??w.jsonl: 1 message")
+    assert real_process("threads", **plain).code == 0
+    assert json.loads(real_process("threads", "--json", **plain).out)["title"] == "żłw"
 
 
 def test_an_import_ends_when_nobody_reads_its_lines(process, talk, kept, tmp_path, location):

@@ -89,12 +89,12 @@ def test_a_list_of_tools_that_is_none_is_one_error(process, saved, listed, told)
     assert done.err.strip().splitlines() == [f"palaver: odd.py: {told}"]
 
 
-def test_the_answer_is_on_standard_output_and_the_thread_goes_on(process, threads):
+def test_the_answer_is_on_standard_output_and_the_thread_goes_on(real_process, threads):
     with provider(says("Hel", "lo"), says("Again")) as there:
-        done = process("run", "hi", "--model", MODEL, "--thread", "harbour", "--system", "Be brief.", **there.env)
+        done = real_process("run", "hi", "--model", MODEL, "--thread", "harbour", "--system", "Be brief.", **there.env)
         assert (done.code, done.out) == (0, "Hello\n")
         assert "thread harbour" in done.err
-        done = process("run", "and now?", "--model", MODEL, "--thread", "harbour", **there.env)
+        done = real_process("run", "and now?", "--model", MODEL, "--thread", "harbour", **there.env)
         assert (done.code, done.out) == (0, "Again\n")
     assert [(each["role"], each["content"]) for each in there.asked[0]["messages"]] == [
         ("system", "Be brief."),
@@ -102,7 +102,7 @@ def test_the_answer_is_on_standard_output_and_the_thread_goes_on(process, thread
     ]
     assert [each["content"] for each in there.asked[1]["messages"]] == ["hi", "Hello", "and now?"]
     assert [each.text for each in threads()["harbour"]] == ["hi", "Hello", "and now?", "Again"]
-    assert process("threads", "--json").json["title"] == "hi"
+    assert real_process("threads", "--json").json["title"] == "hi"
 
 
 def test_the_answer_is_seen_as_it_comes(terminal):

@@ -131,9 +131,9 @@ def test_colour_goes_to_terminals_only_and_width_is_kept(process, saved, chat):
     assert "\x1b[3" not in process("show", body, FORCE_COLOR="1", NO_COLOR="1").out
 
 
-def test_what_the_terminal_cannot_write_is_replaced(process, saved, chat):
+def test_what_the_terminal_cannot_write_is_replaced(real_process, saved, chat):
     chat["messages"][0]["content"] = "żółw"
-    done = process("show", saved(chat), PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    done = real_process("show", saved(chat), PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert (done.code, done.err) == (0, "")
     assert "????" not in done.err
 

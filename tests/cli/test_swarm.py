@@ -171,9 +171,9 @@ def test_lines_of_a_pipe_are_turns(process, desk):
 
 
 @pytest.mark.parametrize("handler", ["strict", "surrogateescape"])
-def test_lines_that_are_no_utf8_are_read_all_the_same(process, desk, handler):
+def test_lines_that_are_no_utf8_are_read_all_the_same(real_process, desk, handler):
     data = b"gr\xfc\xdf dich\nfine\n"
-    done = process("swarm", "desk.py", "--client", "ann", data=data, PYTHONIOENCODING=f"utf-8:{handler}")
+    done = real_process("swarm", "desk.py", "--client", "ann", data=data, PYTHONIOENCODING=f"utf-8:{handler}")
     assert (done.code, done.out) == (0, "triage heard gr�� dich\ntriage heard fine\n")
     assert "Traceback" not in done.err
 
