@@ -100,8 +100,9 @@ def test_a_forked_process_writes_a_file_of_its_own(tmp_path, sync):
     [
         ("lines", 200),
         ("zeros", 200),
-        *(("breaks", 4), ("garbage", 8)),  # each of their bytes, or every fourth, is a line
-        *(pytest.param(what, 20, marks=pytest.mark.long) for what in ("breaks", "garbage")),
+        ("breaks", 4),  # each of its bytes is a line
+        pytest.param("breaks", 20, marks=pytest.mark.long),
+        ("garbage", 20),
     ],
 )
 def test_reading_many_megabytes_holds_a_few(tmp_path, what, size):
