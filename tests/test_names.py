@@ -76,7 +76,6 @@ REPLACED_MODULES = {
 
 # Names that are still to be renamed, each with the package that owns it. Delete an entry with its rename.
 OPEN = {
-    "palaver.agent.Compaction.kept": "agent",
     "palaver.transcripts.TranscriptFormat.framing": "transcripts",
     "palaver.transcripts.TranscriptFormat.reading": "transcripts",
     "palaver.transcripts.TranscriptFormat.rendering": "transcripts",

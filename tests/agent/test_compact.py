@@ -62,7 +62,7 @@ async def test_it_is_brought_to_half_and_what_it_was_stays_as_a_branch(store):
     assert done.goal == done.before // 2
     assert done.after <= done.goal
     assert done.changes
-    assert done.kept == "main/before-1"
+    assert done.original_branch == "main/before-1"
     tree = getattr(thread, "tree", thread)
     assert [entry.message for entry in tree.path("main/before-1")] == before
     assert for_model(thread.path())[0] is before[0]
@@ -98,7 +98,7 @@ async def test_calls_that_wait_for_a_decision_come_through_unharmed(store):
     before = left_open(thread.path())
     done = await compact(thread, window=WINDOW)
     after = left_open(thread.path())
-    assert done.kept
+    assert done.original_branch
     assert before is not None
     assert after == before
     assert after.recorded.pending
@@ -142,7 +142,7 @@ async def test_what_fails_changes_nothing_and_is_told():
     before = thread.path()
     stages = [each for each in pipeline(lambda _: 1 / 0) if each.name == "auto"]
     done = await compact(thread, stages=stages, window=WINDOW)
-    assert (done.changes, done.kept) == ((), None)
+    assert (done.changes, done.original_branch) == ((), None)
     assert [(each.stage, type(each.error)) for each in done.failures] == [("auto", ZeroDivisionError)]
     assert thread.path() == before
     assert list(thread.branches) == ["main"]
@@ -163,7 +163,7 @@ async def test_a_trial_says_the_same_and_writes_nothing(store):
     thread = begun(store, long())
     before = texts(thread)
     tried = await compact(thread, window=WINDOW, trial=True)
-    assert (tried.kept, texts(thread)) == (None, before)
+    assert (tried.original_branch, texts(thread)) == (None, before)
     done = await compact(thread, window=WINDOW)
     assert (done.before, done.after, [each.stage for each in done.changes]) == (
         tried.before,
@@ -185,7 +185,7 @@ async def test_an_empty_conversation_and_one_message_are_left_alone(store):
         thread = begun(None, messages)
         done = await compact(thread)
         assert isinstance(done, Compaction)
-        assert (done.changes, done.kept) == ((), None)
+        assert (done.changes, done.original_branch) == ((), None)
 
 
 @pytest.mark.anyio

@@ -109,7 +109,7 @@ def test_what_is_compacted_by_hand_and_undone_reads_back(tmp_path: Path) -> None
     for _ in range(4):
         agent.run_sync("u" * 900, thread=thread)
     done = anyio.run(lambda: compact(thread, to=300, log=log))
-    assert done.kept is not None
+    assert done.original_branch is not None
     assert_read_back(tmp_path, thread)
     agent.run_sync("u", thread=thread)
     assert_read_back(tmp_path, thread)

@@ -44,7 +44,7 @@ def test_what_a_session_file_repeats_behind_a_compaction_is_given_once(run, thre
 def test_what_a_compaction_of_ours_kept_is_found_once(run, thread):
     async def compacted(open_):
         done = await compact(open_, ScriptedModel(["Gist."]), to=900)
-        assert done.kept
+        assert done.original_branch
 
     talk = [m for at in range(20) for m in (p.assistant(f"answer {at} " * 60), p.user(f"question {at} " * 50))]
     thread(p.user("Task"), *talk, p.assistant("the needle is here"), p.user("go on"), then=compacted)

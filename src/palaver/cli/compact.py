@@ -140,5 +140,5 @@ def _outcome(done: Compaction, name: str, *, trial: bool) -> str:
         return f"{name}: nothing could be compacted; it has {done.before:,} tokens, the goal was {done.goal:,}"
     short = "" if done.after <= done.goal else f", more than the goal of {done.goal:,}"
     size = f"{done.before:,} tokens became {done.after:,}{short}"
-    where = "nothing was written" if trial else f"the original is branch {safe(done.kept or '')}"
+    where = "nothing was written" if trial else f"the original is branch {safe(done.original_branch or '')}"
     return f"{name}: {size}; {where}"

@@ -338,7 +338,7 @@ class Conversation:
         except KeyboardInterrupt:
             task.cancel()
             raise
-        if done.kept is not None:
+        if done.original_branch is not None:
             self.move_to()
         return done
 

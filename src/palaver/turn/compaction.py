@@ -334,9 +334,9 @@ def _spend(context: RunContext, model: str, usage: Usage | None) -> None:
 
 
 class Compaction(Struct, frozen=True, kw_only=True):
-    """What ``compact`` did; sizes are in tokens. ``kept`` is the branch that has the conversation as it was.
+    """What ``compact`` did; sizes are in tokens. ``original_branch`` has the conversation as it was.
 
-    ``kept`` is ``None`` where nothing was written: nothing changed, or it was a trial. ``usage`` is that of summaries.
+    It is ``None`` where nothing was written: nothing changed, or it was a trial. ``usage`` is that of the summaries.
     """
 
     before: int
@@ -346,7 +346,7 @@ class Compaction(Struct, frozen=True, kw_only=True):
     changes: tuple[Change, ...] = ()
     failures: tuple[Failure, ...] = ()
     usage: Usage = Usage()
-    kept: str | None = None
+    original_branch: str | None = None
 
 
 async def compact(
@@ -402,7 +402,7 @@ async def compact(
     else:
         found = _unasked(without_model(asking, _NOBODY))
     change = plan_rewrite(head, messages, found.plan)
-    plan, after, kept = found.plan, measured, None
+    plan, after, original_branch = found.plan, measured, None
     if change is not None:
         after = ledger.measure((*plan.messages, *every[len(messages) :]), fixed=fixed)
         plan = plan.with_measured(after.tokens)
@@ -410,7 +410,7 @@ async def compact(
         stays = [entry.message for entry in path[cut:]]
         messages = (*change.messages[:-1], *stays, record(path, plan, learned=ledger.learned))
         onto = path[change.kept - 1].id if change.kept else None
-        kept = await _rebased(thread, on, onto, messages, log)
+        original_branch = await _rebased(thread, on, onto, messages, log)
     return Compaction(
         before=measured.tokens,
         after=after.tokens,
@@ -419,7 +419,7 @@ async def compact(
         changes=plan.changes,
         failures=found.failures,
         usage=heard.usage,
-        kept=kept,
+        original_branch=original_branch,
     )
 
 
