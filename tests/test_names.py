@@ -1,7 +1,6 @@
 """Public names and modules use the words of docs/reference/names.md: no gerunds, and no words that were replaced."""
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -74,14 +73,8 @@ REPLACED_MODULES = {
     "words": "search_text",
 }
 
+
 # Names that are still to be renamed, each with the package that owns it. Delete an entry with its rename.
-OPEN = {
-    "palaver.transcripts.TranscriptFormat.framing": "transcripts",
-    "palaver.transcripts.TranscriptFormat.reading": "transcripts",
-    "palaver.transcripts.TranscriptFormat.rendering": "transcripts",
-}
-
-
 def words(name: str) -> list[str]:
     """``PendingApprovals`` and ``pending_approvals`` are both ``["pending", "approvals"]``."""
     return [each.lower() for each in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)]
@@ -113,7 +106,7 @@ def modules() -> list[str]:
 
 
 def unexpected(names: dict[str, list[str]]) -> list[str]:
-    return [each for name, found in names.items() if name not in OPEN for each in found]
+    return [each for found in names.values() for each in found]
 
 
 def test_public_names_are_words_of_the_field():
@@ -126,16 +119,6 @@ def test_modules_are_words_of_the_field():
     names = {name: complaints(name.rpartition(".")[2], module=True) for name in modules()}
     assert len(names) > 200
     assert not unexpected(names)
-
-
-def test_open_names_are_reported(capsys):
-    """``pytest -s`` lists the names that are still to be renamed. A name that is renamed already does not fail."""
-    known = {*public_names(LOCK.read_text("utf-8")), *modules()}
-    lines = [
-        f"{'open' if name in known else 'done, delete the entry'}: {name} ({owner})" for name, owner in OPEN.items()
-    ]
-    with capsys.disabled():
-        sys.stdout.write("".join(f"\n{line}" for line in lines))
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,8 @@ class Served:
             env={**os.environ, "PALAVER_STORE": str(cwd / "palaver.db"), "NO_PROXY": "127.0.0.1", **env},
         )
         self.lines, self.seen = Queue(), []
-        self.reading = threading.Thread(target=self._read, daemon=True)
-        self.reading.start()
+        self.record_reader = threading.Thread(target=self._read, daemon=True)
+        self.record_reader.start()
 
     def _read(self):
         for line in self.process.stdout:
@@ -88,7 +88,7 @@ def served(tmp_path):
         if each.process.poll() is None:
             each.process.kill()
         each.process.wait()
-        each.reading.join()
+        each.record_reader.join()
         each.process.stdout.close()
 
 

@@ -150,7 +150,7 @@ def test_a_foreign_conversation_comes_back_equal():
         p.user("Read it.").replace(sent_at=2),
         p.assistant(
             Reasoning("Hm.", signature="c2ln", wire="anthropic_messages"),
-            "Reading.",
+            "RecordReader.",
             ToolCall("c1", "read", '{"a":\n1}'),
         ).replace(sent_at=3, model="m"),
         p.tool({"x": 1}, tool_call_id="c1", tool_name="read").replace(sent_at=4),
@@ -174,7 +174,7 @@ def test_a_foreign_conversation_comes_back_equal():
     }
     bare = ACP.write(transcript_of(messages), carry=False)
     assert b"palaver" not in bare.body
-    assert [each.text for each in said(only(bare.body))] == ["Read it.", "Reading.", "", "Done."]
+    assert [each.text for each in said(only(bare.body))] == ["Read it.", "RecordReader.", "", "Done."]
 
 
 def test_an_edited_prompt_is_written_anew_in_its_place():

@@ -19,7 +19,7 @@ from tests.transcripts.samples import origin
 from tests.transcripts.test_laws import said, steps_of
 
 NAMES = transcripts.names()
-WRITTEN = [name for name in NAMES if transcripts.get(name).rendering is not None]
+WRITTEN = [name for name in NAMES if transcripts.get(name).record_writer is not None]
 
 
 def sessions():
@@ -87,7 +87,7 @@ def test_a_session_goes_to_every_format(name, path, target):
     for transcript in transcripts.get(name).read(path.read_bytes(), origin(path)):
         written = other.write(transcript)
         assert written.body
-        if other.reading is None or name == target:
+        if other.record_reader is None or name == target:
             continue
         back, drift = other.read_with_unknown(written.body)
         assert [each for each in drift if each.kind != "link"] == []

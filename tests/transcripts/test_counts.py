@@ -20,7 +20,9 @@ from tests.transcripts.samples import FILES, IDS, origin
 pytestmark = pytest.mark.finding("F-71")
 
 SESSIONS = [(path.parent.name, path) for path in sorted((CORPUS / "sessions").glob("*/*.jsonl"))]
-BOTH = [name for name in transcripts.names() if transcripts.get(name).rendering and transcripts.get(name).reading]
+BOTH = [
+    name for name in transcripts.names() if transcripts.get(name).record_writer and transcripts.get(name).record_reader
+]
 WORDS = {
     "results": ("result", "tool", "message"),
     "calls": ("call", "arguments", "assistant", "message"),
@@ -81,7 +83,7 @@ def test_a_message_without_content_is_written_or_on_the_receipt(target, empty):
     written = file_format.write(transcript_of(timed))
     if any(loss.message == 2 for loss in written.losses):
         return
-    assert file_format.reading is None or [
+    assert file_format.record_reader is None or [
         entry.message.role
         for each in file_format.read(written.body)
         for entry in each.thread.entries

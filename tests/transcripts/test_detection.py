@@ -73,7 +73,7 @@ def test_a_value_of_any_type_under_any_key_is_recognised_or_passed_over(key):
                 transcripts.detect(json.dumps(data).encode() + b"\n{}\n", "x.jsonl")
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if transcripts.get(name).reading is not None])
+@pytest.mark.parametrize("name", [name for name in NAMES if transcripts.get(name).record_reader is not None])
 @pytest.mark.parametrize("odd", ["[]", "{}", "7", '["a"]', "null"])
 def test_a_value_of_any_type_is_read_or_one_error(name, odd):
     for key in ("role", "type", "content", "id", "kind"):
@@ -94,7 +94,7 @@ def test_a_value_of_any_type_is_read_or_one_error(name, odd):
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
-@given(FILES, st.sampled_from([name for name in NAMES if transcripts.get(name).reading is not None]))
+@given(FILES, st.sampled_from([name for name in NAMES if transcripts.get(name).record_reader is not None]))
 def test_any_json_is_read_or_one_error(data, name):
     try:
         transcripts.get(name).read(data)

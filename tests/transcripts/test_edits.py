@@ -35,7 +35,7 @@ SESSIONS = [
     for path in sorted(folder.rglob("*"))
     if path.is_file() and path.suffix in {".json", ".jsonl", ".txt"}
 ]
-EVERY = [(name, path) for name, path in (*FILES, *SESSIONS) if transcripts.get(name).rendering is not None]
+EVERY = [(name, path) for name, path in (*FILES, *SESSIONS) if transcripts.get(name).record_writer is not None]
 MISSING = pytest.mark.skip(reason="the sessions of the corpus are absent; PALAVER_CORPUS names its folder")
 REAL = [pytest.param(name, path, id=f"{name}/{path.name}") for name, path in SESSIONS] or [
     pytest.param(None, None, id="no-corpus", marks=MISSING)
@@ -381,7 +381,7 @@ def test_an_edited_image_of_a_column_is_not_that_of_the_column():
 def test_without_its_bytes_a_file_says_the_same(name, path):
     """What the messages say is enough to write a file that says it again; what it cannot say is on the receipt."""
     file_format = transcripts.get(name)
-    if file_format.reading is None:
+    if file_format.record_reader is None:
         return
     for transcript in read(name, path):
         plain = rebuilt(transcript, lambda entry: original_bytes.bare(entry.message, name))

@@ -17,7 +17,7 @@ from palaver.testing.fields import single_fields
 from palaver.threads.thread import MAIN, Entry, Thread
 from palaver.transcripts.conversation import Transcript
 
-WRITTEN: Final = [name for name in transcripts.names() if transcripts.get(name).rendering is not None]
+WRITTEN: Final = [name for name in transcripts.names() if transcripts.get(name).record_writer is not None]
 FIELDS: Final = list(single_fields())
 
 EXEMPT: Final = {

@@ -79,7 +79,7 @@ def test_an_answer_and_its_results_share_a_row():
     answer = next(each.message for each in path if each.message.tool_calls)
     assert isinstance(answer, AssistantMessage)
     assert isinstance(answer.content[0], Reasoning)
-    assert answer.content[0].text.startswith("**Reading**\nI should read")
+    assert answer.content[0].text.startswith("**RecordReader**\nI should read")
     assert answer.content[0].signature is None
     assert [call.name for call in answer.tool_calls] == [
         "read_file",
@@ -165,7 +165,7 @@ def test_a_foreign_conversation_comes_back_equal():
         p.user("Read it.").replace(sent_at=2),
         p.assistant(
             Reasoning("**Plan**\nRead.", signature="c2ln", wire="anthropic_messages"),
-            "Reading.",
+            "RecordReader.",
             ToolCall("c1", "read", '{"path": "a",\n "n": 1}'),
         ).replace(sent_at=3, finish_reason="tool_calls", model="m"),
         p.tool("text", tool_call_id="c1").replace(sent_at=4),

@@ -23,8 +23,8 @@ NO_BASE64 = UnknownFields(kind="value", name="media", count=1)
 
 SLOW = list(HealthCheck)
 NAMES = transcripts.names()
-WRITTEN = [name for name in NAMES if transcripts.get(name).rendering is not None]
-BOTH = [name for name in WRITTEN if transcripts.get(name).reading is not None]
+WRITTEN = [name for name in NAMES if transcripts.get(name).record_writer is not None]
+BOTH = [name for name in WRITTEN if transcripts.get(name).record_reader is not None]
 CARRYING = ("claude_code", "opencode", "pi", "vercel_ui")
 """The transcript formats that give back any message, markers too."""
 
@@ -84,7 +84,7 @@ def check_any_conversation_is_written_and_read_back(file_format, transcript):
     """No exception, the same twice; what is written is of the format and is written back from what was read."""
     written = file_format.write(transcript)
     assert file_format.write(transcript) == written
-    if file_format.reading is None or not written.body:
+    if file_format.record_reader is None or not written.body:
         return
     again, drift = file_format.read_with_unknown(written.body)
     assert [each for each in drift if each.kind != "link" and each != NO_BASE64] == []

@@ -94,7 +94,9 @@ def steps_in(name, size):
 
 
 @pytest.mark.finding("F-109")
-@pytest.mark.parametrize("name", [each for each in transcripts.names() if transcripts.get(each).reading is not None])
+@pytest.mark.parametrize(
+    "name", [each for each in transcripts.names() if transcripts.get(each).record_reader is not None]
+)
 def test_reading_twice_as_much_takes_about_twice_the_steps(name):
     steps_in(name, 10)
     small, large = steps_in(name, 100), steps_in(name, 400)

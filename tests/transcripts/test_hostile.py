@@ -21,9 +21,9 @@ from tests.folding import over
 from tests.transcripts.samples import FILES, IDS, origin
 
 NAMES = transcripts.names()
-READ = [name for name in NAMES if transcripts.get(name).reading is not None]
+READ = [name for name in NAMES if transcripts.get(name).record_reader is not None]
 BYTES = [name for name in READ if transcripts.get(name).fidelity == "bytes"]
-LINES = [name for name in BYTES if transcripts.get(name).framing == "lines"]
+LINES = [name for name in BYTES if transcripts.get(name).layout == "lines"]
 FIRST = dict(reversed(FILES))
 every_file = pytest.mark.parametrize(("name", "path"), FILES, ids=IDS)
 every_format = pytest.mark.parametrize("name", READ)
@@ -97,7 +97,7 @@ def test_trap_4_usage_counts_once_over_copies_of_a_file(name, path):
 def test_trap_9_results_without_calls_and_calls_without_results_are_a_conversation(name):
     """Open ends are written and read like anything else."""
     file_format = transcripts.get(name)
-    if file_format.rendering is None:
+    if file_format.record_writer is None:
         pytest.skip("it is only read")
     call = p.tool_call("look", {}, id="c1")
     said = [
@@ -213,7 +213,7 @@ def test_trap_17_a_time_of_any_kind_is_read_or_passed_over(name, time):
 @pytest.mark.parametrize("name", BYTES)
 def test_trap_18_arguments_of_any_kind_are_written_and_read(name, arguments):
     file_format = transcripts.get(name)
-    if file_format.rendering is None:
+    if file_format.record_writer is None:
         pytest.skip("it is only read")
     call = p.ToolCall("c1", "look", arguments)
     said = [p.user("Go."), AssistantMessage(content=(call,)), p.tool("found", tool_call_id="c1")]
@@ -337,7 +337,7 @@ def test_detection_never_raises(name):
 def test_a_writer_refuses_by_one_error_only(name):
     """A branch that is not there, a loss that was forbidden."""
     file_format = transcripts.get(name)
-    if file_format.rendering is None:
+    if file_format.record_writer is None:
         pytest.skip("it is only read")
     transcript = transcript_of([p.user("Hi", p.Audio(p.Url("x")), p.Opaque("nobody", EMPTY_OBJECT)).replace(sent_at=1)])
     with pytest.raises(PalaverError):

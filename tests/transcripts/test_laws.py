@@ -19,7 +19,7 @@ from tests.transcripts.samples import FILES, FOLDER, IDS, origin
 
 every_file = pytest.mark.parametrize(("name", "path"), FILES, ids=IDS)
 NAMES = transcripts.names()
-WRITTEN = [name for name in NAMES if transcripts.get(name).rendering is not None]
+WRITTEN = [name for name in NAMES if transcripts.get(name).record_writer is not None]
 DOCUMENTS = [
     pytest.param(name, path, id=label)
     for (name, path), label in zip(FILES, IDS, strict=True)
@@ -172,7 +172,7 @@ def test_a_conversation_goes_to_every_format(name, path, target):
     }  # blocks of a wire that nobody knows go to where that wire is
     for transcript in given:
         written = other.write(transcript)
-        if other.reading is None or not said(transcript):
+        if other.record_reader is None or not said(transcript):
             continue
         found = transcripts.detect(written.body, f"x{other.extension}")
         assert target in [each.file_format for each in found]

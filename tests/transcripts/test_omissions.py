@@ -21,8 +21,8 @@ from palaver.transcripts.writer import is_record
 from tests.folding import over
 from tests.transcripts.samples import FILES, IDS
 
-WRITTEN = [name for name in transcripts.names() if transcripts.get(name).rendering is not None]
-READ = [name for name in WRITTEN if transcripts.get(name).reading is not None]
+WRITTEN = [name for name in transcripts.names() if transcripts.get(name).record_writer is not None]
+READ = [name for name in WRITTEN if transcripts.get(name).record_reader is not None]
 CLAUDE = transcripts.get("claude_code")
 every_format = pytest.mark.parametrize("name", WRITTEN)
 
@@ -185,7 +185,7 @@ def test_what_a_file_holds_is_in_another_or_on_its_receipt(name, path, target):
         if transcript.title is not None and "title" not in whats:
             assert transcript.title in {each.title for each in again}
         records = [entry for entry in transcript.thread.path() if is_record(entry)]
-        assert "records" in whats or not records or transcripts.get(name).framing != "lines"
+        assert "records" in whats or not records or transcripts.get(name).layout != "lines"
         texts = "\0".join(whole(entry.message.text) for each in again for entry in each.thread.entries)
         gone = [each for each in messages(transcript) if whole(each.text) not in texts]
         assert not gone or any(loss.kind == "dropped" or "text" in loss.why for loss in written.losses)

@@ -304,15 +304,17 @@ def test_an_edited_text_changes_nothing_else():
 def test_an_edit_leaves_the_states_of_calls_as_they_were():
     before = json.loads((FILES / "export.json").read_bytes())
     changed = edited(
-        "export.json", "Reading.", lambda message: message.replace(content=message.content[:1] + message.content[2:])
+        "export.json",
+        "RecordReader.",
+        lambda message: message.replace(content=message.content[:1] + message.content[2:]),
     )
     after = json.loads(changed)
     old, new = before["messages"][1]["parts"], after["messages"][1]["parts"]
-    assert [part for part in old if part.get("text") != "Reading."] == new
+    assert [part for part in old if part.get("text") != "RecordReader."] == new
     transcript = export("export.json")
     kept = [without_records(message) for message in messages_of(transcript)]
     read = [without_records(message) for message in messages_of(OPENCODE.read(changed)[0])]
-    assert [message.text for message in read] == [message.text.replace("Reading.", "") for message in kept]
+    assert [message.text for message in read] == [message.text.replace("RecordReader.", "") for message in kept]
 
 
 def test_an_edited_text_of_version_2_stays_version_2():

@@ -12,7 +12,7 @@ from palaver.transcripts.conversation import Transcript
 
 pytestmark = pytest.mark.finding("F-01")
 
-WRITTEN = [name for name in transcripts.names() if transcripts.get(name).rendering is not None]
+WRITTEN = [name for name in transcripts.names() if transcripts.get(name).record_writer is not None]
 
 
 @pytest.mark.parametrize("name", WRITTEN)

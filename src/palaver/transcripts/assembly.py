@@ -37,12 +37,12 @@ from palaver.transcripts.restyle import restyled
 from palaver.transcripts.writer import (
     LISTED,
     Continuing,
-    Framing,
     History,
+    Layout,
     OnLoss,
     Options,
-    Rendering,
-    Writing,
+    RecordWriter,
+    WriteState,
     Written,
     chosen_history,
     is_native,
@@ -64,19 +64,19 @@ def write(
     make: Any,
     options: Options,
     *,
-    framing: Framing,
+    layout: Layout,
     tree: bool,
     history: History,
     losses: OnLoss = "report",
     reread: Rereader | None = None,
 ) -> Written:
-    """Write a conversation; ``make`` gives the ``Rendering`` for a ``Writing``, ``reread`` reads what was written.
+    """Write a conversation. ``make`` makes the ``RecordWriter``, and ``reread`` reads what was written.
 
     Raises ``NotFoundError`` for a branch that is not there, ``LossError`` when ``losses="raise"`` and there is one.
     """
 
     def attempt() -> _File:
-        draft = _drafted(file_format, transcript, make, options, framing=framing, tree=tree, history=history)
+        draft = _drafted(file_format, transcript, make, options, layout=layout, tree=tree, history=history)
         return _File((draft,), tuple(draft.chunks()))
 
     return _written(file_format, attempt, losses, reread)
@@ -88,7 +88,7 @@ def write_many(
     make: Any,
     options: Options,
     *,
-    framing: Framing,
+    layout: Layout,
     tree: bool,
     history: History,
     losses: OnLoss = "report",
@@ -98,14 +98,14 @@ def write_many(
 
     def attempt() -> _File:
         drafts = [
-            _drafted(file_format, each, make, options, framing=framing, tree=tree, history=history)
+            _drafted(file_format, each, make, options, layout=layout, tree=tree, history=history)
             for each in transcripts
         ]
         if not all(draft.as_lines and draft.native for draft in drafts):
             return _File(drafts, tuple(_joined(drafts)))
         placed = [(each.at, each.new, turn, each) for turn, draft in enumerate(drafts) for each in draft.placed]
         ordered = [each for *_, each in sorted(placed, key=lambda place: place[:3])]
-        return _File(drafts, tuple(_lines(ordered, drafts[0].rendering, native=True)))
+        return _File(drafts, tuple(_lines(ordered, drafts[0].record_writer, native=True)))
 
     return _written(file_format, attempt, losses, reread)
 
@@ -113,8 +113,8 @@ def write_many(
 class _Draft(NamedTuple):
     """A conversation as it will be written."""
 
-    writing: Writing
-    rendering: Rendering
+    writing: WriteState
+    record_writer: RecordWriter
     placed: Sequence[_Placed]
     native: bool
     as_lines: bool
@@ -123,8 +123,8 @@ class _Draft(NamedTuple):
     def chunks(self) -> Iterator[bytes]:
         """The file."""
         if self.as_lines:
-            return _lines(self.placed, self.rendering, native=self.native)
-        return _document(self.placed, self.rendering)
+            return _lines(self.placed, self.record_writer, native=self.native)
+        return _document(self.placed, self.record_writer)
 
 
 def _joined(drafts: Sequence[_Draft]) -> Iterator[bytes]:
@@ -153,26 +153,26 @@ def _drafted(
     make: Any,
     options: Options,
     *,
-    framing: Framing,
+    layout: Layout,
     tree: bool,
     history: History,
 ) -> _Draft:
     entries, native = _chosen(file_format, transcript, options, tree=tree, history=history)
     entries, ties = _with_ties(file_format, transcript.thread, entries)
-    writing = Writing(file_format, transcript, entries, options, native=native)
+    writing = WriteState(file_format, transcript, entries, options, native=native)
     for entry in entries:
         if entry.id in ties:
             writing.lose("converted", "tool result", TIED, entry)
     writing.add(left_out(file_format, transcript.thread, entries, options.branch))
     if not native and (columns := session_of(transcript.metadata).columns):
         writing.lose("dropped", "columns", f"{', '.join(columns)}: beside the messages of the record, in none of them")
-    rendering: Rendering = make(writing)
-    placed = _placed(file_format, writing, rendering, lines=framing != "document")
+    rendering: RecordWriter = make(writing)
+    placed = _placed(file_format, writing, rendering, lines=layout != "document")
     if not options.carry:
-        full = Writing(file_format, transcript, entries, structs.replace(options, carry=True), native=native)
+        full = WriteState(file_format, transcript, entries, structs.replace(options, carry=True), native=native)
         writing.add(list(_not_carried(writing, full, make(full))))
     document = any(each.at == documents.TAIL for each in placed) or (not native and rendering.tail(None) is not None)
-    as_lines = framing == "lines" or (framing == "either" and not document)
+    as_lines = layout == "lines" or (layout == "either" and not document)
     return _Draft(writing, rendering, placed, native, as_lines, () if native else transcript.unread)
 
 
@@ -183,7 +183,7 @@ class _File(NamedTuple):
     chunks: tuple[bytes, ...]
 
     @property
-    def writings(self) -> list[Writing]:
+    def writings(self) -> list[WriteState]:
         """The receipts of the conversations."""
         return [draft.writing for draft in self.drafts]
 
@@ -297,7 +297,7 @@ class _Placed(NamedTuple):
     raw: bytes
 
 
-def _placed(file_format: str, writing: Writing, rendering: Rendering, *, lines: bool) -> list[_Placed]:
+def _placed(file_format: str, writing: WriteState, rendering: RecordWriter, *, lines: bool) -> list[_Placed]:
     placed: dict[tuple[int, int, int], _Placed] = {}
     last, number = -1, 0
     on_path = {entry.id for entry in writing.thread.path(writing.options.branch)}
@@ -340,7 +340,7 @@ def _placed(file_format: str, writing: Writing, rendering: Rendering, *, lines: 
     return [placed[place] for place in sorted(placed)]
 
 
-def _not_carried(writing: Writing, full: Writing, rendering: Rendering) -> Iterator[Loss]:
+def _not_carried(writing: WriteState, full: WriteState, rendering: RecordWriter) -> Iterator[Loss]:
     """What records would carry if they were to: ``rendering`` writes them so for ``full``, and for nobody to read.
 
     Names that the receipt of ``writing`` has already, of the message or of all, are left out.
@@ -366,7 +366,7 @@ def _not_carried(writing: Writing, full: Writing, rendering: Rendering) -> Itera
                 yield Loss("dropped", name, "the format has no place for it, and nothing was to be carried", place)
 
 
-def _note_arguments(writing: Writing, group: Sequence[Entry], raws: Sequence[bytes]) -> None:
+def _note_arguments(writing: WriteState, group: Sequence[Entry], raws: Sequence[bytes]) -> None:
     """Write into the receipt which arguments are no JSON, and stand inside of an object now (``one_line``)."""
     calls = [
         (entry, place)
@@ -380,7 +380,7 @@ def _note_arguments(writing: Writing, group: Sequence[Entry], raws: Sequence[byt
 
 
 def _continued(
-    groups: Iterable[tuple[Sequence[Entry], tuple[original_bytes.Piece, ...] | None]], rendering: Rendering
+    groups: Iterable[tuple[Sequence[Entry], tuple[original_bytes.Piece, ...] | None]], rendering: RecordWriter
 ) -> Iterable[tuple[Sequence[Entry], tuple[original_bytes.Piece, ...] | None]]:
     """Put what is new into the record that it goes on from, where the format has such records."""
     if not isinstance(rendering, Continuing):
@@ -397,7 +397,7 @@ def _continued(
 
 
 def _groups(
-    file_format: str, entries: Sequence[Entry], rendering: Rendering
+    file_format: str, entries: Sequence[Entry], rendering: RecordWriter
 ) -> Iterator[tuple[Sequence[Entry], tuple[original_bytes.Piece, ...] | None]]:
     """The groups of what is written, with the records of those that have some."""
     fresh: list[Entry] = []
@@ -441,7 +441,7 @@ def _like(old: bytes, new: bytes) -> bytes:
 # -- the file ----------------------------------------------------------------------------------------------------------
 
 
-def _lines(placed: Sequence[_Placed], rendering: Rendering, *, native: bool) -> Iterator[bytes]:
+def _lines(placed: Sequence[_Placed], rendering: RecordWriter, *, native: bool) -> Iterator[bytes]:
     broken = True
     for each in () if native else rendering.head():
         yield each + b"\n"
@@ -455,7 +455,7 @@ def _lines(placed: Sequence[_Placed], rendering: Rendering, *, native: bool) -> 
             broken = record.raw.endswith(b"\n")
 
 
-def _document(placed: Sequence[_Placed], rendering: Rendering) -> Iterator[bytes]:
+def _document(placed: Sequence[_Placed], rendering: RecordWriter) -> Iterator[bytes]:
     head = next((each.raw for each in placed if (each.at, each.new) == (0, _OLD)), None)
     tail = next((each.raw for each in placed if each.at == documents.TAIL), None)
     if head is not None and tail is None:  # one record, which could not be cut

@@ -224,8 +224,8 @@ FORMAT: Final = TranscriptFormat(
     title="DeepAgents for Swift logs",
     fidelity="bytes",
     detector=detect,
-    reading=line_reading(LogForm),
-    rendering=list_rendering(LogForm),
+    record_reader=line_reading(LogForm),
+    record_writer=list_rendering(LogForm),
     keeps=("times (in seconds)", "model of each answer", "reasoning", "calls that could not be read"),
     loses=(
         "ids",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from palaver.core.request import LossKind
     from palaver.threads.thread import Entry
     from palaver.transcripts.conversation import Transcript
-    from palaver.transcripts.writer import Writing
+    from palaver.transcripts.writer import WriteState
 
 _WHY: Final = "the file says otherwise, or nothing, where it is read again"
 _REPEATED: Final = "other records of the file still say what was said before"
@@ -37,7 +37,7 @@ _REPEATED: Final = "other records of the file still say what was said before"
 class Lost(NamedTuple):
     """One thing that an edited message says and its file does not; ``group`` are those it shares records with."""
 
-    writing: Writing
+    writing: WriteState
     entry: Entry
     what: str
     kind: LossKind
@@ -64,7 +64,7 @@ class Readback(NamedTuple):
                 each.writing.lose(each.kind, each.what, each.why, each.entry)
 
 
-def readback(writings: Sequence[Writing], again: Sequence[Transcript]) -> Readback:
+def readback(writings: Sequence[WriteState], again: Sequence[Transcript]) -> Readback:
     """Compare the edited messages of each writing with ``again``, what was written and read again."""
     threads = {each.thread.id: each for each in again}
     said: dict[str, Message] = {}

@@ -32,7 +32,7 @@ from palaver.transcripts.detection import Detection, Head
 from palaver.transcripts.documents import fields_of
 from palaver.transcripts.record import LONGEST, Lines, Record
 from palaver.transcripts.unknown_fields import Watch
-from palaver.transcripts.writer import Framing, History, OnLoss, Options, Rendering, Writing, Written
+from palaver.transcripts.writer import History, Layout, OnLoss, Options, RecordWriter, WriteState, Written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -56,7 +56,7 @@ class Origin(Struct, frozen=True):
     beside: Callable[[str], bytes | None] = lambda _: None
 
 
-class Reading(Protocol):
+class RecordReader(Protocol):
     """Reads the records of one file, in order. A document is one record: the whole of it, ``at`` 0."""
 
     def record(self, record: Record, /) -> Iterable[Step]:
@@ -70,7 +70,7 @@ class Reading(Protocol):
 
 @runtime_checkable
 class Expecting(Protocol):
-    """What a ``Reading`` has beside, where lines that are no objects are of the format (an event stream)."""
+    """What a ``RecordReader`` has beside, where lines that are no objects are of the format (an event stream)."""
 
     def expects(self, record: Record, /) -> bool:
         """Whether a line without fields is one of the format: then it is not reported."""
@@ -81,19 +81,19 @@ class TranscriptFormat(Struct, frozen=True, kw_only=True):
     """A file format. ``keeps`` and ``loses`` are for its readers and for the table in the docs.
 
     ``history`` is what is written of a conversation from elsewhere, ``tree`` whether the format holds branches,
-    ``many`` whether a file holds several conversations. ``reading`` is ``None`` for what is only written, ``rendering``
-    for what is only read. ``extension`` is that of its files; with ``message_files``, each message may be a file of its
-    own, ``1.json``, ``2.json`` and so on, in a folder for each conversation. ``rules`` raises ``DecodeError`` for a
-    file that breaks the types of the format, where these are known.
+    ``many`` whether a file holds several conversations. ``record_reader`` is ``None`` for what is only written,
+    ``record_writer`` for what is only read. ``extension`` is that of its files; with ``message_files``, each message
+    may be a file of its own, ``1.json``, ``2.json`` and so on, in a folder for each conversation. ``rules`` raises
+    ``DecodeError`` for a file that breaks the types of the format, where these are known.
     """
 
     name: str
     title: str
     fidelity: Fidelity
     detector: Callable[[Head], Detection | None]
-    reading: Callable[[Origin, Watch], Reading] | None
-    rendering: Callable[[Writing], Rendering] | None
-    framing: Framing = "lines"
+    record_reader: Callable[[Origin, Watch], RecordReader] | None
+    record_writer: Callable[[WriteState], RecordWriter] | None
+    layout: Layout = "lines"
     tree: bool = False
     many: bool = False
     resumes: bool = False
@@ -116,10 +116,10 @@ class TranscriptFormat(Struct, frozen=True, kw_only=True):
 
     def reader(self, origin: Origin | None = None) -> Reader:
         """Begin to read a file. Raises ``DecodeError`` for a transcript format that is only written."""
-        if self.reading is None:
+        if self.record_reader is None:
             raise DecodeError("this transcript format is only written", source=self.name)
         watch = Watch()
-        return Reader(self.framing, self.reading(origin or Origin(), watch), watch)
+        return Reader(self.layout, self.record_reader(origin or Origin(), watch), watch)
 
     def read(self, data: bytes, origin: Origin | None = None, *, strict: bool = False) -> tuple[Transcript, ...]:
         """Read a file whole: its conversations, in the order in which they begin. Raises as ``reader`` does.
@@ -158,18 +158,18 @@ class TranscriptFormat(Struct, frozen=True, kw_only=True):
         wrong type.
         """
         check_arguments(self.name, TranscriptFormat.write, {"losses": losses})
-        if self.rendering is None:
+        if self.record_writer is None:
             raise EncodeError(f"{self.name} is only read")
         return assembly.write(
             self.name,
             transcript,
-            self.rendering,
+            self.record_writer,
             Options(history=history, branch=branch, carry=carry),
-            framing=self.framing,
+            layout=self.layout,
             tree=self.tree,
             history=self.history,
             losses=losses,
-            reread=None if self.reading is None else self._read_again,
+            reread=None if self.record_reader is None else self._read_again,
         )
 
     def write_many(
@@ -192,18 +192,18 @@ class TranscriptFormat(Struct, frozen=True, kw_only=True):
             return self.write(given[0], losses=losses, history=history, branch=branch, carry=carry)
         if not self.many:
             raise EncodeError(f"a file of {self.name} holds one conversation, not {len(given)}")
-        if self.rendering is None:
+        if self.record_writer is None:
             raise EncodeError(f"{self.name} is only read")
         return assembly.write_many(
             self.name,
             given,
-            self.rendering,
+            self.record_writer,
             Options(history=history, branch=branch, carry=carry),
-            framing=self.framing,
+            layout=self.layout,
             tree=self.tree,
             history=self.history,
             losses=losses,
-            reread=None if self.reading is None else self._read_again,
+            reread=None if self.record_reader is None else self._read_again,
         )
 
     def _read_again(self, data: bytes) -> tuple[Transcript, ...]:
@@ -214,10 +214,10 @@ class TranscriptFormat(Struct, frozen=True, kw_only=True):
 class Reader:
     """Reads one file: ``feed`` bytes in any pieces, then ``finish``."""
 
-    def __init__(self, framing: Framing, reading: Reading, watch: Watch) -> None:
+    def __init__(self, layout: Layout, reading: RecordReader, watch: Watch) -> None:
         """Begin before the first byte."""
         self._lines = Lines()
-        self._framing: Framing = framing
+        self._framing: Layout = layout
         self._whole: list[bytes] = []
         self._size = 0
         self._reading = reading

@@ -40,7 +40,7 @@ from palaver.transcripts import extension_slot
 from palaver.transcripts.conversation import derived_id, session_of
 from palaver.transcripts.detection import Detection, Head
 from palaver.transcripts.format import TranscriptFormat
-from palaver.transcripts.writer import Writing, singly, unsupported
+from palaver.transcripts.writer import WriteState, singly, unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -80,12 +80,12 @@ def detect(head: Head) -> Detection | None:
     return Detection(1.0) if first.get("type") == "session" and "harness" in first and "id" in first else None
 
 
-class _Rendering:
+class _RecordWriter:
     """Writes one conversation."""
 
     groups = staticmethod(singly)
 
-    def __init__(self, writing: Writing) -> None:
+    def __init__(self, writing: WriteState) -> None:
         self._writing = writing
 
     def head(self) -> Iterator[bytes]:
@@ -214,8 +214,8 @@ FORMAT: Final = TranscriptFormat(
     title="Hugging Face session traces",
     fidelity="write",
     detector=detect,
-    reading=None,
-    rendering=_Rendering,
+    record_reader=None,
+    record_writer=_RecordWriter,
     history="all",
     keeps=("texts", "reasoning as one text", "calls, results and their ids", "times, models"),
     loses=(

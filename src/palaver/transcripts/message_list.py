@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from palaver.transcripts.conversation import Step
     from palaver.transcripts.detection import Head
     from palaver.transcripts.format import Origin
-    from palaver.transcripts.writer import Writing
+    from palaver.transcripts.writer import WriteState
 
 ABSENT: Final = "-"
 """The key beside a message or part under which the keys stand that its record did not have."""
@@ -202,19 +202,19 @@ def message_classes(
     return {user: UserMessage, assistant: AssistantMessage, tool: ToolMessage, system: SystemMessage}
 
 
-def document_reading(form: Callable[[Watch], Form]) -> Callable[[Origin, Watch], DocumentReading]:
+def document_reading(form: Callable[[Watch], Form]) -> Callable[[Origin, Watch], DocumentRecordReader]:
     """What reads documents of a form."""
-    return lambda origin, watch: DocumentReading(form(watch), origin)
+    return lambda origin, watch: DocumentRecordReader(form(watch), origin)
 
 
-def line_reading(form: Callable[[Watch], Form]) -> Callable[[Origin, Watch], LineReading]:
+def line_reading(form: Callable[[Watch], Form]) -> Callable[[Origin, Watch], LineRecordReader]:
     """What reads lines of a form."""
-    return lambda origin, watch: LineReading(form(watch), origin)
+    return lambda origin, watch: LineRecordReader(form(watch), origin)
 
 
-def list_rendering(form: Callable[[Watch], Form]) -> Callable[[Writing], ListRendering]:
+def list_rendering(form: Callable[[Watch], Form]) -> Callable[[WriteState], ListRecordWriter]:
     """What writes documents or lines of a form."""
-    return lambda writing: ListRendering(form, writing)
+    return lambda writing: ListRecordWriter(form, writing)
 
 
 def tag_of(part: AnyPart) -> str:
@@ -292,7 +292,7 @@ def text_of(part: Media, before: str | None) -> str | None:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-class _Reading:
+class _RecordReader:
     """What reading documents and lines has in common."""
 
     def __init__(self, form: Form, origin: Origin) -> None:
@@ -325,7 +325,7 @@ class _Reading:
         yield from conversation.join(messages, [record], ids=[named])
 
 
-class DocumentReading(_Reading):
+class DocumentRecordReader(_RecordReader):
     """Reads a list of messages, or one message."""
 
     _key = ""
@@ -370,7 +370,7 @@ class DocumentReading(_Reading):
         return Record(ALONE, 1, data, fields) if "role" in fields else None
 
 
-class LineReading(_Reading):
+class LineRecordReader(_RecordReader):
     """Reads one message to a line."""
 
     def record(self, record: Record) -> Iterator[Step]:
@@ -385,10 +385,10 @@ class LineReading(_Reading):
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
-class ListRendering:
+class ListRecordWriter:
     """Writes messages as records."""
 
-    def __init__(self, form: Callable[[Watch], Form], writing: Writing) -> None:
+    def __init__(self, form: Callable[[Watch], Form], writing: WriteState) -> None:
         """Begin; the calls of the conversation are known from the start."""
         self._writing = writing
         self._form = form(Watch())

@@ -46,7 +46,7 @@ from palaver.transcripts.salvage import salvaged
 from palaver.transcripts.times import iso, read_time
 from palaver.transcripts.unknown_fields import Watch
 from palaver.transcripts.uuid_links import UuidLinks
-from palaver.transcripts.writer import Writing
+from palaver.transcripts.writer import WriteState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -121,7 +121,7 @@ def detect(head: Head) -> Detection | None:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-class _Reading:
+class _RecordReader:
     def __init__(self, origin: Origin, watch: Watch) -> None:
         self._origin = origin
         self._watch = watch
@@ -348,11 +348,11 @@ def _results(read: Sequence[Message], *, failed: bool) -> list[Message]:
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
-class _Rendering:
-    def __init__(self, writing: Writing) -> None:
+class _RecordWriter:
+    def __init__(self, writing: WriteState) -> None:
         self._writing = writing
         self._wire = wires.get(WIRE)
-        self._reader = _Reading(Origin(), Watch())
+        self._reader = _RecordReader(Origin(), Watch())
         session = session_of(writing.metadata)
         own = session.file_format == NAME
         thread = writing.thread.id if is_uuid(writing.thread.id) else derived_id(writing.thread.id)
@@ -543,8 +543,8 @@ FORMAT: Final = TranscriptFormat(
     title="Qwen Code sessions",
     fidelity="bytes",
     detector=detect,
-    reading=_Reading,
-    rendering=_Rendering,
+    record_reader=_RecordReader,
+    record_writer=_RecordWriter,
     tree=True,
     resumes=True,
     history="all",

@@ -16,13 +16,13 @@ from palaver.transcripts.fields import string
 
 if TYPE_CHECKING:
     from palaver.threads.thread import Entry
-    from palaver.transcripts.writer import Writing
+    from palaver.transcripts.writer import WriteState
 
 
 class UuidLinks:
     """The ids of what one writing writes."""
 
-    def __init__(self, writing: Writing) -> None:
+    def __init__(self, writing: WriteState) -> None:
         """Begin with no record."""
         self._writing = writing
         self._uuids: dict[str, str] = {}

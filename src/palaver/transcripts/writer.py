@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from palaver.transcripts.conversation import Transcript
 
 History: TypeAlias = Literal["model", "user", "all"]
-Framing: TypeAlias = Literal["lines", "document", "either"]
+Layout: TypeAlias = Literal["lines", "document", "either"]
 """``either``: a document where the first line of the file is not a whole object, else lines; a
-conversation that comes from elsewhere is written as a document where its ``Rendering`` has a tail for new ones."""
+conversation that comes from elsewhere is written as a document where its ``RecordWriter`` has a tail for new ones."""
 
 OnLoss: TypeAlias = Literal["report", "raise"]
 
@@ -62,7 +62,7 @@ class Written(Struct, frozen=True):
         return b"".join(self.chunks)
 
 
-class Writing:
+class WriteState:
     """The state of one writing: what is written, how, and what was lost."""
 
     def __init__(
@@ -145,7 +145,7 @@ class Writing:
         return self.transcript.metadata
 
 
-class Rendering(Protocol):
+class RecordWriter(Protocol):
     """Writes what has no records. Made for one conversation; records are JSON without line break or separator."""
 
     def head(self) -> Iterable[bytes]:
@@ -170,7 +170,7 @@ class Rendering(Protocol):
 
 @runtime_checkable
 class Continuing(Protocol):
-    """What a ``Rendering`` of a format has beside, where a record can grow: a call and its result share one."""
+    """What a ``RecordWriter`` of a format has beside, where a record can grow: a call and its result share one."""
 
     def continues(self, before: Sequence[Entry], group: Sequence[Entry], /) -> bool:
         """Whether what is new belongs into the record of the last messages that have one."""
@@ -178,7 +178,7 @@ class Continuing(Protocol):
 
 
 def singly(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-    """Each entry alone: ``Rendering.groups`` of a transcript format where a message is a record."""
+    """Each entry alone: ``RecordWriter.groups`` of a transcript format where a message is a record."""
     for entry in entries:
         yield (entry,)
 

@@ -66,7 +66,7 @@ def test_the_sdk_takes_every_conversation_that_we_write(sdk):
     given, labels = [], []
     for (name, path), label in zip(FILES, IDS, strict=True):
         file_format = transcripts.get(name)
-        if file_format.reading is None or label == "codebuff-first.json":
+        if file_format.record_reader is None or label == "codebuff-first.json":
             continue
         for transcript in file_format.read(path.read_bytes(), origin(path)):
             if name == "codebuff":  # without its odd records, which are not ours to mend

@@ -1,4 +1,4 @@
-"""Reading the message log: every sound line, in order, and the damage between them.
+"""Read the message log: every sound line, in order, and the damage between them.
 
 Rules:
 

@@ -126,7 +126,7 @@ def recover(path: str | os.PathLike[str], into: Store, *, progress: Progress | N
 
 
 class _Recovery:
-    """Writing what was found into a store."""
+    """Write what was found into a store."""
 
     def __init__(self, pages: Pages, left: _FoundRows, into: Store) -> None:
         self._pages = pages

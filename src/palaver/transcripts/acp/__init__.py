@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from palaver.transcripts.acp.reader import Reading
+from palaver.transcripts.acp.reader import RecordReader
 from palaver.transcripts.acp.shapes import NAME
-from palaver.transcripts.acp.writer import Rendering
+from palaver.transcripts.acp.writer import RecordWriter
 from palaver.transcripts.detection import Detection, Head
 from palaver.transcripts.format import TranscriptFormat
 
@@ -49,8 +49,8 @@ FORMAT: Final = TranscriptFormat(
     title="ACP update logs",
     fidelity="bytes",
     detector=detect,
-    reading=Reading,
-    rendering=Rendering,
+    record_reader=RecordReader,
+    record_writer=RecordWriter,
     history="user",
     keeps=(
         "text and thoughts",

@@ -84,7 +84,7 @@ def rpc_of(fields: Fields) -> Fields:
     return {}
 
 
-class Reading:
+class RecordReader:
     """Reads one log."""
 
     def __init__(self, origin: Origin, watch: Watch) -> None:

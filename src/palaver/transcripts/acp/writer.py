@@ -40,7 +40,7 @@ from palaver.transcripts.conversation import session_of
 from palaver.transcripts.fields import inner, one_line, string
 from palaver.transcripts.times import iso
 from palaver.transcripts.unknown_fields import Watch
-from palaver.transcripts.writer import Writing
+from palaver.transcripts.writer import WriteState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from palaver.threads.thread import Entry
 
 
-class Rendering:
+class RecordWriter:
     """Writes the updates of one conversation."""
 
-    def __init__(self, writing: Writing) -> None:
+    def __init__(self, writing: WriteState) -> None:
         """Begin a log, or go on with one."""
         self._writing = writing
         self._form = Form(Watch())

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from palaver.core import jsontext
 from palaver.core.errors import PalaverError
-from palaver.transcripts.ag_ui.reader import Reading
+from palaver.transcripts.ag_ui.reader import RecordReader
 from palaver.transcripts.ag_ui.shapes import EVENTS, NAME
-from palaver.transcripts.ag_ui.writer import Rendering
+from palaver.transcripts.ag_ui.writer import RecordWriter
 from palaver.transcripts.detection import Detection, Head
 from palaver.transcripts.format import TranscriptFormat
 
@@ -76,9 +76,9 @@ FORMAT: Final = TranscriptFormat(
     title="AG-UI events and messages",
     fidelity="bytes",
     detector=detect,
-    reading=Reading,
-    rendering=Rendering,
-    framing="either",
+    record_reader=RecordReader,
+    record_writer=RecordWriter,
+    layout="either",
     many=True,
     history="model",
     extension=".json",

@@ -61,7 +61,7 @@ class _Talk:
         self.last: dict[str, str] = {}
 
 
-class Reading:
+class RecordReader:
     """Reads one file."""
 
     def __init__(self, origin: Origin, watch: Watch) -> None:

@@ -36,7 +36,7 @@ from palaver.core.parts import (
     Url,
 )
 from palaver.transcripts import extension_slot, original_bytes
-from palaver.transcripts.ag_ui.reader import Reading, event_of
+from palaver.transcripts.ag_ui.reader import RecordReader, event_of
 from palaver.transcripts.ag_ui.shapes import NAME, SPOKEN, VERSION, Response, plain_message, told
 from palaver.transcripts.conversation import session_of
 from palaver.transcripts.documents import TAIL
@@ -44,7 +44,7 @@ from palaver.transcripts.fields import inner, listed, split, string
 from palaver.transcripts.format import Origin
 from palaver.transcripts.record import Record
 from palaver.transcripts.unknown_fields import Watch
-from palaver.transcripts.writer import Writing, is_record, singly
+from palaver.transcripts.writer import WriteState, is_record, singly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -53,12 +53,12 @@ if TYPE_CHECKING:
     from palaver.threads.thread import Entry
 
 
-class Rendering:
+class RecordWriter:
     """Writes one conversation."""
 
     groups = staticmethod(singly)
 
-    def __init__(self, writing: Writing) -> None:
+    def __init__(self, writing: WriteState) -> None:
         """Look what the conversation came from."""
         self._writing = writing
         writing.never_writes("sent_at")
@@ -174,7 +174,7 @@ class Rendering:
             event_of(Record(0, 0, old[place], split(Raw(old[place])) if old[place].startswith(b"{") else None)) or {}
         )
         raws = _list_of(event) or []
-        units = list(Reading(Origin(), Watch()).units(raws, None))
+        units = list(RecordReader(Origin(), Watch()).units(raws, None))
         said = [entry for entry in group if not is_record(entry) and not isinstance(entry.message, FlushMarker)]
         if len(units) < len(said):
             self._writing.lose("dropped", "edit", "the list holds fewer messages", group[0])

@@ -23,9 +23,9 @@ from msgspec import structs
 from palaver.core.errors import EncodeError
 from palaver.threads.thread import MAIN
 from palaver.transcripts.atif.arrangement import arranged, inside, laid_over, offspring, same
-from palaver.transcripts.atif.reader import Reading
+from palaver.transcripts.atif.reader import RecordReader
 from palaver.transcripts.atif.shapes import NAME, PREFIX
-from palaver.transcripts.atif.writer import Embedded, Rendering
+from palaver.transcripts.atif.writer import Embedded, RecordWriter
 from palaver.transcripts.conversation import session_of
 from palaver.transcripts.detection import Detection, Head
 from palaver.transcripts.format import TranscriptFormat
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from palaver.transcripts.conversation import Transcript
-    from palaver.transcripts.writer import Writing, Written
+    from palaver.transcripts.writer import WriteState, Written
 
 
 def detect(head: Head) -> Detection | None:
@@ -108,15 +108,15 @@ class Trajectories(TranscriptFormat, frozen=True, kw_only=True):
 
     def _whole(self, transcript: Transcript, embedded: Sequence[Embedded], losses: OnLoss, options: Options) -> Written:
         line, dropped = arranged(transcript, options.branch)
-        made: list[Rendering] = []
+        made: list[RecordWriter] = []
         session = session_of(transcript.metadata)
         named = session.more.get("trajectory_id") or (transcript.thread.id if session.parent else None)
 
-        def rendering(writing: Writing) -> Rendering:
-            made.append(Rendering(writing, embedded, dropped, named))
+        def rendering(writing: WriteState) -> RecordWriter:
+            made.append(RecordWriter(writing, embedded, dropped, named))
             return made[-1]
 
-        file_format = structs.replace(self, rendering=rendering)
+        file_format = structs.replace(self, record_writer=rendering)
         history, branch, carry = options.history, options.branch, options.carry
         written = TranscriptFormat.write(file_format, line, losses=losses, history=history, branch=branch, carry=carry)
         head = made[0].revised_head()
@@ -128,9 +128,9 @@ FORMAT: Final = Trajectories(
     title="ATIF trajectories (Harbor)",
     fidelity="bytes",
     detector=detect,
-    reading=Reading,
-    rendering=Rendering,
-    framing="document",
+    record_reader=RecordReader,
+    record_writer=RecordWriter,
+    layout="document",
     many=True,
     history="all",
     extension=".json",

@@ -35,7 +35,7 @@ _DEEPEST: Final = 16
 _MORE: Final = ("trajectory_id", "notes", "continued_trajectory_ref")
 
 
-class Reading:
+class RecordReader:
     """Reads one document, and the trajectories of sub-agents inside it."""
 
     def __init__(self, origin: Origin, watch: Watch) -> None:

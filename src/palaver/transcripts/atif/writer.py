@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from palaver.core.jsontext import Fields
     from palaver.core.request import LossKind
     from palaver.threads.thread import Entry
-    from palaver.transcripts.writer import Writing
+    from palaver.transcripts.writer import WriteState
 
 _OURS: Final = frozenset(
     (
@@ -84,11 +84,15 @@ class Embedded(Struct, frozen=True):
     place: int | None = None
 
 
-class Rendering:
+class RecordWriter:
     """Writes the steps of one conversation."""
 
     def __init__(
-        self, writing: Writing, embedded: Sequence[Embedded] = (), dropped: Sequence[str] = (), named: str | None = None
+        self,
+        writing: WriteState,
+        embedded: Sequence[Embedded] = (),
+        dropped: Sequence[str] = (),
+        named: str | None = None,
     ) -> None:
         """Begin with no step. ``dropped`` are branches that are left out, ``named`` the id of the trajectory."""
         self._writing = writing

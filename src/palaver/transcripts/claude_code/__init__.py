@@ -20,9 +20,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from palaver.transcripts.claude_code.reader import Reading
+from palaver.transcripts.claude_code.reader import RecordReader
 from palaver.transcripts.claude_code.shapes import KEYS, NAME, SESSION, file_name
-from palaver.transcripts.claude_code.writer import Rendering
+from palaver.transcripts.claude_code.writer import RecordWriter
 from palaver.transcripts.detection import Detection, Head, word
 from palaver.transcripts.format import TranscriptFormat
 
@@ -51,8 +51,8 @@ FORMAT: Final = TranscriptFormat(
     title="Claude Code sessions",
     fidelity="bytes",
     detector=detect,
-    reading=Reading,
-    rendering=Rendering,
+    record_reader=RecordReader,
+    record_writer=RecordWriter,
     tree=True,
     resumes=True,
     history="all",

@@ -87,7 +87,7 @@ class _Line:
         self.uuids = uuids
 
 
-class Reading:
+class RecordReader:
     """Reads one file."""
 
     def __init__(self, origin: Origin, watch: Watch) -> None:

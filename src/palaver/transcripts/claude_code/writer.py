@@ -38,7 +38,7 @@ from palaver.core.request import Encoded
 from palaver.threads.ids import now_ms
 from palaver.threads.view import DISCARDED, PLACEHOLDER
 from palaver.transcripts import extension_slot
-from palaver.transcripts.claude_code.reader import Reading
+from palaver.transcripts.claude_code.reader import RecordReader
 from palaver.transcripts.claude_code.shapes import NAME, SYNTHETIC, WIRE, as_uuid, session_id
 from palaver.transcripts.conversation import derived_id, hidden_before, session_of
 from palaver.transcripts.fields import inner, listed, string, value
@@ -46,7 +46,7 @@ from palaver.transcripts.format import Origin
 from palaver.transcripts.times import iso
 from palaver.transcripts.unknown_fields import Watch
 from palaver.transcripts.uuid_links import UuidLinks
-from palaver.transcripts.writer import Writing, is_record, on_one_line, singly
+from palaver.transcripts.writer import WriteState, is_record, on_one_line, singly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -82,14 +82,14 @@ _PASSED: Final = {
 }
 
 
-class Rendering:
+class RecordWriter:
     """Writes the records of one conversation."""
 
-    def __init__(self, writing: Writing) -> None:
+    def __init__(self, writing: WriteState) -> None:
         """Begin a session, or go on with one."""
         self._writing = writing
         self._wire = wires.get(WIRE)
-        self._reader = Reading(Origin(), Watch())
+        self._reader = RecordReader(Origin(), Watch())
         session = session_of(writing.metadata)
         own = session.file_format == NAME
         self._session = session_id(session, writing.thread.id)

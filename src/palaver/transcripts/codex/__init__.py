@@ -18,9 +18,9 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from palaver.transcripts.codex.reader import Reading
+from palaver.transcripts.codex.reader import RecordReader
 from palaver.transcripts.codex.shapes import ITEMS, NAME, TYPES
-from palaver.transcripts.codex.writer import Rendering
+from palaver.transcripts.codex.writer import RecordWriter
 from palaver.transcripts.detection import Detection, Head, word
 from palaver.transcripts.format import TranscriptFormat
 
@@ -46,8 +46,8 @@ FORMAT: Final = TranscriptFormat(
     title="Codex rollouts",
     fidelity="bytes",
     detector=detect,
-    reading=Reading,
-    rendering=Rendering,
+    record_reader=RecordReader,
+    record_writer=RecordWriter,
     resumes=True,
     history="all",
     keeps=(

@@ -100,7 +100,7 @@ _MORE: Final = (
 _NAMED: Final = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.jsonl(?:\.zst)?$")
 
 
-class Reading:
+class RecordReader:
     """Reads one file."""
 
     def __init__(self, origin: Origin, watch: Watch) -> None:

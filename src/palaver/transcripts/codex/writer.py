@@ -37,7 +37,7 @@ from palaver.core.usage import Usage
 from palaver.threads.ids import is_uuid, now_ms
 from palaver.threads.view import DISCARDED, PLACEHOLDER, RECORD, scope_of
 from palaver.transcripts import extension_slot
-from palaver.transcripts.codex.reader import Reading
+from palaver.transcripts.codex.reader import RecordReader
 from palaver.transcripts.codex.shapes import (
     NAME,
     UNKNOWN,
@@ -57,7 +57,7 @@ from palaver.transcripts.fields import inner, listed, split, string, value
 from palaver.transcripts.format import Origin
 from palaver.transcripts.times import iso, read_time
 from palaver.transcripts.unknown_fields import Watch
-from palaver.transcripts.writer import Writing
+from palaver.transcripts.writer import WriteState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -75,15 +75,15 @@ _ASKED: Final = trusted.UserMessage(content=(trusted.Text("."),))
 _LINE: Final = ("timestamp", "ordinal")
 
 
-class Rendering:
+class RecordWriter:
     """Writes the lines of one conversation."""
 
-    def __init__(self, writing: Writing) -> None:
+    def __init__(self, writing: WriteState) -> None:
         """Begin a rollout, or go on with one."""
         self._writing = writing
         self._wire = wires.get(WIRE)
         self._items = Items()
-        self._reader = Reading(Origin(), Watch())
+        self._reader = RecordReader(Origin(), Watch())
         self._session = session_of(writing.metadata)
         times = (entry.message.sent_at for entry in writing.entries)
         first = next((at for at in times if at is not None), None)

@@ -17,9 +17,9 @@ from typing import Final
 
 from palaver.transcripts.detection import Detection, Head
 from palaver.transcripts.format import TranscriptFormat
-from palaver.transcripts.gemini_cli.reader import Reading
+from palaver.transcripts.gemini_cli.reader import RecordReader
 from palaver.transcripts.gemini_cli.shapes import NAME
-from palaver.transcripts.gemini_cli.writer import Rendering
+from palaver.transcripts.gemini_cli.writer import RecordWriter
 
 _LEAST: Final = 0.7
 
@@ -40,9 +40,9 @@ FORMAT: Final = TranscriptFormat(
     title="Gemini CLI chats",
     fidelity="bytes",
     detector=detect,
-    reading=Reading,
-    rendering=Rendering,
-    framing="either",
+    record_reader=RecordReader,
+    record_writer=RecordWriter,
+    layout="either",
     resumes=True,
     history="model",
     keeps=(

@@ -62,7 +62,7 @@ class _Block(Struct):
     slots: list[_Slot] = []
 
 
-class Reading:
+class RecordReader:
     """Reads one file."""
 
     def __init__(self, origin: Origin, watch: Watch) -> None:

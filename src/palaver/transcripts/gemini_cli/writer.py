@@ -32,12 +32,12 @@ from palaver.transcripts import documents, extension_slot, original_bytes
 from palaver.transcripts.conversation import derived_id, session_of
 from palaver.transcripts.fields import inner, listed, one_line, split, string
 from palaver.transcripts.format import Origin
-from palaver.transcripts.gemini_cli.reader import Reading
+from palaver.transcripts.gemini_cli.reader import RecordReader
 from palaver.transcripts.gemini_cli.shapes import NAME, NOTICES, WIRE, Form, usage_of
 from palaver.transcripts.record import Lines
 from palaver.transcripts.times import iso, read_time
 from palaver.transcripts.unknown_fields import Watch
-from palaver.transcripts.writer import Writing, is_record
+from palaver.transcripts.writer import WriteState, is_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,10 +50,10 @@ _NO_LOSS: Final = frozenset(("model", "first message", "tool call ids", "message
 """What a request must have, and a row need not."""
 
 
-class Rendering:
+class RecordWriter:
     """Writes the rows of one conversation."""
 
-    def __init__(self, writing: Writing) -> None:
+    def __init__(self, writing: WriteState) -> None:
         """Begin a session, or go on with one."""
         self._writing = writing
         self._wire = wires.get(WIRE)
@@ -141,7 +141,7 @@ class Rendering:
     @cached_property
     def _places(self) -> list[tuple[str | None, str | None]]:
         """The list that the file holds: ids of rows, and the last entry of each."""
-        reading = Reading(Origin(), Watch())
+        reading = RecordReader(Origin(), Watch())
         pieces: list[original_bytes.Piece] = []
         group: list[Message] = []
         for message in [*(entry.message for entry in self._writing.entries), None]:

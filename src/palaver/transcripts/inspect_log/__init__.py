@@ -28,9 +28,9 @@ from palaver.transcripts.detection import Detection, Head
 from palaver.transcripts.documents import lead_of
 from palaver.transcripts.format import TranscriptFormat
 from palaver.transcripts.inspect_log import archive
-from palaver.transcripts.inspect_log.reader import Reading
+from palaver.transcripts.inspect_log.reader import RecordReader
 from palaver.transcripts.inspect_log.shapes import NAME
-from palaver.transcripts.inspect_log.writer import Rendering
+from palaver.transcripts.inspect_log.writer import RecordWriter
 from palaver.transcripts.omissions import line_of
 from palaver.transcripts.writer import History, OnLoss, Options, Written
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from palaver.transcripts.conversation import Transcript
-    from palaver.transcripts.writer import Writing
+    from palaver.transcripts.writer import WriteState
 
 _SHAPE: Final = re.compile(rb'\s*\{\s*"version"\s*:\s*(\d+)\s*,\s*"status"\s*:\s*"\w+"\s*,\s*"eval"\s*:\s*\{')
 _NAMED: Final = re.compile(rb'\s*\{\s*(?=.*"eval"\s*:\s*\{)(?=.*"task"\s*:)"(?:eval|version|status)"', re.DOTALL)
@@ -67,7 +67,7 @@ class _Part(NamedTuple):
     """A sample that was written, with how much of it belongs to the log around it, and which of how many it is."""
 
     written: Written
-    rendering: Rendering
+    record_writer: RecordWriter
     frame: tuple[int, int]
     place: tuple[int, int] | None
 
@@ -109,12 +109,12 @@ class Logs(TranscriptFormat, frozen=True, kw_only=True):
         places = [part.place for part in parts]
         lost = [loss for part in parts for loss in part.written.losses]
         beside = {name: data for part in parts for name, data in part.written.beside.items()}
-        unplaced = all(part.place is None and part.rendering.native for part in parts)
+        unplaced = all(part.place is None and part.record_writer.native for part in parts)
         if unplaced or places == [(0, 0)] or places == [(number, len(parts)) for number in range(len(parts))]:
             return Written(tuple([chunk for part in parts for chunk in part.written.chunks]), tuple(lost), beside)
         first = next((part for part in parts if part.frame[0]), None)
         last = next((part for part in reversed(parts) if part.frame[1]), None)
-        head = parts[0].rendering.opening() if parts and first is None else b""
+        head = parts[0].record_writer.opening() if parts and first is None else b""
         tail = _CLOSING
         if first is not None:
             head = first.written.body[: first.frame[0]]
@@ -132,13 +132,13 @@ class Logs(TranscriptFormat, frozen=True, kw_only=True):
 
     def _part(self, transcript: Transcript, losses: OnLoss, options: Options) -> _Part:
         line, dropped = line_of(self.name, transcript, options.branch)
-        made: list[Rendering] = []
+        made: list[RecordWriter] = []
 
-        def rendering(writing: Writing) -> Rendering:
-            made.append(Rendering(writing, dropped))
+        def rendering(writing: WriteState) -> RecordWriter:
+            made.append(RecordWriter(writing, dropped))
             return made[-1]
 
-        file_format = structs.replace(self, rendering=rendering)
+        file_format = structs.replace(self, record_writer=rendering)
         history, branch, carry = options.history, options.branch, options.carry
         written = TranscriptFormat.write(file_format, line, losses=losses, history=history, branch=branch, carry=carry)
         place: object = session_of(transcript.metadata).more.get("place")
@@ -152,9 +152,9 @@ FORMAT: Final = Logs(
     title="Inspect logs",
     fidelity="bytes",
     detector=detect,
-    reading=Reading,
-    rendering=Rendering,
-    framing="document",
+    record_reader=RecordReader,
+    record_writer=RecordWriter,
+    layout="document",
     many=True,
     history="model",
     extension=".json",

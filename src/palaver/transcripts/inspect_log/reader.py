@@ -57,7 +57,7 @@ _MEDIA: Final[Mapping[str, type[Image | Audio | Video | File]]] = {
 }
 
 
-class Reading:
+class RecordReader:
     """Reads one log: a document, or an archive that stands for one."""
 
     def __init__(self, origin: Origin, watch: Watch) -> None:

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from palaver.core.jsontext import Fields
     from palaver.core.request import LossKind
     from palaver.threads.thread import Entry
-    from palaver.transcripts.writer import Writing
+    from palaver.transcripts.writer import WriteState
 
 _OURS: Final = frozenset(
     (
@@ -78,12 +78,12 @@ _SERVED: Final = (("search", "web_search"), ("mcp", "mcp_call"), ("code", "code_
 _NO_SAMPLE: Final[Mapping[str, Any]] = {}
 
 
-class Rendering:
+class RecordWriter:
     """Writes the messages of one sample."""
 
     groups = staticmethod(singly)
 
-    def __init__(self, writing: Writing, dropped: Sequence[str] = ()) -> None:
+    def __init__(self, writing: WriteState, dropped: Sequence[str] = ()) -> None:
         """Begin with no message. ``dropped`` are branches that are left out."""
         self._writing = writing
         writing.whole = True

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from palaver.transcripts.detection import Detection, Head
 from palaver.transcripts.format import TranscriptFormat
-from palaver.transcripts.langchain.reader import Reading
+from palaver.transcripts.langchain.reader import RecordReader
 from palaver.transcripts.langchain.shapes import NAME, ROOTS, kind_of
-from palaver.transcripts.langchain.writer import Rendering
+from palaver.transcripts.langchain.writer import RecordWriter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,9 +84,9 @@ FORMAT: Final = TranscriptFormat(
     title="LangChain messages",
     fidelity="bytes",
     detector=detect,
-    reading=Reading,
-    rendering=Rendering,
-    framing="either",
+    record_reader=RecordReader,
+    record_writer=RecordWriter,
+    layout="either",
     many=True,
     history="model",
     extension=".json",

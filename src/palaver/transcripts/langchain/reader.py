@@ -79,7 +79,7 @@ class _Held(NamedTuple):
     message: Message
 
 
-class Reading:
+class RecordReader:
     """Reads one file."""
 
     def __init__(self, origin: Origin, watch: Watch) -> None:

@@ -64,7 +64,7 @@ from palaver.transcripts.langchain.shapes import (
     shaped,
 )
 from palaver.transcripts.unknown_fields import Watch
-from palaver.transcripts.writer import Writing, is_record, singly
+from palaver.transcripts.writer import WriteState, is_record, singly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -73,12 +73,12 @@ if TYPE_CHECKING:
     from palaver.threads.thread import Entry
 
 
-class Rendering:
+class RecordWriter:
     """Writes one conversation."""
 
     groups = staticmethod(singly)
 
-    def __init__(self, writing: Writing) -> None:
+    def __init__(self, writing: WriteState) -> None:
         """Look which form the file has."""
         self._writing = writing
         writing.never_writes("sent_at")
@@ -283,7 +283,7 @@ def _usage(usage: Usage | None, old: Fields) -> Any:
 class _Written:
     """The content of one message: blocks, and the calls that stand beside them."""
 
-    def __init__(self, writing: Writing, entry: Entry, wire: str, *, v1: bool = False) -> None:
+    def __init__(self, writing: WriteState, entry: Entry, wire: str, *, v1: bool = False) -> None:
         self._writing = writing
         self._entry = entry
         self._wire = wire

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 from palaver.transcripts.detection import Detection, Head
 from palaver.transcripts.format import TranscriptFormat
 from palaver.transcripts.openai_agents.database import read_sqlite, write_sqlite
-from palaver.transcripts.openai_agents.reader import Reading
+from palaver.transcripts.openai_agents.reader import RecordReader
 from palaver.transcripts.openai_agents.shapes import NAME, VERSION, is_item, is_locked, is_run
-from palaver.transcripts.openai_agents.writer import Rendering
+from palaver.transcripts.openai_agents.writer import RecordWriter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,9 +59,9 @@ FORMAT: Final = TranscriptFormat(
     title="OpenAI Agents items",
     fidelity="bytes",
     detector=detect,
-    reading=Reading,
-    rendering=Rendering,
-    framing="either",
+    record_reader=RecordReader,
+    record_writer=RecordWriter,
+    layout="either",
     resumes=True,
     extension=".json",
     keeps=(

@@ -27,9 +27,9 @@ from palaver.transcripts.conversation import Session, Transcript, collected, ses
 from palaver.transcripts.extension_slot import without_records
 from palaver.transcripts.format import Origin
 from palaver.transcripts.omissions import branches_left_out
-from palaver.transcripts.openai_agents.reader import Reading, is_made
+from palaver.transcripts.openai_agents.reader import RecordReader, is_made
 from palaver.transcripts.openai_agents.shapes import NAME, RUN, is_item, is_locked, read_usage
-from palaver.transcripts.openai_agents.writer import Rendering
+from palaver.transcripts.openai_agents.writer import RecordWriter
 from palaver.transcripts.record import Record
 from palaver.transcripts.times import read_time
 from palaver.transcripts.unknown_fields import Watch
@@ -97,7 +97,7 @@ def _text(raw: bytes) -> str:
 
 def _session(file: sqlite3.Connection, name: str, source: str, tables: set[str]) -> Transcript:
     watch = Watch()
-    reading = Reading(Origin(name=f"{source}\0{name}"), watch)
+    reading = RecordReader(Origin(name=f"{source}\0{name}"), watch)
     reading.session = Session(file_format=NAME, id=name, started_at=_started(file, name))
     found = file.execute(
         "SELECT id, message_data, created_at FROM agent_messages WHERE session_id = ? ORDER BY id", [name]
@@ -167,7 +167,7 @@ def _model_made(record: Record) -> bool:
     return record.fields is not None and is_made(jsontext.raw(record.fields))
 
 
-def _steps(reading: Reading, records: dict[int, Record], branches: dict[str, list[_Placed]]) -> Iterator[Step]:
+def _steps(reading: RecordReader, records: dict[int, Record], branches: dict[str, list[_Placed]]) -> Iterator[Step]:
     """Read each row once: a branch goes on from the last one that it shares with what was read."""
     yield from reading.begin()
     heads: dict[int, str | None] = {}
@@ -232,7 +232,7 @@ def _write(file: sqlite3.Connection, transcript: Transcript) -> tuple[Loss, ...]
     if file.execute("SELECT 1 FROM agent_sessions WHERE session_id = ?", [name]).fetchone() is not None:
         raise EncodeError(f"there is a session {name!r} already")
     told = _main(transcript, session)
-    written = assembly.write(NAME, told, Rendering, Options(), framing="either", tree=False, history="model")
+    written = assembly.write(NAME, told, RecordWriter, Options(), layout="either", tree=False, history="model")
     file.execute("INSERT INTO agent_sessions (session_id) VALUES (?)", [name])
     rows = [(name, row) for row in _rows(written.body)]
     file.executemany("INSERT INTO agent_messages (session_id, message_data) VALUES (?, CAST(? AS TEXT))", rows)

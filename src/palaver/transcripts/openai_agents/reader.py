@@ -72,7 +72,7 @@ class Response(NamedTuple):
     id: str | None
 
 
-class Reading:
+class RecordReader:
     """Reads one file, or the rows of one session."""
 
     def __init__(self, origin: Origin, watch: Watch) -> None:

@@ -29,7 +29,7 @@ from palaver.transcripts import extension_slot
 from palaver.transcripts.conversation import session_of
 from palaver.transcripts.fields import inner, listed, split, string
 from palaver.transcripts.format import Origin
-from palaver.transcripts.openai_agents.reader import Reading, Response, owner_of, responses_of
+from palaver.transcripts.openai_agents.reader import RecordReader, Response, owner_of, responses_of
 from palaver.transcripts.openai_agents.shapes import (
     AT,
     FAKE_ID,
@@ -45,7 +45,7 @@ from palaver.transcripts.openai_agents.shapes import (
     write_usage,
 )
 from palaver.transcripts.unknown_fields import Watch
-from palaver.transcripts.writer import Writing, is_record, singly
+from palaver.transcripts.writer import WriteState, is_record, singly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -62,17 +62,17 @@ _MALFORMED: Final = "malformed tool call"
 _FIRST: Final = trusted.UserMessage(content=(trusted.Text("-"),))
 
 
-class Rendering:
+class RecordWriter:
     """Writes one conversation."""
 
     groups = staticmethod(singly)
 
-    def __init__(self, writing: Writing) -> None:
+    def __init__(self, writing: WriteState) -> None:
         """Begin a list."""
         self._writing = writing
         writing.never_writes("sent_at")
         self._wire = wires.get(WIRE)
-        self._reader = Reading(Origin(), Watch())
+        self._reader = RecordReader(Origin(), Watch())
         written = [each for each in writing.entries if not isinstance(each.message, RescueMarker | FlushMarker)]
         pairs = [pair for pair in pairwise(written) if all(isinstance(each.message, AssistantMessage) for each in pair)]
         self._answers = {each.id for pair in pairs for each in pair}

@@ -26,7 +26,7 @@ from typing import Final
 
 from palaver.transcripts.format import TranscriptFormat
 from palaver.transcripts.openai_messages.arrow_nulls import without_padding
-from palaver.transcripts.openai_messages.reader import Reading
+from palaver.transcripts.openai_messages.reader import RecordReader
 from palaver.transcripts.openai_messages.shapes import NAME, detect
 from palaver.transcripts.openai_messages.writer import Writer
 
@@ -36,10 +36,10 @@ FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="chat messages, ShareGPT, TRL and batch files",
     fidelity="bytes",
-    framing="either",
+    layout="either",
     detector=detect,
-    reading=Reading,
-    rendering=Writer,
+    record_reader=RecordReader,
+    record_writer=Writer,
     many=True,
     keeps=("messages of the chat wire", "arguments as they were written", "images", "rejected answers as branches"),
     loses=("usage, models, times, ids", "branches", "markers", "other providers' reasoning"),

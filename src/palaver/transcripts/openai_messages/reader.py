@@ -56,7 +56,7 @@ def _raise(kind: Literal["block", "unread"], why: str) -> None:  # noqa: ARG001 
     raise DecodeError(why)
 
 
-class Reading:
+class RecordReader:
     """Reads a file."""
 
     def __init__(self, origin: Origin, watch: Watch) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from palaver.core.messages import Message
     from palaver.core.request import Loss, LossKind
     from palaver.threads.thread import Entry
-    from palaver.transcripts.writer import Writing
+    from palaver.transcripts.writer import WriteState
 
 _NO_LOSS: Final = frozenset(("model", "max_tokens"))
 _CHOICE: Final = {"finish_reason": ("finish_reason",)}
@@ -54,7 +54,7 @@ _SAID: Final = frozenset(
 class Writer:
     """Writes one conversation."""
 
-    def __init__(self, writing: Writing) -> None:
+    def __init__(self, writing: WriteState) -> None:
         """Look at the shape that the conversation had."""
         self._writing = writing
         self._shape: Shape | None = self._first_shape()

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from palaver.transcripts.detection import Detection, Head
 from palaver.transcripts.format import TranscriptFormat
-from palaver.transcripts.opencode.reader import Reading
+from palaver.transcripts.opencode.reader import RecordReader
 from palaver.transcripts.opencode.shapes import NAME, PROGRESS
-from palaver.transcripts.opencode.writer import Rendering
+from palaver.transcripts.opencode.writer import RecordWriter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,9 +46,9 @@ FORMAT: Final = TranscriptFormat(
     title="opencode exports",
     fidelity="bytes",
     detector=detect,
-    reading=Reading,
-    rendering=Rendering,
-    framing="document",
+    record_reader=RecordReader,
+    record_writer=RecordWriter,
+    layout="document",
     resumes=True,
     history="model",
     extension=".json",

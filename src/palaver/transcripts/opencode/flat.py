@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from palaver.core.jsontext import Fields
     from palaver.threads.thread import Entry
     from palaver.transcripts.packages import AnyMedia
-    from palaver.transcripts.writer import Writing
+    from palaver.transcripts.writer import WriteState
 
 
 class Flat:
@@ -178,7 +178,9 @@ def _file(fields: Fields) -> AnyPart:
     return packages.media(string(fields, "uri") or "", string(fields, "mime"), string(fields, "name"), NAME)
 
 
-def flat_record(writing: Writing, group: Sequence[Entry], old: Sequence[bytes], named: str, at: int) -> Iterator[bytes]:
+def flat_record(
+    writing: WriteState, group: Sequence[Entry], old: Sequence[bytes], named: str, at: int
+) -> Iterator[bytes]:
     """The record of a group."""
     known: Fields = jsontext.fields(old[0]) if old else {}
     head: dict[str, Any] = {"id": string(known, "id") or named, **({} if known else {"time": {"created": at}})}
@@ -216,7 +218,7 @@ def flat_record(writing: Writing, group: Sequence[Entry], old: Sequence[bytes], 
     yield jsontext.encode(record)
 
 
-def _answer(writing: Writing, group: Sequence[Entry], known: Fields, at: int) -> dict[str, Any]:
+def _answer(writing: WriteState, group: Sequence[Entry], known: Fields, at: int) -> dict[str, Any]:
     answer = next(
         (entry.message for entry in group if isinstance(entry.message, AssistantMessage)), trusted.AssistantMessage()
     )
@@ -247,7 +249,7 @@ def _answer(writing: Writing, group: Sequence[Entry], known: Fields, at: int) ->
 
 
 def _block(
-    writing: Writing, at_place: tuple[Entry, int], results: dict[str, Entry], olds: Any, at: int
+    writing: WriteState, at_place: tuple[Entry, int], results: dict[str, Entry], olds: Any, at: int
 ) -> list[dict[str, Any]]:
     entry, place = at_place
     part = entry.message.content[place]
@@ -311,7 +313,7 @@ def _served_state(given: Raw, served: ServerToolResult) -> dict[str, Any]:
     return {"status": "completed", "input": given, "structured": {}, "content": content, "result": served.output_json}
 
 
-def _state(writing: Writing, entry: Entry, given: Raw, *, completed: bool = False) -> dict[str, Any]:
+def _state(writing: WriteState, entry: Entry, given: Raw, *, completed: bool = False) -> dict[str, Any]:
     """The state of a call that has its result; what was called completed stays so, also where it failed."""
     message = cast("ToolMessage", entry.message)
     content: list[dict[str, Any]] = []
@@ -335,7 +337,7 @@ def _is_media(part: object) -> bool:
     return isinstance(part, (Image, Audio, Video, File))
 
 
-def _written_file(writing: Writing, entry: Entry, place: int, part: Any) -> dict[str, Any] | None:
+def _written_file(writing: WriteState, entry: Entry, place: int, part: Any) -> dict[str, Any] | None:
     stored: AnyMedia = part
     media_type = packages.media_type_of(stored)
     named = packages.name_of(stored, NAME)

@@ -1,4 +1,4 @@
-"""Reading opencode's exports (docs/spec/dialects.md#7).
+"""Read opencode's exports (docs/spec/dialects.md#7).
 
 Rules:
 
@@ -64,7 +64,7 @@ def thread_id(session: str | None) -> str:
     return derived_id(NAME, session)
 
 
-class Reading:
+class RecordReader:
     """Reads an export."""
 
     def __init__(self, origin: Origin, watch: Watch) -> None:

@@ -1,4 +1,4 @@
-"""Writing opencode's exports (docs/spec/dialects.md#7): version 1, which ``opencode import`` takes.
+"""Write opencode's exports (docs/spec/dialects.md#7): version 1, which ``opencode import`` takes.
 
 Rules:
 
@@ -52,7 +52,7 @@ from palaver.transcripts.fields import as_json, inner, listed, split, string, wi
 from palaver.transcripts.format import Origin
 from palaver.transcripts.opencode import shapes
 from palaver.transcripts.opencode.flat import flat_record
-from palaver.transcripts.opencode.reader import Reading
+from palaver.transcripts.opencode.reader import RecordReader
 from palaver.transcripts.opencode.shapes import NAME
 from palaver.transcripts.restyle import restyled
 from palaver.transcripts.unknown_fields import Watch
@@ -63,16 +63,16 @@ if TYPE_CHECKING:
     from palaver.core.jsontext import Fields
     from palaver.threads.thread import Entry
     from palaver.transcripts.packages import AnyMedia
-    from palaver.transcripts.writer import Writing
+    from palaver.transcripts.writer import WriteState
 
 _KEYED: Final = frozenset(("text", "reasoning", "tool"))
 """Parts that have ``metadata``."""
 
 
-class Rendering:
+class RecordWriter:
     """Writes an export."""
 
-    def __init__(self, writing: Writing) -> None:
+    def __init__(self, writing: WriteState) -> None:
         """Find what was before."""
         self._writing = writing
         self._session = session_of(writing.metadata)
@@ -88,7 +88,7 @@ class Rendering:
         self._id = named if named and named.startswith("ses_") else session_id(self._started, writing.thread.id)
         self._requested: str | None = None
         self._messages: dict[str, str] = {}
-        self._reader = Reading(Origin(), Watch())
+        self._reader = RecordReader(Origin(), Watch())
 
     def head(self) -> Iterator[bytes]:
         """The session."""

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from palaver.transcripts.detection import Detection, Head
 from palaver.transcripts.format import TranscriptFormat
-from palaver.transcripts.otel_genai.reader import Reading
+from palaver.transcripts.otel_genai.reader import RecordReader
 from palaver.transcripts.otel_genai.shapes import NAME, PARTS
-from palaver.transcripts.otel_genai.writer import Rendering
+from palaver.transcripts.otel_genai.writer import RecordWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -116,9 +116,9 @@ FORMAT: Final = TranscriptFormat(
     title="OpenTelemetry GenAI messages",
     fidelity="bytes",
     detector=detect,
-    reading=Reading,
-    rendering=Rendering,
-    framing="either",
+    record_reader=RecordReader,
+    record_writer=RecordWriter,
+    layout="either",
     many=True,
     history="model",
     extension=".json",

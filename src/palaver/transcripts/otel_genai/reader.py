@@ -67,7 +67,7 @@ class _Talk:
         self.session = Session(file_format=NAME, id=named)
 
 
-class Reading:
+class RecordReader:
     """Reads one file."""
 
     def __init__(self, origin: Origin, watch: Watch) -> None:

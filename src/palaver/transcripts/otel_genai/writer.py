@@ -46,7 +46,7 @@ from palaver.transcripts.documents import TAIL
 from palaver.transcripts.fields import one_line, split
 from palaver.transcripts.otel_genai.shapes import CONVERSATION, INPUT, LISTS, NAME, OUTPUT, STOPS, Parts, spans_of
 from palaver.transcripts.unknown_fields import Watch
-from palaver.transcripts.writer import Writing, is_record, singly
+from palaver.transcripts.writer import WriteState, is_record, singly
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -54,10 +54,10 @@ if TYPE_CHECKING:
     from palaver.threads.thread import Entry
 
 
-class Rendering:
+class RecordWriter:
     """Writes one conversation."""
 
-    def __init__(self, writing: Writing) -> None:
+    def __init__(self, writing: WriteState) -> None:
         """Look what the conversation came from: a list, lines of spans, or a span that is a document."""
         self._writing = writing
         writing.never_writes("sent_at")

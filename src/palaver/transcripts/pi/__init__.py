@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from palaver.transcripts.detection import Detection, Head, word
 from palaver.transcripts.format import TranscriptFormat
-from palaver.transcripts.pi.reader import Reading
+from palaver.transcripts.pi.reader import RecordReader
 from palaver.transcripts.pi.shapes import KEYS, NAME, ROLES
-from palaver.transcripts.pi.writer import Rendering
+from palaver.transcripts.pi.writer import RecordWriter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,8 +53,8 @@ FORMAT: Final = TranscriptFormat(
     title="pi sessions",
     fidelity="bytes",
     detector=detect,
-    reading=Reading,
-    rendering=Rendering,
+    record_reader=RecordReader,
+    record_writer=RecordWriter,
     tree=True,
     resumes=True,
     history="all",

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from palaver.transcripts.record import Record
 
 
-class Reading:
+class RecordReader:
     """Reads one session."""
 
     def __init__(self, origin: Origin, watch: Watch) -> None:

@@ -41,11 +41,11 @@ from palaver.transcripts.conversation import (
 )
 from palaver.transcripts.fields import inner, one_line, wire_of
 from palaver.transcripts.format import Origin
-from palaver.transcripts.pi.reader import Reading, usage_of
+from palaver.transcripts.pi.reader import RecordReader, usage_of
 from palaver.transcripts.pi.shapes import APIS, PROVIDERS, STOPS, VERSION
 from palaver.transcripts.times import iso
 from palaver.transcripts.unknown_fields import Watch
-from palaver.transcripts.writer import Writing
+from palaver.transcripts.writer import WriteState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -54,10 +54,10 @@ if TYPE_CHECKING:
     from palaver.threads.thread import Entry
 
 
-class Rendering:
+class RecordWriter:
     """Writes one session."""
 
-    def __init__(self, writing: Writing) -> None:
+    def __init__(self, writing: WriteState) -> None:
         """Begin a session, or go on with one."""
         self._writing = writing
         self._session = session_of(writing.metadata)
@@ -67,7 +67,7 @@ class Rendering:
         first = next((at for at in times if at is not None), None)
         self._at = self._session.started_at or first or now_ms()
         """The time of what has none of its own: that of what stands before it."""
-        self._reader = Reading(Origin(), Watch())
+        self._reader = RecordReader(Origin(), Watch())
 
     def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
         """A message alone; the marker of a compaction with the summary behind it, which are one entry."""

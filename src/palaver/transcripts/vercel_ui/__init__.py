@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from palaver.transcripts.detection import Detection, Head, word
 from palaver.transcripts.format import TranscriptFormat
-from palaver.transcripts.vercel_ui.reader import Reading
+from palaver.transcripts.vercel_ui.reader import RecordReader
 from palaver.transcripts.vercel_ui.shapes import DATA, NAME, PARTS, TOOL
-from palaver.transcripts.vercel_ui.writer import Rendering
+from palaver.transcripts.vercel_ui.writer import RecordWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -78,9 +78,9 @@ FORMAT: Final = TranscriptFormat(
     title="Vercel AI SDK UI messages",
     fidelity="bytes",
     detector=detect,
-    reading=Reading,
-    rendering=Rendering,
-    framing="document",
+    record_reader=RecordReader,
+    record_writer=RecordWriter,
+    layout="document",
     resumes=True,
     history="model",
     extension=".json",

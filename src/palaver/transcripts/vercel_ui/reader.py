@@ -1,4 +1,4 @@
-"""Reading UI messages (docs/spec/dialects.md#10).
+"""Read UI messages (docs/spec/dialects.md#10).
 
 Rules:
 
@@ -57,7 +57,7 @@ _USAGE: Final = ("usage", "totalUsage")
 _MODEL: Final = ("model", "modelId")
 
 
-class Reading:
+class RecordReader:
     """Reads a document of UI messages."""
 
     def __init__(self, origin: Origin, watch: Watch) -> None:

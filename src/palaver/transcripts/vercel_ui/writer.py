@@ -1,4 +1,4 @@
-"""Writing UI messages (docs/spec/dialects.md#10).
+"""Write UI messages (docs/spec/dialects.md#10).
 
 Rules:
 
@@ -56,7 +56,7 @@ from palaver.transcripts.packages import AnyMedia
 from palaver.transcripts.restyle import restyled
 from palaver.transcripts.unknown_fields import Watch
 from palaver.transcripts.vercel_ui import shapes
-from palaver.transcripts.vercel_ui.reader import Reading
+from palaver.transcripts.vercel_ui.reader import RecordReader
 from palaver.transcripts.vercel_ui.shapes import NAME, OURS, TOOL
 
 if TYPE_CHECKING:
@@ -65,20 +65,20 @@ if TYPE_CHECKING:
     from palaver.core.jsontext import Fields
     from palaver.core.request import LossKind
     from palaver.threads.thread import Entry
-    from palaver.transcripts.writer import Writing
+    from palaver.transcripts.writer import WriteState
 
 _STOPS: Final[dict[str, str]] = {ours: theirs for theirs, ours in reversed(shapes.FINISH.items())}
 _STATEFUL: Final = frozenset(("state", "input", "rawInput", "inputEncoding", "output", "errorText", "preliminary"))
 """Keys of a call that its state decides; ``approval`` is kept as long as the state stays."""
 
 
-class Rendering:
+class RecordWriter:
     """Writes UI messages."""
 
-    def __init__(self, writing: Writing) -> None:
+    def __init__(self, writing: WriteState) -> None:
         """Find the call of each result."""
         self._writing = writing
-        self._reader = Reading(Origin(), Watch())
+        self._reader = RecordReader(Origin(), Watch())
         self._answers: dict[tuple[str, int], Entry] = {}
         self._requested: dict[str, tuple[Entry, int]] = {}  # by the id of the result
         self._taken: set[str] = set()
