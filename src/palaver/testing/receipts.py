@@ -321,8 +321,8 @@ def _vendor(message: Value, wire: str) -> str | None:
     """Return the vendor of an answer; ``None`` for any other message."""
     if not isinstance(message, AssistantMessage):
         return None
-    hint = json_fields.native(message, wire).get("@@vendor")
-    return None if hint is None else jsontext.text(hint)
+    noted = json_fields.notes(message, wire).get("vendor")
+    return None if noted is None else jsontext.text(noted)
 
 
 def _own_fields(value: Value, name: str, index: int | None, part: int | None, message: Value) -> Iterator[RequestValue]:

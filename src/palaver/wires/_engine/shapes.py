@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from functools import cache, reduce
 from operator import or_
-from types import MappingProxyType, NoneType, UnionType
+from types import GenericAlias, MappingProxyType, NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, Union as AnyOf, cast, get_args, get_origin
 
 import msgspec
@@ -70,6 +70,21 @@ def reader(shape: type[S]) -> Callable[[bytes | Raw], S]:
             return attempt(data)
         except REFUSED:
             return from_fields(shape, jsontext.fields(data))
+
+    return read
+
+
+def list_reader(shape: type[S]) -> Callable[[bytes | Raw], list[S]]:
+    """Return the parser of an array of one shape. It raises ``DecodeError`` that names the item."""
+    several: Any = GenericAlias(list, (shape,))
+    attempt: Callable[[bytes | Raw], list[S]] = msgspec.json.Decoder(several).decode
+    each = reader(shape)
+
+    def read(data: bytes | Raw) -> list[S]:
+        try:
+            return attempt(data)
+        except REFUSED:
+            return list(json_fields.each(jsontext.items(data), "", each))
 
     return read
 
@@ -150,8 +165,7 @@ def _reader_of(kinds: list[Any]) -> Callable[[Raw], object]:
         return reader(kinds[0]) if len(kinds) == 1 else Union(*kinds).item
     item = get_args(kinds[0])[:1] if len(kinds) == 1 and get_origin(kinds[0]) is list else ()
     if item and isinstance(item[0], type) and issubclass(item[0], Shape):
-        each = reader(item[0])
-        return lambda raw: list(json_fields.each(jsontext.items(raw), "", each))
+        return list_reader(item[0])
     return _any_of(kinds)
 
 
