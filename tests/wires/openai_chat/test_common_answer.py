@@ -1,4 +1,4 @@
-"""An answer of the usual fields, read in one step, says what the same answer says that has a new field on each level."""
+"""An answer of the usual fields, read in one step, says what the same answer says with a new field on each level."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _grown(body: dict[str, Any]) -> dict[str, Any]:
         for call in choice["message"].get("tool_calls") or ():
             levels += [call, call.get("function", {})]
         for level in levels:
-            level |= NEW
+            level.update(NEW)
     return grown
 
 

@@ -9,7 +9,8 @@ Rules:
 - A ``null`` counts as absent, and stays in ``rest``, unless the field admits ``None`` or is ``Raw``, which takes
   anything (msgspec has ``Raw`` only alone: an optional field is ``Raw`` with the default ``ABSENT``).
 - A known field of a wrong type is a ``DecodeError`` with the path, as is a missing one that is required.
-- ``Union`` tells shapes apart by a word, usually ``type``. An object of another word stays text.
+- ``Union`` tells shapes apart by a word, usually ``type``. An object of another word stays text. So it is with
+  items of a list of shapes that have a word.
 
 Stability: experimental.
 """
@@ -163,10 +164,31 @@ def _reader_of(kinds: list[Any]) -> Callable[[Raw], object]:
         return json_fields.number
     if all(isinstance(kind, type) and issubclass(kind, Shape) for kind in kinds):
         return reader(kinds[0]) if len(kinds) == 1 else Union(*kinds).item
-    item = get_args(kinds[0])[:1] if len(kinds) == 1 and get_origin(kinds[0]) is list else ()
-    if item and isinstance(item[0], type) and issubclass(item[0], Shape):
-        return list_reader(item[0])
+    if len(kinds) == 1 and get_origin(kinds[0]) is list:
+        item: Any = get_args(kinds[0])[0]
+        shapes: tuple[Any, ...] = get_args(item) or (item,)
+        if all(isinstance(each, type) and issubclass(each, Shape) for each in shapes):
+            tag = shapes[0].__struct_config__.tag_field
+            return list_reader(item) if tag is None else Union(*shapes, tag=tag).items
+    if len(kinds) == _TWO and kinds[0] is str and get_origin(kinds[1]) is list:
+        return _text_or(_reader_of(kinds[1:]))
     return _any_of(kinds)
+
+
+_TWO: Final = 2
+
+
+def _text_or(items: Callable[[Raw], object]) -> Callable[[Raw], object]:
+    def read(raw: Raw) -> object:
+        match jsontext.kind(raw):
+            case "a string":
+                return jsontext.text(raw)
+            case "an array":
+                return items(raw)
+            case kind:
+                raise DecodeError(f"expected a string or an array, got {kind}")
+
+    return read
 
 
 def _any_of(kinds: list[Any]) -> Callable[[Raw], object]:

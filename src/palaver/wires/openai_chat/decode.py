@@ -20,19 +20,16 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeAlias, cast
 
-from msgspec import UNSET, Raw, UnsetType, structs
+from msgspec import UNSET, Raw, UnsetType
 
 from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError, ProviderError
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import (
     AssistantMessage,
-    DeveloperMessage,
     FinishReason,
     Message,
-    SystemMessage,
     ToolMessage,
-    UserMessage,
 )
 from palaver.core.parts import (
     AssistantPart,
@@ -51,7 +48,7 @@ from palaver.wires._engine import json_fields, thinking
 from palaver.wires._engine.json_fields import provider, word
 from palaver.wires._engine.shapes import ABSENT, Shape, Union, list_reader, reader
 from palaver.wires._engine.tools import read_tool
-from palaver.wires.openai_chat.decode_parts import Call, call, content
+from palaver.wires.openai_chat.decode_parts import Call, Part, TextPart, UserPart, call, content
 from palaver.wires.openai_chat.shapes import (
     DETAILS,
     FINISH,
@@ -160,42 +157,44 @@ def _tool(raw: Raw) -> AnyTool:
 # -- messages --------------------------------------------------------------------------------------
 
 
-class _Placed(Shape):
-    """A message that is a content alone."""
-
-    content: Raw = ABSENT
+_Word: TypeAlias = str | UnsetType | None
 
 
-class _System(_Placed, tag="system", tag_field="role"):
+class _System(Shape, tag="system", tag_field="role"):
     """Instructions."""
 
+    content: str | list[TextPart] | UnsetType | None = UNSET
 
-class _Developer(_Placed, tag="developer", tag_field="role"):
+
+class _Developer(_System, tag="developer", tag_field="role"):
     """Instructions of the app."""
 
 
-class _User(_Placed, tag="user", tag_field="role"):
+class _User(Shape, tag="user", tag_field="role"):
     """A message of the user."""
 
+    content: str | list[UserPart] | UnsetType | None = UNSET
 
-class _Tool(_Placed, tag="tool", tag_field="role"):
+
+class _Tool(_User, tag="tool", tag_field="role"):
     """The result of a call."""
 
-    tool_call_id: str | UnsetType | None = UNSET
-    name: str | UnsetType | None = UNSET
+    tool_call_id: _Word = UNSET
+    name: _Word = UNSET
 
 
-class _Function(_Placed, tag="function", tag_field="role"):
+class _Function(_User, tag="function", tag_field="role"):
     """The result of the deprecated ``function_call``."""
 
-    name: str | UnsetType | None = UNSET
+    name: _Word = UNSET
 
 
-class Answer(_Placed):
+class _Answer(Shape):
     """An answer of a model, in a request or in a choice."""
 
+    content: str | list[Part] | UnsetType | None = UNSET
     tool_calls: list[Call] | UnsetType | None = UNSET
-    refusal: str | UnsetType | None = UNSET
+    refusal: _Word = UNSET
     annotations: Raw = ABSENT
     audio: Raw = ABSENT
     function_call: Raw = ABSENT
@@ -204,17 +203,19 @@ class Answer(_Placed):
     reasoning_details: Raw = ABSENT
 
 
-class _Assistant(Answer, tag="assistant", tag_field="role"):
+class _Assistant(_Answer, tag="assistant", tag_field="role"):
     """An answer in a request."""
 
 
-class _Chosen(Answer):
+class _Chosen(_Answer):
     """An answer in a choice, to which servers give other roles too, or none."""
 
     role: Raw = ABSENT
 
 
-_MESSAGES: Final = Union[_Placed](_System, _Developer, _User, _Assistant, _Tool, _Function, tag="role")
+_Message: TypeAlias = _System | _Developer | _User | _Assistant | _Tool | _Function
+
+_MESSAGES: Final = Union[_Message](_System, _Developer, _User, _Assistant, _Tool, _Function, tag="role")
 
 
 def _messages(raws: Raw, thoughts: Thoughts) -> tuple[Message, ...]:
@@ -246,61 +247,57 @@ class _Called:
         return None if name is None else self._ids.get(name)
 
 
-def _message(found: _Placed | Raw, index: int, called: _Called, thoughts: Thoughts) -> Message:
+def _message(found: _Message | Raw, index: int, called: _Called, thoughts: Thoughts) -> Message:
     match found:
-        case _User():
-            return trusted.UserMessage(
-                content=content(found.content, UserMessage), provider_json=provider(WIRE, found.rest)
-            )
         case _Assistant():
-            rest = dict(found.rest)
+            rest = found.rest or {}
             parts = tuple([part for group in _groups(found, rest, f"call_{index}", thoughts) for part in group])
             return trusted.AssistantMessage(content=parts, provider_json=provider(WIRE, rest))
-        case _Tool():
-            name = found.name or None
-            return trusted.ToolMessage(
-                content=content(found.content, ToolMessage),
-                tool_call_id=None if found.tool_call_id is UNSET else found.tool_call_id,
-                tool_name=name,
-                provider_json=provider(WIRE, found.rest, None if name is None else {"name": word("there")}),
-            )
-        case _System():
-            return trusted.SystemMessage(
-                content=content(found.content, SystemMessage), provider_json=provider(WIRE, found.rest)
-            )
+        case _Tool() | _Function():
+            return _result(found, called)
+        case _User():
+            return trusted.UserMessage(content=content(found.content), provider_json=provider(WIRE, found.rest))
         case _Developer():
-            return trusted.DeveloperMessage(
-                content=content(found.content, DeveloperMessage), provider_json=provider(WIRE, found.rest)
-            )
-        case _Function():
-            name = None if found.name is UNSET else found.name
-            return trusted.ToolMessage(
-                content=content(found.content, ToolMessage),
-                tool_call_id=called.id_of(name),
-                tool_name=name,
-                provider_json=provider(WIRE, found.rest, {"role": word("function")}),
-            )
+            return trusted.DeveloperMessage(content=content(found.content), provider_json=provider(WIRE, found.rest))
+        case _System():
+            return trusted.SystemMessage(content=content(found.content), provider_json=provider(WIRE, found.rest))
         case _:
-            role = json_fields.need_text(jsontext.fields(cast("Raw", found)), "role")
+            role = json_fields.need_text(jsontext.fields(found), "role")
             raise DecodeError(f"unknown role {role[:40]!r}", path="role")
 
 
-def _groups(found: Answer, rest: Fields, place: str, thoughts: Thoughts) -> tuple[tuple[AssistantPart, ...], ...]:
+def _result(found: _Tool | _Function, called: _Called) -> ToolMessage:
+    name = None if found.name is UNSET else found.name
+    if isinstance(found, _Function):
+        call_id, notes = called.id_of(name), {"role": word("function")}
+    else:
+        call_id = None if found.tool_call_id is UNSET else found.tool_call_id
+        notes = {} if name is None else {"name": word("there")}
+    stored = provider(WIRE, found.rest, notes)
+    return trusted.ToolMessage(
+        content=content(found.content), tool_call_id=call_id, tool_name=name, provider_json=stored
+    )
+
+
+def _groups(found: _Answer, rest: Fields, place: str, thoughts: Thoughts) -> Groups:
     """Read the parts of an answer, by the field they stand in, in the order of the message.
 
     What is no part is put into ``rest``. ``place`` makes ids for calls without.
     """
-    for name in REASONING:
-        raw: Raw = getattr(found, name)
-        if raw is not ABSENT and raw != NULL:
-            rest[name] = raw
-    reasoning = _reasoning(rest, thoughts)
-    said = content(found.content, AssistantMessage)
+    if found.reasoning is not ABSENT and found.reasoning != NULL:
+        rest["reasoning"] = found.reasoning
+    if found.reasoning_content is not ABSENT and found.reasoning_content != NULL:
+        rest["reasoning_content"] = found.reasoning_content
+    if found.reasoning_details is not ABSENT and found.reasoning_details != NULL:
+        rest[DETAILS] = found.reasoning_details
+    reasoning = _reasoning(rest, thoughts) if rest else ()
+    said = content(found.content)
     if found.annotations is not ABSENT:
         said = _cited(said, found.annotations, rest)
     refusal = (trusted.Refusal(found.refusal),) if found.refusal else ()
     recorded = () if found.audio is ABSENT else _audio(found.audio, rest)
-    return reasoning, said, refusal, recorded, _calls(found, rest, place)
+    calls = () if not found.tool_calls and found.function_call is ABSENT else _calls(found, rest, place)
+    return reasoning, said, refusal, recorded, calls
 
 
 def _audio(raw: Raw, rest: Fields) -> tuple[Audio, ...]:
@@ -404,7 +401,7 @@ def _citation(raw: Raw) -> Citation:
 # -- tool calls ------------------------------------------------------------------------------------
 
 
-def _calls(found: Answer, rest: Fields, place: str) -> tuple[ToolCall | MalformedToolCall, ...]:
+def _calls(found: _Answer, rest: Fields, place: str) -> tuple[ToolCall | MalformedToolCall, ...]:
     calls: list[ToolCall | MalformedToolCall] = []
     for index, each in enumerate(found.tool_calls or ()):
         try:
@@ -445,18 +442,16 @@ def response(body: bytes, thoughts: Thoughts = REASONING) -> Response:
     ``thoughts`` are the fields that are read as reasoning.
     """
     rest = jsontext.fields(body)
-    raw_choices = rest.get("choices")
-    if raw_choices is None or raw_choices in (NULL, Raw(b"[]")):
-        raise provider_error(rest, body)
-    del rest["choices"]
-    usage = _usage(rest)
-    model = json_fields.take_text(rest, "model")
-    response_id = json_fields.take_text(rest, "id")
+    raw_choices = rest.pop("choices", NULL)
     try:
-        first, *others = [_whole(each, index, thoughts) for index, each in enumerate(_choices(raw_choices))]
+        choices = [] if raw_choices == NULL else _choices(raw_choices)
+        if not choices:
+            raise provider_error(rest, body)
+        usage, model = _usage(rest), json_fields.take_text(rest, "model")
+        message = _whole(choices[0], 0, thoughts, model, usage, json_fields.take_text(rest, "id"))
+        others = [_whole(each, index, thoughts) for index, each in enumerate(choices[1:], 1)]
     except DecodeError as error:
         raise error.within("choices") from None
-    message = structs.replace(first, model=model, usage=usage, response_id=response_id)
     return trusted.Response(
         message=message, alternatives=tuple(others), origin=WIRE, provider_json=provider(WIRE, rest)
     )
@@ -486,25 +481,46 @@ _choices = list_reader(_Choice)
 _choice = reader(_Choice)
 
 
-def _whole(found: _Choice, index: int, thoughts: Thoughts) -> AssistantMessage:
-    message, groups = _said(found, index, thoughts)
-    return structs.replace(message, content=tuple([part for group in groups for part in group]))
+Groups: TypeAlias = tuple[tuple[AssistantPart, ...], ...]
+"""The parts of an answer, by the field they stand in."""
 
 
-def choice(raw: Raw, index: int, thoughts: Thoughts) -> tuple[AssistantMessage, tuple[tuple[AssistantPart, ...], ...]]:
+def _whole(  # noqa: PLR0917 (a choice, and what stands around all of them)
+    found: _Choice,
+    index: int,
+    thoughts: Thoughts,
+    model: str | None = None,
+    usage: Usage | None = None,
+    response_id: str | None = None,
+) -> AssistantMessage:
+    groups, reason, stored = _said(found, index, thoughts)
+    return trusted.AssistantMessage(
+        content=tuple([part for group in groups for part in group]),
+        model=model,
+        usage=usage,
+        finish_reason=reason,
+        finish_reason_raw=found.finish_reason,
+        response_id=response_id,
+        provider_json=stored,
+    )
+
+
+def choice(raw: Raw, index: int, thoughts: Thoughts) -> tuple[AssistantMessage, Groups]:
     """Read one choice: a message without parts, and its parts by the field they stand in."""
     try:
         found = _choice(raw)
     except DecodeError as error:
         raise error.within(f"[{index}]") from None
-    return _said(found, index, thoughts)
+    groups, reason, stored = _said(found, index, thoughts)
+    message = trusted.AssistantMessage(
+        finish_reason=reason, finish_reason_raw=found.finish_reason, provider_json=stored
+    )
+    return message, groups
 
 
-def _said(
-    found: _Choice, index: int, thoughts: Thoughts
-) -> tuple[AssistantMessage, tuple[tuple[AssistantPart, ...], ...]]:
+def _said(found: _Choice, index: int, thoughts: Thoughts) -> tuple[Groups, FinishReason, Raw | UnsetType]:
     message = found.message
-    rest: Fields = dict(message.rest)
+    rest: Fields = message.rest or {}
     notes: Fields = {}
     if message.role not in _USUAL_ROLES:
         notes["role"] = message.role
@@ -515,10 +531,7 @@ def _said(
         groups = _groups(message, rest, "call", thoughts)
     except DecodeError as error:
         raise error.within(f"[{index}].message") from None
-    reason = found.finish_reason
-    finished = _finish(reason or None, groups)
-    stored = provider(WIRE, rest, notes)
-    return trusted.AssistantMessage(finish_reason=finished, finish_reason_raw=reason, provider_json=stored), groups
+    return groups, _finish(found.finish_reason or None, groups), provider(WIRE, rest, notes)
 
 
 _USUAL_ROLES: Final = (Raw(b'"assistant"'), ABSENT, NULL)
@@ -526,20 +539,23 @@ _USUAL_ROLES: Final = (Raw(b'"assistant"'), ABSENT, NULL)
 
 def _beside(found: _Choice, index: int) -> Fields:
     """The fields beside a message, but for the usual ones."""
-    beside = dict(found.rest)
-    if found.index is not ABSENT and found.index not in (NULL, Raw(str(index).encode())):
+    beside: Fields = found.rest or {}
+    if found.index is not ABSENT and found.index not in (NULL, _FIRST if index == 0 else Raw(b"%d" % index)):
         beside["index"] = found.index
     if found.logprobs is not ABSENT and found.logprobs != NULL:
         beside["logprobs"] = found.logprobs
     return beside
 
 
-def _finish(word: str | None, groups: tuple[tuple[AssistantPart, ...], ...]) -> FinishReason:
+_FIRST: Final = Raw(b"0")
+
+
+def _finish(word: str | None, groups: Groups) -> FinishReason:
     if not word:
         return "tool_calls" if any(isinstance(part, ToolCall) for part in groups[4]) else "stop"
     reason = FINISH.get(word, "other")
-    refused = any(isinstance(part, Refusal) for part in (*groups[1], *groups[2]))
-    return "refusal" if reason == "stop" and refused else reason
+    refused = reason == "stop" and any(isinstance(part, Refusal) for part in (*groups[1], *groups[2]))
+    return "refusal" if refused else reason
 
 
 def _usage(rest: Fields) -> Usage | None:

@@ -11,6 +11,7 @@ Source: docs/spec/wires.md#2.2, #2.3.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 from msgspec import UNSET, Raw, UnsetType
@@ -18,12 +19,11 @@ from msgspec import UNSET, Raw, UnsetType
 from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.jsontext import NULL, Fields
-from palaver.core.messages import holds
 from palaver.core.parts import AnyPart, MalformedToolCall, MediaSource, ToolCall
 from palaver.wires._engine import json_fields
 from palaver.wires._engine.json_fields import nested, provider, word
 from palaver.wires._engine.media import source_of
-from palaver.wires._engine.shapes import ABSENT, Shape, Union, reader
+from palaver.wires._engine.shapes import ABSENT, NOTHING, Shape, Union, reader
 from palaver.wires.openai_chat.shapes import AUDIO_FORMATS, WIRE
 
 _Word: TypeAlias = str | UnsetType | None
@@ -102,10 +102,11 @@ class Link(Shape):
     url: str
 
 
-Part: TypeAlias = TextPart | RefusalPart | ImagePart | VideoPart | DocumentPart | AudioPart | FilePart | ThinkingPart
+UserPart: TypeAlias = TextPart | ImagePart | VideoPart | DocumentPart | AudioPart | FilePart
+Part: TypeAlias = UserPart | RefusalPart | ThinkingPart
 
 _PARTS: Final = Union[Part](
-    TextPart, RefusalPart, ImagePart, VideoPart, DocumentPart, AudioPart, FilePart, ThinkingPart
+    TextPart, ImagePart, VideoPart, DocumentPart, AudioPart, FilePart, RefusalPart, ThinkingPart
 )
 _link = reader(Link)
 
@@ -113,33 +114,17 @@ _link = reader(Link)
 # -- content ---------------------------------------------------------------------------------------
 
 
-def content(raw: Raw, cls: type) -> tuple[Any, ...]:
-    """Read ``content``, a text or a list of parts, for a role. Raises ``DecodeError``."""
-    if raw is ABSENT or raw == NULL:
-        return ()
-    try:
-        if jsontext.kind(raw) == "an array":
-            return tuple(_parts(raw, cls))
-        return (trusted.Text(_text(raw)),)
-    except DecodeError as error:
-        raise error.within("content") from None
-
-
-def _text(raw: Raw) -> str:
-    if jsontext.kind(raw) != "a string":
-        raise DecodeError(f"expected a string or an array, got {jsontext.kind(raw)}")
-    return jsontext.text(raw)
-
-
-def _parts(raw: Raw, cls: type) -> list[AnyPart]:
+def content(found: str | Sequence[Part | Raw] | UnsetType | None) -> tuple[Any, ...]:
+    """Make parts of ``content``: a text, or parts, of which those stay text that the role has not."""
+    if isinstance(found, str):
+        return (trusted.Text(found),)
     parts: list[AnyPart] = []
-    for index, each in enumerate(_PARTS.items(raw)):
+    for index, each in enumerate(found or ()):
         try:
-            read = _part(each)
+            parts.append(_part(each))
         except DecodeError as error:
-            raise error.within(f"[{index}]") from None
-        parts.append(read if holds(cls, read) else _opaque(jsontext.items(raw)[index]))
-    return parts
+            raise error.within(f"content[{index}]") from None
+    return tuple(parts)
 
 
 def part(raw: Raw) -> AnyPart:
@@ -259,27 +244,39 @@ class Call(Shape):
 
 def call(found: Call, made_id: str) -> ToolCall | MalformedToolCall:
     """Make the part of a call; ``made_id`` is for a call without id. Raises ``DecodeError``."""
-    rest, notes = found.rest, {} if found.id else _NO_ID
+    if found.type == "custom":
+        return _custom_call(found, made_id)
+    rest, notes, inner = found.rest, NOTHING if found.id else _NO_ID, found.function
+    if inner is UNSET:
+        raise DecodeError("missing", path="function")
     if found.index is not ABSENT:
         rest = {**rest, "index": found.index}
-    custom = found.type == "custom"
-    inner = found.custom if custom else found.function
-    if not isinstance(inner, Shape):
-        raise DecodeError("missing", path="custom" if custom else "function")
-    other = found.function if custom else found.custom
-    if isinstance(other, Shape):
-        rest = {**rest, "function" if custom else "custom": _again(other)}
-    call_id = found.id or made_id
-    if isinstance(inner, Custom):
-        text = '""' if inner.input is ABSENT else bytes(inner.input).decode()
-        stored = provider(WIRE, nested(rest, "custom", inner.rest), notes)
-        return trusted.ToolCall(call_id, inner.name, text, custom=True, provider_json=stored)
+    if found.custom is not UNSET:
+        rest = {**rest, "custom": _again(found.custom)}
     if found.type and found.type != "function":
         rest = {**rest, "type": jsontext.raw(found.type)}
-    text = _arguments(inner.arguments)
-    if jsontext.kind(inner.arguments) == "an object":
-        notes = {**notes, "arguments": word("object")}
-    return json_fields.call(call_id, inner.name, text, provider(WIRE, nested(rest, "function", inner.rest), notes))
+    raw = inner.arguments
+    try:
+        text = "" if raw is ABSENT or raw == NULL else jsontext.text(raw)
+    except DecodeError as error:
+        if jsontext.kind(raw) != "an object":
+            raise error.within("function.arguments") from None
+        text, notes = bytes(raw).decode(), {**notes, "arguments": word("object")}
+    stored = provider(WIRE, nested(rest, "function", inner.rest), notes)
+    return json_fields.call(found.id or made_id, inner.name, text, stored)
+
+
+def _custom_call(found: Call, made_id: str) -> ToolCall:
+    rest, inner = found.rest, found.custom
+    if inner is UNSET:
+        raise DecodeError("missing", path="custom")
+    if found.index is not ABSENT:
+        rest = {**rest, "index": found.index}
+    if found.function is not UNSET:
+        rest = {**rest, "function": _again(found.function)}
+    text = '""' if inner.input is ABSENT else bytes(inner.input).decode()
+    stored = provider(WIRE, nested(rest, "custom", inner.rest), NOTHING if found.id else _NO_ID)
+    return trusted.ToolCall(found.id or made_id, inner.name, text, custom=True, provider_json=stored)
 
 
 def one_call(raw: Raw, made_id: str, index: int) -> ToolCall | MalformedToolCall:
@@ -292,17 +289,6 @@ def one_call(raw: Raw, made_id: str, index: int) -> ToolCall | MalformedToolCall
 
 _call = reader(Call)
 _NO_ID: Final[Fields] = {"id": word("absent")}
-
-
-def _arguments(raw: Raw) -> str:
-    if raw is ABSENT or raw == NULL:
-        return ""
-    if jsontext.kind(raw) == "an object":
-        return bytes(raw).decode()
-    try:
-        return jsontext.text(raw)
-    except DecodeError as error:
-        raise error.within("function.arguments") from None
 
 
 def _again(found: Function | Custom) -> Raw:
