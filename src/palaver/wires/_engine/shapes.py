@@ -93,7 +93,8 @@ def list_reader(shape: type[S]) -> Callable[[bytes | Raw], list[S]]:
 def from_fields(shape: type[S], rest: Fields) -> S:
     """Read an object that is split already, and takes its fields out of ``rest``. Raises ``DecodeError``."""
     known, tag = _table(shape)
-    rest.pop(tag, None)
+    if tag is not None:
+        rest.pop(tag, None)
     made: dict[str, object] = {}
     for name, key, read, null, required in known:
         raw = rest.get(key)
@@ -141,7 +142,7 @@ class Union(Generic[S]):
 
 
 @cache
-def _table(shape: type[Shape]) -> tuple[list[tuple[str, str, Callable[[Raw], object], bool, bool]], str]:
+def _table(shape: type[Shape]) -> tuple[list[tuple[str, str, Callable[[Raw], object], bool, bool]], str | None]:
     known: list[tuple[str, str, Callable[[Raw], object], bool, bool]] = []
     for each in structs.fields(shape):
         if each.encode_name == _REST:
@@ -150,7 +151,7 @@ def _table(shape: type[Shape]) -> tuple[list[tuple[str, str, Callable[[Raw], obj
         plain = [kind for kind in kinds if kind not in (NoneType, UnsetType)]
         read = _nullable(_reader_of(plain)) if NoneType in kinds else _reader_of(plain)
         known.append((each.name, each.encode_name, read, NoneType in kinds or Raw in kinds, each.required))
-    return known, str(shape.__struct_config__.tag_field)
+    return known, shape.__struct_config__.tag_field
 
 
 def _nullable(read: Callable[[Raw], object]) -> Callable[[Raw], object]:

@@ -176,8 +176,8 @@ def read_output_format(raw: Raw) -> OutputFormat | None:
 def write_output_format(output: OutputFormat, *, named: bool = True) -> object:
     """Write ``response_format``; ``named`` gives a schema a name that has none."""
     rest = json_fields.native(output, WIRE)
-    inner = jsontext.fields(rest.pop("json_schema", jsontext.EMPTY_OBJECT))
     if output.kind == "json_schema":
+        inner = jsontext.fields(rest.pop("json_schema", jsontext.EMPTY_OBJECT))
         name = output.name or ("output" if named else None)
         schema: dict[str, Any] = {} if name is None else {"name": name}
         if output.description is not None:
