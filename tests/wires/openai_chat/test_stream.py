@@ -510,6 +510,11 @@ def test_a_known_field_of_a_wrong_type_is_damage(frame: Any, path: str):
     assert response.message.text == "so far"
 
 
+def test_a_field_of_a_stream_may_have_any_name():
+    fields = {"@@content": "x", "@": {"id": [1], "@@x": 1}}
+    assert said(sse(chunk({"content": "a", **fields}), STOP)).message.provider == {NAME: fields}
+
+
 def test_a_call_that_never_gets_a_name_is_damage_once_the_stream_is_whole():
     events, response, failure = read(sse(calls({"index": 0, "id": "c0", "function": {"arguments": "{}"}}), CALLED))
     assert "name: missing" in failure

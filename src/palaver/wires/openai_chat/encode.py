@@ -436,7 +436,7 @@ def _link(part: Media) -> str:
 
 def _linked(part: Media, key: str, rest: Fields) -> dict[str, Any]:
     inner = jsontext.fields(rest.pop(key, jsontext.EMPTY_OBJECT))
-    plain = key == "document_url" and not inner  # https://docs.mistral.ai/api: a text, and nothing else
+    plain = key == "document_url" and not inner  # as Mistral's own client sends it
     named = {"document_name": part.name} if isinstance(part, File) and part.name is not None else {}
     return {"type": key, key: _link(part) if plain else {"url": _link(part), **inner}, **named, **rest}
 
