@@ -109,7 +109,7 @@ def check_receipt(name: str, request: Request, encoded: Encoded) -> list[str]:
     ]
     complaints += _missing_settings(request, name, encoded)
     complaints += [f"the body names {each!r}, which no provider fetches" for each in _unreachable(request, body)]
-    complaints += _extra_empties(wire, request, body, encoded)
+    complaints += _extra_empties(name, request, body, encoded)
     if not any(loss.kind != "dropped" for loss in encoded.losses):
         complaints += _extra_texts(request, body)
     return complaints
@@ -380,9 +380,12 @@ def _unreachable(request: Request, body: BodyValues) -> list[str]:
     ]
 
 
-def _extra_empties(wire: str, request: Request, body: BodyValues, encoded: Encoded) -> list[str]:
-    """Return complaints about empty values that are neither in the request nor on the receipt."""
+def _extra_empties(name: str, request: Request, body: BodyValues, encoded: Encoded) -> list[str]:
+    """Return complaints about empty values that are neither in the request or its original, nor on the receipt."""
+    wire, original = name.partition(":")[0], request.original
     expected = _empties_of(wire, request)
+    spelled = [] if original is None or original.wire != name else BodyValues(bytes(original.body_json)).leaves
+    forms = forms_of(wire) | {(key, normalized(value)) for key, value in spelled}
     expected |= {
         '""' for loss in encoded.losses if loss.what == "message" and loss.why.endswith("an empty text was added")
     }
@@ -391,7 +394,7 @@ def _extra_empties(wire: str, request: Request, body: BodyValues, encoded: Encod
     return [
         f"the body has {key}: {value}, which is not in the request"
         for key, value in odd
-        if (key, value) not in forms_of(wire)
+        if (key, value) not in forms
     ]
 
 
