@@ -490,10 +490,10 @@ def put(  # noqa: PLR0917 (where it goes, what was noted, and what is said)
         place = next((each for each in allowed if _is_noted(each, notes)), allowed[0] if allowed else None)
         if place is None:
             continue
-        written = place.write(value)
+        written: Any = place.write(value)
         if isinstance(written, dict) and _is_noted(place, notes):
             written = json_fields.with_note(cast("dict[str, Any]", written), notes, "thinking")
-        _set(fields, rest, place.path, written)
+        _set(fields, rest, place.path, cast("object", written))
         if on is not None and name == "reasoning_tokens" and value > OFF:
             _set(fields, rest, on.path, on.write(value))
 

@@ -101,10 +101,10 @@ def read_tool_choice(raw: Raw) -> ToolChoice | None:
 
 def _name_of(tool: Any) -> str | None:
     match tool:
-        case {"type": str(kind), **others} if kind in _NAMED and len(others) == 1:
-            inner = others.get(kind)
-            name = inner.get("name") if isinstance(inner, dict) and len(inner) == 1 else None
-            return name if isinstance(name, str) else None
+        case {"type": "function", "function": {"name": str(name), **inner}, **others} if not (inner or others):
+            return name
+        case {"type": "custom", "custom": {"name": str(name), **inner}, **others} if not (inner or others):
+            return name
         case _:
             return None
 
@@ -129,10 +129,8 @@ def write_tool_choice(choice: ToolChoice, custom: Collection[str] = (), beside: 
     if not choice.names or choice.mode == "none":
         return choice.mode
     tools = [_named(name, custom) for name in choice.names]
-    if choice.mode == "required" and len(tools) == 1:
-        fields = tools[0]
-    else:
-        fields = {"type": _ALLOWED, _ALLOWED: {"mode": choice.mode, "tools": tools}}
+    allowed: dict[str, Any] = {"type": _ALLOWED, _ALLOWED: {"mode": choice.mode, "tools": tools}}
+    fields = tools[0] if choice.mode == "required" and len(tools) == 1 else allowed
     for key, raw in (beside or {}).items():
         if key in fields:
             fields[key] = {**jsontext.fields(raw), **fields[key]}
