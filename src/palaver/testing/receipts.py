@@ -392,9 +392,7 @@ def _extra_empties(name: str, request: Request, body: BodyValues, encoded: Encod
     found = [(key, normalized(value)) for key, value in body.leaves]
     odd = [(key, value) for key, value in found if value in _EMPTY and value not in expected]
     return [
-        f"the body has {key}: {value}, which is not in the request"
-        for key, value in odd
-        if (key, value) not in forms
+        f"the body has {key}: {value}, which is not in the request" for key, value in odd if (key, value) not in forms
     ]
 
 
