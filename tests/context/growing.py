@@ -26,13 +26,12 @@ EVERY = tuple(
 def thought(wire: str, number: int) -> p.Reasoning:
     """Reasoning that this wire itself gave."""
     base, _, variant = wire.partition(":")
-    fields: dict[str, Any] = {"@@field": "reasoning_content"} if base == "openai_chat" and variant else {}
-    if base == "openai_responses":
-        fields = {"id": f"rs_{number}"}
     part = p.Reasoning(f"Thought {number}.", signature=f"c2ln{number:04d}", wire=base)
     if base == "openai_responses":
-        part = part.replace(signature=None, encrypted=f"enc{number}")
-    return part.replace(provider={base: fields}) if fields else part
+        return part.replace(signature=None, encrypted=f"enc{number}", provider={base: {"id": f"rs_{number}"}})
+    if base == "openai_chat" and variant:
+        return part.replace(provider={f"@{base}": {"field": "reasoning_content"}})
+    return part
 
 
 def conversation(wire: str, turns: int = 6) -> list[p.Message]:

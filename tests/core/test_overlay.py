@@ -32,6 +32,12 @@ def test_an_unedited_value_is_the_original() -> None:
     assert _over(original, {"a": "é", "b": 1}, {"a": "é", "b": 1}) == original
 
 
+def test_an_item_that_was_edited_keeps_its_spelling_where_others_were_added() -> None:
+    original = b'[{"text": "a", "list": [{"x": 1}]}]'
+    before, after = [{"text": "a", "list": [{"x": 1}]}], [{"text": "b", "list": [{"x": 1}]}, {"text": "c"}]
+    assert _over(original, before, after) == b'[{"text":"b","list":[{"x": 1}]},{"text":"c"}]'
+
+
 def test_only_what_was_edited_is_written_anew() -> None:
     original = b'{"list": [{"text": "\\u00e9"}, {"text": "b"}], "model":  "m"}'
     before = {"model": "m", "list": [{"text": "é"}, {"text": "b"}]}

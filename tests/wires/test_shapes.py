@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw, UnsetType, structs
 
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError
-from palaver.wires._engine.shapes import ABSENT, NOTHING, Shape, Union, from_fields, reader
+from palaver.wires._engine.shapes import ABSENT, NOTHING, Shape, Union, from_fields, list_reader, reader
 
 
 class Inner(Shape):
@@ -142,3 +142,44 @@ def test_halves_of_characters_are_read() -> None:
     found = BLOCKS.item(Raw(b'{"type":"text","text":"\\ud800"}'))
     assert isinstance(found, Text)
     assert found.text == "\ud800"
+
+
+class Said(Shape):
+    """Content that is a text or a list of blocks."""
+
+    content: str | list[Text | Image] | UnsetType | None = UNSET
+    texts: list[Text] | UnsetType = UNSET
+
+
+_said = reader(Said)
+
+
+@pytest.mark.parametrize("extra", [{}, {"x": 1}])
+def test_content_is_a_text_or_a_list_in_which_other_words_stay_text(extra: dict[str, Any]) -> None:
+    assert _said(_json({"content": "a", **extra})).content == "a"
+    assert _said(_json({"content": None, **extra})).content is None
+    blocks = [{"type": "text", "text": "a"}, {"type": "odd"}]
+    for key in ("content", "texts"):
+        one, other = getattr(_said(_json({key: blocks, **extra})), key)
+        assert (one.text, other) == ("a", _json({"type": "odd"}))
+
+
+@pytest.mark.parametrize(
+    ("value", "path"), [(7, "content"), ([7], "content[0]"), ([{"type": "text", "text": 7}], "content[0].text")]
+)
+def test_wrong_content_is_named(value: Any, path: str) -> None:
+    with pytest.raises(DecodeError) as caught:
+        _said(_json({"content": value}))
+    assert caught.value.path == path
+
+
+def test_a_list_of_one_shape_names_the_item() -> None:
+    read = list_reader(Inner)
+    assert [each.url for each in read(_json([{"url": "a"}, {"url": "b", "x": 1}]))] == ["a", "b"]
+    with pytest.raises(DecodeError) as caught:
+        read(_json([{"url": "a"}, {}]))
+    assert caught.value.path == "[1].url"
+
+
+def test_a_field_named_none_is_kept() -> None:
+    assert reader(Inner)(_json({"url": "a", "None": 1})).rest == {"None": _json(1)}

@@ -6,8 +6,8 @@ Rules:
   write for the value as it is now (*after*). Where before and after agree, the original stands. Everywhere else after
   does: no edit is undone, and no field of the original stands beside an edit that contradicts it.
 - Objects are compared key by key. A key that only the original has leaves an edited object.
-- The items of arrays are paired from both ends as long as before and after agree, and one by one in between where they
-  are as many. An array that before splits otherwise than the original is taken from after.
+- The items of arrays are paired from both ends as long as before and after agree, and one by one in between, from the
+  front. An array that before splits otherwise than the original is taken from after.
 
 Stability: experimental.
 """
@@ -57,10 +57,8 @@ def _array(original: Raw, before: Raw, after: Raw) -> Raw:
         return after
     first, last = _alike(other, new)
     end, new_end = len(other) - last, len(new) - last
-    middle = new[first:new_end]
-    if end == new_end:
-        middle = [_value(*each) for each in zip(one[first:end], other[first:end], middle, strict=True)]
-    return jsontext.raw([*one[:first], *middle, *one[end:]])
+    paired = [_value(*each) for each in zip(one[first:end], other[first:end], new[first:new_end], strict=False)]
+    return jsontext.raw([*one[:first], *paired, *new[first + len(paired) : new_end], *one[end:]])
 
 
 def _alike(before: Sequence[Raw], after: Sequence[Raw]) -> tuple[int, int]:

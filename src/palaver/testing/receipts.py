@@ -109,7 +109,7 @@ def check_receipt(name: str, request: Request, encoded: Encoded) -> list[str]:
     ]
     complaints += _missing_settings(request, name, encoded)
     complaints += [f"the body names {each!r}, which no provider fetches" for each in _unreachable(request, body)]
-    complaints += _extra_empties(wire, request, body, encoded)
+    complaints += _extra_empties(name, request, body, encoded)
     if not any(loss.kind != "dropped" for loss in encoded.losses):
         complaints += _extra_texts(request, body)
     return complaints
@@ -321,8 +321,8 @@ def _vendor(message: Value, wire: str) -> str | None:
     """Return the vendor of an answer; ``None`` for any other message."""
     if not isinstance(message, AssistantMessage):
         return None
-    hint = json_fields.native(message, wire).get("@@vendor")
-    return None if hint is None else jsontext.text(hint)
+    noted = json_fields.notes(message, wire).get("vendor")
+    return None if noted is None else jsontext.text(noted)
 
 
 def _own_fields(value: Value, name: str, index: int | None, part: int | None, message: Value) -> Iterator[RequestValue]:
@@ -380,18 +380,19 @@ def _unreachable(request: Request, body: BodyValues) -> list[str]:
     ]
 
 
-def _extra_empties(wire: str, request: Request, body: BodyValues, encoded: Encoded) -> list[str]:
-    """Return complaints about empty values that are neither in the request nor on the receipt."""
+def _extra_empties(name: str, request: Request, body: BodyValues, encoded: Encoded) -> list[str]:
+    """Return complaints about empty values that are neither in the request or its original, nor on the receipt."""
+    wire, original = name.partition(":")[0], request.original
     expected = _empties_of(wire, request)
+    spelled = [] if original is None or original.wire != name else BodyValues(bytes(original.body_json)).leaves
+    forms = forms_of(wire) | {(key, normalized(value)) for key, value in spelled}
     expected |= {
         '""' for loss in encoded.losses if loss.what == "message" and loss.why.endswith("an empty text was added")
     }
     found = [(key, normalized(value)) for key, value in body.leaves]
     odd = [(key, value) for key, value in found if value in _EMPTY and value not in expected]
     return [
-        f"the body has {key}: {value}, which is not in the request"
-        for key, value in odd
-        if (key, value) not in forms_of(wire)
+        f"the body has {key}: {value}, which is not in the request" for key, value in odd if (key, value) not in forms
     ]
 
 

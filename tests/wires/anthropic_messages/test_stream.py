@@ -416,7 +416,6 @@ def test_a_stream_that_ends_behind_its_stop_reason_is_whole():
             "expected a string",
         ),
         (s.START + b"event: ping\ndata: {\n\n", "not JSON"),
-        (s.START + s.event("novel", **{"@@x": 1}), "hints"),
     ],
 )
 def test_damage_names_the_place(data: bytes, where: str):

@@ -568,7 +568,6 @@ def test_what_a_torn_stream_knew_is_kept() -> None:
         (event("message-start", id=7), "id"),
         (event("message-end", delta=7), "delta"),
         (end(7), "finish_reason"),  # type: ignore[arg-type] (what is tested)
-        (event("debug", **{"@@x": 1}), "a field begins with"),
     ],
 )
 def test_a_wrong_event_is_named(odd: Event, path: str) -> None:

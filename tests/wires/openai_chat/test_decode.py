@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from msgspec import structs
+from msgspec import UNSET, structs
 
 import palaver as p
 from palaver import wires
@@ -228,11 +228,16 @@ def test_annotations_are_citations_of_the_text():
     assert json.loads(bytes(second.raw_json)) == file
 
 
-@pytest.mark.parametrize(
-    "message", [{"content": "hi", "annotations": []}, {"content": None, "annotations": [{"a": 1}]}]
-)
-def test_annotations_without_a_text_stay_with_the_message(message: dict[str, Any]):
-    assert "annotations" in replied(message).message.provider[NAME]
+def test_annotations_without_a_text_stay_with_the_message():
+    assert "annotations" in replied({"content": None, "annotations": [{"a": 1}]}).message.provider[NAME]
+
+
+@pytest.mark.parametrize("value", [None, []])
+@pytest.mark.parametrize("field", ["annotations", "tool_calls", "refusal", "audio", "function_call"])
+def test_known_fields_that_say_nothing_are_not_kept(field: str, value: Any):
+    if field == "refusal" and value == []:
+        return
+    assert replied({"content": "hi", field: value}).message.provider_json is UNSET
 
 
 def test_audio():

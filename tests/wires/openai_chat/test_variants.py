@@ -170,8 +170,8 @@ def test_mistral_documents_are_links():
     inline = p.File(p.Inline("JVBERi0="), "application/pdf")
     (row,) = rows("mistral", p.user("read", linked, inline))
     assert row["content"][1:] == [
-        {"type": "document_url", "document_url": {"url": "https://a.example/a.pdf"}},
-        {"type": "document_url", "document_url": {"url": "data:application/pdf;base64,JVBERi0="}},
+        {"type": "document_url", "document_url": "https://a.example/a.pdf"},
+        {"type": "document_url", "document_url": "data:application/pdf;base64,JVBERi0="},
     ]
 
 
@@ -422,8 +422,7 @@ def read(wire: Any, streamed: bool, **fields: str) -> p.AssistantMessage:
 
 def kept(message: p.AssistantMessage) -> dict[str, Any]:
     """Fields of the vendor's that no part was made of."""
-    held = message.provider.get("openai_chat", {})
-    return {key: value for key, value in held.items() if not key.startswith("@@")}
+    return dict(message.provider.get("openai_chat", {}))
 
 
 TEXTS = [field for field in REASONING if field != "reasoning_details"]

@@ -281,6 +281,11 @@ def with_native(value: V, wire: str, rest: Mapping[str, Any]) -> V:
     return structs.replace(value, provider_json=jsontext.raw(mixed) if mixed else UNSET)
 
 
+def without(value: V, wire: str) -> V:
+    """A value without fields and notes for ``wire``, and for other wires with what it kept."""
+    return with_native(with_native(value, wire, {}), BOOKKEEPING + wire, {})
+
+
 _FRAMING: Final = frozenset({"id", "index", "status", "type", "object", "created"})
 """Fields by which every provider keeps its books; outside their wire they mean nothing, and nothing is lost."""
 

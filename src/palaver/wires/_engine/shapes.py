@@ -9,7 +9,8 @@ Rules:
 - A ``null`` counts as absent, and stays in ``rest``, unless the field admits ``None`` or is ``Raw``, which takes
   anything (msgspec has ``Raw`` only alone: an optional field is ``Raw`` with the default ``ABSENT``).
 - A known field of a wrong type is a ``DecodeError`` with the path, as is a missing one that is required.
-- ``Union`` tells shapes apart by a word, usually ``type``. An object of another word stays text.
+- ``Union`` tells shapes apart by a word, usually ``type``. An object of another word stays text. So it is with
+  items of a list of shapes that have a word.
 
 Stability: experimental.
 """
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 from functools import cache, reduce
 from operator import or_
-from types import MappingProxyType, NoneType, UnionType
+from types import GenericAlias, MappingProxyType, NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, Union as AnyOf, cast, get_args, get_origin
 
 import msgspec
@@ -74,10 +75,26 @@ def reader(shape: type[S]) -> Callable[[bytes | Raw], S]:
     return read
 
 
+def list_reader(shape: type[S]) -> Callable[[bytes | Raw], list[S]]:
+    """Return the parser of an array of one shape. It raises ``DecodeError`` that names the item."""
+    several: Any = GenericAlias(list, (shape,))
+    attempt: Callable[[bytes | Raw], list[S]] = msgspec.json.Decoder(several).decode
+    each = reader(shape)
+
+    def read(data: bytes | Raw) -> list[S]:
+        try:
+            return attempt(data)
+        except REFUSED:
+            return list(json_fields.each(jsontext.items(data), "", each))
+
+    return read
+
+
 def from_fields(shape: type[S], rest: Fields) -> S:
     """Read an object that is split already, and takes its fields out of ``rest``. Raises ``DecodeError``."""
     known, tag = _table(shape)
-    rest.pop(tag, None)
+    if tag is not None:
+        rest.pop(tag, None)
     made: dict[str, object] = {}
     for name, key, read, null, required in known:
         raw = rest.get(key)
@@ -125,7 +142,7 @@ class Union(Generic[S]):
 
 
 @cache
-def _table(shape: type[Shape]) -> tuple[list[tuple[str, str, Callable[[Raw], object], bool, bool]], str]:
+def _table(shape: type[Shape]) -> tuple[list[tuple[str, str, Callable[[Raw], object], bool, bool]], str | None]:
     known: list[tuple[str, str, Callable[[Raw], object], bool, bool]] = []
     for each in structs.fields(shape):
         if each.encode_name == _REST:
@@ -134,7 +151,7 @@ def _table(shape: type[Shape]) -> tuple[list[tuple[str, str, Callable[[Raw], obj
         plain = [kind for kind in kinds if kind not in (NoneType, UnsetType)]
         read = _nullable(_reader_of(plain)) if NoneType in kinds else _reader_of(plain)
         known.append((each.name, each.encode_name, read, NoneType in kinds or Raw in kinds, each.required))
-    return known, str(shape.__struct_config__.tag_field)
+    return known, shape.__struct_config__.tag_field
 
 
 def _nullable(read: Callable[[Raw], object]) -> Callable[[Raw], object]:
@@ -148,11 +165,31 @@ def _reader_of(kinds: list[Any]) -> Callable[[Raw], object]:
         return json_fields.number
     if all(isinstance(kind, type) and issubclass(kind, Shape) for kind in kinds):
         return reader(kinds[0]) if len(kinds) == 1 else Union(*kinds).item
-    item = get_args(kinds[0])[:1] if len(kinds) == 1 and get_origin(kinds[0]) is list else ()
-    if item and isinstance(item[0], type) and issubclass(item[0], Shape):
-        each = reader(item[0])
-        return lambda raw: list(json_fields.each(jsontext.items(raw), "", each))
+    if len(kinds) == 1 and get_origin(kinds[0]) is list:
+        item: Any = get_args(kinds[0])[0]
+        shapes: tuple[Any, ...] = get_args(item) or (item,)
+        if all(isinstance(each, type) and issubclass(each, Shape) for each in shapes):
+            tag = shapes[0].__struct_config__.tag_field
+            return list_reader(item) if tag is None else Union(*shapes, tag=tag).items
+    if len(kinds) == _TWO and kinds[0] is str and get_origin(kinds[1]) is list:
+        return _text_or(_reader_of(kinds[1:]))
     return _any_of(kinds)
+
+
+_TWO: Final = 2
+
+
+def _text_or(items: Callable[[Raw], object]) -> Callable[[Raw], object]:
+    def read(raw: Raw) -> object:
+        match jsontext.kind(raw):
+            case "a string":
+                return jsontext.text(raw)
+            case "an array":
+                return items(raw)
+            case kind:
+                raise DecodeError(f"expected a string or an array, got {kind}")
+
+    return read
 
 
 def _any_of(kinds: list[Any]) -> Callable[[Raw], object]:

@@ -19,7 +19,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError
@@ -207,16 +207,9 @@ class StreamDecoder:
         self.fail(Failed(kind, str(error) if kind == "corrupt" else f"it ended within an event ({error})"))
 
 
-_AT: Final = 64  # a byte as a number is found a hundred times as fast as two bytes
-
-
 def opened(data: bytes) -> Fields:
-    """Split a frame into its fields. Raises ``DecodeError`` for what is no object, or would be taken for our hints."""
-    found = jsontext.fields(jsontext.source(data))
-    suspicious = (_AT in data and b'"@' in data) or b"\\u0040" in data
-    if suspicious and _hints(jsontext.value(data)):
-        raise DecodeError("a field begins with “@@”, which marks hints of ours and would be lost")
-    return found
+    """Split a frame into its fields. Raises ``DecodeError`` for what is no object."""
+    return jsontext.fields(jsontext.source(data))
 
 
 def snapshot(stored: Fields, new: Fields) -> None:
@@ -227,20 +220,3 @@ def snapshot(stored: Fields, new: Fields) -> None:
     for key, raw in new.items():
         if raw != jsontext.NULL or key not in stored:
             stored[key] = raw
-
-
-def _hints(item: Any) -> bool:
-    """Whether a name of a field, at any depth, begins as our hints do."""
-    waiting: list[Any] = [item]
-    while waiting:
-        each = waiting.pop()
-        match each:
-            case {**table}:
-                if any(key[:2] == "@@" for key in cast("dict[str, Any]", table)):
-                    return True
-                waiting.extend(cast("dict[str, Any]", table).values())
-            case [*items]:
-                waiting.extend(items)
-            case _:
-                pass
-    return False

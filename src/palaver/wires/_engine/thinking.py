@@ -10,7 +10,9 @@ Rules:
 - ``fit_effort`` brings the settings of a request to what a row can express: a budget becomes an effort and an effort a
   budget, by ``BUDGETS``, and each approximation is on the receipt.
 - A field that says off wins over a budget and an effort, which stay unread where they stood.
-- A request that goes back as it came is not fitted, nor is a switch that stays where the same vendor had it.
+- A request that goes back as it came is not fitted, nor is a switch that stays where the same vendor had it. The notes
+  ``effort`` and ``reasoning_tokens`` name the field that was read, where it is not the first that is written; the note
+  ``thinking`` has what else stood in an object.
 
 Sources: docs/spec/wires.md#1.6; https://platform.claude.com/docs/en/build-with-claude/adaptive-thinking;
 https://platform.claude.com/docs/en/build-with-claude/effort; https://ai.google.dev/gemini-api/docs/thinking;
@@ -52,12 +54,21 @@ Name: TypeAlias = Literal["effort", "reasoning_tokens"]
 
 
 class Place(NamedTuple):
-    """A setting, the path of its field, and how its value is read (``None``: no such form) and written."""
+    """A setting, the path of its field, and how its value is read (``None``: no such form) and written.
+
+    ``form`` names the form of a field that has several.
+    """
 
     setting: Name
     path: tuple[str, ...]
     read: Callable[[Raw], Any]
     write: Callable[[Any], object]
+    form: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the place in notes."""
+        return self.form or ".".join(self.path)
 
 
 class Thinking(Struct, frozen=True, kw_only=True):
@@ -158,7 +169,20 @@ _BUDGET: Final = Place("reasoning_tokens", ("thinking_budget",), read_positive, 
 _TEMPLATE: Final = Place("reasoning_tokens", ("chat_template_kwargs", "enable_thinking"), read_switch, write_switch)
 _TYPED: Final = Place("reasoning_tokens", ("thinking",), read_typed("budget_tokens"), write_typed("budget_tokens"))
 
-CHAT_PLACES: Final = (_EFFORT, *_ROUTED, _BUDGET, _SWITCH, _TEMPLATE, _TYPED)
+
+def _read_adaptive(raw: Raw) -> int | None:
+    match jsontext.value(raw):
+        case {"type": "adaptive"}:
+            return DYNAMIC
+        case _:
+            return None
+
+
+_ADAPTIVE: Final = Place(
+    "reasoning_tokens", ("thinking",), _read_adaptive, write_typed("budget_tokens", "adaptive"), "thinking.adaptive"
+)
+
+CHAT_PLACES: Final = (_EFFORT, *_ROUTED, _BUDGET, _SWITCH, _TEMPLATE, _ADAPTIVE, _TYPED)
 """Every field of a Chat Completions body for thinking, of any vendor."""
 
 SERVER_PLACES: Final = (_SWITCH, _TEMPLATE)
@@ -399,8 +423,8 @@ def nearest_effort(effort: str, words: Sequence[str]) -> str:
 # -- fields ----------------------------------------------------------------------------------------
 
 
-def take(rest: Fields, places: Sequence[Place]) -> dict[str, Any]:
-    """Take both settings out of a body, from the first place that has them; the place is kept as a hint.
+def take(rest: Fields, notes: Fields, places: Sequence[Place]) -> dict[str, Any]:
+    """Take both settings out of a body, from the first place that has them; a note names any but the first.
 
     A place that switches thinking off is taken alone.
     """
@@ -413,9 +437,13 @@ def take(rest: Fields, places: Sequence[Place]) -> dict[str, Any]:
             continue
         found[place.setting] = value
         _drop(rest, place.path)
-        json_fields.keep_form(rest, place.setting, raw, place.write(value))
+        written = place.write(value)
+        if isinstance(written, dict):
+            left = {key: item for key, item in jsontext.fields(raw).items() if key not in written}
+            if left:
+                notes["thinking"] = jsontext.raw(left)
         if place.path != next(each.path for each in places if each.setting == place.setting):
-            rest[f"@@{place.setting}_at"] = json_fields.hint(".".join(place.path))
+            notes[place.setting] = json_fields.word(place.name)
     return found
 
 
@@ -424,19 +452,17 @@ def _is_off(rest: Fields, place: Place) -> bool:
     return raw is not None and place.read(raw) in ({OFF} if place.setting == "reasoning_tokens" else {"none"})
 
 
-def stays(rest: Fields, settings: Settings, places: Sequence[Place]) -> bool:
+def stays(notes: Fields, settings: Settings, places: Sequence[Place]) -> bool:
     """Whether one of ``places`` is the field that was read, and can express a switch that stands alone."""
     name: Name = "reasoning_tokens" if settings.effort is None else "effort"
     value = getattr(settings, name)
-    at = rest.get(f"@@{name}_at")
-    if (
-        at is None
-        or value not in {OFF, DYNAMIC, "none"}
-        or (name == "effort" and settings.reasoning_tokens is not None)
-    ):
+    if value not in {OFF, DYNAMIC, "none"} or (name == "effort" and settings.reasoning_tokens is not None):
         return False
-    path = tuple(jsontext.text(at).split("."))
-    return any(each.setting == name and each.path == path and _matches(each, value) for each in places)
+    return any(_is_noted(each, notes) and each.setting == name and _matches(each, value) for each in places)
+
+
+def _is_noted(place: Place, notes: Fields) -> bool:
+    return notes.get(place.setting) == json_fields.word(place.name)
 
 
 def drop_unread(rest: Fields, places: Sequence[Place], context: Context) -> None:
@@ -447,9 +473,10 @@ def drop_unread(rest: Fields, places: Sequence[Place], context: Context) -> None
             context.lose("dropped", ".".join(place.path), "thinking is switched off")
 
 
-def put(
+def put(  # noqa: PLR0917 (where it goes, what was noted, and what is said)
     fields: dict[str, Any],
     rest: Fields,
+    notes: Fields,
     settings: Settings,
     places: Sequence[Place],
     on: Place | None = None,
@@ -457,17 +484,16 @@ def put(
     """Write both settings: each where it stood, if that is one of ``places``, else where the first that fits stands."""
     for name in ("effort", "reasoning_tokens"):
         value = getattr(settings, name)
-        at = rest.pop(f"@@{name}_at", None)
         if value is None:
-            rest.pop(f"@@{name}", None)
             continue
-        path = None if at is None else tuple(jsontext.text(at).split("."))
         allowed = [each for each in places if each.setting == name and _matches(each, value)]
-        place = next((each for each in allowed if each.path == path), allowed[0] if allowed else None)
+        place = next((each for each in allowed if _is_noted(each, notes)), allowed[0] if allowed else None)
         if place is None:
             continue
-        preserved = json_fields.form(rest, name, value, place.read)
-        _set(fields, rest, place.path, place.write(value) if preserved is None else preserved)
+        written: Any = place.write(value)
+        if isinstance(written, dict) and _is_noted(place, notes):
+            written = json_fields.with_note(cast("dict[str, Any]", written), notes, "thinking")
+        _set(fields, rest, place.path, cast("object", written))
         if on is not None and name == "reasoning_tokens" and value > OFF:
             _set(fields, rest, on.path, on.write(value))
 

@@ -1,7 +1,8 @@
 """Tool definitions in the form ``{"type": "function", "function": {…}}``, and calls that wait for their results.
 
 - ``parameters`` stay text. An unknown field stays with the tool, on its level.
-- ``type`` may be absent. Any type but ``function`` (and ``custom``, where the wire has it) is the provider's own tool.
+- ``type`` may be absent, and is always written. Any type but ``function`` (and ``custom``, where the wire has it) is
+  the provider's own tool.
 - On a wire without free-text tools, one is declared as a function with one text argument, ``input``.
 - ``OpenCalls`` serves wires whose results need not name a call by its id. A call is stored under several keys; a result
   takes the first open call of its key. Each step is one look-up.
@@ -23,7 +24,7 @@ from palaver.core.errors import DecodeError
 from palaver.core.tools import AnyTool, ProviderTool, Tool
 from palaver.wires._engine import json_fields
 from palaver.wires._engine.fit import declared_name
-from palaver.wires._engine.json_fields import hint, is_hint, native, nested, provider, visible
+from palaver.wires._engine.json_fields import native, nested, provider, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
@@ -40,7 +41,6 @@ def read_tool(raw: Raw, wire: str, *, kinds: tuple[str, ...] = ("function",), st
     rest = jsontext.fields(raw)
     kind = json_fields.take_text(rest, "type")
     if kind is None and "type" not in rest:
-        rest["@@type"] = hint("absent")
         kind = "function"
     if kind not in kinds:
         return trusted.ProviderTool(wire, jsontext.own(raw))
@@ -103,8 +103,7 @@ def write_tool(tool: AnyTool, context: Context, *, strict: bool = False, needs_p
     elif tool.strict is not None:
         context.lose("dropped", "strict", "the wire has no such field")
     inner = {**inner, **jsontext.fields(rest.pop(key, jsontext.EMPTY_OBJECT))}
-    written: dict[str, Any] = {} if is_hint(rest, "type", "absent") else {"type": key}
-    return {**written, key: inner, **visible(rest)}
+    return {"type": key, key: inner, **visible(rest)}
 
 
 # -- calls that wait for results -------------------------------------------------------------------

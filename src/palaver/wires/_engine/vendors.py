@@ -2,8 +2,8 @@
 
 Rules:
 
-- An answer that was decoded with a variant keeps the variant's name in the hint ``@@vendor``, where it keeps any field
-  at all. An answer without the hint comes from the wire's own provider; a message that is no answer comes from nobody.
+- An answer that was decoded with a variant keeps the variant's name in the note ``vendor``, where it keeps any field
+  at all. An answer without the note comes from the wire's own provider; a message that is no answer comes from nobody.
 - In a request, fields that an answer keeps go back to the vendor that wrote them. For any other vendor they are
   dropped, each with a loss, but for ``WireCapabilities.answer_fields``, which every vendor of the wire takes.
 - An empty field (``null``, ``[]``, ``""``, an object of such) is not sent back: providers refuse
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from palaver.core.request import Response
     from palaver.wires._engine.encode_state import Context
 
-_HINT: Final = "@@vendor"
+_NOTE: Final = "vendor"
 
 
 def signed(response: Response, wire: str, variant: str) -> Response:
@@ -48,8 +48,8 @@ def signed_message(
     """One message of an answer with the name of its vendor; ``content`` are its parts, which may stand elsewhere."""
     if message.provider_json is UNSET and not any(_keeps(part) for part in content):
         return message
-    rest = {**json_fields.native(message, wire), _HINT: jsontext.raw(variant)}
-    return structs.replace(message, provider_json=json_fields.provider(wire, rest))
+    notes = {**json_fields.notes(message, wire), _NOTE: jsontext.raw(variant)}
+    return structs.replace(message, provider_json=json_fields.provider(wire, json_fields.native(message, wire), notes))
 
 
 def _keeps(part: AssistantPart) -> bool:
@@ -58,10 +58,11 @@ def _keeps(part: AssistantPart) -> bool:
     )
 
 
-def _vendor(rest: Fields, message: AssistantMessage) -> str | None:
+def _vendor(message: AssistantMessage, wire: str) -> str | None:
     """Return whose answer a message is: a variant, ``""`` for the wire's own provider, ``None`` for no provider."""
-    if _HINT in rest:
-        return jsontext.text(rest[_HINT])
+    noted = json_fields.notes(message, wire).get(_NOTE)
+    if noted is not None:
+        return jsontext.text(noted)
     return None if message.response_id is None and message.finish_reason_raw is UNSET else ""
 
 
@@ -74,10 +75,10 @@ def fit_fields(message: AssistantMessage, context: Context, index: int) -> Assis
         return message
     wire = context.wire
     rest = json_fields.native(message, wire)
-    vendor = _vendor(rest, message)
+    vendor = _vendor(message, wire)
     foreign = vendor is not None and vendor != (context.variant or "")
     name = f"{wire}:{vendor}" if vendor else wire
-    left = {key: raw for key, raw in rest.items() if key[:2] == "@@" or not is_blank(raw)}
+    left = {key: raw for key, raw in rest.items() if not is_blank(raw)}
     if foreign:
         left = _known(left, taken, name, context, index, None)
         preserved = [_fit_part(part, name, context, index, at) for at, part in enumerate(message.content)]
@@ -100,10 +101,10 @@ _ZERO: Final = Raw(b"0")
 def _known(  # noqa: PLR0917 (fields, what may stay, and where a loss is)
     rest: Fields, taken: frozenset[str], vendor: str, context: Context, index: int, part: int | None
 ) -> dict[str, Any]:
-    """The hints and the fields that every vendor takes; each other field is a loss."""
+    """The fields that every vendor takes; each other field is a loss."""
     left: dict[str, Any] = {}
     for key, raw in rest.items():
-        if key[:2] == "@@" or key in taken:
+        if key in taken:
             left[key] = raw
         else:
             for path, _ in json_fields.fields_of(key, raw):
@@ -119,10 +120,10 @@ def _fit_part(part: AssistantPart, vendor: str, context: Context, index: int, at
     if isinstance(part, Text) and any(each.wire == wire for each in part.citations):
         context.lose("dropped", "citations", f"belong to {vendor}; the text stays", index, at)
         part = part.replace(citations=tuple([each for each in part.citations if each.wire != wire]))
+    if isinstance(part, Reasoning):  # goes into the field that the vendor reads; the wire's own provider reads none
+        return json_fields.without(part, wire) if context.variant is None else part
     rest = json_fields.native(part, wire)
     if not rest:
         return part
-    if isinstance(part, Reasoning):  # goes into the field that the vendor reads; the wire's own provider reads none
-        return json_fields.with_native(part, wire, {}) if context.variant is None else part
     left = _known(rest, frozenset(), vendor, context, index, at)
     return part if len(left) == len(rest) else json_fields.with_native(part, wire, left)

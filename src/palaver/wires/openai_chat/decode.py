@@ -1,12 +1,17 @@
 """Read Chat Completions bodies.
 
-Under ``provider["openai_chat"]`` stay, for ``encode``:
+Fields of the body, of a message, a part, a call or a tool without a neutral place stay under
+``provider["openai_chat"]``. ``null`` and empty lists in known fields of an answer say nothing, and are not kept.
 
-- fields of the body, of a message, a part, a call or a tool without a neutral place;
-- hints on form: ``@@content`` (``list``, ``null``, ``absent``), ``@@field`` (where reasoning, a refusal or an old
-  function call stood), ``@@type`` and ``@@id`` (``absent``), ``@@arguments`` (``object``), ``@@role``,
-  ``@@no_role``, ``@@max_tokens``;
-- ``@@choice``: the fields beside a message in its choice (``index``, ``logprobs``, …).
+Notes (``provider["@openai_chat"]``):
+
+- ``field``: where reasoning, a refusal, a file or an old function call stood, where there are several places;
+  ``text``: ``summary``, of an item of ``reasoning_details`` that has its text there; ``id`` and ``arguments`` of a call
+  (``decode_parts``);
+- of a message: ``role`` (``function``, or what a server writes for ``assistant``), ``name`` (``there``: a result names
+  its tool), ``choice`` (the fields beside it in its choice), ``vendor`` (``vendors``);
+- of a request: ``max_tokens`` (the older name of the field), ``required`` (``any``, Mistral's word), what stands beside
+  the meaning of ``tool_choice``, and the fields that thinking stood in (``thinking``).
 
 Source: docs/spec/wires.md#2.1 to #2.7.
 """
@@ -15,21 +20,16 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeAlias, cast
 
-import msgspec
-from msgspec import UNSET, Raw, UnsetType, structs
+from msgspec import UNSET, Raw, UnsetType
 
 from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError, ProviderError
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import (
     AssistantMessage,
-    DeveloperMessage,
     FinishReason,
     Message,
-    SystemMessage,
     ToolMessage,
-    UserMessage,
-    holds,
 )
 from palaver.core.parts import (
     AssistantPart,
@@ -41,23 +41,23 @@ from palaver.core.parts import (
     Text,
     ToolCall,
 )
-from palaver.core.request import Request, Response, Settings
+from palaver.core.request import Request, Response, Settings, ToolChoice
 from palaver.core.tools import AnyTool
 from palaver.core.usage import Usage
 from palaver.wires._engine import json_fields, thinking
-from palaver.wires._engine.json_fields import hint, nested, provider
+from palaver.wires._engine.json_fields import provider, word
+from palaver.wires._engine.shapes import ABSENT, Shape, Union, list_reader, reader
 from palaver.wires._engine.tools import read_tool
-from palaver.wires.openai_chat.decode_parts import PlainCall, part, plain_answer, plain_call
+from palaver.wires.openai_chat.decode_parts import Call, Part, TextPart, UserPart, call, content
 from palaver.wires.openai_chat.shapes import (
     DETAILS,
     FINISH,
     REASONING,
     WIRE,
+    beside_tool_choice,
     read_output_format,
     read_tool_choice,
     read_usage,
-    write_output_format,
-    write_tool_choice,
 )
 
 Thoughts: TypeAlias = tuple[str, ...]
@@ -86,26 +86,30 @@ class Reader:
 def request(body: bytes, thoughts: Thoughts = REASONING) -> Request:
     """Read a request body. Raises ``DecodeError``. ``thoughts`` are the fields that are read as reasoning."""
     rest = jsontext.fields(body)
-    raw_messages = json_fields.need_items(rest, "messages")
+    notes: Fields = {}
+    raw_messages = rest.pop("messages", None)
+    if raw_messages is None:
+        raise DecodeError("missing", path="messages")
     raw_tools = json_fields.take_items(rest, "tools")
-    if raw_tools == []:
-        rest["@@tools"] = hint("empty")
     return trusted.Request(
         messages=_messages(raw_messages, thoughts),
         model=json_fields.take_text(rest, "model"),
         tools=tuple(json_fields.each(raw_tools or [], "tools", _tool)),
-        settings=_settings(rest),
+        settings=_settings(rest, notes),
         origin=WIRE,
-        provider_json=provider(WIRE, rest),
+        provider_json=provider(WIRE, rest, notes),
     )
 
 
-def _settings(rest: Fields) -> Settings:
+def _settings(rest: Fields, notes: Fields) -> Settings:
     max_tokens = json_fields.take_int(rest, "max_completion_tokens")
     if max_tokens is None:
         max_tokens = json_fields.take_int(rest, "max_tokens")
         if max_tokens is not None:
-            rest["@@max_tokens"] = hint("max_tokens")
+            notes["max_tokens"] = word("max_tokens")
+    output = read_output_format(rest.get("response_format", NULL))
+    if output is not None:
+        del rest["response_format"]
     return trusted.Settings(
         max_tokens=max_tokens,
         temperature=json_fields.take_number(rest, "temperature"),
@@ -114,10 +118,10 @@ def _settings(rest: Fields) -> Settings:
         seed=json_fields.take_int(rest, "seed"),
         frequency_penalty=json_fields.take_number(rest, "frequency_penalty"),
         presence_penalty=json_fields.take_number(rest, "presence_penalty"),
-        tool_choice=json_fields.take_formed(rest, "tool_choice", read_tool_choice, write_tool_choice),
+        tool_choice=_tool_choice(rest, notes),
         parallel_tool_calls=json_fields.take_bool(rest, "parallel_tool_calls"),
-        output=json_fields.take_formed(rest, "response_format", read_output_format, write_output_format),
-        **thinking.take(rest, thinking.CHAT_PLACES),
+        output=output,
+        **thinking.take(rest, notes, thinking.CHAT_PLACES),
         stream=json_fields.take_bool(rest, "stream"),
     )
 
@@ -125,9 +129,25 @@ def _settings(rest: Fields) -> Settings:
 def _stop(rest: Fields) -> tuple[str, ...] | None:
     raw = rest.get("stop")
     if raw is not None and jsontext.kind(raw) == "a string":
-        rest["@@stop"] = hint("string")
         return (json_fields.need_text(rest, "stop"),)
     return json_fields.take_texts(rest, "stop")
+
+
+def _tool_choice(rest: Fields, notes: Fields) -> ToolChoice | None:
+    raw = rest.get("tool_choice", NULL)
+    choice = read_tool_choice(raw)
+    if choice is None:
+        return None
+    del rest["tool_choice"]
+    if raw == _ANY:
+        notes["required"] = raw
+    left = beside_tool_choice(raw)
+    if left:
+        notes["tool_choice"] = jsontext.raw(left)
+    return choice
+
+
+_ANY: Final = word("any")
 
 
 def _tool(raw: Raw) -> AnyTool:
@@ -137,14 +157,78 @@ def _tool(raw: Raw) -> AnyTool:
 # -- messages --------------------------------------------------------------------------------------
 
 
-def _messages(raws: list[Raw], thoughts: Thoughts) -> tuple[Message, ...]:
+_Word: TypeAlias = str | UnsetType | None
+
+
+class _System(Shape, tag="system", tag_field="role"):
+    """Instructions."""
+
+    content: str | list[TextPart] | UnsetType | None = UNSET
+
+
+class _Developer(_System, tag="developer", tag_field="role"):
+    """Instructions of the app."""
+
+
+class _User(Shape, tag="user", tag_field="role"):
+    """A message of the user."""
+
+    content: str | list[UserPart] | UnsetType | None = UNSET
+
+
+class _Tool(_User, tag="tool", tag_field="role"):
+    """The result of a call."""
+
+    tool_call_id: _Word = UNSET
+    name: _Word = UNSET
+
+
+class _Function(_User, tag="function", tag_field="role"):
+    """The result of the deprecated ``function_call``."""
+
+    name: _Word = UNSET
+
+
+class _Answer(Shape):
+    """An answer of a model, in a request or in a choice."""
+
+    content: str | list[Part] | UnsetType | None = UNSET
+    tool_calls: list[Call] | UnsetType | None = UNSET
+    refusal: _Word = UNSET
+    annotations: Raw = ABSENT
+    audio: Raw = ABSENT
+    function_call: Raw = ABSENT
+    reasoning: Raw = ABSENT
+    reasoning_content: Raw = ABSENT
+    reasoning_details: Raw = ABSENT
+
+
+class _Assistant(_Answer, tag="assistant", tag_field="role"):
+    """An answer in a request."""
+
+
+class _Chosen(_Answer):
+    """An answer in a choice, to which servers give other roles too, or none."""
+
+    role: Raw = ABSENT
+
+
+_Message: TypeAlias = _System | _Developer | _User | _Assistant | _Tool | _Function
+
+_MESSAGES: Final = Union[_Message](_System, _Developer, _User, _Assistant, _Tool, _Function, tag="role")
+
+
+def _messages(raws: Raw, thoughts: Thoughts) -> tuple[Message, ...]:
     messages: list[Message] = []
     called = _Called(messages)
-    for index, raw in enumerate(raws):
-        try:
-            messages.append(_message(raw, index, called, thoughts))
-        except DecodeError as error:
-            raise error.within(f"messages[{index}]") from None
+    try:
+        for index, found in enumerate(_MESSAGES.items(raws)):
+            try:
+                messages.append(_message(found, index, called, thoughts))
+            except DecodeError as error:
+                raise error.within(f"[{index}]") from None
+    except DecodeError as error:
+        raise error.within("messages") from None
     return tuple(messages)
 
 
@@ -163,110 +247,76 @@ class _Called:
         return None if name is None else self._ids.get(name)
 
 
-_ROLES: Final[dict[str, type[SystemMessage | DeveloperMessage | UserMessage]]] = {
-    "system": SystemMessage,
-    "developer": DeveloperMessage,
-    "user": UserMessage,
-}
+def _message(found: _Message | Raw, index: int, called: _Called, thoughts: Thoughts) -> Message:
+    match found:
+        case _Assistant():
+            rest = found.rest or {}
+            parts = tuple([part for group in _groups(found, rest, f"call_{index}", thoughts) for part in group])
+            return trusted.AssistantMessage(content=parts, provider_json=provider(WIRE, rest))
+        case _Tool() | _Function():
+            return _result(found, called)
+        case _User():
+            return trusted.UserMessage(content=content(found.content), provider_json=provider(WIRE, found.rest))
+        case _Developer():
+            return trusted.DeveloperMessage(content=content(found.content), provider_json=provider(WIRE, found.rest))
+        case _System():
+            return trusted.SystemMessage(content=content(found.content), provider_json=provider(WIRE, found.rest))
+        case _:
+            role = json_fields.need_text(jsontext.fields(found), "role")
+            raise DecodeError(f"unknown role {role[:40]!r}", path="role")
 
 
-def _message(raw: Raw, index: int, called: _Called, thoughts: Thoughts) -> Message:
-    rest = jsontext.fields(raw)
-    role = json_fields.need_text(rest, "role")
-    if role == "assistant":
-        return trusted.AssistantMessage(
-            content=_answer(rest, f"call_{index}", thoughts), provider_json=provider(WIRE, rest)
-        )
-    cls = _ROLES.get(role)
-    if cls is not None:
-        return cls(content=_content(rest, cls), provider_json=provider(WIRE, rest))
-    content = _content(rest, ToolMessage)
-    if role == "tool":
-        call_id = json_fields.take_text(rest, "tool_call_id")
-        name = json_fields.take_text(rest, "name")
-        if name is not None:
-            rest["@@name"] = hint("there")
-        return trusted.ToolMessage(
-            content=content, tool_call_id=call_id, tool_name=name, provider_json=provider(WIRE, rest)
-        )
-    if role == "function":
-        name = json_fields.take_text(rest, "name")
-        rest["@@role"] = hint("function")
-        return trusted.ToolMessage(
-            content=content,
-            tool_call_id=called.id_of(name),
-            tool_name=name,
-            provider_json=provider(WIRE, rest),
-        )
-    raise DecodeError(f"unknown role {role[:40]!r}", path="role")
-
-
-def _content(rest: Fields, cls: type) -> tuple[Any, ...]:
-    """Read ``content`` into parts that ``cls`` can hold; the hint says which form it had, where we would write another.
-
-    A part that the role cannot hold is kept as it is, unread.
-    """
-    raw = rest.pop("content", None)
-    if raw is None:
-        rest["@@content"] = hint("absent")
-        return ()
-    try:
-        found = json_fields.string_or_items(raw)
-    except DecodeError as error:
-        raise error.within("content") from None
-    if found is None:
-        if cls is not AssistantMessage:
-            rest["@@content"] = hint("null")
-        return ()
-    if isinstance(found, str):
-        return (trusted.Text(found),)
-    parts: tuple[Any, ...] = tuple(
-        [
-            each if holds(cls, each) else trusted.Opaque(WIRE, jsontext.own(raw))
-            for each, raw in zip(json_fields.each(found, "content", part), found, strict=True)
-        ]
+def _result(found: _Tool | _Function, called: _Called) -> ToolMessage:
+    name = None if found.name is UNSET else found.name
+    if isinstance(found, _Function):
+        call_id, notes = called.id_of(name), {"role": word("function")}
+    else:
+        call_id = None if found.tool_call_id is UNSET else found.tool_call_id
+        notes = {} if name is None else {"name": word("there")}
+    stored = provider(WIRE, found.rest, notes)
+    return trusted.ToolMessage(
+        content=content(found.content), tool_call_id=call_id, tool_name=name, provider_json=stored
     )
-    if len(parts) == 0 or (len(parts) == 1 and isinstance(parts[0], Text) and parts[0].provider_json is UNSET):
-        rest["@@content"] = hint("list")
-    return parts
 
 
-def _answer(rest: Fields, place: str, thoughts: Thoughts) -> tuple[AssistantPart, ...]:
-    """Read the content of an assistant message, of a request or of a choice. ``place`` makes ids for calls without."""
-    return tuple([part for group in _groups(rest, place, thoughts) for part in group])
+def _groups(found: _Answer, rest: Fields, place: str, thoughts: Thoughts) -> Groups:
+    """Read the parts of an answer, by the field they stand in, in the order of the message.
+
+    What is no part is put into ``rest``. ``place`` makes ids for calls without.
+    """
+    if found.reasoning is not ABSENT and found.reasoning != NULL:
+        rest["reasoning"] = found.reasoning
+    if found.reasoning_content is not ABSENT and found.reasoning_content != NULL:
+        rest["reasoning_content"] = found.reasoning_content
+    if found.reasoning_details is not ABSENT and found.reasoning_details != NULL:
+        rest[DETAILS] = found.reasoning_details
+    reasoning = _reasoning(rest, thoughts) if rest else ()
+    said = content(found.content)
+    if found.annotations is not ABSENT:
+        said = _cited(said, found.annotations, rest)
+    refusal = (trusted.Refusal(found.refusal),) if found.refusal else ()
+    recorded = () if found.audio is ABSENT else _audio(found.audio, rest)
+    calls = () if not found.tool_calls and found.function_call is ABSENT else _calls(found, rest, place)
+    return reasoning, said, refusal, recorded, calls
 
 
-def _groups(rest: Fields, place: str, thoughts: Thoughts) -> tuple[tuple[AssistantPart, ...], ...]:
-    """Read the parts of an assistant message, by the field they stand in, in the order of the message."""
-    reasoning = _reasoning(rest, thoughts)
-    content = _content(rest, AssistantMessage)
-    if "annotations" in rest:
-        content = _cited(content, rest)
-    return reasoning, content, _refusal(rest), _audio(rest), _calls(rest, place)
-
-
-def _refusal(rest: Fields) -> tuple[Refusal, ...]:
-    raw = rest.get("refusal")
-    if raw is None or raw in (NULL, Raw(b'""')):
-        return ()
-    return (trusted.Refusal(json_fields.need_text(rest, "refusal")),)
-
-
-def _audio(rest: Fields) -> tuple[Audio, ...]:
-    raw = rest.get("audio")
-    if raw is None or jsontext.kind(raw) != "an object":
-        return ()
-    fields = jsontext.fields(raw)
+def _audio(raw: Raw, rest: Fields) -> tuple[Audio, ...]:
+    fields = jsontext.fields(raw) if jsontext.kind(raw) == "an object" else {}
     data = fields.pop("data", None)
     if data is None or jsontext.kind(data) != "a string" or data == Raw(b'""'):
+        _keep(rest, "audio", raw)
         return ()
-    del rest["audio"]
-    return (
-        trusted.Audio(
-            trusted.Inline(jsontext.text(data)),
-            provider_json=provider(WIRE, {"audio": jsontext.raw(fields)}),
-        ),
-    )
+    stored = provider(WIRE, {"audio": jsontext.raw(fields)})
+    return (trusted.Audio(trusted.Inline(jsontext.text(data)), provider_json=stored),)
+
+
+def _keep(rest: Fields, key: str, raw: Raw) -> None:
+    """Keep a field that is no part, unless it says nothing."""
+    if raw not in _NOTHING:
+        rest[key] = raw
+
+
+_NOTHING: Final = (NULL, Raw(b"[]"))
 
 
 def _reasoning(rest: Fields, thoughts: Thoughts) -> tuple[Reasoning, ...]:
@@ -281,39 +331,48 @@ def _reasoning(rest: Fields, thoughts: Thoughts) -> tuple[Reasoning, ...]:
                 del rest[field]
                 return tuple(json_fields.each(details, field, detail))
         elif raw is not None and jsontext.kind(raw) == "a string" and raw != Raw(b'""'):
-            stored = provider(WIRE, {"@@field": hint(field)})
+            stored = provider(WIRE, {}, {"field": word(field)})
             return (trusted.Reasoning(json_fields.need_text(rest, field), wire=WIRE, provider_json=stored),)
     return ()
 
 
+class _Detail(Shape):
+    """An item of ``reasoning_details``."""
+
+    text: str | UnsetType | None = UNSET
+    summary: str | UnsetType | None = UNSET
+    signature: str | UnsetType | None = UNSET
+    data: str | UnsetType | None = UNSET
+
+
+_detail = reader(_Detail)
+
+
 def detail(raw: Raw) -> Reasoning:
     """Read one item of ``reasoning_details``."""
-    rest = jsontext.fields(raw)
-    text = json_fields.take_text(rest, "text")
-    summary = json_fields.take_text(rest, "summary") if text is None else None
-    if summary is not None:
-        rest["@@text"] = hint("summary")
-    elif text is None:
-        rest["@@text"] = hint("absent")
-    signature = json_fields.take_text(rest, "signature")
-    encrypted = json_fields.take_text(rest, "data")
-    rest["@@field"] = hint(DETAILS)
-    return trusted.Reasoning(text or summary or "", signature, encrypted, WIRE, provider_json=provider(WIRE, rest))
+    found = _detail(raw)
+    rest, notes = found.rest, {"field": word(DETAILS)}
+    text, summary = found.text, found.summary
+    if isinstance(summary, str):
+        if isinstance(text, str):
+            rest = {**rest, "summary": jsontext.raw(summary)}
+        else:
+            text, notes["text"] = summary, word("summary")
+    signature = None if found.signature is UNSET else found.signature
+    encrypted = None if found.data is UNSET else found.data
+    return trusted.Reasoning(text or "", signature, encrypted, WIRE, provider_json=provider(WIRE, rest, notes))
 
 
-def _cited(content: tuple[Any, ...], rest: Fields) -> tuple[Any, ...]:
+def _cited(parts: tuple[Any, ...], raw: Raw, rest: Fields) -> tuple[Any, ...]:
     """Put URL citations on the text they cite; other annotations stay with the message."""
-    raw = rest.get("annotations")
-    texts = [position for position, part in enumerate(content) if isinstance(part, Text)]
-    if raw is None or jsontext.kind(raw) != "an array" or not texts:
-        return content
-    found = jsontext.items(raw)
+    texts = [position for position, part in enumerate(parts) if isinstance(part, Text)]
+    found = jsontext.items(raw) if jsontext.kind(raw) == "an array" and texts else []
     if not found:
-        return content
-    del rest["annotations"]
+        _keep(rest, "annotations", raw)
+        return parts
     citations = tuple(json_fields.each(found, "annotations", _citation))
     last = texts[-1]
-    return (*content[:last], content[last].replace(citations=citations), *content[last + 1 :])
+    return (*parts[:last], parts[last].replace(citations=citations), *parts[last + 1 :])
 
 
 def _citation(raw: Raw) -> Citation:
@@ -342,89 +401,36 @@ def _citation(raw: Raw) -> Citation:
 # -- tool calls ------------------------------------------------------------------------------------
 
 
-def _calls(rest: Fields, place: str) -> tuple[ToolCall | MalformedToolCall, ...]:
-    raw = rest.get("tool_calls")
-    calls: tuple[ToolCall | MalformedToolCall, ...] = ()
-    if raw is not None and raw != NULL:
+def _calls(found: _Answer, rest: Fields, place: str) -> tuple[ToolCall | MalformedToolCall, ...]:
+    calls: list[ToolCall | MalformedToolCall] = []
+    for index, each in enumerate(found.tool_calls or ()):
         try:
-            calls = _plain_calls(raw) or tuple(
-                [call(each, f"{place}_{index}", index) for index, each in enumerate(jsontext.items(raw))]
-            )
-            if calls:
-                del rest["tool_calls"]
+            calls.append(call(each, f"{place}_{index}"))
         except DecodeError as error:
-            raise error.within("tool_calls") from None
-    return calls + function_call(rest, place)
+            raise error.within(f"tool_calls[{index}]") from None
+    return (*calls, *function_call(found.function_call, rest, place))
 
 
-_plain = msgspec.json.Decoder(list[PlainCall]).decode
+class _OldCall(Shape):
+    """The deprecated ``function_call``."""
+
+    name: str | UnsetType | None = UNSET
+    arguments: str | UnsetType | None = UNSET
 
 
-def _plain_calls(raw: Raw) -> tuple[ToolCall | MalformedToolCall, ...]:
-    """Read calls of the common shape in one step; nothing when there is any other."""
-    try:
-        found = _plain(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return ()
-    return tuple([plain_call(each) for each in found])
+_old_call = reader(_OldCall)
 
 
-def function_call(rest: Fields, place: str) -> tuple[ToolCall | MalformedToolCall, ...]:
+def function_call(raw: Raw, rest: Fields, place: str) -> tuple[ToolCall | MalformedToolCall, ...]:
     """Read the deprecated ``function_call``; one whose name is empty is none (docs/spec/wires.md#2.9, Snowflake)."""
-    raw = rest.get("function_call")
-    if raw is None or jsontext.kind(raw) != "an object":
+    if raw is ABSENT:
         return ()
-    inner = jsontext.fields(raw)
-    name = json_fields.take_text(inner, "name")
-    if not name:
+    found = _old_call(raw) if jsontext.kind(raw) == "an object" else _OldCall()
+    if not found.name:
+        _keep(rest, "function_call", raw)
         return ()
-    arguments = json_fields.take_text(inner, "arguments") or ""
-    del rest["function_call"]
-    stored = provider(WIRE, {"@@field": hint("function_call"), **inner})
-    return (json_fields.call(f"{place}_function", name, arguments, stored),)
-
-
-def call(raw: Raw, made_id: str, index: int) -> ToolCall | MalformedToolCall:
-    """Read one item of ``tool_calls``; ``made_id`` is for a call without id."""
-    try:
-        rest = jsontext.fields(raw)
-        call_id = json_fields.take_text(rest, "id")
-        if call_id is None:
-            rest["@@id"] = hint("absent")
-        kind = json_fields.take_text(rest, "type")
-        if kind is None:
-            rest["@@type"] = hint("absent")
-        key = "custom" if kind == "custom" else "function"
-        inner = json_fields.need_fields(rest, key)
-        try:
-            name = json_fields.need_text(inner, "name")
-        except DecodeError as error:
-            raise error.within(key) from None
-        if kind == "custom":
-            text = inner.pop("input", Raw(b'""'))
-            stored = provider(WIRE, nested(rest, key, inner))
-            return trusted.ToolCall(call_id or made_id, name, bytes(text).decode(), custom=True, provider_json=stored)
-        arguments = _arguments(inner, rest)
-        if kind not in (None, "function"):
-            rest["type"] = jsontext.raw(kind)
-        return json_fields.call(call_id or made_id, name, arguments, provider(WIRE, nested(rest, key, inner)))
-    except DecodeError as error:
-        raise error.within(f"[{index}]") from None
-
-
-def _arguments(inner: Fields, rest: Fields) -> str:
-    """Read the arguments text; some servers write an object, and some nothing."""
-    raw = inner.pop("arguments", None)
-    if raw is None or raw == NULL:
-        rest["@@arguments"] = hint("absent" if raw is None else "null")
-        return ""
-    if jsontext.kind(raw) == "an object":
-        rest["@@arguments"] = hint("object")
-        return bytes(raw).decode()
-    try:
-        return jsontext.text(raw)
-    except DecodeError as error:
-        raise error.within("function.arguments") from None
+    stored = provider(WIRE, found.rest, {"field": word("function_call")})
+    return (json_fields.call(f"{place}_function", found.name, found.arguments or "", stored),)
 
 
 # -- responses -------------------------------------------------------------------------------------
@@ -436,33 +442,19 @@ def response(body: bytes, thoughts: Thoughts = REASONING) -> Response:
     ``thoughts`` are the fields that are read as reasoning.
     """
     rest = jsontext.fields(body)
-    raw_choices = rest.get("choices")
-    if raw_choices is None or raw_choices in (NULL, Raw(b"[]")):
-        raise provider_error(rest, body)
-    del rest["choices"]
-    usage = _usage(rest)
-    model = json_fields.take_text(rest, "model")
-    response_id = json_fields.take_text(rest, "id")
-    plain = plain_answer(raw_choices)
-    if plain is not None:
-        content, word, stored = plain
-        message = trusted.AssistantMessage(
-            content=content,
-            model=model,
-            usage=usage,
-            finish_reason=_finish(word, content),
-            finish_reason_raw=word,
-            response_id=response_id,
-            provider_json=stored,
-        )
-        return trusted.Response(message=message, origin=WIRE, provider_json=provider(WIRE, rest))
+    raw_choices = rest.pop("choices", NULL)
     try:
-        first, *others = jsontext.items(raw_choices)
-        message = structs.replace(_choice(first, 0, thoughts), model=model, usage=usage, response_id=response_id)
-        alternatives = tuple([_choice(raw, index, thoughts) for index, raw in enumerate(others, 1)])
+        choices = [] if raw_choices == NULL else _choices(raw_choices)
+        if not choices:
+            raise provider_error(rest, body)
+        usage, model = _usage(rest), json_fields.take_text(rest, "model")
+        message = _whole(choices[0], 0, thoughts, model, usage, json_fields.take_text(rest, "id"))
+        others = [_whole(each, index, thoughts) for index, each in enumerate(choices[1:], 1)]
     except DecodeError as error:
         raise error.within("choices") from None
-    return trusted.Response(message=message, alternatives=alternatives, origin=WIRE, provider_json=provider(WIRE, rest))
+    return trusted.Response(
+        message=message, alternatives=tuple(others), origin=WIRE, provider_json=provider(WIRE, rest)
+    )
 
 
 def provider_error(rest: Fields, body: bytes) -> ProviderError:
@@ -476,45 +468,93 @@ def provider_error(rest: Fields, body: bytes) -> ProviderError:
     return ProviderError(WIRE, message, code=None if code is None else str(code), body=body)
 
 
-def _choice(raw: Raw, index: int, thoughts: Thoughts) -> AssistantMessage:
-    message, groups = choice(raw, index, thoughts)
-    return structs.replace(message, content=tuple([part for group in groups for part in group]))
+class _Choice(Shape):
+    """An answer, and what stands beside it."""
+
+    message: _Chosen
+    finish_reason: str | UnsetType | None = UNSET
+    index: Raw = ABSENT
+    logprobs: Raw = ABSENT
 
 
-def choice(raw: Raw, index: int, thoughts: Thoughts) -> tuple[AssistantMessage, tuple[tuple[AssistantPart, ...], ...]]:
+_choices = list_reader(_Choice)
+_choice = reader(_Choice)
+
+
+Groups: TypeAlias = tuple[tuple[AssistantPart, ...], ...]
+"""The parts of an answer, by the field they stand in."""
+
+
+def _whole(  # noqa: PLR0917 (a choice, and what stands around all of them)
+    found: _Choice,
+    index: int,
+    thoughts: Thoughts,
+    model: str | None = None,
+    usage: Usage | None = None,
+    response_id: str | None = None,
+) -> AssistantMessage:
+    groups, reason, stored = _said(found, index, thoughts)
+    return trusted.AssistantMessage(
+        content=tuple([part for group in groups for part in group]),
+        model=model,
+        usage=usage,
+        finish_reason=reason,
+        finish_reason_raw=found.finish_reason,
+        response_id=response_id,
+        provider_json=stored,
+    )
+
+
+def choice(raw: Raw, index: int, thoughts: Thoughts) -> tuple[AssistantMessage, Groups]:
     """Read one choice: a message without parts, and its parts by the field they stand in."""
     try:
-        beside = jsontext.fields(raw)
-        rest = json_fields.need_fields(beside, "message")
-        role = rest.pop("role", None)
-        if role != _ASSISTANT:
-            rest["@@no_role" if role is None else "@@role"] = NULL if role is None else role
-        word = json_fields.take_text(beside, "finish_reason")
-        finish_raw: str | UnsetType | None = word
-        if word is None:
-            finish_raw = UNSET if beside.pop("finish_reason", None) is None else None
-        if beside != _PLAIN_CHOICE:
-            rest["@@choice"] = Raw(jsontext.encode(beside))
-        try:
-            groups = _groups(rest, "call", thoughts)
-        except DecodeError as error:
-            raise error.within("message") from None
+        found = _choice(raw)
     except DecodeError as error:
         raise error.within(f"[{index}]") from None
-    reason = _finish(word, tuple([part for group in groups for part in group]))
-    stored = provider(WIRE, rest)
-    return trusted.AssistantMessage(finish_reason=reason, finish_reason_raw=finish_raw, provider_json=stored), groups
+    groups, reason, stored = _said(found, index, thoughts)
+    message = trusted.AssistantMessage(
+        finish_reason=reason, finish_reason_raw=found.finish_reason, provider_json=stored
+    )
+    return message, groups
 
 
-_ASSISTANT: Final = Raw(b'"assistant"')
-_PLAIN_CHOICE: Final[Fields] = {"index": Raw(b"0")}
+def _said(found: _Choice, index: int, thoughts: Thoughts) -> tuple[Groups, FinishReason, Raw | UnsetType]:
+    message = found.message
+    rest: Fields = message.rest or {}
+    notes: Fields = {}
+    if message.role not in _USUAL_ROLES:
+        notes["role"] = message.role
+    beside = _beside(found, index)
+    if beside:
+        notes["choice"] = jsontext.raw(beside)
+    try:
+        groups = _groups(message, rest, "call", thoughts)
+    except DecodeError as error:
+        raise error.within(f"[{index}].message") from None
+    return groups, _finish(found.finish_reason or None, groups), provider(WIRE, rest, notes)
 
 
-def _finish(word: str | None, content: tuple[AssistantPart, ...]) -> FinishReason:
+_USUAL_ROLES: Final = (Raw(b'"assistant"'), ABSENT, NULL)
+
+
+def _beside(found: _Choice, index: int) -> Fields:
+    """The fields beside a message, but for the usual ones."""
+    beside: Fields = found.rest or {}
+    if found.index is not ABSENT and found.index not in (NULL, _FIRST if index == 0 else Raw(b"%d" % index)):
+        beside["index"] = found.index
+    if found.logprobs is not ABSENT and found.logprobs != NULL:
+        beside["logprobs"] = found.logprobs
+    return beside
+
+
+_FIRST: Final = Raw(b"0")
+
+
+def _finish(word: str | None, groups: Groups) -> FinishReason:
     if not word:
-        return "tool_calls" if any(isinstance(part, ToolCall) for part in content) else "stop"
+        return "tool_calls" if any(isinstance(part, ToolCall) for part in groups[4]) else "stop"
     reason = FINISH.get(word, "other")
-    refused = reason == "stop" and any(isinstance(part, Refusal) for part in content)
+    refused = reason == "stop" and any(isinstance(part, Refusal) for part in (*groups[1], *groups[2]))
     return "refusal" if refused else reason
 
 

@@ -1,126 +1,200 @@
-"""Read the content parts of Chat Completions messages, and the common answer in one step.
+"""Read the content parts and the tool calls of Chat Completions messages.
 
-A part of an unknown type is ``Opaque``. A missing or wrong field of a known type is a ``DecodeError``. The common
-answer has one choice with a text or calls and only the usual fields; ``decode`` reads any other shape, and the common
-one with the same result.
+- A part of an unknown type is ``Opaque``, as is one that the role cannot hold. A missing or wrong field of a known type
+  is a ``DecodeError``.
+- Notes of a part: ``field`` (``part`` of a refusal in the content, ``thinking`` of reasoning there, ``document_url`` of
+  a file, ``function_call`` of a call), ``id`` (``absent``, of a call), ``arguments`` (``object``, where a server writes
+  no text).
 
-Source: docs/spec/wires.md#2.2.
+Source: docs/spec/wires.md#2.2, #2.3.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Literal
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
 
-import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
-from palaver.core.jsontext import Fields
-from palaver.core.parts import (
-    AnyPart,
-    AssistantPart,
-    File,
-    Image,
-    MalformedToolCall,
-    ToolCall,
-    Video,
-)
+from palaver.core.jsontext import NULL, Fields
+from palaver.core.parts import AnyPart, MalformedToolCall, MediaSource, ToolCall
 from palaver.wires._engine import json_fields
-from palaver.wires._engine.json_fields import hint, nested, provider
+from palaver.wires._engine.json_fields import nested, provider, word
 from palaver.wires._engine.media import source_of
+from palaver.wires._engine.shapes import ABSENT, NOTHING, Shape, Union, reader
 from palaver.wires.openai_chat.shapes import AUDIO_FORMATS, WIRE
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+_Word: TypeAlias = str | UnsetType | None
+
+
+# -- shapes ----------------------------------------------------------------------------------------
+
+
+class TextPart(Shape, tag="text", tag_field="type"):
+    """A text."""
+
+    text: str
+
+
+class RefusalPart(Shape, tag="refusal", tag_field="type"):
+    """A refusal."""
+
+    refusal: str
+
+
+class ImagePart(Shape, tag="image_url", tag_field="type"):
+    """An image by its URL: an object, or (Mistral) a text."""
+
+    image_url: Raw
+
+
+class VideoPart(Shape, tag="video_url", tag_field="type"):
+    """A video by its URL."""
+
+    video_url: Raw
+
+
+class DocumentPart(Shape, tag="document_url", tag_field="type"):
+    """A document by its URL, as Mistral takes it."""
+
+    document_url: Raw
+    document_name: _Word = UNSET
+
+
+class Recording(Shape):
+    """The bytes of a recording."""
+
+    data: str
+    format: _Word = UNSET
+
+
+class AudioPart(Shape, tag="input_audio", tag_field="type"):
+    """A recording."""
+
+    input_audio: Recording
+
+
+class StoredFile(Shape):
+    """A file by its id or with its bytes."""
+
+    file_id: _Word = UNSET
+    file_data: _Word = UNSET
+    filename: _Word = UNSET
+
+
+class FilePart(Shape, tag="file", tag_field="type"):
+    """A file."""
+
+    file: StoredFile
+
+
+class ThinkingPart(Shape, tag="thinking", tag_field="type"):
+    """Mistral's reasoning, a list of texts and others."""
+
+    thinking: Raw
+
+
+class Link(Shape):
+    """A URL."""
+
+    url: str
+
+
+UserPart: TypeAlias = TextPart | ImagePart | VideoPart | DocumentPart | AudioPart | FilePart
+Part: TypeAlias = UserPart | RefusalPart | ThinkingPart
+
+_PARTS: Final = Union[Part](
+    TextPart, ImagePart, VideoPart, DocumentPart, AudioPart, FilePart, RefusalPart, ThinkingPart
+)
+_link = reader(Link)
+
+
+# -- content ---------------------------------------------------------------------------------------
+
+
+def content(found: str | Sequence[Part | Raw] | UnsetType | None) -> tuple[Any, ...]:
+    """Make parts of ``content``: a text, or parts, of which those stay text that the role has not."""
+    if isinstance(found, str):
+        return (trusted.Text(found),)
+    parts: list[AnyPart] = []
+    for index, each in enumerate(found or ()):
+        try:
+            parts.append(_part(each))
+        except DecodeError as error:
+            raise error.within(f"content[{index}]") from None
+    return tuple(parts)
 
 
 def part(raw: Raw) -> AnyPart:
-    """Read one content part."""
-    rest = jsontext.fields(raw)
-    kind = json_fields.need_text(rest, "type")
-    read = _PARTS.get(kind)
-    return trusted.Opaque(WIRE, jsontext.own(raw)) if read is None else read(rest, raw)
+    """Read one content part. Raises ``DecodeError``."""
+    return _part(_PARTS.item(raw))
 
 
-def _text(rest: Fields, _raw: Raw) -> AnyPart:
-    text = json_fields.need_text(rest, "text")
-    return trusted.Text(text, provider_json=provider(WIRE, rest)) if rest else trusted.Text(text)
+def _part(found: Part | Raw) -> AnyPart:
+    match found:
+        case TextPart():
+            return trusted.Text(found.text, provider_json=provider(WIRE, found.rest))
+        case ImagePart():
+            source, media_type, rest = _linked(found, "image_url", found.image_url)
+            return trusted.Image(source, media_type, provider_json=provider(WIRE, rest))
+        case VideoPart():
+            source, media_type, rest = _linked(found, "video_url", found.video_url)
+            return trusted.Video(source, media_type, provider_json=provider(WIRE, rest))
+        case DocumentPart():
+            source, media_type, rest = _linked(found, "document_url", found.document_url)
+            stored = provider(WIRE, rest, {"field": word("document_url")})
+            return trusted.File(source, media_type, found.document_name or None, provider_json=stored)
+        case AudioPart():
+            return _recording(found)
+        case FilePart():
+            return _file(found)
+        case RefusalPart():
+            return trusted.Refusal(found.refusal, provider_json=provider(WIRE, found.rest, {"field": word("part")}))
+        case ThinkingPart():
+            stored = provider(WIRE, {**found.rest, "thinking": found.thinking}, {"field": word("thinking")})
+            return trusted.Reasoning(thinking_text(found.thinking), wire=WIRE, provider_json=stored)
+        case _:
+            return _opaque(found)
 
 
-def _refused(rest: Fields, _raw: Raw) -> AnyPart:
-    text = json_fields.need_text(rest, "refusal")
-    rest["@@field"] = hint("part")
-    return trusted.Refusal(text, provider_json=provider(WIRE, rest))
+def _opaque(raw: Raw) -> AnyPart:
+    return trusted.Opaque(WIRE, jsontext.own(raw))
 
 
-def _linked(cls: type[Image | Video | File], key: str) -> Callable[[Fields, Raw], AnyPart]:
-    """Read a part that points to a URL, given as an object or (Mistral) as a bare string."""
-
-    def read(rest: Fields, _raw: Raw) -> AnyPart:
-        raw = rest.pop(key, None)
-        if raw is None:
-            raise DecodeError("missing", path=key)
-        if jsontext.kind(raw) == "a string":
-            rest["@@form"] = hint("string")
-            url, inner = jsontext.text(raw), {}
-        else:
-            try:
-                inner = jsontext.fields(raw)
-                url = json_fields.need_text(inner, "url")
-            except DecodeError as error:
-                raise error.within(key) from None
-        source, media_type = source_of(url)
-        if cls is File:
-            rest["@@field"] = hint(key)
-            name = json_fields.take_text(rest, "document_name")
-            return trusted.File(source, media_type, name, provider_json=provider(WIRE, nested(rest, key, inner)))
-        return cls(source, media_type, provider_json=provider(WIRE, nested(rest, key, inner)))
-
-    return read
-
-
-def _recording(rest: Fields, _raw: Raw) -> AnyPart:
-    inner = json_fields.need_fields(rest, "input_audio")
+def _linked(found: Part, key: str, raw: Raw) -> tuple[MediaSource, str | None, Fields]:
+    """Read a URL: its source and type, and what remains."""
     try:
-        data = json_fields.need_text(inner, "data")
-        word = json_fields.take_text(inner, "format")
+        link = Link(url=jsontext.text(raw)) if jsontext.kind(raw) == "a string" else _link(raw)
     except DecodeError as error:
-        raise error.within("input_audio") from None
-    media_type = None if word is None else AUDIO_FORMATS.get(word)
-    if word is not None and media_type is None:
-        inner["format"] = jsontext.raw(word)
-    return trusted.Audio(
-        trusted.Inline(data), media_type, provider_json=provider(WIRE, nested(rest, "input_audio", inner))
-    )
+        raise error.within(key) from None
+    source, media_type = source_of(link.url)
+    return source, media_type, nested(found.rest, key, link.rest)
 
 
-def _file(rest: Fields, _raw: Raw) -> AnyPart:
-    inner = json_fields.need_fields(rest, "file")
-    try:
-        file_id = json_fields.take_text(inner, "file_id")
-        data = None if file_id is not None else json_fields.take_text(inner, "file_data")
-        name = json_fields.take_text(inner, "filename")
-    except DecodeError as error:
-        raise error.within("file") from None
-    stored = provider(WIRE, nested(rest, "file", inner))
-    if file_id is not None:
-        return trusted.File(trusted.FileId(file_id, WIRE), None, name, provider_json=stored)
-    if data is None:
+def _recording(found: AudioPart) -> AnyPart:
+    inner = found.input_audio
+    rest = inner.rest
+    media_type = AUDIO_FORMATS.get(inner.format) if inner.format else None
+    if media_type is None and isinstance(inner.format, str):
+        rest = {**rest, "format": jsontext.raw(inner.format)}
+    stored = provider(WIRE, nested(found.rest, "input_audio", rest))
+    return trusted.Audio(trusted.Inline(inner.data), media_type, provider_json=stored)
+
+
+def _file(found: FilePart) -> AnyPart:
+    inner = found.file
+    rest, name = inner.rest, None if inner.filename is UNSET else inner.filename
+    if isinstance(inner.file_id, str):
+        if isinstance(inner.file_data, str):
+            rest = {**rest, "file_data": jsontext.raw(inner.file_data)}
+        stored = provider(WIRE, nested(found.rest, "file", rest))
+        return trusted.File(trusted.FileId(inner.file_id, WIRE), None, name, provider_json=stored)
+    if not isinstance(inner.file_data, str):
         raise DecodeError("neither file_id nor file_data", path="file")
-    source, media_type = source_of(data)
-    return trusted.File(source, media_type, name, provider_json=stored)
-
-
-def _thinking(rest: Fields, _raw: Raw) -> AnyPart:
-    """Read Mistral's thinking block; its list of texts is kept, the text is a view."""
-    raw = rest.get("thinking")
-    if raw is None:
-        raise DecodeError("missing", path="thinking")
-    text = thinking_text(raw)
-    rest["@@field"] = hint("thinking")
-    return trusted.Reasoning(text, wire=WIRE, provider_json=provider(WIRE, rest))
+    source, media_type = source_of(inner.file_data)
+    return trusted.File(source, media_type, name, provider_json=provider(WIRE, nested(found.rest, "file", rest)))
 
 
 def thinking_text(raw: Raw) -> str:
@@ -141,102 +215,84 @@ def _block_text(block: Any) -> str:
             return ""
 
 
-_PARTS: Final[dict[str, Callable[[Fields, Raw], AnyPart]]] = {
-    "text": _text,
-    "refusal": _refused,
-    "image_url": _linked(Image, "image_url"),
-    "video_url": _linked(Video, "video_url"),
-    "document_url": _linked(File, "document_url"),
-    "input_audio": _recording,
-    "file": _file,
-    "thinking": _thinking,
-}
+# -- tool calls ------------------------------------------------------------------------------------
 
 
-# -- the common answer -----------------------------------------------------------------------------
-
-
-class PlainFunction(Struct, gc=False, forbid_unknown_fields=True):
-    """What every call names."""
+class Function(Shape):
+    """The name and the arguments of a call. Some servers write an object, and some nothing."""
 
     name: str
-    arguments: str
+    arguments: Raw = ABSENT
 
 
-class PlainCall(Struct, gc=False, forbid_unknown_fields=True):
-    """A call with the fields that calls have. Mistral leaves the type out, and numbers them."""
+class Custom(Shape):
+    """The name and the text of a call of a free-text tool."""
 
-    id: str
-    function: PlainFunction
-    type: Literal["function"] | UnsetType = UNSET
-    index: int | UnsetType = UNSET
+    name: str
+    input: Raw = ABSENT
 
 
-class _Message(Struct, gc=False, forbid_unknown_fields=True):
-    role: Literal["assistant"]
-    content: str | UnsetType | None = UNSET
-    tool_calls: list[PlainCall] | UnsetType | None = UNSET
-    refusal: UnsetType | None = UNSET
-    annotations: list[Raw] | UnsetType | None = UNSET
+class Call(Shape):
+    """A call. Mistral leaves the type out, and numbers them."""
+
+    function: Function | UnsetType = UNSET
+    custom: Custom | UnsetType = UNSET
+    id: _Word = UNSET
+    type: _Word = UNSET
+    index: Raw = ABSENT
 
 
-class _Choice(Struct, gc=False, forbid_unknown_fields=True):
-    index: int
-    message: _Message
-    finish_reason: str
-    logprobs: UnsetType | None = UNSET
-
-
-_choices = msgspec.json.Decoder(list[_Choice]).decode
-
-
-def plain_answer(raw: Raw) -> tuple[tuple[AssistantPart, ...], str, Raw | UnsetType] | None:
-    """Read ``choices``: the content, the finish word, and what is kept; ``None`` for any other shape."""
+def call(found: Call, made_id: str) -> ToolCall | MalformedToolCall:
+    """Make the part of a call; ``made_id`` is for a call without id. Raises ``DecodeError``."""
+    if found.type == "custom":
+        return _custom_call(found, made_id)
+    rest, notes, inner = found.rest, NOTHING if found.id else _NO_ID, found.function
+    if inner is UNSET:
+        raise DecodeError("missing", path="function")
+    if found.index is not ABSENT:
+        rest = {**rest, "index": found.index}
+    if found.custom is not UNSET:
+        rest = {**rest, "custom": _again(found.custom)}
+    if found.type and found.type != "function":
+        rest = {**rest, "type": jsontext.raw(found.type)}
+    raw = inner.arguments
     try:
-        found = _choices(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    if len(found) != 1 or found[0].index != 0 or found[0].message.annotations:
-        return None
-    message = found[0].message
-    content: list[AssistantPart] = [trusted.Text(message.content)] if isinstance(message.content, str) else []
-    calls = message.tool_calls
-    if calls:
-        content += [plain_call(each) for each in calls]
-    logprobs = found[0].logprobs is None
-    fields = (message.content is UNSET, message.refusal is None, _empty(message.annotations), _empty(calls), logprobs)
-    return tuple(content), found[0].finish_reason, _provider_json(*fields)
+        text = "" if raw is ABSENT or raw == NULL else jsontext.text(raw)
+    except DecodeError as error:
+        if jsontext.kind(raw) != "an object":
+            raise error.within("function.arguments") from None
+        text, notes = bytes(raw).decode(), {**notes, "arguments": word("object")}
+    stored = provider(WIRE, nested(rest, "function", inner.rest), notes)
+    return json_fields.call(found.id or made_id, inner.name, text, stored)
 
 
-def plain_call(call: PlainCall) -> ToolCall | MalformedToolCall:
-    """Make the part for a call of the common shape."""
-    stored = UNSET if call.type is not UNSET and call.index is UNSET else _kept_of_call(call.type is UNSET, call.index)
-    return json_fields.call(call.id, call.function.name, call.function.arguments, stored)
+def _custom_call(found: Call, made_id: str) -> ToolCall:
+    rest, inner = found.rest, found.custom
+    if inner is UNSET:
+        raise DecodeError("missing", path="custom")
+    if found.index is not ABSENT:
+        rest = {**rest, "index": found.index}
+    if found.function is not UNSET:
+        rest = {**rest, "function": _again(found.function)}
+    text = '""' if inner.input is ABSENT else bytes(inner.input).decode()
+    stored = provider(WIRE, nested(rest, "custom", inner.rest), NOTHING if found.id else _NO_ID)
+    return trusted.ToolCall(found.id or made_id, inner.name, text, custom=True, provider_json=stored)
 
 
-@lru_cache(maxsize=64)
-def _kept_of_call(untyped: bool, index: int | UnsetType) -> Raw | UnsetType:  # noqa: FBT001 (a key)
-    rest: jsontext.Fields = {} if index is UNSET else {"index": jsontext.raw(index)}
-    return json_fields.provider(WIRE, {**rest, "@@type": json_fields.hint("absent")} if untyped else rest)
+def one_call(raw: Raw, made_id: str, index: int) -> ToolCall | MalformedToolCall:
+    """Read one item of ``tool_calls``. Raises ``DecodeError`` that names it."""
+    try:
+        return call(_call(raw), made_id)
+    except DecodeError as error:
+        raise error.within(f"[{index}]") from None
 
 
-def _empty(items: list[Any] | UnsetType | None) -> str:
-    """How a list that holds nothing was written; ``""`` where there is nothing to keep."""
-    return "null" if items is None else "[]" if items == [] else ""
+_call = reader(Call)
+_NO_ID: Final[Fields] = {"id": word("absent")}
 
 
-@lru_cache(maxsize=64)
-def _provider_json(absent: bool, refusal: bool, annotations: str, calls: str, logprobs: bool) -> Raw | UnsetType:  # noqa: FBT001 (a key)
-    """What remains of the few common shapes, written once."""
-    rest: jsontext.Fields = {}
-    if absent:
-        rest["@@content"] = json_fields.hint("absent")
-    if refusal:
-        rest["refusal"] = jsontext.NULL
-    if annotations:
-        rest["annotations"] = Raw(annotations.encode())
-    if calls:
-        rest["tool_calls"] = Raw(calls.encode())
-    if logprobs:
-        rest["@@choice"] = Raw(b'{"index":0,"logprobs":null}')
-    return json_fields.provider(WIRE, rest)
+def _again(found: Function | Custom) -> Raw:
+    """What stands beside the kind that a call is."""
+    key, raw = ("input", found.input) if isinstance(found, Custom) else ("arguments", found.arguments)
+    text = {} if raw is ABSENT else {key: raw}
+    return jsontext.raw({"name": found.name, **text, **found.rest})

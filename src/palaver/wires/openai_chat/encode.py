@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from msgspec import UNSET, Raw, structs
 
 from palaver.core import jsontext, trusted
-from palaver.core.jsontext import NULL, Fields
+from palaver.core.jsontext import Fields
 from palaver.core.messages import (
     AssistantMessage,
     DeveloperMessage,
@@ -39,19 +39,19 @@ from palaver.core.parts import (
     Url,
     Video,
 )
+from palaver.core.tools import Tool
 from palaver.wires._engine import json_fields, thinking
 from palaver.wires._engine.fit import fitting_name
-from palaver.wires._engine.json_fields import is_hint, native, visible
+from palaver.wires._engine.json_fields import native, notes, word
 from palaver.wires._engine.neighbors import are_alike, join_neighbors
 from palaver.wires._engine.tools import write_tool
 from palaver.wires.openai_chat.decode_parts import thinking_text
 from palaver.wires.openai_chat.shapes import (
     AUDIO_WORDS,
+    DETAILS,
     FINISH,
     FINISH_WORD,
     WIRE,
-    read_output_format,
-    read_tool_choice,
     write_output_format,
     write_tool_choice,
     write_usage,
@@ -83,14 +83,14 @@ def hoists(_message: SystemMessage, _context: Context) -> bool:
 
 def head(request: Request, _system: Sequence[SystemMessage], context: Context) -> dict[str, Any]:
     """Write model, settings and tools."""
-    rest = native(request, WIRE)
+    rest, noted = native(request, WIRE), notes(request, WIRE)
     settings, variant = request.settings, row(context.variant)
     fields: dict[str, Any] = {}
     if request.model is not None:
         fields["model"] = request.model
     if settings.max_tokens is not None:
-        word = "max_completion_tokens" if context.own else variant.max_tokens
-        fields["max_tokens" if "@@max_tokens" in rest else word] = settings.max_tokens
+        newer = "max_completion_tokens" if context.own else variant.max_tokens
+        fields["max_tokens" if "max_tokens" in noted else newer] = settings.max_tokens
     for key in (
         "temperature",
         "top_p",
@@ -104,65 +104,71 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
         if value is not None:
             fields[key] = value
     if settings.stop is not None:
-        alone = is_hint(rest, "stop", "string") and len(settings.stop) == 1
-        fields["stop"] = settings.stop[0] if alone else list(settings.stop)
-    _put_thinking(fields, rest, request, context)
+        fields["stop"] = list(settings.stop)
+    _put_thinking(fields, rest, noted, request, context)
     if settings.top_k is not None:
         context.lose("dropped", "top_k", "the wire has no such setting")
     tools = [written for tool in request.tools if (written := write_tool(tool, context, strict=True)) is not None]
-    if tools or (context.own and is_hint(rest, "tools", "empty")):
+    if tools:
         fields["tools"] = tools
-    choice = settings.tool_choice
-    if choice is not None and choice.names and not context.own:
-        choice = structs.replace(choice, names=tuple([fitting_name(name, context) for name in choice.names]))
-    _formed(fields, rest, "tool_choice", choice, read_tool_choice, write_tool_choice)
-    if fields.get("tool_choice") == "required" and not (context.own and variant.required == "auto"):
-        if variant.required == "auto":
-            context.lose("approximated", "tool_choice", "“required” is refused; “auto” was sent")
-        fields["tool_choice"] = variant.required
-    if fields.get("tool_choice") == "none" and not variant.none_keeps_tools and fields.pop("tools", None):
-        context.lose("converted", "tool_choice", "“none” is refused beside tools; the tools were left out")
-        del fields["tool_choice"]
-    if not tools and not context.own and fields.pop("tool_choice", None) not in (None, "none"):
-        context.lose("dropped", "tool_choice", "there is no tool to choose")
-    _formed(fields, rest, "response_format", settings.output, read_output_format, write_output_format)
+    _put_tool_choice(fields, noted, request, variant, context)
+    if settings.output is not None:
+        fields["response_format"] = write_output_format(settings.output, named=not context.own)
     _list_foreign(request, context)
-    body = {**fields, **visible(rest), **fields}
+    body = {**fields, **rest, **fields}
     for key in () if context.own else sorted(variant.refuses.intersection(body)):
         context.lose("dropped", key, "the vendor refuses it")
         del body[key]
     return body
 
 
-def _put_thinking(fields: dict[str, Any], rest: Fields, request: Request, context: Context) -> None:
+def _put_tool_choice(
+    fields: dict[str, Any], noted: Fields, request: Request, variant: Variant, context: Context
+) -> None:
+    choice, tools = request.settings.tool_choice, fields.get("tools")
+    if choice is None:
+        return
+    own_custom = context.own or context.capabilities.custom_calls
+    custom = [each.name for each in request.tools if isinstance(each, Tool) and each.custom] if own_custom else []
+    if choice.names and not context.own:
+        choice = structs.replace(choice, names=tuple([fitting_name(name, context) for name in choice.names]))
+        custom = [fitting_name(name, context) for name in custom]
+    written = write_tool_choice(choice, custom, jsontext.fields(noted.get("tool_choice", jsontext.EMPTY_OBJECT)))
+    if written == "required":
+        any_word = variant.required == "required" and "required" in noted and (context.own or context.variant is None)
+        if any_word:
+            written = "any"
+        elif not (context.own and variant.required == "auto"):
+            if variant.required == "auto":
+                context.lose("approximated", "tool_choice", "“required” is refused; “auto” was sent")
+            written = variant.required
+    if written == "none" and not variant.none_keeps_tools and tools:
+        context.lose("converted", "tool_choice", "“none” is refused beside tools; the tools were left out")
+        del fields["tools"]
+        return
+    if not tools and not context.own:
+        if written != "none":
+            context.lose("dropped", "tool_choice", "there is no tool to choose")
+        return
+    fields["tool_choice"] = written
+
+
+def _put_thinking(fields: dict[str, Any], rest: Fields, noted: Fields, request: Request, context: Context) -> None:
     """Write effort and budget where the vendor reads them; OpenAI's own models refuse sampling beside them."""
     model_row = thinking.row(WIRE, context.variant, request.model)
     places: tuple[thinking.Place, ...] = thinking.CHAT_PLACES
     here = (*model_row.places, *(thinking.SERVER_PLACES if context.variant == "compatible" else ()))
-    if context.own or thinking.stays(rest, request.settings, here):
+    if context.own or thinking.stays(noted, request.settings, here):
         settings = request.settings
     else:
         settings, places = thinking.fit_effort(request.settings, context, request.model), model_row.places
         if request.settings.reasoning_tokens == thinking.OFF or request.settings.effort == "none":
             thinking.drop_unread(rest, thinking.CHAT_PLACES, context)
-    thinking.put(fields, rest, settings, places, model_row.on)
+    thinking.put(fields, rest, noted, settings, places, model_row.on)
     if not context.own and context.variant is None and settings.effort in thinking.SCALE[1:]:
         for key in ("temperature", "top_p", "frequency_penalty", "presence_penalty"):
             if fields.pop(key, None) is not None:
                 context.lose("dropped", key, "refused beside a reasoning effort")
-
-
-def _formed(  # noqa: PLR0917 (a field, its two functions, and where it goes)
-    fields: dict[str, Any],
-    rest: Fields,
-    key: str,
-    value: Any,
-    read: Any,
-    write: Any,
-) -> None:
-    if value is not None:
-        preserved = json_fields.form(rest, key, value, read)
-        fields[key] = write(value) if preserved is None else preserved
 
 
 def _list_foreign(request: Request, context: Context) -> None:
@@ -216,42 +222,30 @@ def _message(message: Message, context: Context, variant: Variant, index: int) -
         return assistant(message, rest, context, variant, index)
     fields: dict[str, Any] = {"role": "developer" if isinstance(message, DeveloperMessage) else message.role}
     if isinstance(message, ToolMessage):
-        if is_hint(rest, "role", "function"):
-            fields = {"role": "function"} | ({} if message.tool_name is None else {"name": message.tool_name})
+        noted = notes(message, WIRE)
+        named = {} if message.tool_name is None else {"name": message.tool_name}
+        if noted.get("role") == _FUNCTION:
+            fields = {"role": "function", **named}
         elif message.tool_call_id is not None:
             fields["tool_call_id"] = message.tool_call_id
-        if message.tool_name is not None and is_hint(rest, "name", "there"):
-            fields["name"] = message.tool_name
-    _put_content(
-        fields,
-        message.content,
-        rest,
-        context,
-        none="" if isinstance(message, ToolMessage) else None,
-    )
-    return {**fields, **visible(rest), **fields}
+        if "name" in noted:
+            fields |= named
+    fields["content"] = _content(message.content, context, none="" if isinstance(message, ToolMessage) else None)
+    return {**fields, **rest, **fields}
 
 
-def _put_content(
-    fields: dict[str, Any],
-    parts: Sequence[AnyPart],
-    rest: Fields,
-    context: Context,
-    *,
-    none: str | None,
-) -> None:
-    """Write ``content`` in the form that was found, else the plainest that holds the parts."""
-    form = rest.get("@@content")
+_FUNCTION: Final = word("function")
+
+
+def _content(parts: Sequence[AnyPart], context: Context, *, none: str | None = None) -> object:
+    """Write ``content`` in the plainest form that holds the parts."""
     match list(parts):
         case []:
-            if form == json_fields.hint("absent"):
-                return
-            listed = context.own and form == json_fields.hint("list")
-            fields["content"] = [] if listed else NULL if form == json_fields.hint("null") else none
-        case [Text() | Json() as only] if form != json_fields.hint("list") and not native(only, WIRE):
-            fields["content"] = only.text if isinstance(only, Text) else bytes(only.value_json).decode()
+            return none
+        case [Text() | Json() as only] if not native(only, WIRE):
+            return only.text if isinstance(only, Text) else bytes(only.value_json).decode()
         case found:
-            fields["content"] = [content_part(part, context) for part in found]
+            return [content_part(part, context) for part in found]
 
 
 def assistant(
@@ -262,24 +256,23 @@ def assistant(
     content: list[AnyPart] = []
     calls: list[Any] = []
     for part in message.content:
-        stored = native(part, WIRE) if not isinstance(part, Text) else {}
         match part:
             case ToolCall() | MalformedToolCall():
-                if is_hint(stored, "field", "function_call"):
-                    fields["function_call"] = _function_call(part, stored)
+                if has_field(part, "function_call"):
+                    fields["function_call"] = _function_call(part)
                 else:
-                    calls.append(_call(part, stored, context))
+                    calls.append(_call(part, context))
             case Reasoning():
-                _put_reasoning(part, stored, fields, content, variant, context, index)
-            case Refusal() if not is_hint(stored, "field", "part"):
+                _put_reasoning(part, fields, content, variant, context, index)
+            case Refusal() if not has_field(part, "part"):
                 fields["refusal"] = f"{fields.get('refusal', '')}{part.text}"
-            case Audio() if index is not None and not context.own and "id" not in _audio_fields(stored):
+            case Audio() if index is not None and not context.own and "id" not in _audio_fields(part):
                 context.lose("dropped", "audio", "the model's audio is sent back by its id only", index)
-            case Audio() if "audio" in stored or not context.own:
-                fields["audio"] = audio(part, stored)
+            case Audio() if "audio" in native(part, WIRE) or not context.own:
+                fields["audio"] = audio(part)
             case _:
                 content.append(part)
-    _put_content(fields, content, rest, context, none=None)
+    fields["content"] = _content(content, context)
     if variant.reasoning_with_calls and variant.reasoning and not context.own:
         if calls:
             fields.setdefault(variant.reasoning, "")
@@ -290,12 +283,16 @@ def assistant(
     citations = [c.raw_json for part in content if isinstance(part, Text) for c in part.citations]
     if citations:
         fields["annotations"] = citations
-    return {**fields, **visible(rest), **fields}
+    return {**fields, **rest, **fields}
+
+
+def has_field(part: AnyPart, field: str) -> bool:
+    """Whether a part stood in this field, of several that are possible."""
+    return notes(part, WIRE).get("field") == word(field)
 
 
 def _put_reasoning(  # noqa: PLR0917 (a part, and where it goes)
     part: Reasoning,
-    stored: Fields,
     fields: dict[str, Any],
     content: list[AnyPart],
     variant: Variant,
@@ -303,85 +300,86 @@ def _put_reasoning(  # noqa: PLR0917 (a part, and where it goes)
     index: int | None,
 ) -> None:
     """Put reasoning where it stood; where a vendor was chosen, into the field which that vendor reads."""
-    target = reasoning_field(stored, variant, context)
-    for proof in ("signature", "encrypted") if target not in (None, "reasoning_details") else ():
+    target = reasoning_field(part, variant, context)
+    for proof in ("signature", "encrypted") if target not in (None, DETAILS) else ():
         if getattr(part, proof) is not None and not context.own:
             context.lose("dropped", f"reasoning {proof}", "only “reasoning_details” has one", index)
-    if target == "reasoning_details":
-        fields.setdefault("reasoning_details", []).append(detail(part, stored))
-    elif target == "thinking" and (part.text or is_hint(stored, "field", "thinking")):
-        content.append(part if is_hint(stored, "field", "thinking") else trusted.Reasoning(part.text, wire=part.wire))
+    if target == DETAILS:
+        fields.setdefault(DETAILS, []).append(detail(part))
+    elif target == "thinking" and (part.text or has_field(part, "thinking")):
+        content.append(part if has_field(part, "thinking") else trusted.Reasoning(part.text, wire=part.wire))
     elif target not in (None, "thinking") and part.text:
         before = fields.get(target)
         fields[target] = part.text if before is None else f"{before}\n\n{part.text}"
-    elif target not in (None, "thinking") and not context.own and not is_hint(stored, "field", "reasoning_details"):
+    elif target not in (None, "thinking") and not context.own and not has_field(part, DETAILS):
         fields.setdefault(target, "")
     else:
         context.lose("dropped", "reasoning", "no field for it here", index)
 
 
-def reasoning_field(stored: Fields, variant: Variant, context: Context) -> str | None:
+def reasoning_field(part: Reasoning, variant: Variant, context: Context) -> str | None:
     """Which field reasoning goes into: ``thinking`` stands in the content; ``None``: there is none."""
-    found = None if "@@field" not in stored else jsontext.text(stored["@@field"])
+    noted = notes(part, WIRE).get("field")
+    found = None if noted is None else jsontext.text(noted)
     free = context.variant is None or context.own
-    if found == "reasoning_details" and variant.details:
+    if found == DETAILS and variant.details:
         return found
     return found if free else variant.reasoning
 
 
-def detail(part: Reasoning, stored: Fields) -> dict[str, Any]:
+def detail(part: Reasoning) -> dict[str, Any]:
     """Write one item of ``reasoning_details``."""
     fields: dict[str, Any] = {}
-    if is_hint(stored, "text", "summary"):
-        fields["summary"] = part.text
-    elif not is_hint(stored, "text", "absent"):
-        fields["text"] = part.text
+    if part.text or not part.encrypted:
+        fields[text_field(part)] = part.text
     if part.signature is not None:
         fields["signature"] = part.signature
     if part.encrypted is not None:
         fields["data"] = part.encrypted
-    return {**fields, **visible(stored)}
+    return {**fields, **native(part, WIRE)}
 
 
-def _audio_fields(stored: Fields) -> Fields:
+def text_field(part: Reasoning) -> str:
+    """The field of an item of ``reasoning_details`` that has its text."""
+    return "summary" if "text" in notes(part, WIRE) else "text"
+
+
+def _audio_fields(part: Audio) -> Fields:
     """What is kept of a recording beside its bytes."""
-    return jsontext.fields(stored.get("audio", jsontext.EMPTY_OBJECT))
+    return jsontext.fields(native(part, WIRE).get("audio", jsontext.EMPTY_OBJECT))
 
 
-def audio(part: Audio, stored: Fields) -> dict[str, Any]:
+def audio(part: Audio) -> dict[str, Any]:
     """Write the audio of an answer."""
-    return {**_audio_fields(stored), "data": part.source.data if isinstance(part.source, Inline) else ""}
+    return {**_audio_fields(part), "data": part.source.data if isinstance(part.source, Inline) else ""}
 
 
 # -- tool calls ------------------------------------------------------------------------------------
 
 
-def _function_call(part: ToolCall | MalformedToolCall, stored: Fields) -> dict[str, Any]:
+def _function_call(part: ToolCall | MalformedToolCall) -> dict[str, Any]:
     text = part.arguments_json if isinstance(part, ToolCall) else part.raw
-    return {"name": part.name, "arguments": text, **visible(stored)}
+    return {"name": part.name, "arguments": text, **native(part, WIRE)}
 
 
-def _call(part: ToolCall | MalformedToolCall, stored: Fields, context: Context) -> dict[str, Any]:
+def _call(part: ToolCall | MalformedToolCall, context: Context) -> dict[str, Any]:
+    rest, noted = native(part, WIRE), notes(part, WIRE)
     fields: dict[str, Any] = {}
-    if not (context.own and is_hint(stored, "id", "absent")):  # the results name it
+    if not (context.own and "id" in noted):  # the results name it
         fields["id"] = part.id
     custom = isinstance(part, ToolCall) and part.custom
     key = "custom" if custom else "function"
-    if not is_hint(stored, "type", "absent"):
-        fields["type"] = key
+    fields["type"] = key
     inner: dict[str, Any] = {"name": part.name}
     text = part.arguments_json if isinstance(part, ToolCall) else part.raw
-    form = stored.get("@@arguments")
     if custom:
         inner["input"] = Raw(text.encode())
-    elif form is None or (text and form != json_fields.hint("object")):
+    elif "arguments" in noted and jsontext.is_json(text):
+        inner["arguments"] = Raw(text.encode())
+    else:
         inner["arguments"] = text
-    elif form == json_fields.hint("object"):
-        inner["arguments"] = Raw(text.encode()) if jsontext.is_json(text) else text
-    elif form == json_fields.hint("null"):
-        inner["arguments"] = None
-    inner.update(jsontext.fields(stored.pop(key, jsontext.EMPTY_OBJECT)))
-    return {**fields, key: inner, **visible(stored)}
+    inner.update(jsontext.fields(rest.pop(key, jsontext.EMPTY_OBJECT)))
+    return {**fields, key: inner, **rest}
 
 
 # -- parts -----------------------------------------------------------------------------------------
@@ -392,13 +390,13 @@ def content_part(part: AnyPart, context: Context) -> Any:
     rest = native(part, WIRE)
     match part:
         case Text():
-            return {"type": "text", "text": part.text, **visible(rest)}
+            return {"type": "text", "text": part.text, **rest}
         case Json():
-            return {"type": "text", "text": bytes(part.value_json).decode(), **visible(rest)}
+            return {"type": "text", "text": bytes(part.value_json).decode(), **rest}
         case Opaque():
             return part.raw_json
         case Refusal():
-            return {"type": "refusal", "refusal": part.text, **visible(rest)}
+            return {"type": "refusal", "refusal": part.text, **rest}
         case Reasoning():
             return _thinking(part, rest)
         case Image():
@@ -408,7 +406,7 @@ def content_part(part: AnyPart, context: Context) -> Any:
         case Audio():
             return _recording(part, rest)
         case File():
-            linked = is_hint(rest, "field", "document_url") or (
+            linked = has_field(part, "document_url") or (
                 row(context.variant).document == "document_url" and not context.own
             )
             return _linked(part, "document_url", rest) if linked else _file(part, rest, context)
@@ -421,7 +419,7 @@ def _thinking(part: Reasoning, rest: Fields) -> dict[str, Any]:
     raw = rest.pop("thinking", None)
     if raw is None or thinking_text(raw) != part.text:
         raw = jsontext.raw([{"type": "text", "text": part.text}])
-    return {"type": "thinking", "thinking": raw, **visible(rest)}
+    return {"type": "thinking", "thinking": raw, **rest}
 
 
 def _link(part: Media) -> str:
@@ -438,9 +436,9 @@ def _link(part: Media) -> str:
 
 def _linked(part: Media, key: str, rest: Fields) -> dict[str, Any]:
     inner = jsontext.fields(rest.pop(key, jsontext.EMPTY_OBJECT))
-    target = _link(part) if is_hint(rest, "form", "string") else {"url": _link(part), **inner}
+    plain = key == "document_url" and not inner  # as Mistral's own client sends it
     named = {"document_name": part.name} if isinstance(part, File) and part.name is not None else {}
-    return {"type": key, key: target, **named, **visible(rest)}
+    return {"type": key, key: _link(part) if plain else {"url": _link(part), **inner}, **named, **rest}
 
 
 def _recording(part: Audio, rest: Fields) -> dict[str, Any]:
@@ -449,7 +447,7 @@ def _recording(part: Audio, rest: Fields) -> dict[str, Any]:
     if word is not None:
         inner["format"] = word
     inner.update(jsontext.fields(rest.pop("input_audio", jsontext.EMPTY_OBJECT)))
-    return {"type": "input_audio", "input_audio": inner, **visible(rest)}
+    return {"type": "input_audio", "input_audio": inner, **rest}
 
 
 def _file(part: File, rest: Fields, context: Context) -> dict[str, Any]:
@@ -459,7 +457,7 @@ def _file(part: File, rest: Fields, context: Context) -> dict[str, Any]:
     elif not isinstance(part.source, FileId) and not context.own:
         inner["filename"] = "document"
     inner.update(jsontext.fields(rest.pop("file", jsontext.EMPTY_OBJECT)))
-    return {"type": "file", "file": inner, **visible(rest)}
+    return {"type": "file", "file": inner, **rest}
 
 
 # -- responses -------------------------------------------------------------------------------------
@@ -484,18 +482,14 @@ def response(response: Response, context: Context) -> dict[str, Any]:
     fields["choices"] = [_choice(each, index, context) for index, each in enumerate(choices)]
     if message.usage is not None:
         fields["usage"] = write_usage(message.usage)
-    return {**fields, **visible(rest), **fields}
+    return {**fields, **rest, **fields}
 
 
 def _choice(message: AssistantMessage, index: int, context: Context) -> dict[str, Any]:
-    rest = native(message, WIRE)
-    beside = rest.pop("@@choice", None)
-    role, absent = rest.pop("@@role", None), rest.pop("@@no_role", None)
-    body = assistant(message, rest, context, row(context.variant))
-    if absent is not None:
-        del body["role"]
-    elif role is not None:
-        body["role"] = role
+    noted = notes(message, WIRE)
+    body = assistant(message, native(message, WIRE), context, row(context.variant))
+    if "role" in noted:
+        body["role"] = noted["role"]
     if not context.own:
         body.setdefault("refusal", None)
         _join_texts(body, context, index)
@@ -503,9 +497,8 @@ def _choice(message: AssistantMessage, index: int, context: Context) -> dict[str
     word = finish_word(message, context)
     if word is not UNSET:
         fields["finish_reason"] = word
-    if beside is not None and context.own:
-        return {**fields, **jsontext.fields(beside)}
-    return {"index": index, **fields} if context.own else {"index": index, "logprobs": None, **fields}
+    beside = jsontext.fields(noted.get("choice", jsontext.EMPTY_OBJECT)) if context.own else {"logprobs": None}
+    return {"index": index, **fields, **beside}
 
 
 def _join_texts(body: dict[str, Any], context: Context, index: int) -> None:

@@ -20,6 +20,9 @@ from palaver.wires._engine import json_fields
 from palaver.wires._engine.json_fields import nested, provider
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from palaver.core.jsontext import Fields
     from palaver.core.messages import FinishReason
 
 
@@ -98,20 +101,47 @@ def read_tool_choice(raw: Raw) -> ToolChoice | None:
 
 def _name_of(tool: Any) -> str | None:
     match tool:
-        case {"function": {"name": str(name)}}:
+        case {"type": "function", "function": {"name": str(name), **inner}, **others} if not (inner or others):
+            return name
+        case {"type": "custom", "custom": {"name": str(name), **inner}, **others} if not (inner or others):
             return name
         case _:
             return None
 
 
-def write_tool_choice(choice: ToolChoice) -> object:
-    """Write ``tool_choice``."""
+_NAMED: Final = ("function", "custom")
+_ALLOWED: Final = "allowed_tools"
+
+
+def beside_tool_choice(raw: Raw) -> Fields:
+    """The fields of a ``tool_choice`` that have no neutral meaning, each on its level."""
+    if jsontext.kind(raw) != "an object":
+        return {}
+    left = jsontext.fields(raw)
+    kind = jsontext.text(left.pop("type"))
+    known = ("mode", "tools") if kind == _ALLOWED else ("name",)
+    inner = {key: item for key, item in jsontext.fields(left.pop(kind)).items() if key not in known}
+    return nested(left, kind, inner)
+
+
+def write_tool_choice(choice: ToolChoice, custom: Collection[str] = (), beside: Fields | None = None) -> object:
+    """Write ``tool_choice``. ``custom`` are the names of free-text tools; ``beside`` is what was found beside it."""
     if not choice.names or choice.mode == "none":
         return choice.mode
-    if choice.mode == "required" and len(choice.names) == 1:
-        return {"type": "function", "function": {"name": choice.names[0]}}
-    tools = [{"type": "function", "function": {"name": name}} for name in choice.names]
-    return {"type": "allowed_tools", "allowed_tools": {"mode": choice.mode, "tools": tools}}
+    tools = [_named(name, custom) for name in choice.names]
+    allowed: dict[str, Any] = {"type": _ALLOWED, _ALLOWED: {"mode": choice.mode, "tools": tools}}
+    fields = tools[0] if choice.mode == "required" and len(tools) == 1 else allowed
+    for key, raw in (beside or {}).items():
+        if key in fields:
+            fields[key] = {**jsontext.fields(raw), **fields[key]}
+        elif key not in (*_NAMED, _ALLOWED):
+            fields[key] = raw
+    return fields
+
+
+def _named(name: str, custom: Collection[str]) -> dict[str, Any]:
+    kind = "custom" if name in custom else "function"
+    return {"type": kind, kind: {"name": name}}
 
 
 _KINDS: Final[dict[str, Literal["text", "json", "json_schema"]]] = {
@@ -129,7 +159,7 @@ def read_output_format(raw: Raw) -> OutputFormat | None:
     kind = _KINDS.get(json_fields.take_text(rest, "type") or "")
     if kind is None:
         return None
-    inner = json_fields.take_fields(rest, "json_schema") or {}
+    inner = (json_fields.take_fields(rest, "json_schema") or {}) if kind == "json_schema" else {}
     schema = inner.pop("schema", UNSET)
     return trusted.OutputFormat(
         kind=kind,
@@ -141,12 +171,13 @@ def read_output_format(raw: Raw) -> OutputFormat | None:
     )
 
 
-def write_output_format(output: OutputFormat) -> object:
-    """Write ``response_format``."""
+def write_output_format(output: OutputFormat, *, named: bool = True) -> object:
+    """Write ``response_format``; ``named`` gives a schema a name that has none."""
     rest = json_fields.native(output, WIRE)
-    inner = jsontext.fields(rest.pop("json_schema", jsontext.EMPTY_OBJECT))
     if output.kind == "json_schema":
-        schema: dict[str, Any] = {"name": output.name or "output"}
+        inner = jsontext.fields(rest.pop("json_schema", jsontext.EMPTY_OBJECT))
+        name = output.name or ("output" if named else None)
+        schema: dict[str, Any] = {} if name is None else {"name": name}
         if output.description is not None:
             schema["description"] = output.description
         if output.schema_json is not UNSET:

@@ -9,7 +9,8 @@
   and ends the stream. A Groq error has the model's text in ``failed_generation``.
 - A chunk without choices, usage and error is a provider event.
 - A chunk that differs from an earlier one only in a piece of text adds to the same part. The earlier one is stored
-  without its piece and compared whole. ``stream_choice`` reads any other chunk, with the same result.
+  without its piece and compared whole. This only recognises chunks, and takes a quarter of the time: ``_read`` is the
+  reader, of every first chunk of its kind and of any other.
 
 Source: docs/spec/wires.md#1.2, #1.3, #2.6, #2.7, #2.9, #2.10.
 

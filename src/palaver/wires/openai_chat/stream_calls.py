@@ -28,7 +28,7 @@ from palaver.core.jsontext import NULL, Fields
 from palaver.core.parts import MalformedToolCall, ToolCall
 from palaver.stream.partial_json import PartialJSON
 from palaver.wires._engine import json_fields
-from palaver.wires.openai_chat import decode
+from palaver.wires.openai_chat import decode, decode_parts
 
 if TYPE_CHECKING:
     from palaver.core.parts import AssistantPart
@@ -217,9 +217,9 @@ class Call:
         """The part it begins as. Raises ``DecodeError``."""
         raw = jsontext.raw(self.fields(text=""))
         if self.key == OLD:
-            parts = decode.function_call({OLD: raw}, "call")
+            parts = decode.function_call(raw, {}, "call")
         else:
-            parts = (decode.call(raw, f"call_{position}", position),)
+            parts = (decode_parts.one_call(raw, f"call_{position}", position),)
         for part in parts:
             if isinstance(part, ToolCall):
                 return structs.replace(part, arguments_json="")

@@ -33,7 +33,7 @@ from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import AssistantMessage, holds
 from palaver.core.parts import Reasoning, Refusal, Text
 from palaver.wires._engine import json_fields
-from palaver.wires._engine.json_fields import hint, provider
+from palaver.wires._engine.json_fields import provider, word
 from palaver.wires.openai_chat import decode
 from palaver.wires.openai_chat.decode_parts import part as read_part, thinking_text
 from palaver.wires.openai_chat.shapes import DETAILS, WIRE
@@ -178,7 +178,7 @@ class Choice:
     def _read_reasoning(self, key: str, raw: Raw) -> None:
         piece = jsontext.text(raw)
         if piece and self._reasoning is None and not self._details:
-            part = trusted.Reasoning(wire=WIRE, provider_json=provider(WIRE, {"@@field": hint(key)}))
+            part = trusted.Reasoning(wire=WIRE, provider_json=provider(WIRE, {}, {"field": word(key)}))
             self._reasoning = key, self._sink.begin(part, (0, 0)), []
         if self._reasoning is None or self._reasoning[0] != key:
             self._rest.emit(key, piece)

@@ -3,7 +3,7 @@
 - A chunk is the head of the answer and one choice. The first delta of a choice has its role. Whole parts stand before
   the finish reason. Usage has a chunk without choices, and ``[DONE]`` ends the stream.
 - Parts that were read from this wire keep their place: reasoning in its field, items of a content list in a list, a
-  call without id or type without. A foreign answer gets the fields that the official client requires.
+  call without id without. A foreign answer gets the fields that the official client requires.
 - The official client cannot add to a list whose items have no index, so annotations, and reasoning details without one,
   are collected and sent once, at the end.
 - A delta writer begins a part, adds its pieces and ends it. A last delta has the fields that only the end of a part
@@ -27,10 +27,10 @@ from palaver.core.events import DataDelta, SignatureDelta
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.parts import Audio, MalformedToolCall, Opaque, Reasoning, Refusal, ToolCall
 from palaver.stream import sse
-from palaver.wires._engine.json_fields import hint, is_hint, native, visible
+from palaver.wires._engine.json_fields import native, notes
 from palaver.wires._engine.stream_encoder import Shown, StreamEncoder
 from palaver.wires.openai_chat import encode
-from palaver.wires.openai_chat.shapes import FAILED_CALL, WIRE, write_usage
+from palaver.wires.openai_chat.shapes import DETAILS, FAILED_CALL, WIRE, write_usage
 from palaver.wires.openai_chat.variants import row
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Item:
         if self._started:
             return {"content": [self._piece(text)]}
         self._started = True
-        extras = {key: raw for key, raw in visible(self._extra).items() if key not in ("type", self.kind)}
+        extras = {key: raw for key, raw in self._extra.items() if key not in ("type", self.kind)}
         return {"content": [*self._apart, {**self._piece(text), **extras}]}
 
     def grow(self, event: Delta) -> Table | None:
@@ -153,14 +153,12 @@ class Item:
 class Detail:
     """An item of ``reasoning_details`` with an index."""
 
-    def __init__(self, stored: Fields) -> None:
+    def __init__(self, part: Reasoning) -> None:
         """Start empty."""
-        self._extra = stored
-        self._field = "summary" if is_hint(stored, "text", "summary") else "text"
-        self._base: Table = visible(stored)
+        self._extra = native(part, WIRE)
+        self._field = encode.text_field(part)
+        self._base: Table = self._extra
         self._started = False
-        if not is_hint(stored, "text", "absent"):
-            self._base = {**self._base, self._field: ""}
 
     def grow(self, event: Delta) -> Table | None:
         """A piece of its text, or of its proof."""
@@ -180,9 +178,9 @@ class Detail:
 class UnindexedDetail(Detail):
     """An item of ``reasoning_details`` without an index, which is written at once."""
 
-    def __init__(self, stored: Fields, gathered: list[Table]) -> None:
+    def __init__(self, part: Reasoning, gathered: list[Table]) -> None:
         """Start empty; it goes to ``gathered``."""
-        super().__init__(stored)
+        super().__init__(part)
         self._texts: dict[str, list[str]] = {}
         self._gathered = gathered
 
@@ -201,40 +199,37 @@ class UnindexedDetail(Detail):
 class Call:
     """A tool call. ``number`` is its index in the stream."""
 
-    def __init__(self, part: ToolCall, stored: Fields, number: int) -> None:
+    def __init__(self, part: ToolCall, number: int) -> None:
         """Start empty."""
-        self._old = is_hint(stored, "field", "function_call")
+        self._old = encode.has_field(part, "function_call")
         self._custom = part.custom
         self._key = "custom" if part.custom else "function"
         self.number = number
         self._part = part
-        self._extra = stored
-        self._form = stored.get("@@arguments")
-        self._whole: list[str] | None = [] if self._form == hint("object") and not part.custom else None
+        self._extra = native(part, WIRE)
+        self._noted = notes(part, WIRE)
+        self._whole: list[str] | None = [] if "arguments" in self._noted and not part.custom else None
         self._open = ""
         self._started = False
 
     def _inner(self, stored: Fields) -> Fields:
-        return visible(stored) if self._old else jsontext.fields(stored.get(self._key, jsontext.EMPTY_OBJECT))
+        return stored if self._old else jsontext.fields(stored.get(self._key, jsontext.EMPTY_OBJECT))
 
     def first(self) -> Table:
         """The delta that begins it: its id and name, and arguments that are empty."""
         inner: Table = {"name": self._part.name}
         if self._custom:
             inner["input"] = ""
-        elif self._form is None:
+        elif self._whole is None:
             inner["arguments"] = ""
-        elif self._form == hint("null"):
-            inner["arguments"] = None
         inner |= self._inner(self._extra)
         if self._old:
             return {"function_call": inner}
         call: Table = {"index": self.number}
-        if not is_hint(self._extra, "id", "absent"):
+        if "id" not in self._noted:
             call["id"] = self._part.id
-        if not is_hint(self._extra, "type", "absent"):
-            call["type"] = self._key
-        extras = {key: raw for key, raw in visible(self._extra).items() if key not in (self._key, "index")}
+        call["type"] = self._key
+        extras = {key: raw for key, raw in self._extra.items() if key not in (self._key, "index")}
         return {"tool_calls": [{**call, self._key: inner, **extras}]}
 
     def _more(self, inner: Table, extras: Table | None = None) -> Table:
@@ -282,7 +277,7 @@ def _raw_string(text: str) -> Any:
 
 
 def _late(before: Fields, stored: Fields) -> Table:
-    return {key: raw for key, raw in visible(stored).items() if before.get(key, NULL) != raw}
+    return {key: raw for key, raw in stored.items() if before.get(key, NULL) != raw}
 
 
 _EVERYWHERE: Final = ("id", "object", "created", "model", "provider", "service_tier", "system_fingerprint")
@@ -332,7 +327,7 @@ class Encoder(StreamEncoder):
 
     def _fields(self, answer: Response) -> Table:
         """The fields of the whole answer."""
-        message, fields = answer.message, dict[str, Any](visible(native(answer, WIRE)))
+        message, fields = answer.message, dict[str, Any](native(answer, WIRE))
         if message.model is not None:
             fields["model"] = message.model
         if message.response_id is not None:
@@ -359,15 +354,12 @@ class Encoder(StreamEncoder):
 
     def _finish(self, message: AssistantMessage, index: int) -> None:
         emitted = self._of(index)
-        rest = native(message, WIRE)
-        beside, role, form = (rest.pop(key, None) for key in ("@@choice", "@@role", "@@content"))
-        fields: Table = {key: raw for key, raw in visible(rest).items() if key not in emitted.fields}
-        fields |= {} if role is None or role == NULL else {"role": role}
+        rest, noted = native(message, WIRE), notes(message, WIRE)
+        fields: Table = {key: raw for key, raw in rest.items() if key not in emitted.fields}
+        fields |= {"role": noted["role"]} if "role" in noted else {}
         fields |= {"annotations": emitted.annotations} if emitted.annotations else {}
         fields |= {"reasoning_details": emitted.details} if emitted.details else {}
-        if form == hint("list") and not emitted.last:
-            fields["content"] = []
-        elif form != hint("absent") and "content" not in emitted.fields and not emitted.last:
+        if not self.context.own and "content" not in emitted.fields and not emitted.last:
             fields["content"] = None
         if not self.context.own and "refusal" not in emitted.fields:
             fields.setdefault("refusal", None)
@@ -379,8 +371,8 @@ class Encoder(StreamEncoder):
         choice: Table = {"index": index, "delta": {}}
         if not self.context.own:
             choice["logprobs"] = None
-        elif beside is not None:
-            choice |= {**jsontext.fields(beside), "index": index}
+        elif "choice" in noted:
+            choice |= {**jsontext.fields(noted["choice"]), "index": index}
         word = encode.finish_word(message, self.context)
         choice |= {} if word is UNSET else {"finish_reason": word}
         self._chunk({**self._every, "choices": [choice]})
@@ -409,21 +401,21 @@ class Encoder(StreamEncoder):
         part, emitted, choice = shown.part, self._of(shown.choice), shown.choice
         stored = native(part, WIRE)
         if isinstance(part, ToolCall):
-            call = Call(part, stored, self._call_number(emitted))
-            emitted.calls |= set() if is_hint(stored, "field", "function_call") else {call.number}
+            call = Call(part, self._call_number(emitted))
+            emitted.calls |= set() if encode.has_field(part, "function_call") else {call.number}
             self._emit(choice, call.first())
             self._writers[shown.number] = call
             return
         self._behind_calls(choice)
         if isinstance(part, Reasoning):
-            self._writers[shown.number] = self._reasoning(stored, choice)
+            self._writers[shown.number] = self._reasoning(part, choice)
         elif isinstance(part, Refusal):
-            item = is_hint(stored, "field", "part")
+            item = encode.has_field(part, "part")
             self._writers[shown.number] = (
-                self._item("refusal", stored, choice) if item else self._field("refusal", choice)
+                self._item("refusal", part, choice) if item else self._field("refusal", choice)
             )
         elif emitted.last or (self.context.own and ("content" in emitted.fields or stored)):
-            self._writers[shown.number] = self._item("text", stored, choice)
+            self._writers[shown.number] = self._item("text", part, choice)
         else:
             if "content" in emitted.fields:
                 why = "several texts became one; an answer has one string"
@@ -458,28 +450,28 @@ class Encoder(StreamEncoder):
         emitted.fields.add(name)
         return Field(name, before=before, empty=empty)
 
-    def _item(self, kind: str, stored: Fields, choice: int) -> Item:
+    def _item(self, kind: str, part: AssistantPart, choice: int) -> Item:
         emitted = self._of(choice)
         before = emitted.last or ("text" if "content" in emitted.fields else "")
-        converted = kind == "thinking" and not is_hint(
-            stored, "field", kind
+        converted = kind == "thinking" and not encode.has_field(
+            part, kind
         )  # was another field's, whose fields it keeps
-        item = Item(kind, {} if converted else stored, before, needs_text=converted)
+        item = Item(kind, {} if converted else native(part, WIRE), before, needs_text=converted)
         emitted.last = kind
         return item
 
-    def _reasoning(self, stored: Fields, choice: int) -> DeltaWriter:
-        field = encode.reasoning_field(stored, row(self.context.variant), self.context)
+    def _reasoning(self, part: Reasoning, choice: int) -> DeltaWriter:
+        field = encode.reasoning_field(part, row(self.context.variant), self.context)
         emitted = self._of(choice)
         if field is None:
             self.context.lose("dropped", "reasoning", "no field for it here", choice)
             return Dropped()
         if field == "thinking":
-            return self._item(field, stored, choice)
-        if field == "reasoning_details":
-            unindexed = stored.get("index", NULL) == NULL
-            return UnindexedDetail(stored, emitted.details) if unindexed else Detail(stored)
-        empty = None if self.context.own or is_hint(stored, "field", "reasoning_details") else ""
+            return self._item(field, part, choice)
+        if field == DETAILS:
+            unindexed = native(part, WIRE).get("index", NULL) == NULL
+            return UnindexedDetail(part, emitted.details) if unindexed else Detail(part)
+        empty = None if self.context.own or encode.has_field(part, DETAILS) else ""
         return self._field(field, choice, before="\n\n" if field in emitted.fields else "", empty=empty)
 
     def grow(self, shown: Shown, event: Delta) -> None:
@@ -497,10 +489,9 @@ class Encoder(StreamEncoder):
         """Write the end of a part."""
         writer = self._writers.pop(shown.number)
         if isinstance(part, Reasoning) and isinstance(writer, Field):
-            stored = native(part, WIRE)
-            field = encode.reasoning_field(stored, row(self.context.variant), self.context)
-            if field == "reasoning_details":  # the final answer has it in another field
-                self._emit(shown.choice, {field: [encode.detail(part, stored)]})
+            field = encode.reasoning_field(part, row(self.context.variant), self.context)
+            if field == DETAILS:  # the final answer has it in another field
+                self._emit(shown.choice, {field: [encode.detail(part)]})
             elif field not in (None, writer.name, "thinking"):
                 self._emit(shown.choice, {field: part.text})
             if field != writer.name:
@@ -520,7 +511,7 @@ class Encoder(StreamEncoder):
         stored = native(part, WIRE)
         if isinstance(part, Audio) and ("audio" in stored or not self.context.own):
             emitted.fields.add("audio")
-            self._emit(shown.choice, {"audio": encode.audio(part, stored)})
+            self._emit(shown.choice, {"audio": encode.audio(part)})
             return
         if isinstance(part, Opaque) and (part.wire != WIRE or jsontext.kind(part.raw_json) != "an object"):
             self.context.lose("dropped", "opaque block", "no item of a content list", shown.choice)

@@ -99,7 +99,7 @@ class Variant(Struct, frozen=True, kw_only=True):
     """Fields of an answer that are read as reasoning, in this order; any other stays a field of the message.
 
     ``None``: the one in which it goes back, and the details where the vendor has them. A vendor of which neither is
-    known is read like the base wire: all of ``forms.REASONING``.
+    known is read like the base wire: all of ``shapes.REASONING``.
     """
     refuses: frozenset[str] = frozenset()
     """Fields of the body that the vendor answers with an error; they are left out, each with a loss."""
