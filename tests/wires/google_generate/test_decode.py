@@ -152,7 +152,9 @@ def test_what_google_ran_is_executed_by_the_provider() -> None:
     assert isinstance(image, p.Image)
     assert isinstance(odd, p.Opaque)
     assert odd.raw == {"hologram": {"x": 1}, "thought": True}
-    assert all(part.provider["google_generate"] for part in (code, result, search, found))
+    assert [part.provider["@google_generate"]["part"] for part in (code, result, search, found)] == (
+        ["executableCode", "codeExecutionResult", "toolCall", "toolResponse"]
+    )
 
 
 def test_calls_over_two_contents_are_one_message() -> None:

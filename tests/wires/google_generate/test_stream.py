@@ -181,7 +181,8 @@ def test_what_is_known_late_is_said_once():
     held = found.message.provider["google_generate"]
     assert held["groundingMetadata"]["webSearchQueries"] == ["q"]
     assert held["urlContextMetadata"] == {"urlMetadata": []}
-    assert held["@@candidate"]["safetyRatings"] == [{"category": "HARM_CATEGORY_HATE_SPEECH"}]
+    beside = found.message.provider["@google_generate"]["candidate"]
+    assert beside["safetyRatings"] == [{"category": "HARM_CATEGORY_HATE_SPEECH"}]
     assert found.provider["google_generate"] == {"createTime": "2026-01-01T00:00:00Z", "unknown": {"x": 1}}
 
 
@@ -212,7 +213,7 @@ def test_a_signature_stays_on_its_part():
 def test_calls_without_an_id_get_one_from_their_place():
     calls = response(sse(STREAMS["calls"])).message.tool_calls
     assert [each.id for each in calls] == ["call_r1_1", "call_r1_2", "id1", "call_r1_4"]
-    assert [each.arguments_json for each in calls] == ['{"a":[1.0,5e-06]}', "{}", '{"b":"ü"}', ""]
+    assert [each.arguments_json for each in calls] == ['{"a":[1.0,5e-06]}', "{}", '{"b":"ü"}', "{}"]
 
 
 @pytest.mark.parametrize(
@@ -322,6 +323,14 @@ def test_a_known_field_of_the_wrong_form_is_damage(found, path):
     assert path in failed.reason
     assert failed.response.message.text.startswith("before")
     assert isinstance(events[-1], Failed)
+
+
+def test_a_field_may_have_any_name():
+    data = event(body(text("a"), usage=usage(1))) + event(body(text("b"), finish="STOP", usage={"XXx": 1}, XXy=2))
+    for name in (b"@@", b"\\u0040@", b"@\\u0040"):
+        found = response(data.replace(b"XX", name))
+        assert found.message.usage.raw == {"promptTokenCount": 1, "@@x": 1}
+        assert found.provider["google_generate"] == {"@@y": 2}
 
 
 def test_damage_behind_a_finish_reason_changes_nothing():

@@ -92,8 +92,6 @@ def test_a_stream_goes_out_as_it_came_in(bodies):
     assert isinstance(other, Response)
     if bodies is STREAMS["candidates without index"]:  # told by their place, which an event with one cannot show
         assert [each.content for each in other.alternatives] == [each.content for each in found.alternatives]
-    elif bodies is STREAMS["one part, not in a list"]:  # a form that says nothing else
-        assert other.message.content == found.message.content
     else:
         assert other == found
 

@@ -120,7 +120,7 @@ def medium(
     elif isinstance(part.source, FileId) and part.source.wire != context.wire:
         why = f"a file id of {part.source.wire}"
     else:
-        untyped = part.media_type is None and bool(json_fields.native(part, context.wire))  # it came without one
+        untyped = part.media_type is None and json_fields.keeps(part, context.wire)  # it came without one
         part = typed(plain(part, lenient=context.capabilities.lenient_base64))
         why = refusal_of(part, structs.replace(rule, needs_type=False) if untyped and rule.needs_type else rule)
     if why is None:

@@ -8,7 +8,9 @@ Rules:
   with the same result: a codec does not see which path was taken.
 - A ``null`` counts as absent, and stays in ``rest``, unless the field admits ``None`` or is ``Raw``, which takes
   anything (msgspec has ``Raw`` only alone: an optional field is ``Raw`` with the default ``ABSENT``).
-- A known field of a wrong type is a ``DecodeError`` with the path, as is a missing one that is required.
+- A list that may also be a single object without a list is declared as a union of both, and given as it was found.
+- A known field of a wrong type is a ``DecodeError`` with the path, as is a missing one that is required. A field in
+  ``SOFT`` stays in ``rest`` instead.
 - ``Union`` tells shapes apart by a word, usually ``type``. An object of another word stays text. So it is with
   items of a list of shapes that have a word.
 
@@ -20,7 +22,19 @@ from __future__ import annotations
 from functools import cache, reduce
 from operator import or_
 from types import GenericAlias, MappingProxyType, NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, Union as AnyOf, cast, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Final,
+    Generic,
+    Literal,
+    TypeVar,
+    Union as AnyOf,
+    cast,
+    get_args,
+    get_origin,
+)
 
 import msgspec
 from msgspec import Raw, Struct, UnsetType, field, structs
@@ -48,7 +62,15 @@ NOTHING: Final = cast("Fields", MappingProxyType[str, Raw]({}))
 class Shape(Struct, gc=False, forbid_unknown_fields=True, kw_only=True):
     """Base of all shapes. ``rest`` has the fields that the shape does not name."""
 
+    SOFT: ClassVar[frozenset[str]] = frozenset()
+    """Optional fields of which only the type that is declared has a meaning to us."""
+
     rest: Fields = field(default=NOTHING, name=_REST)
+
+    @classmethod
+    def canonical(cls, rest: Fields) -> Fields:
+        """Give fields the names that a shape declares, on a wire where they have several."""
+        return rest
 
 
 S = TypeVar("S", bound=Shape)
@@ -91,8 +113,9 @@ def list_reader(shape: type[S]) -> Callable[[bytes | Raw], list[S]]:
 
 
 def from_fields(shape: type[S], rest: Fields) -> S:
-    """Read an object that is split already, and takes its fields out of ``rest``. Raises ``DecodeError``."""
+    """Read an object that is split already; what the shape does not name is its ``rest``. Raises ``DecodeError``."""
     known, tag = _table(shape)
+    rest = shape.canonical(rest)
     if tag is not None:
         rest.pop(tag, None)
     made: dict[str, object] = {}
@@ -105,6 +128,8 @@ def from_fields(shape: type[S], rest: Fields) -> S:
         try:
             made[name] = read(raw)
         except DecodeError as error:
+            if key in shape.SOFT:
+                continue
             raise error.within(key) from None
         del rest[key]
     return shape(rest=rest, **made)
@@ -173,6 +198,9 @@ def _reader_of(kinds: list[Any]) -> Callable[[Raw], object]:
             return list_reader(item) if tag is None else Union(*shapes, tag=tag).items
     if len(kinds) == _TWO and kinds[0] is str and get_origin(kinds[1]) is list:
         return _text_or(_reader_of(kinds[1:]))
+    for many in kinds:
+        if get_origin(many) is list and {many, *get_args(many)} == set(kinds):
+            return _list_or_one(_reader_of([many]), _reader_of([*get_args(many)]))
     return _any_of(kinds)
 
 
@@ -190,6 +218,10 @@ def _text_or(items: Callable[[Raw], object]) -> Callable[[Raw], object]:
                 raise DecodeError(f"expected a string or an array, got {kind}")
 
     return read
+
+
+def _list_or_one(many: Callable[[Raw], object], one: Callable[[Raw], object]) -> Callable[[Raw], object]:
+    return lambda raw: one(raw) if jsontext.kind(raw) == "an object" else many(raw)
 
 
 def _any_of(kinds: list[Any]) -> Callable[[Raw], object]:
@@ -213,5 +245,6 @@ _READERS: Final[dict[object, Callable[[Raw], object]]] = {
     Raw: lambda raw: raw,
     list[Raw]: jsontext.items,
     list[str]: lambda raw: list(json_fields.each(jsontext.items(raw), "", jsontext.text)),
-    Fields: jsontext.fields,
+    list[dict[str, Raw]]: jsontext.rows,
+    dict[str, Raw]: jsontext.fields,
 }

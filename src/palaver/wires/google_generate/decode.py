@@ -1,29 +1,32 @@
 """Read Gemini bodies.
 
 A function response belongs to the call of its id, else to the first open call of its name. One with only
-``{"error": …}`` is an error (docs/spec/message-fields.md#F70). The URL has the model and whether to stream. Under
-``provider["google_generate"]`` stay, for ``encode``:
+``{"error": …}`` is an error (docs/spec/message-fields.md#F70). The URL has the model and whether to stream. Fields of
+the body, of a content, a part, a call or a tool without a neutral place stay under ``provider["google_generate"]``.
 
-- fields of the body, of a content, a part, a call or a tool without a neutral place;
-- ``@@snake``: fields in snake_case (``field_names``); ``@@role`` and ``@@parts`` (``null``: absent);
-- ``@@joined``: the message shared a content with the one before it; ``@@content`` on a part: a second content of the
-  model began here (calls in two contents are one message, since one user content answers them all);
-- ``@@candidate``: the fields beside the content of an answer (``index``, ``avgLogprobs``, …). Grounding, citations and
-  URL metadata are fields of the message; ``@@cited`` names them, so that they are not sent back.
+Notes (``provider["@google_generate"]``; ``parts`` lists those of parts, ``settings`` those of tools and settings):
+
+- ``role`` of a content: a word other than ``user`` and ``model``, such as ``function``;
+- ``joined``: whether a message shares the content of the one before it, where two results would not, or others would;
+  ``content`` on a part: a second content of the model began here, with these fields (calls in two contents are one
+  message, since one user content answers them all);
+- ``id`` of a result: the one that it named, ``null`` for none, where its call has another;
+- ``model`` of a request: the body named it. ``candidates`` of a response: ``none``, as when the prompt was blocked;
+- ``candidate``: the fields beside the content of an answer (``index``, ``avgLogprobs``, …). Grounding, citations and
+  URL metadata are fields of the message; ``cited`` names them, so that they are not sent back.
 
 Source: docs/spec/wires.md#5.1 to #5.4; https://ai.google.dev/api/generate-content.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw, UnsetType
 
 from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError, ProviderError
-from palaver.core.jsontext import NULL, TRUE, Fields
+from palaver.core.jsontext import FALSE, NULL, TRUE, Fields
 from palaver.core.messages import (
     AssistantMessage,
     FinishReason,
@@ -34,9 +37,11 @@ from palaver.core.messages import (
 from palaver.core.parts import AssistantPart, Json, ToolCall, ToolPart, UserPart
 from palaver.core.request import Request, Response
 from palaver.wires._engine import json_fields
-from palaver.wires._engine.json_fields import hint, native, provider
+from palaver.wires._engine.json_fields import provider, word
+from palaver.wires._engine.shapes import ABSENT, from_fields, reader
 from palaver.wires._engine.tools import OpenCalls
 from palaver.wires.google_generate import field_names
+from palaver.wires.google_generate.field_names import Spelled, camel
 from palaver.wires.google_generate.parts import (
     data_field,
     function_response,
@@ -53,105 +58,105 @@ if TYPE_CHECKING:
 # -- requests --------------------------------------------------------------------------------------
 
 
+class Content(Spelled):
+    """A content, of the conversation or of an answer."""
+
+    parts: dict[str, Raw] | list[dict[str, Raw]] | None = None
+    role: Raw = ABSENT
+
+
+read_content = reader(Content)
+
+
+class _Body(Spelled):
+    contents: Content | list[Content]
+    system_instruction: Content | UnsetType = UNSET
+    tools: Raw = ABSENT
+
+
 def request(body: bytes) -> Request:
     """Read a request body. Raises ``DecodeError``."""
-    rest = jsontext.fields(body)
-    raw = rest.get("contents")
-    if raw is not None and jsontext.kind(raw) == "an object":
-        rest["@@contents"] = hint("object")
-        contents = [rest.pop("contents")]
-    else:
-        contents = json_fields.need_items(rest, "contents")
-    system = _system(rest)
-    tools = read_tools(rest)
-    settings = read_settings(rest)
+    found = from_fields(_Body, jsontext.fields(body))
+    rest, notes = found.rest, dict[str, Raw]()
+    contents = found.contents if isinstance(found.contents, list) else [found.contents]
+    tools = read_tools(found.tools)
+    settings = read_settings(rest, notes)
     model = field_names.soft(rest, "model", json_fields.take_text)
     if model is not None:
-        rest["@@model"] = TRUE
+        notes["model"] = TRUE
     return trusted.Request(
-        messages=(*system, *_contents(contents)),
+        messages=(*_system(found.system_instruction), *_contents(contents)),
         model=model,
         tools=tools,
         settings=settings,
         origin=WIRE,
-        provider_json=provider(WIRE, rest),
+        provider_json=provider(WIRE, rest, notes),
     )
 
 
-def _system(rest: Fields) -> tuple[SystemMessage, ...]:
-    found = field_names.take(rest, "systemInstruction", json_fields.take_fields)
-    if found is None:
+def _system(found: Content | UnsetType) -> tuple[SystemMessage, ...]:
+    if isinstance(found, UnsetType):
         return ()
-    if "@@snake" in rest:  # the only field taken out so far; the message keeps its spelling
-        del rest["@@snake"]
-        found["@@field"] = hint("system_instruction")
+    rest = found.rest if found.role is ABSENT else {**found.rest, "role": found.role}
     try:
-        parts = tuple([text_part(fields) for fields in take_parts(found)])
+        parts = [text_part(fields) for fields in parts_of(found)]
     except DecodeError as error:
         raise error.within("systemInstruction") from None
-    return (trusted.SystemMessage(content=parts, provider_json=provider(WIRE, found)),)
+    return (trusted.SystemMessage(content=tuple(parts), provider_json=provider(WIRE, rest)),)
 
 
 # -- contents --------------------------------------------------------------------------------------
 
 
-def _contents(raws: list[Raw]) -> tuple[Message, ...]:
+def _contents(contents: list[Content]) -> tuple[Message, ...]:
     messages: list[Message] = []
     joined: dict[int, list[AssistantPart]] = {}
     pending = OpenCalls((), _keys)
-    for index, raw in enumerate(raws):
+    for index, found in enumerate(contents):
         try:
-            rest = jsontext.fields(raw)
-            if _role(rest) != "model":
-                messages += _user(rest, take_parts(rest), pending)
+            role = _role(found)
+            if role != "model":
+                before = messages[-1] if messages else None
+                messages += _user(found, {} if role == "user" else {"role": word(role)}, pending, before)
                 continue
-            content = _model_parts(take_parts(rest), f"call_{index}")
+            content = _model_parts(parts_of(found), f"call_{index}")
         except DecodeError as error:
             raise error.within(f"contents[{index}]") from None
         if pending and content and isinstance(before := messages[-1], AssistantMessage):
             parts = joined.setdefault(len(messages) - 1, list(before.content))
-            parts += (_begins(content[0], rest), *content[1:])
+            parts += (_begins(content[0], found.rest), *content[1:])
             pending.add(_client_calls(content))
         else:
-            messages.append(trusted.AssistantMessage(content=content, provider_json=provider(WIRE, rest)))
+            messages.append(trusted.AssistantMessage(content=content, provider_json=provider(WIRE, found.rest)))
             pending = OpenCalls(_client_calls(content), _keys)
     for place, parts in joined.items():
         messages[place] = cast("AssistantMessage", messages[place]).replace(content=tuple(parts))
     return tuple(messages)
 
 
-def _role(rest: Fields) -> str:
-    """Take the role; the user's when there is none. ``function`` is what results had in the first version."""
-    raw = rest.get("role")
-    if raw is None or raw == NULL:
-        rest["@@role"] = NULL
+def _role(found: Content) -> str:
+    """Return the role; the user's when there is none. ``function`` is what results had in the first version."""
+    if found.role is ABSENT or found.role == NULL:
         return "user"
-    role = json_fields.need_text(rest, "role")
-    if role == "function":
-        rest["@@role"] = raw
-    elif role not in ("user", "model"):
+    if found.role == _MODEL:
+        return "model"
+    try:
+        role = jsontext.text(found.role)
+    except DecodeError as error:
+        raise error.within("role") from None
+    if role not in ("user", "model", "function"):
         raise DecodeError(f"unknown role {role[:40]!r}", path="role")
     return role
 
 
-_split = msgspec.json.Decoder(list[dict[str, Raw]]).decode
+_MODEL: Final = word("model")
 
 
-def take_parts(rest: Fields) -> list[Fields]:
-    """Take the parts out, split."""
-    raw = rest.get("parts")
-    if raw is None or raw == NULL:
-        rest["@@parts"] = NULL
+def parts_of(found: Content) -> list[Fields]:
+    """Return the parts, or the only one, in camelCase."""
+    if found.parts is None:
         return []
-    del rest["parts"]
-    try:
-        return _split(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        pass
-    if jsontext.kind(raw) == "an object":
-        rest["@@parts"] = hint("object")
-        return [jsontext.fields(raw)]
-    return list(json_fields.each(jsontext.items(raw), "parts", jsontext.fields))
+    return [camel(each) for each in (found.parts if isinstance(found.parts, list) else [found.parts])]
 
 
 def _model_parts(found: list[Fields], place: str) -> tuple[AssistantPart, ...]:
@@ -171,8 +176,9 @@ def _model_parts(found: list[Fields], place: str) -> tuple[AssistantPart, ...]:
 
 def _begins(part: AssistantPart, rest: Fields) -> AssistantPart:
     """Note on a part that a content began with it, and what that content had beside its parts."""
-    stored = {**native(part, WIRE), "@@content": Raw(jsontext.encode(rest))}
-    return part.replace(provider_json=provider(WIRE, stored))
+    return json_fields.with_native(
+        part, f"@{WIRE}", {**json_fields.notes(part, WIRE), "content": Raw(jsontext.encode(dict(rest)))}
+    )
 
 
 def _client_calls(content: tuple[AssistantPart, ...]) -> list[ToolCall]:
@@ -185,13 +191,13 @@ class _Result(NamedTuple):
     content: tuple[ToolPart, ...]
     name: str
     call_id: str | None
-    stored: Fields
+    notes: Fields
 
 
-def _user(rest: Fields, found: list[Fields], pending: OpenCalls) -> list[Message]:
+def _user(found: Content, notes: Fields, pending: OpenCalls, before: Message | None) -> list[Message]:
     """Read a content of the user: one message for each function response, and one for what stands between."""
     groups: list[_Result | list[UserPart]] = []
-    for index, fields in enumerate(found):
+    for index, fields in enumerate(parts_of(found)):
         try:
             if data_field(fields) == "functionResponse":
                 groups.append(_result(fields, pending))
@@ -204,40 +210,50 @@ def _user(rest: Fields, found: list[Fields], pending: OpenCalls) -> list[Message
         else:
             groups.append([part])
     messages: list[Message] = []
-    for group in groups or [[]]:
-        beside = {"@@joined": TRUE} if messages else rest
+    for place, group in enumerate(groups or [[]]):
+        rest = {} if place else found.rest
         if isinstance(group, list):
-            messages.append(trusted.UserMessage(content=tuple(group), provider_json=provider(WIRE, beside)))
+            about = _JOINED if place else notes
+            messages.append(trusted.UserMessage(content=tuple(group), provider_json=provider(WIRE, rest, about)))
+            continue
+        if place and isinstance(messages[-1], ToolMessage):
+            about = {}
+        elif place:
+            about = _JOINED
         else:
-            messages.append(_tool_message(group, beside))
+            about = {**notes, "joined": FALSE} if isinstance(before, ToolMessage) else notes
+        messages.append(_tool_message(group, rest, about))
     return messages
 
 
-def _tool_message(result: _Result, beside: Fields) -> ToolMessage:
+_JOINED: Final[Fields] = {"joined": TRUE}
+
+
+def _tool_message(result: _Result, rest: Fields, notes: Fields) -> ToolMessage:
     outcome = cast("Json", result.content[0])
     return trusted.ToolMessage(
         content=result.content,
         tool_call_id=result.call_id,
         tool_name=result.name,
         is_error=tells_error(outcome.value_json),
-        provider_json=provider(WIRE, {**beside, **result.stored}),
+        provider_json=provider(WIRE, rest, {**notes, **result.notes}),
     )
 
 
 def _keys(call: ToolCall) -> tuple[tuple[str, str], ...]:
     keys = (("id", call.id), ("name", call.name))
-    return (*keys, ("named without id", call.name)) if "@@id" in native(call, WIRE) else keys
+    return (*keys, ("named without id", call.name)) if "id" in json_fields.notes(call, WIRE) else keys
 
 
 def _result(rest: Fields, pending: OpenCalls) -> _Result:
     content, found, name = function_response(rest)
     if found and pending.take(("id", found)) is not None:
         return _Result(content, name, found, {})
-    stored: Fields = {"@@id": NULL if found is None else jsontext.raw(found)}
+    notes: Fields = {"id": NULL if found is None else jsontext.raw(found)}
     call = pending.take(("named without id" if found else "name", name))
     if call is not None:
-        return _Result(content, name, call.id, stored)
-    return _Result(content, name, found or None, {} if found else stored)
+        return _Result(content, name, call.id, notes)
+    return _Result(content, name, found, {} if found else notes)
 
 
 # -- responses -------------------------------------------------------------------------------------
@@ -246,7 +262,7 @@ def _result(rest: Fields, pending: OpenCalls) -> _Result:
 def response(body: bytes) -> Response:
     """Read a response body. Raises ``DecodeError``, or ``ProviderError`` for an error or no answer at all."""
     try:
-        rest = jsontext.fields(body)
+        rest = camel(jsontext.fields(body))
     except DecodeError:
         raise listed_error(body) from None
     raws = take_candidates(rest)
@@ -260,10 +276,9 @@ def response(body: bytes) -> Response:
 def answer(rest: Fields, raws: list[Fields] | None) -> Response:
     """Read an answer whose candidates were taken out; ``None`` when it had none. Raises ``DecodeError``."""
     usage = _usage(rest)
-    model = field_names.word(rest, "modelVersion")
-    response_id = field_names.word(rest, "responseId")
+    model = field_names.soft(rest, "modelVersion", json_fields.take_text)
+    response_id = field_names.soft(rest, "responseId", json_fields.take_text)
     if not raws:
-        rest["@@candidates"] = NULL if raws is None else Raw(b"[]")
         return trusted.Response(
             message=trusted.AssistantMessage(
                 model=model,
@@ -272,7 +287,7 @@ def answer(rest: Fields, raws: list[Fields] | None) -> Response:
                 response_id=response_id,
             ),
             origin=WIRE,
-            provider_json=provider(WIRE, rest),
+            provider_json=provider(WIRE, rest, {"candidates": word("none")}),
         )
     try:
         message = _candidate(raws[0], 0, place(response_id, 0), model=model, usage=usage, response_id=response_id)
@@ -290,43 +305,31 @@ def place(response_id: str | None, choice: int) -> str:
 
 
 def take_candidates(rest: Fields) -> list[Fields] | None:
-    """Take the candidates out, split; ``None`` when there are none."""
+    """Take the candidates out, split and in camelCase; ``None`` when there are none."""
     raw = rest.get("candidates")
     if raw is None or raw == NULL:
         return None
     del rest["candidates"]
     try:
-        return _split(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        pass
-    try:
-        found = jsontext.items(raw)
+        return [camel(each) for each in jsontext.rows(raw)]
     except DecodeError as error:
         raise error.within("candidates") from None
-    return list(json_fields.each(found, "candidates", jsontext.fields))
 
 
-ANSWER: Final = frozenset(
-    key
-    for name in ("promptFeedback", "usageMetadata", "modelVersion", "responseId")
-    for key in (name, field_names.SNAKE[name])
-)
+ANSWER: Final = frozenset({"promptFeedback", "usageMetadata", "modelVersion", "responseId"})
 """Fields that make a body without candidates an answer: a blocked prompt, or no further content."""
 
-_CITED: Final = frozenset(
-    [
-        "groundingMetadata",
-        "grounding_metadata",
-        "citationMetadata",
-        "citation_metadata",
-        "urlContextMetadata",
-        "url_context_metadata",
-    ]
-)
+_CITED: Final = frozenset({"groundingMetadata", "citationMetadata", "urlContextMetadata"})
+
+
+class _Candidate(Spelled):
+    SOFT = frozenset({"finishReason"})
+    content: Content | UnsetType = UNSET
+    finish_reason: str | UnsetType = UNSET
 
 
 def _candidate(
-    beside: Fields,
+    fields: Fields,
     index: int,
     place: str,
     *,
@@ -335,69 +338,50 @@ def _candidate(
     response_id: str | None = None,
 ) -> AssistantMessage:
     try:
-        rest, content = _answer(beside, place)
+        found = from_fields(_Candidate, fields)
+        rest, notes, content = _answer(found.content, place)
     except DecodeError as error:
         raise error.within(f"[{index}]") from None
-    word = field_names.word(beside, "finishReason")
-    _put_beside(beside, rest)
+    _put_beside(found.rest, rest, notes)
     return trusted.AssistantMessage(
         content=content,
         model=model,
         usage=usage,
-        finish_reason=finish(word, content),
-        finish_reason_raw=UNSET if word is None else word,
+        finish_reason=finish(found.finish_reason, content),
+        finish_reason_raw=found.finish_reason,
         response_id=response_id,
-        provider_json=provider(WIRE, rest),
+        provider_json=provider(WIRE, rest, notes),
     )
 
 
-class _PlainContent(Struct, gc=False, forbid_unknown_fields=True):
-    """A content with the fields that all contents have, and no other."""
-
-    parts: list[dict[str, Raw]]
-    role: Literal["model"]
-
-
-_plain_content = msgspec.json.Decoder(_PlainContent).decode
-_MODEL: Final = Raw(b'"model"')
-
-
-def _answer(beside: Fields, place: str) -> tuple[Fields, tuple[AssistantPart, ...]]:
-    """Take the content of a candidate: what remains of it, and its parts."""
-    raw = beside.get("content")
-    if raw is None or raw == NULL:
-        return {"@@content": NULL}, ()
-    del beside["content"]
-    rest: Fields = {}
+def _answer(found: Content | UnsetType, place: str) -> tuple[Fields, Fields, tuple[AssistantPart, ...]]:
+    """Read the content of a candidate: what remains of it, notes, and its parts."""
+    if isinstance(found, UnsetType):
+        return {}, {}, ()
     try:
-        try:
-            found = _plain_content(raw).parts
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            rest = jsontext.fields(raw)
-            role = rest.get("role", NULL)
-            if role != NULL:
-                del rest["role"]
-            if role != _MODEL:
-                rest["@@role"] = role
-            found = take_parts(rest)
-        return rest, _model_parts(found, place)
+        parts = _model_parts(parts_of(found), place)
     except DecodeError as error:
         raise error.within("content") from None
+    notes: Fields = {} if found.role in _USUAL else {"role": found.role}
+    return dict(found.rest), notes, parts
 
 
-def _put_beside(beside: Fields, rest: Fields) -> None:
+_USUAL: Final = (_MODEL, ABSENT, NULL)
+
+
+def _put_beside(beside: Fields, rest: Fields, notes: Fields) -> None:
     """Keep with the message what stood beside its content; what cites stands among its own fields."""
     if not _CITED.isdisjoint(beside):
         cited = [key for key in beside if key in _CITED and key not in rest]
         rest.update({key: beside.pop(key) for key in cited})
-        rest["@@cited"] = jsontext.raw(cited)
+        notes["cited"] = jsontext.raw(cited)
     if beside:
-        rest["@@candidate"] = Raw(jsontext.encode(beside))
+        notes["candidate"] = Raw(jsontext.encode(beside))
 
 
-def finish(word: str | None, content: tuple[AssistantPart, ...]) -> FinishReason | None:
+def finish(word: str | UnsetType, content: tuple[AssistantPart, ...]) -> FinishReason | None:
     """Translate the word; an answer without one has not ended."""
-    if word is None:
+    if isinstance(word, UnsetType):
         return None
     reason = FINISH.get(word, "other")
     if reason != "stop":
@@ -407,8 +391,7 @@ def finish(word: str | None, content: tuple[AssistantPart, ...]) -> FinishReason
 
 
 def _blocked(rest: Fields) -> bool:
-    raw = field_names.raw(rest, "promptFeedback")
-    found = None if raw is None else jsontext.value(raw)
+    found = jsontext.value(rest.get("promptFeedback", NULL))
     table = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
     return bool(table.get("blockReason") or table.get("block_reason"))
 
@@ -417,10 +400,10 @@ _BRACE: Final = ord("{")
 
 
 def _usage(rest: Fields) -> Usage | None:
-    raw = field_names.raw(rest, "usageMetadata")
+    raw = rest.get("usageMetadata")
     if raw is None or memoryview(raw)[0] != _BRACE:
         return None
-    field_names.take(rest, "usageMetadata", field_names.pull)
+    del rest["usageMetadata"]
     return read_usage(raw)
 
 

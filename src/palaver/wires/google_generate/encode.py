@@ -4,7 +4,7 @@ The wire has no developer role, system messages only at the beginning, no error 
 instead), no plain text results (``{"output": …}``), no refusals, strict tools, cache marks, or reasoning and server
 tools of other wires. ``fit`` handles most of these first. The URL holds the model and whether to stream.
 
-A request that is sent back as it was read gets its contents by the hints on its messages. Others follow these rules:
+A request that is sent back as it was read gets its contents by the notes on its messages. Others follow these rules:
 
 - Function responses stand alone in one content, in the order of the calls, without ids that we made up.
 - The first call of a step that Gemini did not make gets the documented stand-in for a signature, unless the model is
@@ -27,14 +27,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from msgspec import Raw, Struct, UnsetType, structs
 
 from palaver.core import jsontext
-from palaver.core.jsontext import NULL, Fields
+from palaver.core.jsontext import FALSE, NULL, TRUE, Fields
 from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
-from palaver.core.pairs import Placed
-from palaver.core.parts import AnyPart, Json, Reasoning, ServerToolResult, Text, ToolCall
+from palaver.core.parts import AnyPart, Json, Reasoning, Text, ToolCall
 from palaver.wires._engine import json_fields
 from palaver.wires._engine.capabilities import MediaRule, MetadataRule, WireCapabilities
-from palaver.wires._engine.json_fields import hint, is_hint, native
-from palaver.wires.google_generate import field_names
+from palaver.wires._engine.json_fields import native, word
+from palaver.wires.google_generate.field_names import joined
 from palaver.wires.google_generate.parts import (
     write_function_response,
     write_part,
@@ -55,6 +54,8 @@ from palaver.wires.google_generate.shapes import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from palaver.core.messages import Message
+    from palaver.core.pairs import Placed
     from palaver.core.request import Request, Response
     from palaver.wires._engine.encode_state import Context
 
@@ -74,6 +75,7 @@ class _Content(Struct):
 
     kind: _Kind
     rest: Fields
+    notes: Fields
     index: int
     parts: list[Any]
     answers: list[int] = []
@@ -98,19 +100,18 @@ class Turn:
     def write(self, item: Placed) -> None:
         """Write one message."""
         message = item.message
-        rest = native(message, WIRE)
         if isinstance(message, AssistantMessage):
-            self._answer(message, rest, item.index)
+            self._answer(message, item.index)
             return
         self._called = False
         if isinstance(message, ToolMessage):
-            self._begin(ToolMessage, rest, item.index)
+            self._begin(ToolMessage, message, item.index)
             content = self._contents[-1]
-            content.parts.append(self._result(message, rest, item.index))
+            content.parts.append(self._result(message, item.index))
             content.answers.append(self._place_of(message.tool_call_id))
         else:
             self._attach(item.index)
-            self._begin(UserMessage, rest, item.index)
+            self._begin(UserMessage, message, item.index)
             self._contents[-1].parts += [write_plain(part) for part in message.content]
 
     def contents(self) -> list[dict[str, Any]]:
@@ -127,20 +128,24 @@ class Turn:
             order = sorted(range(len(content.parts)), key=content.answers.__getitem__)
             content.parts = [content.parts[place] for place in order]
         role = "model" if content.kind is AssistantMessage else "user"
-        return write_content(content.parts, content.rest, role, own=self._own)
+        return write_content(content.parts, content.rest, content.notes.get("role", role))
 
-    def _begin(self, kind: _Kind, rest: Fields, index: int, *, joins: bool = False) -> None:
+    def _begin(self, kind: _Kind, message: Message, index: int, *, joins: bool = False) -> None:
         """Begin a content, or continue the one before, where the message is joined to it."""
         before = self._contents
+        rest, notes = native(message, WIRE), json_fields.notes(message, WIRE)
+        results = kind is ToolMessage and bool(before) and before[-1].kind is ToolMessage
         if self._own:
-            if not before or "@@joined" not in rest:
-                before.append(_Content(kind, rest, index, []))
+            if before and notes.get("joined", TRUE if results else FALSE) == TRUE:
+                before[-1].kind = kind
+            else:
+                before.append(_Content(kind, rest, notes, index, []))
             return
-        if not before or before[-1].kind is not kind or not (joins or kind is ToolMessage):
-            before.append(_Content(kind, rest, index, []))
+        if not before or before[-1].kind is not kind or not (joins or results):
+            before.append(_Content(kind, rest, notes, index, []))
             return
         last = before[-1]
-        last.rest = {**rest, **last.rest}
+        last.rest, last.notes = {**rest, **last.rest}, {**notes, **last.notes}
         while len(before) > 1 and before[-2].kind is kind:
             last = before.pop()
             before[-1].parts += last.parts
@@ -148,64 +153,66 @@ class Turn:
 
     # -- the model --
 
-    def _answer(self, message: AssistantMessage, rest: Fields, index: int) -> None:
-        for key in jsontext.value(rest.pop("@@cited", _NO_NAMES)):
-            del rest[key]
-            if not self._own:
-                self._context.lose("dropped", key, "only answers have it", index)
+    def _answer(self, message: AssistantMessage, index: int) -> None:
         calls = [part for part in message.content if isinstance(part, ToolCall) and not part.provider_executed]
-        self._begin(AssistantMessage, rest, index, joins=bool(calls))
+        self._begin(AssistantMessage, message, index, joins=bool(calls))
+        self._uncite(message, index)
         first = calls[0] if calls and not self._called else None
         self._called = self._called or bool(calls)
         for position, part in enumerate(message.content):
-            stored = native(part, WIRE)
-            began = stored.pop("@@content", None)
-            if began is not None:
-                self._contents.append(_Content(AssistantMessage, jsontext.fields(began), index, []))
-            if self._own or self._fits(part, stored, index, position):
+            stored, notes = native(part, WIRE), json_fields.notes(part, WIRE)
+            if "content" in notes:
+                began = jsontext.fields(notes["content"])
+                self._contents.append(_Content(AssistantMessage, began, {}, index, []))
+            if self._own or self._fits(part, stored, notes, index, position):
                 if isinstance(part, ToolCall):
-                    self._call(part, stored)
+                    self._call(part, notes)
                     if part is first and not self._own:
-                        self._sign(stored, index, position)
+                        self._sign(stored, notes, index, position)
                 self._contents[-1].parts.append(write_part(part, stored))
 
-    def _call(self, part: ToolCall, stored: Fields) -> None:
+    def _uncite(self, message: AssistantMessage, index: int) -> None:
+        """Leave out what only answers have."""
+        for key in jsontext.value(json_fields.notes(message, WIRE).get("cited", _NO_NAMES)):
+            self._contents[-1].rest.pop(key, None)
+            if not self._own:
+                self._context.lose("dropped", key, "only answers have it", index)
+
+    def _call(self, part: ToolCall, notes: Fields) -> None:
         self._names[part.id] = part.name
         self._places.setdefault(part.id, len(self._places))
-        if "@@id" in stored:
+        if "id" in notes:
             self._unsent.add(part.id)
 
-    def _fits(self, part: AnyPart, stored: Fields, index: int, position: int) -> bool:
+    def _fits(self, part: AnyPart, stored: Fields, notes: Fields, index: int, position: int) -> bool:
         """Whether a part may be sent back; what may not is on the receipt."""
         if isinstance(part, Reasoning):
             if not part.signature:
                 why = "a thought without a signature is not sent back"
                 self._context.lose("dropped", "reasoning", why, index, position)
             return bool(part.signature)
-        if isinstance(part, (ToolCall, ServerToolResult)) and (
-            is_hint(stored, "part", "toolCall") or is_hint(stored, "part", "toolResponse")
-        ):
-            if self._older or "@@id" in stored:
+        if notes.get("part") in _SERVER_TOOLS:
+            if self._older or "id" in notes:
                 why = "taken back only with its id, and by Gemini 3 or later"
                 self._context.lose("dropped", "server tool", why, index, position)
                 return False
-        elif field_names.raw(stored, "thoughtSignature") == _EMPTY_SIGNATURE:
-            field_names.take(stored, "thoughtSignature", field_names.pull)
+        elif stored.get("thoughtSignature") == _EMPTY_SIGNATURE:
+            del stored["thoughtSignature"]
             self._context.lose("dropped", "thoughtSignature", "empty", index, position)
         return True
 
-    def _sign(self, stored: Fields, index: int, position: int) -> None:
-        if field_names.raw(stored, "thoughtSignature") is not None or self._older:
+    def _sign(self, stored: Fields, notes: Fields, index: int, position: int) -> None:
+        if stored.get("thoughtSignature", NULL) != NULL or self._older:
             return
-        if "@@thoughtSignature" in stored and generation(self._model) is None:
+        if "unsigned" in notes and generation(self._model) is None:
             return
-        stored["thoughtSignature"] = hint(STAND_IN)
+        stored["thoughtSignature"] = word(STAND_IN)
         why = "no signature of Gemini; sent with the documented stand-in"
         self._context.lose("converted", "tool call", why, index, position)
 
     # -- results --
 
-    def _result(self, message: ToolMessage, rest: Fields, index: int) -> dict[str, Any]:
+    def _result(self, message: ToolMessage, index: int) -> dict[str, Any]:
         values = [part for part in message.content if isinstance(part, (Text, Json))]
         media = [write_plain(part) for part in message.content if not isinstance(part, (Text, Json))]
         if media and self._older and not self._own:
@@ -215,7 +222,7 @@ class Turn:
             media = []
         response = self._response(values, message, index)
         stored = native(values[0], WIRE) if values and isinstance(values[0], Json) else {}
-        found = rest.pop("@@id", None)
+        found = json_fields.notes(message, WIRE).get("id")
         call_id: Raw | str | None = message.tool_call_id
         if found is not None:
             call_id = None if found == NULL else found
@@ -248,27 +255,19 @@ class Turn:
     def _attach(self, index: int) -> None:
         """Send the media of results that the model does not take there."""
         if self._late:
-            self._contents.append(_Content(UserMessage, {}, index, self._late))
+            self._contents.append(_Content(UserMessage, {}, {}, index, self._late))
             self._late = []
 
 
 _NO_NAMES: Final = Raw(b"[]")
 
 
-def write_content(parts: list[Any], rest: Fields, role: str | None, *, own: bool = True) -> dict[str, Any]:
-    """Write a content; by hints where role or parts were absent or of another form."""
-    fields: dict[str, Any] = {}
-    if own and len(parts) == 1 and is_hint(rest, "parts", "object"):
-        fields["parts"] = parts[0]
-    elif parts or rest.get("@@parts") != NULL:
-        fields["parts"] = parts
-    found = rest.get("@@role")
-    if found is None:
-        if role is not None:
-            fields["role"] = role
-    elif found != NULL:
-        fields["role"] = found
-    return field_names.spelled(fields, rest)
+_SERVER_TOOLS: Final = (word("toolCall"), word("toolResponse"))
+
+
+def write_content(parts: list[Any], rest: Fields, role: Raw | str | None) -> dict[str, Any]:
+    """Write a content; the system instruction has no role."""
+    return joined({"parts": parts} if role is None else {"parts": parts, "role": role}, rest)
 
 
 __all__ = ["CAPABILITIES", "LIST", "head", "hoists", "response", "turn"]
@@ -319,15 +318,14 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
     """Write the system instruction, tools and settings."""
     rest = native(request, WIRE)
     fields: dict[str, Any] = {}
-    if "@@model" in rest and request.model is not None:
+    if "model" in json_fields.notes(request, WIRE) and request.model is not None:
         fields["model"] = request.model
     instruction = _instruction(system) if system else {}
     tools = write_tools(request.tools, context)
-    if tools or is_hint(rest, "tools", "empty"):
-        alone = is_hint(rest, "tools", "object") and len(tools) == 1
-        fields["tools"] = tools[0] if alone else tools
+    if tools:
+        fields["tools"] = tools
     fields |= write_settings(request, rest, context)
-    if not context.own and rest.get("cachedContent", rest.get("cached_content", NULL)) != NULL:
+    if not context.own and rest.get("cachedContent", NULL) != NULL:
         for key in ("tools", "toolConfig"):
             if fields.pop(key, None) is not None:
                 context.lose("dropped", key, "the cached content holds its own (docs/spec/wires.md#5.2.9)")
@@ -336,19 +334,15 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
             context.lose("dropped", "system message", "the cached content holds its own (docs/spec/wires.md#5.2.9)")
     for wire, key, _ in json_fields.foreign(request, WIRE):
         context.lose("dropped", key, f"a field of {wire}")
-    if context.own and is_hint(rest, "contents", "object"):
-        placed = [Placed(index, message) for index, message in enumerate(request.messages)]
-        fields["contents"] = turn(placed[len(system) :], context)[0]
-    return {**instruction, **field_names.spelled(fields, rest)}
+    return {**instruction, **joined(fields, rest)}
 
 
 def _instruction(system: Sequence[SystemMessage]) -> dict[str, Any]:
     rest = native(system[0], WIRE)
     for message in system[1:]:
         rest = {**native(message, WIRE), **rest}
-    key = jsontext.text(rest.pop("@@field")) if "@@field" in rest else "systemInstruction"
     parts = [write_plain(part) for message in system for part in message.content]
-    return {key: write_content(parts, rest, None)}
+    return {"systemInstruction": write_content(parts, rest, None)}
 
 
 # -- turns -----------------------------------------------------------------------------------------
@@ -369,37 +363,33 @@ def response(response: Response, context: Context) -> dict[str, Any]:
     """Write a response body."""
     rest = native(response, WIRE)
     message = response.message
-    none = rest.pop("@@candidates", None)
     fields: dict[str, Any] = {}
-    if none is None or message.content or response.alternatives:
+    if "candidates" not in json_fields.notes(response, WIRE) or message.content or response.alternatives:
         answers = (message, *response.alternatives)
         fields["candidates"] = [_candidate(each, index, context) for index, each in enumerate(answers)]
-    elif none != NULL:
-        fields["candidates"] = none
     if message.usage is not None:
         fields["usageMetadata"] = write_usage(message.usage, own=context.own)
     if message.model is not None:
         fields["modelVersion"] = message.model
     if message.response_id is not None:
         fields["responseId"] = message.response_id
-    return field_names.spelled(fields, rest)
+    return joined(fields, rest)
 
 
 def _candidate(message: AssistantMessage, index: int, context: Context) -> dict[str, Any]:
-    rest = native(message, WIRE)
-    beside = jsontext.fields(rest.pop("@@candidate", jsontext.EMPTY_OBJECT))
-    for key in jsontext.value(rest.pop("@@cited", _NO_NAMES)):
-        beside[key] = rest.pop(key)
-    fields: dict[str, Any] = {}
-    if message.content or "@@content" not in rest:
-        parts = [write_part(part, native(part, WIRE)) for part in message.content]
-        fields["content"] = write_content(parts, rest, "model")
-    word = _finish_word(message, context)
-    if word is not None:
-        fields["finishReason"] = word
+    rest, notes = native(message, WIRE), json_fields.notes(message, WIRE)
+    beside = jsontext.fields(notes.get("candidate", jsontext.EMPTY_OBJECT))
+    for key in jsontext.value(notes.get("cited", _NO_NAMES)):
+        if key in rest:
+            beside[key] = rest.pop(key)
+    parts = [write_part(part, native(part, WIRE)) for part in message.content]
+    fields: dict[str, Any] = {"content": write_content(parts, rest, notes.get("role", "model"))}
+    reason = _finish_word(message, context)
+    if reason is not None:
+        fields["finishReason"] = reason
     if not context.own:
         fields["index"] = index
-    return field_names.spelled(fields, beside)
+    return joined(fields, beside)
 
 
 def _finish_word(message: AssistantMessage, context: Context) -> str | None:

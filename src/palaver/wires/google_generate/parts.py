@@ -4,19 +4,21 @@
   message at hand cannot hold (a call of the user's, a result of the model's) is ``Opaque`` too.
 - The marks beside the data field stay with the part. ``thoughtSignature`` is never decoded; on a thought it is the
   signature of the ``Reasoning`` (5.2.4).
-- A call without an id gets one from its place; the hint ``@@id`` holds the id as it was found: ``null`` for none. A
-  call without a signature is hinted ``@@thoughtSignature``: Gemini itself left it unsigned, so it needs no stand-in
-  (5.2.5).
-- Code that Google ran, and tools it called, are calls it executed. The hint ``@@part`` names the data field.
+- Code that Google ran, and tools it called, are calls it executed.
+
+Notes (``provider["@google_generate"]``) of a part:
+
+- ``id``: ``null`` on a call that had none, and whose id is made from its place;
+- ``unsigned`` on a call without a signature: Gemini itself left it so, and it needs no stand-in (5.2.5);
+- ``part``: the data field of what Google ran; ``untyped`` on a medium that came without its type.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
@@ -42,39 +44,119 @@ from palaver.core.parts import (
     Video,
 )
 from palaver.wires._engine import json_fields
-from palaver.wires._engine.json_fields import hint, native, provider
+from palaver.wires._engine.json_fields import native, nested, notes, provider, word
+from palaver.wires._engine.shapes import ABSENT, reader
 from palaver.wires.google_generate import field_names
+from palaver.wires.google_generate.field_names import Spelled, joined
 from palaver.wires.google_generate.shapes import WIRE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_DATA_FIELDS: Final = [
-    "functionCall",
-    "functionResponse",
-    "toolCall",
-    "toolResponse",
-    "executableCode",
-    "codeExecutionResult",
-    "inlineData",
-    "fileData",
-    "text",
-]
-_DATA: Final[dict[str, str]] = {
-    spelled: name for name in _DATA_FIELDS for spelled in (name, field_names.SNAKE.get(name, name))
-}
+_DATA: Final = frozenset(
+    {
+        "functionCall",
+        "functionResponse",
+        "toolCall",
+        "toolResponse",
+        "executableCode",
+        "codeExecutionResult",
+        "inlineData",
+        "fileData",
+        "text",
+    }
+)
 
 
 def data_field(rest: Fields) -> str | None:
-    """Name the data field of a part, in camelCase; text gives way to any other. ``None`` when there is none."""
+    """Name the data field of a part; text gives way to any other. ``None`` when there is none."""
     found = None
     for key, raw in rest.items():
-        name = _DATA.get(key)
-        if name is not None and raw != NULL:
-            if name != "text":
-                return name
-            found = name
+        if key in _DATA and raw != NULL:
+            if key != "text":
+                return key
+            found = key
     return found
+
+
+# -- shapes ----------------------------------------------------------------------------------------
+
+
+class _Call(Spelled):
+    SOFT = frozenset({"id"})
+    name: str
+    args: Raw = ABSENT
+    id: str | UnsetType = UNSET
+
+
+class _ToolCall(Spelled):
+    SOFT = frozenset({"id"})
+    tool_type: str
+    args: Raw = ABSENT
+    id: str | UnsetType = UNSET
+
+
+class _Result(Spelled):
+    SOFT = frozenset({"id", "parts"})
+    name: str
+    response: Raw
+    id: str | UnsetType = UNSET
+    parts: list[dict[str, Raw]] | UnsetType = UNSET
+
+
+class _InlineData(Spelled):
+    SOFT = frozenset({"mimeType", "displayName"})
+    data: str
+    mime_type: str | UnsetType = UNSET
+    display_name: str | UnsetType = UNSET
+
+
+class _FileData(Spelled):
+    SOFT = frozenset({"mimeType", "displayName"})
+    file_uri: str
+    mime_type: str | UnsetType = UNSET
+    display_name: str | UnsetType = UNSET
+
+
+class _Code(Spelled):
+    SOFT = frozenset({"id"})
+    code: str
+    language: Raw = ABSENT
+    id: str | UnsetType = UNSET
+
+
+class _Outcome(Spelled):
+    SOFT = frozenset({"id"})
+    outcome: str
+    output: Raw = ABSENT
+    id: str | UnsetType = UNSET
+
+
+class _ToolResponse(Spelled):
+    SOFT = frozenset({"id"})
+    tool_type: str
+    response: Raw = ABSENT
+    id: str | UnsetType = UNSET
+
+
+_read_call = reader(_Call)
+_read_tool_call = reader(_ToolCall)
+_read_result = reader(_Result)
+_read_inline = reader(_InlineData)
+_read_file = reader(_FileData)
+_read_code = reader(_Code)
+_read_outcome = reader(_Outcome)
+_read_tool_response = reader(_ToolResponse)
+
+_T = TypeVar("_T")
+
+
+def _data(rest: Fields, name: str, read: Callable[[Raw], _T]) -> _T:
+    """Take the data field out."""
+    try:
+        return read(rest.pop(name))
+    except DecodeError as error:
+        raise error.within(name) from None
 
 
 # -- reading: what every message may hold ----------------------------------------------------------
@@ -82,10 +164,6 @@ def data_field(rest: Fields) -> str | None:
 
 def _opaque(rest: Fields) -> Opaque:
     return trusted.Opaque(WIRE, Raw(jsontext.encode(rest)))
-
-
-def _inner(rest: Fields, name: str) -> Fields:
-    return field_names.need(rest, name, json_fields.take_fields)
 
 
 def _text(rest: Fields) -> Text:
@@ -99,26 +177,26 @@ _STORED_BY_GOOGLE: Final = re.compile(r"(?!https?://)|https?://generativelanguag
 
 def _media(rest: Fields, name: str) -> Image | Audio | Video | File:
     """Read ``inlineData`` or ``fileData``; the media type decides its kind."""
-    inner = _inner(rest, name)
-    try:
-        source: MediaSource
-        if name == "inlineData":
-            source = trusted.Inline(field_names.need(inner, "data", json_fields.take_text))
-        else:
-            uri = field_names.need(inner, "fileUri", json_fields.take_text)
-            source = trusted.FileId(uri, WIRE) if _STORED_BY_GOOGLE.match(uri) else trusted.Url(uri)
-    except DecodeError as error:
-        raise error.within(name) from None
-    media_type = field_names.soft(inner, "mimeType", json_fields.take_text)
-    if media_type is None:
-        rest["@@mimeType"] = NULL
+    found: _InlineData | _FileData
+    source: MediaSource
+    if name == "inlineData":
+        found = _data(rest, name, _read_inline)
+        source = trusted.Inline(found.data)
+    else:
+        found = _data(rest, name, _read_file)
+        uri = found.file_uri
+        source = trusted.FileId(uri, WIRE) if _STORED_BY_GOOGLE.match(uri) else trusted.Url(uri)
+    media_type = None if found.mime_type is UNSET else found.mime_type
+    title = None if found.display_name is UNSET else found.display_name
     cls = _MEDIA.get((media_type or "").partition("/")[0].lower())
+    inner = found.rest
+    if cls is not None and title is not None:
+        inner = {**inner, "displayName": jsontext.raw(title)}
+    about: Fields | None = {"untyped": TRUE} if media_type is None else None
+    stored = provider(WIRE, nested(rest, name, inner), about)
     if cls is not None:
-        field_names.keep(rest, name, inner)
-        return cls(source, media_type, provider_json=provider(WIRE, rest))
-    title = field_names.soft(inner, "displayName", json_fields.take_text)
-    field_names.keep(rest, name, inner)
-    return trusted.File(source, media_type, title, provider_json=provider(WIRE, rest))
+        return cls(source, media_type, provider_json=stored)
+    return trusted.File(source, media_type, title, provider_json=stored)
 
 
 def user_part(rest: Fields) -> UserPart:
@@ -159,115 +237,65 @@ def _text_part(rest: Fields) -> Text | Reasoning:
     return trusted.Reasoning(text, signature, wire=WIRE, provider_json=provider(WIRE, rest))
 
 
-class _PlainCall(Struct, gc=False, forbid_unknown_fields=True):
-    """A call with the fields that all calls have, and no other."""
-
-    name: str
-    args: Raw
-    id: str | UnsetType = UNSET
-
-
-_plain_call = msgspec.json.Decoder(_PlainCall).decode
-
-
 def _call(rest: Fields, made_id: str) -> ToolCall:
-    plain = _plain_call_in(rest)
-    if plain is None:
-        call_id, name, text = _odd_call(rest, made_id)
-    else:
-        del rest["functionCall"]
-        name, text = plain.name, bytes(plain.args).decode()
-        if isinstance(plain.id, UnsetType):
-            call_id, rest["@@id"] = made_id, NULL
-        else:
-            call_id = plain.id
-    if "thoughtSignature" not in rest and "thought_signature" not in rest:
-        rest["@@thoughtSignature"] = NULL
-    return trusted.ToolCall(call_id, name, text, provider_json=provider(WIRE, rest))
+    found = _data(rest, "functionCall", _read_call)
+    about: Fields = {}
+    if rest.get("thoughtSignature", NULL) == NULL:
+        about["unsigned"] = TRUE
+    call_id = _id(found.id, made_id, about)
+    stored = provider(WIRE, nested(rest, "functionCall", found.rest), about)
+    return trusted.ToolCall(call_id, found.name, _arguments(found.args), provider_json=stored)
 
 
-def _plain_call_in(rest: Fields) -> _PlainCall | None:
-    try:
-        found = _plain_call(rest["functionCall"])
-    except (KeyError, msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    return None if found.id == "" or found.args == NULL else found
-
-
-def _odd_call(rest: Fields, made_id: str) -> tuple[str, str, str]:
-    """Read a call with other fields, or in the other spelling: its id, name and arguments."""
-    inner = _inner(rest, "functionCall")
-    try:
-        name = json_fields.need_text(inner, "name")
-    except DecodeError as error:
-        raise error.within("functionCall") from None
-    call_id = _id(inner, rest, made_id)
-    arguments = field_names.pull(inner, "args")
-    if arguments is None:
-        rest["@@args"] = NULL
-    field_names.keep(rest, "functionCall", inner)
-    return call_id, name, "" if arguments is None else bytes(arguments).decode()
-
-
-def _id(inner: Fields, rest: Fields, made_id: str) -> str:
-    """Take an id; one that is not there, or empty, is made up, and never sent."""
-    found = field_names.soft(inner, "id", json_fields.take_text) if "id" in inner else None
-    if found:
+def _id(found: str | UnsetType, made_id: str, about: Fields) -> str:
+    """Return the id; one that is not there, or empty, is made up, and never sent."""
+    if isinstance(found, str) and found:
         return found
-    rest["@@id"] = NULL if found is None else Raw(b'""')
+    about["id"] = NULL
     return made_id
 
 
-def _executable(rest: Fields, made_id: str, _last_run: str) -> ToolCall:
-    raw, inner = _block(rest, "executableCode", "code")
-    call_id = _id(inner, rest, made_id)
-    rest["@@part"] = hint("executableCode")
-    text = bytes(raw).decode()
-    return trusted.ToolCall(call_id, "code_execution", text, provider_executed=True, provider_json=provider(WIRE, rest))
-
-
-def _executed(rest: Fields, _made_id: str, last_run: str) -> ServerToolResult:
-    raw, inner = _block(rest, "codeExecutionResult", "outcome")
-    call_id = _id(inner, rest, last_run)
-    failed = inner["outcome"] != Raw(b'"OUTCOME_OK"')
-    rest["@@part"] = hint("codeExecutionResult")
-    stored = provider(WIRE, rest)
-    return ServerToolResult(call_id, raw, WIRE, "code_execution", failed, provider_json=stored)
+def _arguments(args: Raw) -> str:
+    return "{}" if args is ABSENT or args == NULL else bytes(args).decode()
 
 
 def _tool_call(rest: Fields, made_id: str, _last_run: str) -> ToolCall:
-    inner = _inner(rest, "toolCall")
-    try:
-        name = field_names.need(inner, "toolType", json_fields.take_text)
-    except DecodeError as error:
-        raise error.within("toolCall") from None
-    call_id = _id(inner, rest, made_id)
-    arguments = field_names.pull(inner, "args")
-    if arguments is None:
-        rest["@@args"] = NULL
-    field_names.keep(rest, "toolCall", inner)
-    rest["@@part"] = hint("toolCall")
-    text = "" if arguments is None else bytes(arguments).decode()
-    return trusted.ToolCall(call_id, name, text, provider_executed=True, provider_json=provider(WIRE, rest))
+    found = _data(rest, "toolCall", _read_tool_call)
+    about = {"part": word("toolCall")}
+    call_id = _id(found.id, made_id, about)
+    stored = provider(WIRE, nested(rest, "toolCall", found.rest), about)
+    return trusted.ToolCall(
+        call_id, found.tool_type, _arguments(found.args), provider_executed=True, provider_json=stored
+    )
+
+
+def _executable(rest: Fields, made_id: str, _last_run: str) -> ToolCall:
+    raw = rest["executableCode"]
+    found = _data(rest, "executableCode", _read_code)
+    about = {"part": word("executableCode")}
+    call_id = _id(found.id, made_id, about)
+    stored = provider(WIRE, rest, about)
+    text = bytes(raw).decode()
+    return trusted.ToolCall(call_id, "code_execution", text, provider_executed=True, provider_json=stored)
+
+
+def _executed(rest: Fields, _made_id: str, last_run: str) -> ServerToolResult:
+    raw = rest["codeExecutionResult"]
+    found = _data(rest, "codeExecutionResult", _read_outcome)
+    about = {"part": word("codeExecutionResult")}
+    call_id = _id(found.id, last_run, about)
+    stored = provider(WIRE, rest, about)
+    failed = found.outcome != "OUTCOME_OK"
+    return ServerToolResult(call_id, jsontext.own(raw), WIRE, "code_execution", failed, provider_json=stored)
 
 
 def _tool_response(rest: Fields, _made_id: str, last_run: str) -> ServerToolResult:
-    raw, inner = _block(rest, "toolResponse", "toolType")
-    name = field_names.take(inner, "toolType", json_fields.take_text)
-    call_id = _id(inner, rest, last_run)
-    rest["@@part"] = hint("toolResponse")
-    return ServerToolResult(call_id, raw, WIRE, name, provider_json=provider(WIRE, rest))
-
-
-def _block(rest: Fields, name: str, required: str) -> tuple[Raw, Fields]:
-    """Take out a block that stays whole; the field with its kind must be there."""
-    raw = field_names.need(rest, name, field_names.pull)
-    try:
-        inner = jsontext.fields(raw)
-        field_names.need(dict(inner), required, json_fields.take_text)
-    except DecodeError as error:
-        raise error.within(name) from None
-    return jsontext.own(raw), inner
+    raw = rest["toolResponse"]
+    found = _data(rest, "toolResponse", _read_tool_response)
+    about = {"part": word("toolResponse")}
+    call_id = _id(found.id, last_run, about)
+    stored = provider(WIRE, rest, about)
+    return ServerToolResult(call_id, jsontext.own(raw), WIRE, found.tool_type, provider_json=stored)
 
 
 _RUN: Final[dict[str, Callable[[Fields, str, str], AssistantPart]]] = {
@@ -283,32 +311,23 @@ _RUN: Final[dict[str, Callable[[Fields, str, str], AssistantPart]]] = {
 
 def function_response(rest: Fields) -> tuple[tuple[ToolPart, ...], str | None, str]:
     """Read a part that holds a function response: its content, its id, its name. The marks stay on the first part."""
-    inner = _inner(rest, "functionResponse")
-    try:
-        name = json_fields.need_text(inner, "name")
-        response = _response(inner)
-        found = field_names.soft(inner, "parts", json_fields.take_items)
-        media = tuple(json_fields.each(found or [], "parts", _attached))
-    except DecodeError as error:
-        raise error.within("functionResponse") from None
-    if found == []:
-        inner["parts"] = Raw(b"[]")
-    call_id = field_names.soft(inner, "id", json_fields.take_text)
-    field_names.keep(rest, "functionResponse", inner)
-    return (trusted.Json(jsontext.own(response), provider_json=provider(WIRE, rest)), *media), call_id, name
+    found = _data(rest, "functionResponse", _read_result)
+    if jsontext.kind(found.response) != "an object":
+        raise DecodeError(f"expected an object, got {jsontext.kind(found.response)}", path="functionResponse.response")
+    media = [_attached(index, each) for index, each in enumerate(found.parts or ())]
+    stored = provider(WIRE, nested(rest, "functionResponse", found.rest))
+    response = trusted.Json(jsontext.own(found.response), provider_json=stored)
+    call_id = found.id if isinstance(found.id, str) and found.id else None
+    return (response, *media), call_id, found.name
 
 
-def _response(inner: Fields) -> Raw:
-    response = field_names.need(inner, "response", field_names.pull)
-    if jsontext.kind(response) != "an object":
-        raise DecodeError(f"expected an object, got {jsontext.kind(response)}", path="response")
-    return response
-
-
-def _attached(raw: Raw) -> ToolPart:
-    rest = jsontext.fields(raw)
+def _attached(index: int, rest: Fields) -> ToolPart:
+    rest = field_names.camel(rest)
     name = data_field(rest)
-    return _media(rest, name) if name in ("inlineData", "fileData") else _opaque(rest)
+    try:
+        return _media(rest, name) if name in ("inlineData", "fileData") else _opaque(rest)
+    except DecodeError as error:
+        raise error.within(f"functionResponse.parts[{index}]") from None
 
 
 # -- writing ---------------------------------------------------------------------------------------
@@ -319,14 +338,12 @@ def write_thought(part: Reasoning, rest: Fields) -> dict[str, Any]:
     fields: dict[str, Any] = {"text": part.text, "thought": True}
     if part.signature is not None:
         fields["thoughtSignature"] = part.signature
-    return field_names.spelled(fields, rest)
+    return joined(fields, rest)
 
 
 def write_media(part: Media, rest: Fields) -> dict[str, Any]:
     """Write a medium, inline or by its URI."""
-    inline = isinstance(part.source, Inline)
-    name = "inlineData" if inline else "fileData"
-    stored = field_names.preserved(rest, name) or {}
+    name = "inlineData" if isinstance(part.source, Inline) else "fileData"
     fields: dict[str, Any] = {}
     if part.media_type is not None:
         fields["mimeType"] = part.media_type
@@ -341,57 +358,49 @@ def write_media(part: Media, rest: Fields) -> dict[str, Any]:
             fields["fileUri"] = ""
     if isinstance(part, File) and part.name is not None:
         fields["displayName"] = part.name
-    return field_names.spelled({name: field_names.spelled(fields, stored)}, rest)
+    return joined({name: joined(fields, field_names.inside(rest, name))}, rest)
 
 
 def write_call(part: ToolCall, rest: Fields) -> dict[str, Any]:
     """Write a call, of a function or of a tool that Google ran."""
-    default = "toolCall" if part.provider_executed else "functionCall"
-    name = jsontext.text(rest["@@part"]) if "@@part" in rest else default
+    about = notes(part, WIRE)
+    name = jsontext.text(about.get("part", _TOOL_CALL)) if part.provider_executed else "functionCall"
     if name == "executableCode":
-        return field_names.spelled({name: Raw(part.arguments_json.encode())}, rest)
-    stored = field_names.preserved(rest, name) or {}
+        return joined({name: Raw(part.arguments_json.encode())}, rest)
     fields: dict[str, Any] = {"name" if name == "functionCall" else "toolType": part.name}
-    _write_id(fields, part.id, rest)
-    text = part.arguments_json
-    if "@@args" not in rest or text.strip() not in ("", "{}"):
-        fields["args"] = Raw(text.encode() if text.strip() else b"{}")
-    return field_names.spelled({name: field_names.spelled(fields, stored)}, rest)
+    if "id" not in about:
+        fields["id"] = part.id
+    fields["args"] = Raw(part.arguments_json.encode() if part.arguments_json.strip() else b"{}")
+    return joined({name: joined(fields, field_names.inside(rest, name))}, rest)
 
 
-def _write_id(fields: dict[str, Any], call_id: str | None, rest: Fields) -> None:
-    found = rest.pop("@@id", None)
-    if found is None:
-        if call_id is not None:
-            fields["id"] = call_id
-    elif found != NULL:
-        fields["id"] = found
+_TOOL_CALL, _TOOL_RESPONSE = word("toolCall"), word("toolResponse")
 
 
 def write_server_result(part: ServerToolResult, rest: Fields) -> dict[str, Any]:
     """Write the result of a tool that Google ran, as it was."""
-    name = jsontext.text(rest["@@part"]) if "@@part" in rest else "toolResponse"
-    return field_names.spelled({name: part.output_json}, rest)
+    name = jsontext.text(notes(part, WIRE).get("part", _TOOL_RESPONSE))
+    return joined({name: part.output_json}, rest)
 
 
 def write_function_response(
     response: object, media: list[Any], name: str | None, call_id: Raw | str | None, rest: Fields
 ) -> dict[str, Any]:
     """Write a function response; ``rest`` is what the part that holds it has kept."""
-    stored = field_names.preserved(rest, "functionResponse") or {}
+    stored = field_names.inside(rest, "functionResponse")
     fields: dict[str, Any] = {"name": name, "response": response}
     if call_id is not None:
         fields["id"] = call_id
     if media:
         fields["parts"] = media
-    return field_names.spelled({"functionResponse": field_names.spelled(fields, stored)}, rest)
+    return joined({"functionResponse": joined(fields, stored)}, rest)
 
 
 def write_plain(part: AnyPart) -> Any:
     """Write a text, a medium, or an unknown block: what stands in any content."""
     match part:
         case Text():
-            return field_names.spelled({"text": part.text}, native(part, WIRE))
+            return joined({"text": part.text}, native(part, WIRE))
         case Opaque():
             return part.raw_json
         case Image() | Audio() | Video() | File():
@@ -406,7 +415,7 @@ def write_part(part: AnyPart, rest: Fields) -> Any:
         case ToolCall():
             return write_call(part, rest)
         case Text():
-            return field_names.spelled({"text": part.text}, rest)
+            return joined({"text": part.text}, rest)
         case Reasoning():
             return write_thought(part, rest)
         case ServerToolResult():

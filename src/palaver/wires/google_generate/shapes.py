@@ -16,6 +16,7 @@ from msgspec import Raw, Struct, field
 
 from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
+from palaver.core.jsontext import Fields
 from palaver.core.request import ToolChoice
 from palaver.core.usage import Usage
 from palaver.wires._engine import json_fields
@@ -102,24 +103,33 @@ _MODES: Final[dict[str, Literal["auto", "required", "none"]]] = {
 _MODE_WORDS: Final = {"auto": "AUTO", "required": "ANY", "none": "NONE"}
 
 
-def read_tool_choice(raw: Raw) -> ToolChoice | None:
-    """Read ``functionCallingConfig``; ``None`` for a form that has no neutral meaning."""
-    if jsontext.kind(raw) != "an object":
+def read_tool_choice(config: Fields, notes: Fields) -> ToolChoice | None:
+    """Take the choice out of ``functionCallingConfig``; ``None``, and left in place, when it has no neutral meaning."""
+    found = config.get("mode", jsontext.NULL)
+    mode = _MODES.get(jsontext.text(found)) if jsontext.kind(found) == "a string" else None
+    names = None if mode is None else field_names.soft(config, "allowedFunctionNames", json_fields.take_texts)
+    if mode is None or config.get("allowedFunctionNames", jsontext.NULL) != jsontext.NULL:
         return None
-    rest = jsontext.fields(raw)
-    mode = _MODES.get(field_names.word(rest, "mode") or "")
-    names = field_names.soft(rest, "allowedFunctionNames", json_fields.take_texts)
-    if mode is None or (names is None and field_names.raw(rest, "allowedFunctionNames") is not None):
-        return None
-    return trusted.ToolChoice(mode, names or ())
+    del config["mode"]
+    choice = trusted.ToolChoice(mode, names or ())
+    if found != json_fields.word(_mode_word(choice)):
+        notes["mode"] = found
+    return choice
 
 
-def write_tool_choice(choice: ToolChoice) -> dict[str, Any]:
-    """Write ``functionCallingConfig``; names do not go with ``AUTO`` (5.2.8), but they do with ``VALIDATED``."""
-    if not choice.names or choice.mode == "none":
-        return {"mode": _MODE_WORDS[choice.mode]}
-    mode = "VALIDATED" if choice.mode == "auto" else _MODE_WORDS[choice.mode]
-    return {"mode": mode, "allowedFunctionNames": list(choice.names)}
+def write_tool_choice(choice: ToolChoice, mode: Raw | None, *, own: bool) -> dict[str, Any]:
+    """Write ``functionCallingConfig``; ``mode`` is the word that was found for the meaning, if it was another."""
+    found = None if mode is None else jsontext.text(mode)
+    named = found is not None and _MODES[found] == choice.mode and (own or found == "VALIDATED")
+    fields: dict[str, Any] = {"mode": found if named else _mode_word(choice)}
+    if choice.names and (own or choice.mode != "none"):
+        fields["allowedFunctionNames"] = list(choice.names)
+    return fields
+
+
+def _mode_word(choice: ToolChoice) -> str:
+    """The word for a mode; names do not go with ``AUTO`` (5.2.8), but they do with ``VALIDATED``."""
+    return "VALIDATED" if choice.names and choice.mode == "auto" else _MODE_WORDS[choice.mode]
 
 
 # -- schemas ---------------------------------------------------------------------------------------
@@ -169,6 +179,36 @@ def _schema(item: Any) -> Any:
         del out["nullable"]
         out["type"] = [out["type"], "null"]
     return out
+
+
+def gemini_schema(raw: Raw) -> Raw:
+    """Write JSON Schema as Gemini's own ``Schema``: types in capitals, and ``nullable`` for a type that may be null."""
+    try:
+        return jsontext.raw(_gemini(jsontext.value(raw)))
+    except RecursionError:
+        return raw
+
+
+def _gemini(item: Any) -> Any:
+    if isinstance(item, list):
+        return [_gemini(each) for each in cast("list[object]", item)]
+    if not isinstance(item, dict):
+        return item
+    out: dict[str, Any] = {}
+    for key, each in cast("dict[str, Any]", item).items():
+        match key, each:
+            case "type", str():
+                out[key] = each.upper() if each in _TYPES else each
+            case "type", [str() as name, "null"] if name in _TYPES:
+                out |= {key: name.upper(), "nullable": True}
+            case "properties", dict():
+                out[key] = {name: _gemini(inner) for name, inner in cast("dict[str, Any]", each).items()}
+            case _:
+                out[key] = _gemini(each) if key in _SCHEMAS_INSIDE else each
+    return out
+
+
+_TYPES: Final = frozenset({"string", "number", "integer", "boolean", "array", "object", "null"})
 
 
 # -- usage ------------------------------------------------------------------------------------------

@@ -45,11 +45,12 @@ from palaver.core.parts import MalformedToolCall, Reasoning, Text, ToolCall
 from palaver.stream.json_array import JSONArrayReader
 from palaver.stream.sse import SSEReader
 from palaver.wires._engine import json_fields
-from palaver.wires._engine.stream_decoder import StreamDecoder, opened, snapshot
-from palaver.wires.google_generate import decode, field_names
+from palaver.wires._engine.stream_decoder import StreamDecoder, snapshot
+from palaver.wires.google_generate import decode
+from palaver.wires.google_generate.field_names import camel
 from palaver.wires.google_generate.parts import data_field, model_part
 from palaver.wires.google_generate.shapes import WIRE
-from palaver.wires.google_generate.stream_calls import Choice, GrowingCall, PartialArguments, merge, take
+from palaver.wires.google_generate.stream_calls import Choice, GrowingCall, PartialArguments, merge
 from palaver.wires.google_generate.stream_write import Encoder
 
 if TYPE_CHECKING:
@@ -155,8 +156,6 @@ __all__ = ["Decoder", "Encoder"]
 # -- reading ---------------------------------------------------------------------------------------
 
 _CHOICES: Final = 256
-_AT: Final = ord("@")  # a byte as a number is found many times as fast
-_BACKSLASH: Final = ord("\\")
 
 
 class Decoder(StreamDecoder):
@@ -167,7 +166,6 @@ class Decoder(StreamDecoder):
         super().__init__(origin, EventReader())
         self._fields: Fields = {}
         self._usage: dict[str, Any] | None = None
-        self._usage_name = "usageMetadata"
         self._choices: dict[int, Choice] = {}
         self._none: list[Fields] | None = None
         self._head: Response | None = None
@@ -186,8 +184,7 @@ class Decoder(StreamDecoder):
             self._slow_path(data)
             return
         around = found.around()
-        hinted = _AT in data or (_BACKSLASH in data and b"\\u0040" in data)  # maybe: see ``opened``
-        if around != self._around or hinted or not self._quick(found):
+        if around != self._around or not self._quick(found):
             self._around = None
             self._slow_path(data)
             self._around = around
@@ -247,7 +244,7 @@ class Decoder(StreamDecoder):
         if jsontext.kind(data) == "an array":
             self._refused(decode.listed_error(data))
             return
-        rest = opened(data)
+        rest = camel(jsontext.fields(jsontext.source(data)))
         raws = decode.take_candidates(rest)
         if raws is None and "error" in rest:
             self._refused(decode.provider_error(rest["error"], data))
@@ -283,11 +280,10 @@ class Decoder(StreamDecoder):
                     raise error.within(f"{path}.parts[{position}]") from None
 
     def _take_usage(self, rest: Fields) -> None:
-        for name in ("usageMetadata", field_names.SNAKE["usageMetadata"]):
-            if name in rest and jsontext.kind(rest[name]) == "an object":
-                if self._usage is None:
-                    self._usage, self._usage_name = {}, name
-                snapshot(self._usage, jsontext.fields(rest.pop(name)))
+        if jsontext.kind(rest.get("usageMetadata", NULL)) == "an object":
+            if self._usage is None:
+                self._usage = {}
+            snapshot(self._usage, jsontext.fields(rest.pop("usageMetadata")))
 
     def _choice(self, beside: Fields, position: int) -> Choice:
         """Find the candidate that an event speaks of."""
@@ -360,7 +356,8 @@ class Decoder(StreamDecoder):
             self._end_call(choice, choice.call)
 
     def _place(self, choice: Choice) -> str:
-        return decode.place(field_names.word(dict(self._fields), "responseId"), choice.number)
+        found = self._fields.get("responseId", NULL)
+        return decode.place(jsontext.text(found) if jsontext.kind(found) == "a string" else None, choice.number)
 
     def _made_id(self, choice: Choice) -> str:
         return f"{self._place(choice)}_{choice.count}"
@@ -372,19 +369,18 @@ class Decoder(StreamDecoder):
 
     def _piece(self, choice: Choice, fields: Fields, data: bytes) -> bool:
         """Take a piece of a call; ``False`` when it is a whole call."""
-        name = "functionCall" if fields.get("functionCall", NULL) != NULL else field_names.SNAKE["functionCall"]
-        if jsontext.kind(fields[name]) != "an object":
+        if jsontext.kind(fields["functionCall"]) != "an object":
             return False
-        inner = jsontext.fields(fields[name])
-        pieces = take(inner, "partialArgs")
-        goes_on = take(inner, "willContinue") == TRUE
+        inner = camel(jsontext.fields(fields["functionCall"]))
+        pieces = inner.pop("partialArgs", None)
+        goes_on = inner.pop("willContinue", NULL) == TRUE
         call = choice.call
         if call is not None and _continues(call, inner, pieces):
-            call.learn({key: raw for key, raw in fields.items() if key != name}, inner)
+            call.learn({key: raw for key, raw in fields.items() if key != "functionCall"}, inner)
         elif pieces is None and not goes_on:
             return choice.after_call and not inner and len(fields) == 1  # a second end of the call has no meaning
         else:
-            del fields[name]
+            del fields["functionCall"]
             call = self._begin_call(choice, fields, inner)
         if pieces is not None and pieces != NULL:
             self._pieces(call, pieces, data)
@@ -406,7 +402,7 @@ class Decoder(StreamDecoder):
         try:
             for index, raw in enumerate(jsontext.items(pieces)):
                 try:
-                    piece = jsontext.fields(raw)
+                    piece = camel(jsontext.fields(raw))
                     added = call.arguments.add(piece)
                 except DecodeError as error:
                     raise error.within(f"[{index}]") from None
@@ -447,9 +443,11 @@ class Decoder(StreamDecoder):
         whole = self._whole_answer()
         choices = list(self._choices.values())
         blocked = not choices and whole.message.finish_reason == "content_filter"
-        self._over = not failed and (blocked or (bool(choices) and all(choice.word is not None for choice in choices)))
+        self._over = not failed and (
+            blocked or (bool(choices) and all(choice.reason is not UNSET for choice in choices))
+        )
         for choice in choices:
-            cut = not self._over or choice.word != "STOP"
+            cut = not self._over or choice.reason != "STOP"
             if choice.call is not None and (self._over or not choice.call.arguments.grows):
                 self._end_call(choice, choice.call, cut=cut)
             if self._over:
@@ -459,8 +457,9 @@ class Decoder(StreamDecoder):
             self.emit(Finish("content_filter"))
         elif self._over:
             for choice in choices:
-                reason = decode.finish(choice.word, self.assembler.content(choice.number))
-                self.emit(Finish(reason or "other", choice.word, choice.number))
+                found = choice.reason
+                reason = decode.finish(found, self.assembler.content(choice.number))
+                self.emit(Finish(reason or "other", found, choice.number))
         return self._over
 
     def _emit_head(self) -> None:
@@ -482,7 +481,7 @@ class Decoder(StreamDecoder):
         """All that is known, read as an answer that was not streamed and holds no parts."""
         fields = dict(self._fields)
         if self._usage is not None:
-            fields[self._usage_name] = jsontext.raw(self._usage)
+            fields["usageMetadata"] = jsontext.raw(self._usage)
         raws = self._none
         if self._choices:
             numbers = range(max(self._choices) + 1)

@@ -22,13 +22,15 @@ import re
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError
 from palaver.core.jsontext import NULL, TRUE
 from palaver.core.parts import ToolCall
-from palaver.wires.google_generate import decode, field_names
+from palaver.wires._engine.shapes import ABSENT
+from palaver.wires.google_generate import decode
+from palaver.wires.google_generate.field_names import camel
 from palaver.wires.google_generate.parts import model_part
 
 if TYPE_CHECKING:
@@ -153,14 +155,14 @@ class PartialArguments:
 
     def add(self, piece: Fields) -> str:
         """Take a piece; give what it adds to the text. Raises ``DecodeError``."""
-        where = take(piece, "jsonPath")
+        where = piece.pop("jsonPath", None)
         if where is None:
             raise DecodeError("missing", path="jsonPath")
         try:
             name = jsontext.text(where)
         except DecodeError as error:
             raise error.within("jsonPath") from None
-        goes_on = take(piece, "willContinue") == TRUE
+        goes_on = piece.pop("willContinue", NULL) == TRUE
         value = _value(piece)
         if name == self.string and (value is None or value[:1] == '"'):
             return self.more("" if value is None else jsontext.text(value.encode()), goes_on=goes_on)
@@ -274,33 +276,23 @@ _VALUES: Final[dict[str, tuple[str, ...]]] = {
 def _value(piece: Fields) -> str | None:
     """The JSON text of the value of a piece; ``None`` when there is none."""
     for name, kinds in _VALUES.items():
-        raw = take(piece, name)
-        if raw is not None and raw != NULL:
+        raw = piece.pop(name, NULL)
+        if raw != NULL:
             if jsontext.kind(raw) not in kinds:
                 raise DecodeError(f"expected {kinds[0]}, got {jsontext.kind(raw)}", path=name)
             return f'"{quoted(jsontext.text(raw))}"' if name == "stringValue" else bytes(raw).decode()
-    return None if take(piece, "nullValue") is None else "null"
-
-
-def take(fields: Fields, name: str) -> Raw | None:
-    """Take a field out under either spelling; how it was spelled is of no interest here."""
-    found = fields.pop(name, None)
-    return fields.pop(field_names.SNAKE[name], None) if found is None else found
+    return None if piece.pop("nullValue", None) is None else "null"
 
 
 # -- fields, candidates and calls ------------------------------------------------------------------
 
 
 _EMPTY: Final = (NULL, Raw(b"{}"), Raw(b"[]"))
-_NO_PARTS: Final = Raw(b"[]")
-_LONE_PART: Final = Raw(b'{"text":""}')
 
 
 _LISTS: Final[dict[str, tuple[str, ...]]] = {
     "logprobsResult": ("chosenCandidates", "topCandidates"),
-    "logprobs_result": ("chosen_candidates", "top_candidates"),
     "citationMetadata": ("citations", "citationSources"),
-    "citation_metadata": ("citations", "citation_sources"),
 }
 """Fields of a candidate in which each event lists what is new."""
 
@@ -315,7 +307,7 @@ class Lists:
 
     def take(self, raw: Raw, names: tuple[str, ...]) -> None:
         """Take one event."""
-        fields = jsontext.fields(raw)
+        fields = camel(jsontext.fields(raw))
         for name in names:
             if jsontext.kind(fields.get(name, NULL)) == "an array":
                 stored, new = self._items.setdefault(name, []), jsontext.items(fields.pop(name))
@@ -369,9 +361,7 @@ class Choice:
         self.number = number
         self.fields: Fields = {}
         self.lists: dict[str, Lists] = {}
-        self.content: Fields | None = None
-        self.parts: Raw | None = None
-        """How the parts were written: a list, or a single part; ``None`` when there was no such field."""
+        self.content: Fields = {}
         self.count = 0
         self.run = ""
         """The id of the code or tool that Google ran last."""
@@ -384,18 +374,17 @@ class Choice:
 
     def take(self, beside: Fields) -> list[Fields]:
         """Take the fields of the candidate in an event; return its parts. Raises ``DecodeError``."""
-        raw = beside.get("content", NULL)
+        raw = beside.pop("content", NULL)
         parts: list[Fields] = []
         if raw != NULL:
-            del beside["content"]
-            content = jsontext.fields(raw)
-            form = jsontext.kind(content.get("parts", NULL))
-            parts = decode.take_parts(content)
-            content.pop("@@parts", None)
-            if form != "null":
-                self.parts = _LONE_PART if form == "an object" and self.parts is None else _NO_PARTS
-            self.content = {} if self.content is None else self.content
-            merge(self.content, content)
+            try:
+                content = decode.read_content(raw)
+            except DecodeError as error:
+                raise error.within("content") from None
+            parts = decode.parts_of(content)
+            if content.role is not ABSENT:
+                merge(self.content, {"role": content.role})
+            merge(self.content, content.rest)
         for key in _LISTS.keys() & beside.keys():
             if jsontext.kind(beside[key]) == "an object":
                 self.lists.setdefault(key, Lists()).take(beside.pop(key), _LISTS[key])
@@ -405,12 +394,10 @@ class Choice:
     def whole(self) -> Fields:
         """The candidate as a whole answer holds it, but for its parts."""
         fields = {**self.fields, **{key: lists.whole() for key, lists in self.lists.items()}}
-        if self.content is None:
-            return fields
-        parts = {} if self.parts is None else {"parts": self.parts}
-        return {**fields, "content": jsontext.raw({**self.content, **parts})}
+        return {**fields, "content": jsontext.raw(self.content)} if self.content else fields
 
     @property
-    def word(self) -> str | None:
+    def reason(self) -> str | UnsetType:
         """Why it ended, in the wire's word."""
-        return field_names.word(dict(self.fields), "finishReason")
+        found = self.fields.get("finishReason", NULL)
+        return jsontext.text(found) if jsontext.kind(found) == "a string" else UNSET

@@ -25,9 +25,8 @@ from palaver.core import jsontext
 from palaver.core.events import ReasoningDelta, SignatureDelta, TextDelta
 from palaver.core.parts import Reasoning
 from palaver.stream import sse
-from palaver.wires._engine.json_fields import native, visible
+from palaver.wires._engine.json_fields import native
 from palaver.wires._engine.stream_encoder import Shown, StreamEncoder
-from palaver.wires.google_generate import field_names
 from palaver.wires.google_generate.encode import response
 from palaver.wires.google_generate.parts import write_part
 from palaver.wires.google_generate.shapes import WIRE
@@ -38,9 +37,7 @@ if TYPE_CHECKING:
     from palaver.core.parts import AssistantPart, Citation
     from palaver.core.request import Response
 
-_IN_EVERY_EVENT: Final = frozenset(
-    spelled for name in ("modelVersion", "responseId") for spelled in (name, field_names.SNAKE[name])
-)
+_IN_EVERY_EVENT: Final = frozenset({"modelVersion", "responseId"})
 _STATUS: Final = re.compile(r"[A-Z]+(_[A-Z]+)*")
 _INTERNAL: Final = 500
 
@@ -144,7 +141,7 @@ def _content(candidate: dict[str, Any], otherwise: dict[str, Any] | None = None)
 
 def _stands_alone(part: AssistantPart) -> bool:
     """Whether a part must be one event. One whose signature came after its pieces has a further event for it."""
-    return (isinstance(part, Reasoning) and part.signature is not None) or bool(visible(native(part, WIRE)))
+    return (isinstance(part, Reasoning) and part.signature is not None) or bool(native(part, WIRE))
 
 
 def _bare(answer: Response, *, ended: bool = False) -> Response:
