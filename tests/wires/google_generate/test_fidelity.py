@@ -118,3 +118,85 @@ def test_a_changed_request_can_be_edited_and_handed_over(seed: int, times: int) 
         return
     for target in wires.names():
         json.loads(wires.get(target).encode_request(request.replace()).body)
+
+
+# -- edits -----------------------------------------------------------------------------------------
+
+NEW = "An edit that nobody wrote before."
+
+
+def edited(request: p.Request, place: int, at: int) -> tuple[p.Request, Any, Any] | None:
+    """Edit one part: the request, what the part said, and what it says now. ``None`` for a part of another kind."""
+    message = request.messages[place]
+    part = message.content[at]
+    match part:
+        case p.Text(text=before) | p.Reasoning(text=before):
+            new, after = structs.replace(part, text=NEW), NEW
+        case p.ToolCall(provider_executed=False):
+            before, after = part.arguments, {"edited": NEW}
+            new = part.replace(arguments=after)
+        case p.Json(value=before):
+            after = {"edited": NEW}
+            new = part.replace(value=after)
+        case _:
+            return None
+    content = (*message.content[:at], new, *message.content[at + 1 :])
+    messages = (*request.messages[:place], structs.replace(message, content=content), *request.messages[place + 1 :])
+    return structs.replace(request, messages=messages), before, after
+
+
+def said(value: Any, before: Any, after: Any) -> tuple[Any, int]:
+    """A body that says one thing instead of another, and how often it did."""
+    if exact(value) == exact(before):
+        return after, 1
+    found: dict[Any, tuple[Any, int]] = {}
+    if isinstance(value, (dict, list)):
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        found = {key: said(each, before, after) for key, each in pairs}
+    new = {key: each for key, (each, _) in found.items()}
+    count = sum(times for _, times in found.values())
+    return (new if isinstance(value, dict) else list(new.values()) if isinstance(value, list) else value), count
+
+
+@pytest.mark.law(2)
+@given(seed=st.integers(0, 10**9), times=st.integers(0, 3), every=st.integers(0, 3))
+def test_an_edited_part_is_all_that_changes(seed: int, times: int, every: int) -> None:
+    rng = random.Random(seed)
+    value = snake(REQUEST, every=every) if every else copy.deepcopy(REQUEST)
+    for _ in range(times):
+        changed(value, rng)
+    try:
+        request = WIRE.decode_request(json.dumps(value))
+    except p.PalaverError:
+        return
+    places = [(place, at) for place, message in enumerate(request.messages) for at in range(len(message.content))]
+    for place, at in rng.sample(places, min(4, len(places))):
+        found = edited(request, place, at)
+        if found is None:
+            continue
+        now, before, after = found
+        expected, count = said(value, before, after)
+        if count == 1:
+            body = WIRE.encode_request(now).body
+            assert exact(normal(json.loads(body))) == exact(normal(expected))
+            assert exact(normal(json.loads(WIRE.encode_request(structs.replace(now, original=None)).body))) == (
+                exact(normal(expected))
+            )
+
+
+@pytest.mark.law(2)
+@pytest.mark.parametrize("every", SPELLINGS.values(), ids=SPELLINGS)
+def test_edited_settings_tools_and_models_are_all_that_changes(every: int) -> None:
+    value = snake(REQUEST, every=every) if every else REQUEST
+    request = WIRE.decode_request({**value, "model": "models/one"})
+    tool = request.tools[1]
+    assert isinstance(tool, p.Tool)
+    tools = (request.tools[0], tool.replace(description=NEW), *request.tools[2:])
+    settings = structs.replace(request.settings, max_tokens=77, effort="high")
+    now = structs.replace(request, model="models/two", tools=tools, settings=settings)
+    expected: Any = {**value, "model": "models/two"}
+    for before, after in ((100, 77), ("low", "HIGH"), ("Waits.", NEW)):
+        expected, count = said(expected, before, after)
+        assert count == 1
+    for each in (now, structs.replace(now, original=None)):
+        assert exact(normal(json.loads(WIRE.encode_request(each).body))) == exact(normal(expected))

@@ -143,13 +143,13 @@ def test_an_event_of_the_common_shape_takes_the_fast_path(monkeypatch):
     bodies = [body(text("a"), usage=usage(1)), body(text("b"), usage=usage(1, 2)), body(thought("c"))]
     more = [body(text("c"), usage=usage(1, 3)), body(text("d")), body({"text": "e", "thought": False})]
     taken: list[bytes] = []
-    slow_path = stream.Decoder._slow_path
+    read = stream.Decoder._event
 
     def counted(self: Any, data: bytes) -> None:
         taken.append(data)
-        slow_path(self, data)
+        read(self, data)
 
-    monkeypatch.setattr(stream.Decoder, "_slow_path", counted)
+    monkeypatch.setattr(stream.Decoder, "_event", counted)
     decoded(sse(bodies[:2] + more[:2]))
     assert len(taken) == 1
     taken.clear()

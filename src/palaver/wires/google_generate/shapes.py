@@ -225,32 +225,19 @@ class _Counts(Struct, gc=False):
     total: int | None = field(default=None, name="totalTokenCount")
 
 
-class _SnakeCounts(Struct, gc=False):
-    """The same, in the other spelling."""
-
-    prompt: int | None = field(default=None, name="prompt_token_count")
-    cached: int | None = field(default=None, name="cached_content_token_count")
-    candidates: int | None = field(default=None, name="candidates_token_count")
-    thoughts: int | None = field(default=None, name="thoughts_token_count")
-    tools: int | None = field(default=None, name="tool_use_prompt_token_count")
-    total: int | None = field(default=None, name="total_token_count")
-
-
-_NONE, _SNAKE_NONE = _Counts(), _SnakeCounts()
+_NONE = _Counts()
 _counts = msgspec.json.Decoder(_Counts).decode
-_snake_counts = msgspec.json.Decoder(_SnakeCounts).decode
 
 
-def _found(raw: Raw) -> _Counts | _SnakeCounts | None:
+def _found(raw: Raw) -> _Counts | None:
     """Read the counters; ``None`` when there are none, or they are of another type and count nothing."""
     try:
         found = _counts(raw)
-        if found != _NONE:
-            return found
-        other = _snake_counts(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        if found == _NONE:
+            found = _counts(jsontext.encode(field_names.camel(jsontext.fields(raw))))
+    except (msgspec.DecodeError, UnicodeDecodeError, DecodeError):
         return None
-    return None if other == _SNAKE_NONE else other
+    return None if found == _NONE else found
 
 
 def read_usage(raw: Raw) -> Usage:

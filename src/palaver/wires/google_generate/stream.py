@@ -8,6 +8,8 @@
   own is a part of its own (docs/spec/wires.md#5.2.4). An empty, unsigned text begins no part.
 - Calls arrive whole, unless the request had ``streamFunctionCallArguments`` (``stream_calls``). ``willContinue`` on a
   call announces more of it; a call without name and fields ends it, and so does any other part.
+- Most events differ from the one before only in a piece of text and in usage. ``Plain`` and ``_quick`` recognise these,
+  which takes a fifth of the time that ``_event`` takes, the reader of all events.
 - There is no end mark, and ``finishReason`` may come early. The finish and the whole answer follow at the end of the
   input. A stream without a finish reason is torn, unless the prompt was blocked.
 - ``{"error": …}``, alone or in a list, is the provider's error. Any other unknown object is a provider event.
@@ -181,12 +183,12 @@ class Decoder(StreamDecoder):
             found = plain(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self._around = None
-            self._slow_path(data)
+            self._event(data)
             return
         around = found.around()
         if around != self._around or not self._quick(found):
             self._around = None
-            self._slow_path(data)
+            self._event(data)
             self._around = around
 
     def end(self) -> None:
@@ -238,7 +240,7 @@ class Decoder(StreamDecoder):
             self._usage |= found.usageMetadata
         return True
 
-    def _slow_path(self, data: bytes) -> None:
+    def _event(self, data: bytes) -> None:
         if not data.strip():
             return
         if jsontext.kind(data) == "an array":
