@@ -2,8 +2,9 @@
 
 Rules:
 
-- A recorded request goes on from an earlier one of the same test when it begins with its messages, has the same tools
-  and model, and the next message is an answer. Its prompt is predicted by a ledger that has heard the answers so far.
+- A recorded request goes on from an earlier one of the same test when it begins with its messages, has the same tools,
+  endpoint and model, and the next message is an answer. Its prompt is predicted by a ledger that has heard the answers
+  so far.
 - Whatever is predicted was not heard before. `seeded` predicts with a calibration that heard all other conversations on
   the same endpoint and model; `apart=function` leaves out those that are much alike, too.
 - `kind` says what stands in the way. `image`: images that are in the messages; `other media`: images that are
@@ -147,8 +148,8 @@ def _before(each: Exchange, earlier: list[tuple[Exchange, Ledger]]) -> tuple[Exc
             len(request.messages) > size
             and isinstance(request.messages[size], AssistantMessage)
             and request.messages[:size] == last.request.messages
-            and (request.tools, request.model, request.settings.output)
-            == (last.request.tools, last.request.model, last.request.settings.output)
+            and (each.endpoint, request.tools, request.settings.output)
+            == (last.endpoint, last.request.tools, last.request.settings.output)
         ):
             return last, ledger
     return None
