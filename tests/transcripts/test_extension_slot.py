@@ -11,7 +11,7 @@ import palaver as p
 from palaver import transcripts
 from palaver.core.messages import AssistantMessage
 from palaver.core.parts import Opaque, Part
-from palaver.transcripts import extension_slot
+from palaver.transcripts import extension_slot, original_bytes
 from palaver.transcripts.conversation import transcript_of
 
 
@@ -107,3 +107,13 @@ def test_half_a_character_can_be_written(name):
         p.user(Opaque("x", Raw(b'{"a":"\\ud83d"}')), metadata={"error": odd}),
     ]
     assert transcripts.get(name).write(transcript_of(messages)).body
+
+
+def test_notes_of_a_wire_stay_where_records_go():
+    """A note says which feature of a provider a message is; without it the message would be sent otherwise."""
+    noted = p.assistant("So.").replace(
+        provider={"@openai_chat": {"vendor": "groq"}, "@pi": {"of": 3}, "openai_chat": {"x": 1}}
+    )
+    bare = extension_slot.without_records(noted)
+    assert dict(bare.provider) == {"@openai_chat": {"vendor": "groq"}, "openai_chat": {"x": 1}}
+    assert original_bytes.formats(noted) == ["pi"]

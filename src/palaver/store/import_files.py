@@ -409,9 +409,11 @@ def _normalised(message: Message) -> Message:
     """A message whose records have no byte order mark, line breaks of one kind, and no numbers in their file."""
     if message.provider_json is UNSET:
         return message
-    fields = jsontext.fields(message.provider_json)
+    fields, kept = jsontext.fields(message.provider_json), original_bytes.formats(message)
     for name, value in fields.items():
-        if name.startswith(BOOKKEEPING):  # a quote inside a text is escaped, so that these only match between texts
+        if (
+            name.removeprefix(BOOKKEEPING) in kept
+        ):  # a quote inside a text is escaped, so that these only match between texts
             text = bytes(value).replace(b'"text":["\xef\xbb\xbf', b'"text":["')
             fields[name] = Raw(_NUMBER.sub(rb"\g<1>0", text.replace(rb'\r\n"]', rb'\n"]')))
     return structs.replace(message, provider_json=jsontext.raw(fields))
@@ -421,8 +423,7 @@ def _record_bytes(messages: Sequence[Message]) -> bytes:
     """The bytes of the records that messages came from; none when one of them came from no record."""
     pieces: list[bytes] = []
     for place, message in enumerate(messages):
-        names: list[str] = [] if message.provider_json is UNSET else [*jsontext.fields(message.provider_json)]
-        file_format = next((each.removeprefix(BOOKKEEPING) for each in names if each.startswith(BOOKKEEPING)), None)
+        file_format = next(iter(original_bytes.formats(message)), None)
         if file_format is None:
             return b""
         if original_bytes.follows(message, file_format) is None:

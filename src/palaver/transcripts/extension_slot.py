@@ -23,13 +23,12 @@ from contextvars import ContextVar
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from msgspec import UNSET, Raw, structs
+from msgspec import Raw, structs
 
 from palaver.core import canonical, jsontext, trusted
 from palaver.core.errors import PalaverError
-from palaver.core.messages import BOOKKEEPING
 from palaver.core.usage import Usage
-from palaver.transcripts.original_bytes import sum_of
+from palaver.transcripts.original_bytes import bare, formats, sum_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
@@ -217,14 +216,9 @@ def _number(value: float) -> float | str:
 
 def without_records(message: Message) -> Message:
     """A message without the records of any transcript format."""
-    if message.provider_json is UNSET:
-        return message
-    fields = {
-        name: stored
-        for name, stored in jsontext.fields(message.provider_json).items()
-        if not name.startswith(BOOKKEEPING)
-    }
-    return structs.replace(message, provider_json=jsontext.raw(fields) if fields else UNSET)
+    for name in formats(message):
+        message = bare(message, name)
+    return message
 
 
 class Known:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from palaver.core import jsontext
 from palaver.core.errors import PalaverError
-from palaver.core.messages import BOOKKEEPING, FlushMarker, RescueMarker
+from palaver.core.messages import FlushMarker, RescueMarker
 from palaver.core.request import Loss
 from palaver.threads.thread import Entry, Thread
 from palaver.threads.view import RECORD
@@ -97,8 +97,7 @@ def _records(file_format: str, entries: Sequence[Entry]) -> Iterator[Loss]:
 
 def _formats(message: Message) -> list[str]:
     """The formats of which a message keeps records."""
-    names = (name.removeprefix(BOOKKEEPING) for name in message.provider if name.startswith(BOOKKEEPING))
-    return [name for name in names if original_bytes.leads(message, name)]
+    return [name for name in original_bytes.formats(message) if original_bytes.leads(message, name)]
 
 
 def _type(message: Message, file_format: str) -> str | None:

@@ -146,6 +146,15 @@ def follows(message: Message, file_format: str) -> int | None:
     return number if isinstance(number, int) else None
 
 
+def formats(message: Message) -> list[str]:
+    """The transcript formats of which a message keeps records; the notes of wires, kept beside them, are none."""
+    if message.provider_json is UNSET:
+        return []
+    names = (name for name in jsontext.fields(message.provider_json) if name.startswith(BOOKKEEPING))
+    stored = ((name.removeprefix(BOOKKEEPING), own(message, name.removeprefix(BOOKKEEPING))) for name in names)
+    return [name for name, fields in stored if fields is not None and (RECORDS in fields or OF in fields)]
+
+
 def own(message: Message, file_format: str) -> Fields | None:
     """What a message keeps for a transcript format, split; ``None`` when it keeps nothing."""
     if message.provider_json is UNSET:
