@@ -3,30 +3,39 @@
 import copy
 import json
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
+from msgspec import structs
 
 import palaver as p
 from palaver import wires
 from tests.corpus import Exchange
 from tests.wires.openai_responses.fixtures import HOSTED, INPUT, OUTPUT, PAIRS, REQUEST, RESPONSE, answer, asked
+from tests.wires.openai_responses.forms import normal, normal_items
 
 WIRE = wires.get("openai_responses")
 HI = {"role": "user", "content": "hi"}
 
 
 def round_trip(body: Any) -> None:
-    encoded = WIRE.encode_request(WIRE.decode_request(json.dumps(body)))
-    assert json.loads(encoded.body) == body
-    assert encoded.losses == ()
+    _both_ways(body, WIRE.decode_request, WIRE.encode_request)
 
 
 def round_trip_response(body: Any) -> None:
-    encoded = WIRE.encode_response(WIRE.decode_response(json.dumps(body)))
-    assert json.loads(encoded.body) == body
-    assert encoded.losses == ()
+    _both_ways(body, WIRE.decode_response, WIRE.encode_response)
+
+
+def _both_ways(body: Any, decode: Callable[..., Any], encode: Callable[..., p.Encoded]) -> None:
+    """Law 2 with the bytes: the very same. Without them: the same but for the spelling."""
+    data = json.dumps(body).encode()
+    decoded = decode(data)
+    encoded, bare = encode(decoded), encode(structs.replace(decoded, original=None))
+    assert encoded.body == data
+    assert normal(json.loads(bare.body)) == normal(body)
+    assert (encoded.losses, bare.losses) == ((), ())
 
 
 REQUESTS: list[Any] = [
@@ -132,10 +141,11 @@ def test_an_edited_copy_of_a_valid_request(body: Any):
 
 
 def test_message_by_message():
-    """What was decoded keeps its form inside any other request, and its bytes do not change as the request grows."""
+    """What was decoded keeps its meaning inside any other request, and its bytes do not change as the request grows."""
     decoded = WIRE.decode_request(REQUEST)
     moved = p.Request(messages=decoded.messages, model="other").append(p.user("more"))
-    assert json.loads(WIRE.encode_request(moved).body)["input"] == [*INPUT, {"role": "user", "content": "more"}]
+    body = json.loads(WIRE.encode_request(moved, join_neighbors=False).body)
+    assert normal_items(body["input"]) == normal_items([*INPUT, {"role": "user", "content": "more"}])
     encoder = WIRE.request_encoder(p.Request(model="other"))
     for message in moved.messages:
         encoder.append(message)
@@ -191,7 +201,7 @@ def test_a_changed_request_survives_or_is_an_error(seed: int):
         decoded = WIRE.decode_request(body)
     except p.DecodeError:
         return
-    assert json.loads(WIRE.encode_request(decoded).body) == body
+    round_trip(body)
     for wire in wires.names():
         wires.get(wire).encode_request(decoded.replace())
 
@@ -205,7 +215,7 @@ def test_a_changed_response_survives_or_is_an_error(seed: int):
         decoded = WIRE.decode_response(body)
     except (p.DecodeError, p.ProviderError):
         return
-    assert json.loads(WIRE.encode_response(decoded).body) == body
+    round_trip_response(body)
     for wire in wires.names():
         wires.get(wire).encode_response(decoded.replace())
 

@@ -16,15 +16,15 @@ from __future__ import annotations
 
 import re
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from msgspec import UNSET, Raw, structs
 
 from palaver import wires
 from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
-from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from palaver.core.parts import AnyPart, Text, ToolCall
+from palaver.core.messages import BOOKKEEPING, AssistantMessage, Message, ToolMessage, UserMessage
+from palaver.core.parts import AnyPart, Text
 from palaver.core.usage import Usage
 from palaver.threads.view import PLACEHOLDER
 from palaver.transcripts.extension_slot import SLOT
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "codex"
 WIRE: Final = "openai_responses"
+NOTES: Final = BOOKKEEPING + WIRE
 
 UNKNOWN: Final = "unknown"
 """The model of a turn that nobody told us: a ``turn_context`` names one."""
@@ -172,8 +173,6 @@ def write_usage(usage: Usage) -> Any:
 
 
 Note: TypeAlias = "Callable[[Literal['block', 'unread'], str], None]"
-
-N = TypeVar("N", bound="Message | AnyPart")
 _KEEP: Final[Callable[[DecodeError], None]] = lambda _: None  # noqa: E731 (a default)
 
 
@@ -237,7 +236,7 @@ class Items:
             check_summary(as_object(each))
         body = b'{"input":[%b]}' % b",".join(map(bytes, taken))
         read = self._read(body) if self._note is None else salvaged(self._read, body, NAME, self._note)
-        return [_plain_message(each) for each in read]
+        return list(read)
 
     def _read(self, body: bytes) -> Sequence[Message]:
         return self._wire.decode_request(body).messages
@@ -278,26 +277,8 @@ def _agent_message(fields: Fields) -> UserMessage:
 
 def native_type(node: Message | AnyPart) -> str | None:
     """The type of the item that a call or a result came with, where it is none of a function."""
-    found = node.provider.get(WIRE, {}).get("@@type")
+    found = node.provider.get(NOTES, {}).get("type")
     return found if isinstance(found, str) else None
-
-
-def _plain_message(message: Message) -> Message:
-    """A message without what its wire notes of how an item was written: the line says it."""
-    content: Any = tuple([_unnoted(part) for part in message.content])
-    return structs.replace(_unnoted(message), content=content)
-
-
-def _unnoted(node: N) -> N:
-    stored = node.provider.get(WIRE, {})
-    said = {"@@type"} if isinstance(node, ToolCall | ToolMessage) else set[str]()
-    notes = [key for key in stored if key.startswith("@@") and key not in said]
-    if not notes:
-        return node
-    fields = jsontext.fields(node.provider_json) if node.provider_json is not UNSET else {}
-    kept = {key: each for key, each in split(fields.pop(WIRE)).items() if key not in notes}
-    fields |= {WIRE: jsontext.raw(kept)} if kept else {}
-    return structs.replace(node, provider_json=jsontext.raw(fields) if fields else UNSET)
 
 
 class Open:

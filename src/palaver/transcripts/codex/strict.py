@@ -23,7 +23,7 @@ from msgspec import UNSET, Raw, structs
 
 from palaver.core import jsontext, trusted
 from palaver.core.parts import MalformedToolCall, ToolCall
-from palaver.transcripts.codex.shapes import CONTENT, ITEMS, RESULTS, WIRE, native_type
+from palaver.transcripts.codex.shapes import CONTENT, ITEMS, NOTES, RESULTS, WIRE, native_type
 from palaver.transcripts.conversation import derived_id
 from palaver.transcripts.fields import listed, split, string
 
@@ -147,13 +147,10 @@ def _checked(kept: dict[str, Any], lose: Callable[[str, str], None]) -> Raw | No
 
 def ids_of(message: Message) -> frozenset[str]:
     """The ids that items of a message came with: any other was made up by the wire."""
-    stored = [part.provider.get(WIRE, {}) for part in (message, *message.content)]
     found: list[Any] = []
-    for fields in stored:
-        item = fields.get("item")
-        found.append(fields.get("id"))
-        if isinstance(item, Mapping):
-            found.append(cast("Mapping[str, Any]", item).get("id"))
+    for each in (message, *message.content):
+        item = each.provider.get(NOTES, {}).get("item", {})
+        found += [each.provider.get(WIRE, {}).get("id"), item.get("id") if isinstance(item, Mapping) else None]
     return frozenset(each for each in found if isinstance(each, str))
 
 

@@ -6,7 +6,7 @@ Rules (docs/spec/codebuff.md#2.2, CBF-11; docs/adr/0030-where-neighbours-are-joi
   apart, unless the wire demands alternation. Results of tools never join.
 - Texts of users stay parts of their own, where the wire has parts. Texts of system messages are joined by a blank line.
 - Formats that keep each message apart switch it off (``Options.join_neighbors``).
-- A request that goes back to its wire unedited, or that grew from one, keeps the boundaries it had.
+- A request that goes back to its wire, edited or not, or that grew from one, keeps the boundaries it had.
 
 Stability: experimental.
 """
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from palaver.core.messages import Message
+    from palaver.core.request import Request
     from palaver.wires._engine.encode_state import Context
 
 BLANK_LINE: Final = "\n\n"
@@ -37,8 +38,7 @@ def are_alike(before: Message | None, message: Message, context: Context) -> boo
         return False
     if before is None or type(before) is not type(message) or not isinstance(message, _JOINED):
         return False
-    request = context.request
-    if request is not None and request.origin is not None and request.origin.partition(":")[0] == context.wire:
+    if context.request is not None and _came_from(context.request) == context.wire:
         return False
     if any(isinstance(part, Opaque) for each in (before, message) for part in each.content):
         return False
@@ -46,6 +46,12 @@ def are_alike(before: Message | None, message: Message, context: Context) -> boo
     if not made_here and (before.tags != message.tags or before.agent != message.agent):
         return False
     return before.provider_json == message.provider_json or _fields(before) == _fields(message)
+
+
+def _came_from(request: Request) -> str | None:
+    """The wire that a request was decoded from, also where it was edited since."""
+    origin = request.origin if request.original is None else request.original.wire
+    return None if origin is None else origin.partition(":")[0]
 
 
 def _fields(message: Message) -> Mapping[str, Any]:

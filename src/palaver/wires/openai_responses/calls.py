@@ -6,9 +6,11 @@ Rules:
   own text.
 - The provider's own tools have an item type each (``NATIVE``). Those that the provider runs are calls with
   ``provider_executed``, and what came back, which stands in the same item, is a ``ServerToolResult`` (an
-  ``Image``, for a generated one) with the hint ``@@field``. Those that the application runs (computer, shell, patches,
-  a tool search of its own) are calls that wait for a tool message.
-- The type of a native item is the hint ``@@type``; what has no neutral place stays beside it.
+  ``Image``, for a generated one) with the note ``field``: the field of that item. Those that the application runs
+  (computer, shell, patches, a tool search of its own) are calls that wait for a tool message.
+- The type of a native item is the note ``type``, on the call and on the tool message; what has no neutral place stays
+  beside it. The note ``call_id`` of a result is ``id`` where that field names the call, as it does for a local shell.
+- Content of one text is a string, and no content an empty one; an ``apply_patch_call_output`` of no text has none.
 - A native call whose result has no native form is sent, with its result, as a plain function call.
 
 Source: docs/spec/wires.md#3.1, #3.3; https://platform.openai.com/docs/guides/tools.
@@ -35,9 +37,10 @@ from palaver.core.parts import (
     ToolCall,
 )
 from palaver.wires._engine import json_fields
-from palaver.wires._engine.json_fields import hint, is_hint, provider, visible
+from palaver.wires._engine.json_fields import native, notes as notes_of, provider, word
+from palaver.wires._engine.shapes import Shape, from_fields
 from palaver.wires.openai_responses import parts
-from palaver.wires.openai_responses.shapes import WIRE, optional, peek
+from palaver.wires.openai_responses.shapes import WIRE, merged, optional, peek, string
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,29 +95,43 @@ OUTPUTS: Final[dict[str, str]] = {
 _PLAIN: Final = ("function_call_output", "custom_tool_call_output")
 
 
-def item_type(stored: Fields) -> str | None:
-    """Return the native item type that a part or message came with."""
-    return peek(stored, "@@type")
+def item_type(notes: Fields) -> str | None:
+    """Return the native item type that a call or a result came with."""
+    return peek(notes, "type")
 
 
 # -- reading calls ---------------------------------------------------------------------------------
 
 
-def read_function(rest: Fields) -> AnyPart:
-    """Read a ``function_call``."""
-    call_id, name = json_fields.need_text(rest, "call_id"), json_fields.need_text(rest, "name")
-    arguments = json_fields.need_text(rest, "arguments")
-    return json_fields.call(call_id, name, arguments, provider(WIRE, rest))
+class FunctionCall(Shape):
+    """A call with arguments, as the text that the model wrote."""
+
+    call_id: str
+    name: str
+    arguments: str
 
 
-def read_custom(rest: Fields) -> AnyPart:
+class CustomCall(Shape):
+    """A call with free text."""
+
+    call_id: str
+    name: str
+    input: Raw
+
+
+def read_function(rest: Fields, notes: Fields) -> AnyPart:
+    """Read a ``function_call``. ``notes`` are those that its place gives it."""
+    found = from_fields(FunctionCall, rest)
+    return json_fields.call(found.call_id, found.name, found.arguments, provider(WIRE, rest, notes))
+
+
+def read_custom(rest: Fields, notes: Fields) -> AnyPart:
     """Read a ``custom_tool_call``, whose input is free text."""
-    call_id, name = json_fields.need_text(rest, "call_id"), json_fields.need_text(rest, "name")
-    raw = rest.pop("input", None)
-    if raw is None or jsontext.kind(raw) != "a string":
-        raise DecodeError("missing" if raw is None else f"expected a string, got {jsontext.kind(raw)}", path="input")
-    text = bytes(raw).decode()
-    return trusted.ToolCall(call_id, name, text, custom=True, provider_json=provider(WIRE, rest))
+    found = from_fields(CustomCall, rest)
+    if jsontext.kind(found.input) != "a string":
+        raise DecodeError(f"expected a string, got {jsontext.kind(found.input)}", path="input")
+    text = bytes(found.input).decode()
+    return trusted.ToolCall(found.call_id, found.name, text, custom=True, provider_json=provider(WIRE, rest, notes))
 
 
 def is_served(kind: str, rest: Fields) -> bool:
@@ -128,43 +145,43 @@ def is_served(kind: str, rest: Fields) -> bool:
     return NATIVE[kind].output is None
 
 
-def read_native(kind: str, rest: Fields, place: str) -> list[AnyPart] | None:
+def read_native(kind: str, rest: Fields, notes: Fields, place: str) -> list[AnyPart] | None:
     """Read a call of a native tool, and what came back where it stands in the same item.
 
-    ``None`` when it is to be kept as it is. ``place`` is the id of a call without one.
+    ``None`` when it is to be kept as it is. ``notes`` are those that its place gives it, ``place`` is the id of a call
+    without one.
     """
-    native = NATIVE[kind]
+    row = NATIVE[kind]
     served = is_served(kind, rest)
-    name = native.name or json_fields.need_text(rest, "name")
-    arguments = _arguments(native, rest)
+    name = row.name or json_fields.need_text(rest, "name")
+    arguments = _arguments(row, rest)
     if arguments is None:
         return None
     known = peek(rest, "call_id") or peek(rest, "id") or place
     call_id = known if served else json_fields.need_text(rest, "call_id")
-    results = [found for key in native.results if (found := _result(call_id, name, key, rest)) is not None]
-    rest["@@type"] = hint(kind)
-    call = trusted.ToolCall(call_id, name, arguments, provider_executed=served, provider_json=provider(WIRE, rest))
-    return [call, *results]
+    results = [found for key in row.results if (found := _result(call_id, name, key, rest)) is not None]
+    stored = provider(WIRE, rest, {**notes, "type": word(kind)})
+    return [trusted.ToolCall(call_id, name, arguments, provider_executed=served, provider_json=stored), *results]
 
 
-def _arguments(native: Native, rest: Fields) -> str | None:
+def _arguments(row: Native, rest: Fields) -> str | None:
     """Take the arguments out as JSON text; ``None`` when they are a text that holds none."""
-    if native.form == "text":
-        text = json_fields.need_text(rest, native.arguments)
+    if row.form == "text":
+        text = json_fields.need_text(rest, row.arguments)
         return text if not text.strip() or jsontext.is_json(text) else None
-    raw = rest.get(native.arguments)
+    raw = rest.get(row.arguments)
     if raw is None or raw == NULL:
         return ""
-    del rest[native.arguments]
+    del rest[row.arguments]
     text = bytes(raw).decode()
-    return text if native.form == "object" else f'{{"{native.arguments}":{text}}}'
+    return text if row.form == "object" else f'{{"{row.arguments}":{text}}}'
 
 
 def _result(call_id: str, name: str, key: str, rest: Fields) -> AnyPart | None:
     raw = rest.get(key)
     if raw is None or raw == NULL:
         return None
-    stored = provider(WIRE, {"@@field": hint(key)})
+    stored = provider(WIRE, {}, {"field": word(key)})
     if name == "image_generation" and jsontext.kind(raw) == "a string":
         del rest[key]
         return trusted.Image(trusted.Inline(jsontext.text(raw)), _image_type(rest), provider_json=stored)
@@ -173,25 +190,25 @@ def _result(call_id: str, name: str, key: str, rest: Fields) -> AnyPart | None:
 
 
 def _image_type(rest: Fields) -> str | None:
-    word = peek(rest, "output_format")
-    return None if word is None else f"image/{word}"
+    kind = peek(rest, "output_format")
+    return None if kind is None else f"image/{kind}"
 
 
 # -- writing calls ---------------------------------------------------------------------------------
 
 
-def write_call(part: ToolCall | MalformedToolCall, stored: Fields) -> dict[str, Any]:
+def write_call(part: ToolCall | MalformedToolCall, stored: Fields, notes: Fields) -> dict[str, Any]:
     """Write a call as the item it came as, else as a function or custom call."""
     if isinstance(part, MalformedToolCall):
         fields: dict[str, Any] = {"call_id": part.id or "", "name": part.name or ""}
-        return {"type": "function_call", **fields, "arguments": part.raw, **visible(stored)}
-    kind = item_type(stored)
+        return {"type": "function_call", **fields, "arguments": part.raw, **stored}
+    kind = item_type(notes)
     if kind in NATIVE:
         return _write_native(part, kind, stored)
     fields = {"call_id": part.id, "name": part.name}
     if part.custom:
-        return {"type": "custom_tool_call", **fields, "input": _input(part), **visible(stored)}
-    return {"type": "function_call", **fields, "arguments": part.arguments_json, **visible(stored)}
+        return {"type": "custom_tool_call", **fields, "input": _input(part), **stored}
+    return {"type": "function_call", **fields, "arguments": part.arguments_json, **stored}
 
 
 def _input(part: ToolCall) -> object:
@@ -200,31 +217,31 @@ def _input(part: ToolCall) -> object:
 
 
 def _write_native(part: ToolCall, kind: str, stored: Fields) -> dict[str, Any]:
-    native = NATIVE[kind]
+    row = NATIVE[kind]
     fields: dict[str, Any] = {"type": kind}
     if not part.provider_executed:
         fields["call_id"] = part.id
-    if native.name is None:
+    if row.name is None:
         fields["name"] = part.name
     text = part.arguments_json
-    if native.form == "text":
-        fields[native.arguments] = text
-    elif native.form == "object" and text:
-        fields[native.arguments] = Raw(text.encode()) if jsontext.is_json(text) else text
+    if row.form == "text":
+        fields[row.arguments] = text
+    elif row.form == "object" and text:
+        fields[row.arguments] = Raw(text.encode()) if jsontext.is_json(text) else text
     elif text and not jsontext.is_json(text):  # cut off
-        fields[native.arguments] = text
+        fields[row.arguments] = text
     elif text and jsontext.kind(text.encode()) == "an object":
-        inner = jsontext.fields(text.encode()).get(native.arguments)
+        inner = jsontext.fields(text.encode()).get(row.arguments)
         if inner is not None:
-            fields[native.arguments] = inner
-    return {**fields, **visible(stored)}
+            fields[row.arguments] = inner
+    return merged(fields, stored)
 
 
-def write_result(part: ServerToolResult | Image, stored: Fields, item: dict[str, Any] | None) -> bool:
+def write_result(part: ServerToolResult | Image, notes: Fields, item: dict[str, Any] | None) -> bool:
     """Put what came back into the item of its call; ``False`` when that is not the item before it."""
-    key = jsontext.text(stored["@@field"])
-    native = None if item is None else NATIVE.get(str(item.get("type")))
-    if item is None or native is None or key not in native.results:
+    key = jsontext.text(notes["field"])
+    row = None if item is None else NATIVE.get(str(item.get("type")))
+    if item is None or row is None or key not in row.results:
         return False
     if isinstance(part, ServerToolResult):
         item[key] = part.output_json
@@ -238,42 +255,37 @@ def write_result(part: ServerToolResult | Image, stored: Fields, item: dict[str,
 
 def read_output(kind: str, rest: Fields) -> ToolMessage:
     """Read the result of a call that the application ran."""
-    if kind != "function_call_output":
-        rest["@@type"] = hint(kind)
+    notes: Fields = {} if kind == "function_call_output" else {"type": word(kind)}
     call_id = optional(json_fields.take_text, rest, "call_id")
     if call_id is None and kind == "local_shell_call_output":
         call_id = json_fields.take_text(rest, "id")
-        rest["@@call_id"] = hint("id")
+        notes["call_id"] = word("id")
     key = OUTPUTS[kind]
     raw = rest.pop(key, None)
-    content: tuple[Any, ...]
-    if raw is None:
-        if kind != "apply_patch_call_output":
-            raise DecodeError("missing", path=key)
-        rest["@@output"] = hint("absent")
-        content = ()
-    elif kind in _READ:
-        content = _READ[kind](raw)
-    else:
-        content = read_content(raw, rest, key)
-    return trusted.ToolMessage(content=content, tool_call_id=call_id, provider_json=provider(WIRE, rest))
+    content: tuple[Any, ...] = ()
+    if raw is None and kind != "apply_patch_call_output":
+        raise DecodeError("missing", path=key)
+    if raw is not None:
+        content = _READ[kind](raw) if kind in _READ else read_content(raw, key)
+    return trusted.ToolMessage(content=content, tool_call_id=call_id, provider_json=provider(WIRE, rest, notes))
 
 
-def read_content(raw: Raw, rest: Fields, key: str) -> tuple[Any, ...]:
-    """Read a field that is a text or a list of input parts; ``@@key`` keeps a form that we would not write."""
+def read_content(raw: Raw, key: str) -> tuple[Any, ...]:
+    """Read a field that is a text, a list of input parts or null."""
     try:
-        found = json_fields.string_or_rows(raw)
-        if isinstance(found, str):
-            return (trusted.Text(found),)
-        if found is None:
-            rest[f"@@{key}"] = hint("null")
-            return ()
-        content = tuple(parts.read(found, raw, "input_text"))
+        if jsontext.kind(raw) == "an array":
+            return tuple(parts.read(raw, "input_text"))
+        return () if raw == NULL else (trusted.Text(text_of(raw)),)
     except DecodeError as error:
         raise error.within(key) from None
-    if not content or is_plain(content):
-        rest[f"@@{key}"] = hint("list")
-    return content
+
+
+def text_of(raw: Raw) -> str:
+    """Read a field that is a text, and no array. Raises ``DecodeError``."""
+    found = string(raw)
+    if found is None:
+        raise DecodeError(f"expected a string or an array, got {jsontext.kind(raw)}")
+    return found
 
 
 def is_plain(content: tuple[Any, ...]) -> bool:
@@ -310,55 +322,45 @@ _READ: Final[dict[str, Callable[[Raw], tuple[Any, ...]]]] = {
 # -- writing results -------------------------------------------------------------------------------
 
 
-def write_output(message: ToolMessage, stored: Fields, kind: str, context: Context) -> dict[str, Any]:
+def write_output(message: ToolMessage, kind: str, context: Context) -> dict[str, Any]:
     """Write the result of a call as an item of type ``kind``."""
+    stored, notes = native(message, WIRE), notes_of(message, WIRE)
     fields: dict[str, Any] = {"type": kind}
     if message.tool_call_id is not None:
-        fields["id" if "@@call_id" in stored else "call_id"] = message.tool_call_id
-    found = item_type(stored) or _PLAIN[0]
+        fields["id" if "call_id" in notes else "call_id"] = message.tool_call_id
+    found = item_type(notes) or _PLAIN[0]
     if kind in _PLAIN:
-        key = OUTPUTS[kind]
-        fields[key] = write_content(message.content, stored, key, context, "input_text", none="")
-        return {**fields, **(visible(stored) if found in _PLAIN else {})}
-    native = spelled(message, stored, kind, context) or {}
-    return {**fields, **native, **(visible(stored) if found == kind else {})}
+        fields[OUTPUTS[kind]] = write_content(message.content, context)
+        return merged(fields, stored if found in _PLAIN else {})
+    result = spelled(message, kind, context) or {}
+    return merged({**fields, **result}, stored if found == kind else {})
 
 
-def write_content(
-    content: tuple[Any, ...],
-    stored: Fields,
-    key: str,
-    context: Context,
-    usual: str,
-    *,
-    none: str | None,
-) -> object:
-    """Write a field that is a text or a list of parts: the form found, else the plainest that holds it."""
-    form = stored.get(f"@@{key}")
+def write_content(content: tuple[Any, ...], context: Context) -> object:
+    """Write a field that is a text or a list of input parts: the plainest form that holds it."""
     if not content:
-        return [] if form == hint("list") else None if form == hint("null") else none
-    if form != hint("list"):
-        if is_plain(content):
-            return content[0].text
-        if len(content) == 1 and isinstance(content[0], Json):
-            return bytes(content[0].value_json).decode()
-    return [parts.write(part, json_fields.native(part, WIRE), usual, context) for part in content]
+        return ""
+    if is_plain(content):
+        return content[0].text
+    if len(content) == 1 and isinstance(content[0], Json):
+        return bytes(content[0].value_json).decode()
+    return [parts.write(part, native(part, WIRE), notes_of(part, WIRE), "input_text", context) for part in content]
 
 
-def spelled(message: ToolMessage, stored: Fields, kind: str, context: Context) -> dict[str, Any] | None:
+def spelled(message: ToolMessage, kind: str, context: Context) -> dict[str, Any] | None:
     """Write a result in the form of a native tool; ``None`` when there is none."""
     key = OUTPUTS[kind]
-    same = item_type(stored) == kind
+    same = item_type(notes_of(message, WIRE)) == kind
     match message.content:
         case (Json() as only,) if kind in _READ and (same or _is_array(only)):
             return {key: only.value_json}
         case (Image() as only, *_) if kind == "computer_call_output":
             screenshot = {"type": "computer_screenshot", **parts.linked(only, "image_url")}
-            return {key: {**screenshot, **visible(json_fields.native(only, WIRE))}}
+            return {key: merged(screenshot, native(only, WIRE))}
+        case () if kind == "apply_patch_call_output" and same:
+            return {}
         case content if same and kind not in _READ:
-            if is_hint(stored, "output", "absent") and not content:
-                return {}
-            return {key: write_content(content, stored, key, context, "input_text", none="")}
+            return {key: write_content(content, context)}
         case content if all(isinstance(part, (Text, Json)) for part in content):
             return _text_result(kind, "".join(map(_text, content)), message)
         case _:

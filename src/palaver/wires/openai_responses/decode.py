@@ -1,17 +1,21 @@
 """Read Responses bodies.
 
 Consecutive items of the model form one assistant message; any other item is a message of its own. Unknown items, and
-items with a meaning for the provider only, are ``Opaque`` at their place. Under ``provider["openai_responses"]`` stay,
-for ``encode``:
+items with a meaning for the provider only, are ``Opaque`` at their place. Fields of the body, of an item, a part or a
+tool without a neutral place stay under ``provider["openai_responses"]``.
 
-- fields of the body, of an item, a part or a tool without a neutral place;
-- ``item`` (``@@item``, when only its form is stored) on the first part of a message of the assistant: the fields of
-  that item; ``@@joined`` on the parts that share the item of the part before;
-- ``@@reasoning`` on an item with an id: the id of the reasoning item that led to it (docs/spec/wires.md#3.3.2);
-- ``@@summary`` and ``@@content`` on reasoning: how its text was written; ``@@field`` on instructions, and on results
-  of a tool of the provider;
-- hints on form: ``@@type``, ``@@content``, ``@@output``, ``@@input``, ``@@tools``, ``@@parameters``, ``@@strict``,
-  ``@@tool_choice``, ``@@format``.
+Notes (``provider["@openai_responses"]``):
+
+- ``item`` on the first part of a message of the assistant: the fields of that item. ``{}`` where it has none, and the
+  item before it would take the part in. ``joined`` on the parts that share the item of the part before.
+- ``items`` on a message: its opaque parts are items, which the application put there.
+- ``reasoning`` on an item with an id: the id of the reasoning item that led to it (docs/spec/wires.md#3.3.2).
+- ``summary`` and ``content`` of reasoning: the texts of a summary that is not one plain text, and those of an open
+  model, which reads them again.
+- ``field``: ``instructions`` on a system message that stood there; on a result of a tool of the provider, the field of
+  the call; ``type`` and ``call_id`` of calls and results (``calls``); ``type``, ``field`` and ``filename`` of parts
+  (``parts``).
+- ``strict`` of a function: ``default``, where the provider's holds. ``tool_choice`` of a request (``shapes``).
 
 Source: docs/spec/wires.md#3.1 to #3.6.
 """
@@ -20,7 +24,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError, ProviderError
@@ -41,11 +45,12 @@ from palaver.core.parts import (
     Text,
     ToolCall,
 )
-from palaver.core.request import Request, Response, Settings
+from palaver.core.request import OutputFormat, Request, Response, Settings
 from palaver.core.tools import AnyTool
 from palaver.core.usage import Usage
 from palaver.wires._engine import json_fields
-from palaver.wires._engine.json_fields import hint, provider
+from palaver.wires._engine.json_fields import provider, word
+from palaver.wires._engine.shapes import Shape, Union
 from palaver.wires.openai_responses import calls, parts
 from palaver.wires.openai_responses.shapes import (
     FINISH,
@@ -54,17 +59,13 @@ from palaver.wires.openai_responses.shapes import (
     optional,
     peek,
     read_output_format,
-    read_tool_choice,
     read_usage,
-    write_output_format,
-    write_tool_choice,
+    take_tool_choice,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-_ABSENT: Final = hint("absent")
-_TRUE: Final = Raw(b"true")
 _EMPTY_LIST: Final = Raw(b"[]")
 
 
@@ -75,48 +76,46 @@ def request(body: bytes) -> Request:
     """Read a request body. Raises ``DecodeError``."""
     rest = jsontext.fields(body)
     raw_tools = optional(json_fields.take_items, rest, "tools")
-    if raw_tools == []:
-        rest["@@tools"] = hint("empty")
     tools = tuple(json_fields.each(raw_tools or [], "tools", _tool))
     instructions = optional(json_fields.take_text, rest, "instructions")
     messages = _input(rest)
     if instructions is not None:
-        stored = provider(WIRE, {"@@field": hint("instructions")})
-        messages = [trusted.SystemMessage(content=(trusted.Text(instructions),), provider_json=stored), *messages]
+        messages = [
+            trusted.SystemMessage(content=(trusted.Text(instructions),), provider_json=_INSTRUCTIONS),
+            *messages,
+        ]
+    notes: Fields = {}
     return trusted.Request(
         messages=tuple(messages),
         model=optional(json_fields.take_text, rest, "model"),
         tools=tools,
-        settings=_settings(rest),
+        settings=_settings(rest, notes, tools),
         origin=WIRE,
-        provider_json=provider(WIRE, rest),
+        provider_json=provider(WIRE, rest, notes),
     )
+
+
+_INSTRUCTIONS: Final = provider(WIRE, {}, {"field": word("instructions")})
 
 
 def _input(rest: Fields) -> list[Message]:
     raw = rest.pop("input", None)
-    if raw is None:
-        rest["@@input"] = _ABSENT
+    if raw is None or raw == NULL:
         return []
     try:
-        found = json_fields.string_or_rows(raw)
-        if found is None:
-            rest["@@input"] = hint("null")
-            return []
-        if isinstance(found, str):
-            rest["@@input"] = hint("string")
-            return [trusted.UserMessage(content=(trusted.Text(found),))]
-        return Items(raw).read(found).messages
+        if jsontext.kind(raw) == "an array":
+            return Items(raw).read(jsontext.rows(raw)).messages
+        return [trusted.UserMessage(content=(trusted.Text(calls.text_of(raw)),))]
     except DecodeError as error:
         raise error.within("input") from None
 
 
-def _settings(rest: Fields) -> Settings:
+def _settings(rest: Fields, notes: Fields, tools: Sequence[AnyTool]) -> Settings:
     return trusted.Settings(
         max_tokens=optional(json_fields.take_int, rest, "max_output_tokens"),
         temperature=optional(json_fields.take_number, rest, "temperature"),
         top_p=optional(json_fields.take_number, rest, "top_p"),
-        tool_choice=json_fields.take_formed(rest, "tool_choice", read_tool_choice, write_tool_choice),
+        tool_choice=take_tool_choice(rest, notes, tools),
         parallel_tool_calls=optional(json_fields.take_bool, rest, "parallel_tool_calls"),
         output=_inner(rest, "text", _format),
         effort=_inner(rest, "reasoning", lambda inner: optional(json_fields.take_text, inner, "effort")),
@@ -133,16 +132,17 @@ def _inner(rest: Fields, key: str, take: Callable[[Fields], Any]) -> Any:
     found = take(inner)
     if found is not None:
         del rest[key]
-        form = inner.pop("@@format", None)
-        if form is not None:
-            rest["@@format"] = form
         if inner:
             rest[key] = jsontext.raw(inner)
     return found
 
 
-def _format(inner: Fields) -> Any:
-    return json_fields.take_formed(inner, "format", read_output_format, write_output_format)
+def _format(inner: Fields) -> OutputFormat | None:
+    raw = inner.get("format")
+    found = None if raw is None else read_output_format(raw)
+    if found is not None:
+        del inner["format"]
+    return found
 
 
 def _tool(raw: Raw) -> AnyTool:
@@ -151,21 +151,20 @@ def _tool(raw: Raw) -> AnyTool:
     if kind not in ("function", "custom"):
         return trusted.ProviderTool(WIRE, jsontext.own(raw))
     del rest["type"]
-    parameters: Any = UNSET
+    parameters: Raw | UnsetType = UNSET
+    notes: Fields = {}
     if kind == "function":
-        parameters = rest.pop("parameters", UNSET)
-        if parameters is UNSET or parameters == NULL:
-            rest["@@parameters"] = _ABSENT if parameters is UNSET else hint("null")
-            parameters = UNSET
+        schema = rest.pop("parameters", NULL)
+        parameters = UNSET if schema == NULL else jsontext.own(schema)
         if "strict" not in rest:
-            rest["@@strict"] = _ABSENT
+            notes["strict"] = word("default")
     return trusted.Tool(
         json_fields.need_text(rest, "name"),
         optional(json_fields.take_text, rest, "description"),
-        UNSET if parameters is UNSET else jsontext.own(parameters),
+        parameters,
         optional(json_fields.take_bool, rest, "strict") if kind == "function" else None,
         kind == "custom",
-        provider_json=provider(WIRE, rest),
+        provider_json=provider(WIRE, rest, notes),
     )
 
 
@@ -195,6 +194,8 @@ class Items:
         self.parts: list[AnyPart] = []
         self.reasoning: Raw | None = None
         """The id of the reasoning that came last."""
+        self.bare = False
+        """The last item is a message of the assistant that has no fields of its own."""
         self._source = source
         self._answer = answer
         self._index = 0
@@ -231,6 +232,7 @@ class Items:
             self.messages.append(trusted.AssistantMessage(content=cast("tuple[Text, ...]", tuple(self.parts))))
         self.parts = []
         self.reasoning = None
+        self.bare = False
 
     def _other(self, message: Message) -> None:
         self._close()
@@ -240,34 +242,33 @@ class Items:
         kind = json_fields.take_text(rest, "type")
         if kind == "message" or kind is None:
             self._message(rest, kind)
-        elif kind == "reasoning":
+            return
+        self.bare = False
+        if kind == "reasoning":
             self.parts.append(_reasoning(rest))
             self.reasoning = rest.get("id")
         elif kind == "function_call":
-            self._note_reasoning(rest)
-            self.parts.append(calls.read_function(rest))
+            self.parts.append(calls.read_function(rest, self._led_by(rest)))
         elif kind == "custom_tool_call":
-            self._note_reasoning(rest)
-            self.parts.append(calls.read_custom(rest))
+            self.parts.append(calls.read_custom(rest, self._led_by(rest)))
         elif kind in calls.NATIVE:
             self._native(kind, rest)
         elif kind in calls.OUTPUTS:
             self._output(kind, rest)
         elif kind in _ASIDE and not self._answer:
-            stored = provider(WIRE, {"@@item": _TRUE})
             part = trusted.Opaque(WIRE, self._raw())
-            self._other(_ASIDE[kind](content=(part,), provider_json=stored))
+            self._other(_ASIDE[kind](content=(part,), provider_json=_ITEMS))
         else:
             self._store_item()
 
-    def _note_reasoning(self, rest: Fields) -> None:
-        """Remember which reasoning an item with an id needs."""
-        if self.reasoning is not None and "id" in rest and self.reasoning != NULL:
-            rest["@@reasoning"] = self.reasoning
+    def _led_by(self, rest: Fields) -> Fields:
+        """Note which reasoning an item with an id needs."""
+        if self.reasoning is None or "id" not in rest or self.reasoning == NULL:
+            return {}
+        return {"reasoning": self.reasoning}
 
     def _native(self, kind: str, rest: Fields) -> None:
-        self._note_reasoning(rest)
-        found = calls.read_native(kind, rest, f"{kind}_{self._index}")
+        found = calls.read_native(kind, rest, self._led_by(rest), f"{kind}_{self._index}")
         if found is None:
             self._store_item()
             return
@@ -293,69 +294,45 @@ class Items:
 
     def _message(self, rest: Fields, kind: str | None) -> None:
         if kind is None and "role" not in rest:
+            self.bare = False
             self._store_item()
             return
         role = json_fields.need_text(rest, "role")
         cls = _ROLES.get(role)
         if role == "assistant":
-            self._assistant_message(rest, kind)
+            self._assistant_message(rest)
         elif cls is None or self._answer:
+            self.bare = False
             self._store_item()
         else:
-            content = calls.read_content(_need(rest, "content"), rest, "content")
-            if kind is not None:
-                rest["@@type"] = hint(kind)
+            content = calls.read_content(_need(rest, "content"), "content")
             self._other(cls(content=content, provider_json=provider(WIRE, rest)))
 
-    def _assistant_message(self, rest: Fields, kind: str | None) -> None:
+    def _assistant_message(self, rest: Fields) -> None:
         """Read a message of the assistant; its fields stay with the first part."""
         raw = _need(rest, "content")
+        notes = self.beside(rest)
         try:
-            found = json_fields.string_or_rows(raw)
+            if jsontext.kind(raw) == "an array":
+                found = parts.read(raw, "output_text", notes)
+                if found:
+                    self.parts += found
+                    return
+            text = "" if raw in (NULL, _EMPTY_LIST) else calls.text_of(raw)
         except DecodeError as error:
             raise error.within("content") from None
-        easy = kind is None and "type" not in rest
-        if isinstance(found, str) and easy and not rest:
-            bare = self.parts and _is_bare(self.parts[-1])
-            self.parts.append(trusted.Text(found, provider_json=_APART if bare else UNSET))
-            return
-        if found and not isinstance(found, str):
-            try:
-                self.parts += parts.read(found, raw, "output_text", self.beside(rest, easy=easy))
-            except DecodeError as error:
-                raise error.within("content") from None
-            return
-        beside = self.beside(rest, easy=easy, form=_FORMS[type(found)])
-        text = found if isinstance(found, str) else ""
-        self.parts.append(trusted.Text(text, provider_json=provider(WIRE, beside)))
+        self.parts.append(trusted.Text(text, provider_json=provider(WIRE, {}, notes)))
 
-    def beside(self, rest: Fields, *, easy: bool = False, form: Raw | None = None) -> Fields:
-        """What the first part of a message keeps: the message's own fields, which remain of it."""
-        self._note_reasoning(rest)
-        beside: Fields = {}
-        if "@@reasoning" in rest:
-            beside["@@reasoning"] = rest.pop("@@reasoning")
-        place = "item" if rest else "@@item"
-        if easy:
-            rest["@@type"] = _ABSENT
-        if form is not None:
-            rest["@@content"] = form
-        beside[place] = jsontext.raw(rest)
-        return beside
+    def beside(self, rest: Fields) -> Fields:
+        """Return the notes of the first part of a message: the message's own fields, which remain of it."""
+        notes = self._led_by(rest)
+        if rest or self.bare:
+            notes = {**notes, "item": jsontext.raw(rest)}
+        self.bare = not rest
+        return notes
 
 
-_FORMS: Final[dict[type, Raw]] = {
-    str: hint("string"),
-    list: hint("list"),
-    type(None): hint("null"),
-}
-_APART: Final = provider(WIRE, {"@@item": jsontext.raw({"@@type": _ABSENT, "@@content": hint("string")})})
-"""Keeps a plain message from being taken into the plain message before it."""
-
-
-def _is_bare(part: AnyPart) -> bool:
-    """Whether a part is a text without a hint on its item, which takes the next such text in."""
-    return isinstance(part, Text) and part.provider_json is UNSET
+_ITEMS: Final = provider(WIRE, {}, {"items": jsontext.TRUE})
 
 
 def _need(rest: Fields, key: str) -> Raw:
@@ -364,19 +341,42 @@ def _need(rest: Fields, key: str) -> Raw:
     return rest.pop(key)
 
 
+class _Summary(Shape, tag="summary_text", tag_field="type"):
+    text: str
+
+
+_summaries = Union[_Summary](_Summary)
+
+
 def _reasoning(rest: Fields) -> Reasoning:
-    """Read a reasoning item; its lists of texts are kept, the text is a view."""
+    """Read a reasoning item; its text is a view of its lists of texts."""
     summary = _need(rest, "summary")
     encrypted = optional(json_fields.take_text, rest, "encrypted_content")
     content = rest.get("content")
+    notes: Fields = {}
     text = ""
     if summary != _EMPTY_LIST:
-        rest["@@summary"] = summary
         text = reasoning_text(summary, "summary")
+        if not text or not _is_one(summary):
+            notes["summary"] = jsontext.own(summary)
     if content is not None and jsontext.kind(content) == "an array":
-        rest["@@content"] = rest.pop("content")
-        text = reasoning_text(content, "content") or text
-    return trusted.Reasoning(text, None, encrypted, WIRE, provider_json=provider(WIRE, rest))
+        del rest["content"]
+        if jsontext.items(content):
+            notes["content"] = jsontext.own(content)
+            told = reasoning_text(content, "content")
+            if told and summary != _EMPTY_LIST:
+                notes["summary"] = jsontext.own(summary)
+            text = told or text
+    return trusted.Reasoning(text, None, encrypted, WIRE, provider_json=provider(WIRE, rest, notes))
+
+
+def _is_one(summary: Raw) -> bool:
+    """Whether a summary is one text without other fields."""
+    try:
+        found = _summaries.items(summary)
+    except DecodeError:
+        return False
+    return len(found) == 1 and isinstance(found[0], _Summary) and not found[0].rest
 
 
 def reasoning_text(raw: Raw, path: str) -> str:
@@ -411,11 +411,9 @@ def response(body: bytes) -> Response:
 
 def answered(rest: Fields) -> Response:
     """Read a response, given split."""
-    raw_output = rest.pop("output", None)
-    if raw_output is None or raw_output == NULL:
-        rest["@@output"] = _ABSENT if raw_output is None else hint("null")
-        content: tuple[AnyPart, ...] = ()
-    else:
+    raw_output = rest.pop("output", NULL)
+    content: tuple[AnyPart, ...] = ()
+    if raw_output != NULL:
         try:
             items = Items(raw_output, answer=True).read(jsontext.rows(raw_output))
         except DecodeError as error:
@@ -463,9 +461,7 @@ def finish(status: str | None, details: Raw | None, content: tuple[AnyPart, ...]
     for part in content:
         if isinstance(part, Refusal):
             return "refusal"
-        if isinstance(part, ToolCall) and json_fields.is_hint(
-            json_fields.native(part, WIRE), "type", "mcp_approval_request"
-        ):
+        if isinstance(part, ToolCall) and calls.item_type(json_fields.notes(part, WIRE)) == "mcp_approval_request":
             return "pause"
     return "stop"
 

@@ -7,6 +7,8 @@ stop sequences, seeds and penalties, a budget of reasoning tokens, several answe
   (nothing follows it, or the provider could not read it) is dropped, and its items lose their ids. A call that the
   provider ran itself is nothing without its id, and is dropped too.
 - Texts of the assistant from one item are written into one item. Adjacent texts from elsewhere become one.
+- A message whose content is one text holds a string, unless it is an item with fields of its own. ``type`` stands on
+  messages of the assistant that are no such string.
 
 Source: docs/spec/wires.md#3.1 to #3.4, #3.6, #3.7.
 """
@@ -35,7 +37,7 @@ from palaver.core.parts import (
     ToolCall,
 )
 from palaver.wires._engine.capabilities import IdRule, MediaKind, MediaRule, MetadataRule, WireCapabilities
-from palaver.wires._engine.json_fields import native, visible
+from palaver.wires._engine.json_fields import native, notes
 from palaver.wires._engine.neighbors import are_alike, join_neighbors
 from palaver.wires.openai_responses import calls, parts
 from palaver.wires.openai_responses.decode import finish, reasoning_text
@@ -45,7 +47,7 @@ from palaver.wires.openai_responses.shapes import (
     ELSEWHERE,
     FINISH_WORD,
     WIRE,
-    peek,
+    merged,
     write_usage,
 )
 
@@ -123,7 +125,8 @@ class Piece(NamedTuple):
 
     at: int
     part: AnyPart
-    extra: Fields
+    stored: Fields
+    notes: Fields
     first: bool
 
 
@@ -153,33 +156,35 @@ def turn(messages: Sequence[Placed], context: Context) -> list[Any]:
 
 
 def _pieces(index: int, message: Message) -> list[Piece]:
-    return [Piece(index, part, native(part, WIRE), position == 0) for position, part in enumerate(message.content)]
+    return [piece(index, part, first=not position) for position, part in enumerate(message.content)]
+
+
+def piece(at: int, part: AnyPart, *, first: bool) -> Piece:
+    """Make the piece of a part."""
+    return Piece(at, part, native(part, WIRE), notes(part, WIRE), first)
 
 
 def _message(message: Message, kinds: dict[str, str], context: Context) -> list[Any]:
-    extra = native(message, WIRE)
     if isinstance(message, ToolMessage):
-        found = calls.item_type(extra) or "function_call_output"
+        found = calls.item_type(notes(message, WIRE)) or "function_call_output"
         kind = found if context.own else kinds.get(message.tool_call_id or "", found)
-        return [calls.write_output(message, extra, kind, context)]
+        return [calls.write_output(message, kind, context)]
     items: list[Any] = []
     content = message.content
-    if "@@item" in extra:
+    if "items" in notes(message, WIRE):
         items = [part.raw_json for part in content if isinstance(part, Opaque)]
         content = tuple(part for part in content if not isinstance(part, Opaque))
         if items and not content:
             return items
-    fields: dict[str, Any] = {"type": "message"} if "@@type" in extra else {}
-    fields["role"] = message.role
-    fields["content"] = calls.write_content(content, extra, "content", context, "input_text", none="")
-    return [*items, {**fields, **visible(extra)}]
+    fields = {"role": message.role, "content": calls.write_content(content, context)}
+    return [*items, {**fields, **native(message, WIRE)}]
 
 
 def _without_media(pieces: list[Piece], context: Context) -> list[Piece]:
     """Leave out what an answer cannot hold here: images that no tool of the provider made."""
     preserved: list[Piece] = []
     for piece in pieces:
-        if isinstance(piece.part, Media) and "@@field" not in piece.extra:
+        if isinstance(piece.part, Media) and "field" not in piece.notes:
             what = type(piece.part).__name__.lower()
             context.lose("dropped", what, "the wire takes none from the assistant", piece.at)
         else:
@@ -208,14 +213,14 @@ def _separate(pieces: list[Piece], context: Context) -> list[Piece]:
             if why is not None:
                 context.lose("dropped", "reasoning", why, piece.at)
                 continue
-            if "id" in piece.extra:
-                sent.append(piece.extra["id"])
-        elif "@@reasoning" in piece.extra and piece.extra["@@reasoning"] not in sent:
+            if "id" in piece.stored:
+                sent.append(piece.stored["id"])
+        elif "reasoning" in piece.notes and piece.notes["reasoning"] not in sent:
             if isinstance(piece.part, ToolCall) and piece.part.provider_executed:
                 context.lose("dropped", "server tool call", "its reasoning is not sent", piece.at)
                 continue
             context.lose("dropped", "item id", "its reasoning is not sent", piece.at)
-            _forget_id(piece.extra)
+            _forget_id(piece)
         preserved.append(piece)
     return preserved
 
@@ -224,18 +229,18 @@ def _unreadable(piece: Piece, *, stored: bool) -> str | None:
     part = piece.part
     if isinstance(part, Reasoning) and part.encrypted:
         return None
-    if piece.extra.get("id", jsontext.NULL) == jsontext.NULL:
+    if piece.stored.get("id", jsontext.NULL) == jsontext.NULL:
         return "it has neither an id nor encrypted content"
-    is_open = "@@content" in piece.extra  # open models read their own text
+    is_open = "content" in piece.notes  # open models read their own text
     return None if stored or is_open else "not stored, and without encrypted content"
 
 
-def _forget_id(extra: Fields) -> None:
-    extra.pop("id", None)
-    if "item" in extra:
-        item = jsontext.fields(extra["item"])
+def _forget_id(piece: Piece) -> None:
+    piece.stored.pop("id", None)
+    if "item" in piece.notes:
+        item = jsontext.fields(piece.notes["item"])
         item.pop("id", None)
-        extra["item"] = jsontext.raw(item)
+        piece.notes["item"] = jsontext.raw(item)
 
 
 def _name_results(
@@ -249,17 +254,18 @@ def _name_results(
         call = piece.part
         if not isinstance(call, ToolCall) or call.provider_executed:
             continue
-        kind = calls.item_type(piece.extra)
+        kind = calls.item_type(piece.notes)
         kinds[call.id] = "custom_tool_call_output" if call.custom else "function_call_output"
         if kind not in calls.NATIVE:
             continue
         output = calls.NATIVE[kind].output or "function_call_output"
         result = results.get(call.id)
-        if result is None or calls.spelled(result, native(result, WIRE), output, context) is not None:
+        if result is None or calls.spelled(result, output, context) is not None:
             kinds[call.id] = output
         else:
             context.lose("converted", kind, "its result fits a function call only", piece.at)
-            piece.extra.clear()
+            piece.stored.clear()
+            piece.notes.clear()
 
 
 # -- messages of the assistant ---------------------------------------------------------------------
@@ -269,98 +275,87 @@ class _MessageItem(NamedTuple):
     """A message of the assistant that is being put together. ``item`` are its fields, ``None`` when they are ours."""
 
     item: Fields | None
-    content: list[tuple[AnyPart, Fields]]
+    content: list[Piece]
 
 
 def answer(pieces: Iterable[Piece], context: Context) -> list[Any]:
     """Write the parts of assistant messages as items."""
     items: list[Any] = []
     last: Any = None
-    for piece in pieces:
-        part, extra = piece.part, piece.extra
-        open_item = last if isinstance(last, _MessageItem) and not piece.first else None
-        if "@@field" in extra and isinstance(part, (ServerToolResult, Image)):
+    for each in pieces:
+        part, said = each.part, each.notes
+        open_item = last if isinstance(last, _MessageItem) and not each.first else None
+        if "field" in said and isinstance(part, (ServerToolResult, Image)):
             item = cast("dict[str, Any]", last) if isinstance(last, dict) else None
-            if not calls.write_result(part, extra, item):
-                context.lose("dropped", "server tool result", "its call is not sent", piece.at)
+            if not calls.write_result(part, said, item):
+                context.lose("dropped", "server tool result", "its call is not sent", each.at)
             continue
-        if is_message_part(part, extra):
-            beside = extra.pop("item", extra.pop("@@item", None))
-            bare = beside is None and "@@joined" not in extra
-            if open_item is not None and ("@@joined" in extra or (bare and open_item.item is None)):
-                open_item.content.append((part, extra))
+        if is_message_part(part, said):
+            beside = said.get("item")
+            bare = beside is None and "joined" not in said
+            if open_item is not None and ("joined" in said or (bare and open_item.item is None)):
+                open_item.content.append(each)
                 continue
-            last = _MessageItem(None if beside is None else jsontext.fields(beside), [(part, extra)])
+            last = _MessageItem(None if beside is None else jsontext.fields(beside), [each])
         else:
-            last = _item(part, extra, context)
+            last = _item(each, context)
         items.append(last)
     return [_message_item(item, context) if isinstance(item, _MessageItem) else item for item in items]
 
 
-def is_message_part(part: AnyPart, extra: Fields) -> bool:
-    """Whether a part stands in a message."""
+def is_message_part(part: AnyPart, said: Fields) -> bool:
+    """Whether a part with these notes stands in a message."""
     if isinstance(part, (Text, Refusal, Media)):
         return True
-    return isinstance(part, Opaque) and not extra.keys().isdisjoint(("item", "@@item", "@@joined"))
+    return isinstance(part, Opaque) and ("item" in said or "joined" in said)
 
 
-def _item(part: AnyPart, extra: Fields, context: Context) -> Any:
-    match part:
-        case ToolCall() | MalformedToolCall():
-            return calls.write_call(part, extra)
-        case Reasoning():
-            return _reasoning(part, extra)
-        case Opaque():
-            return part.raw_json
-        case ServerToolResult():
-            return part.output_json
-        case _:
-            return parts.write(part, extra, "output_text", context)
+def _item(piece: Piece, context: Context) -> Any:
+    match piece.part:
+        case (ToolCall() | MalformedToolCall()) as part:
+            return calls.write_call(part, piece.stored, piece.notes)
+        case Reasoning() as part:
+            return _reasoning(part, piece.stored, piece.notes)
+        case Opaque(raw_json=raw):
+            return raw
+        case ServerToolResult(output_json=output):
+            return output
+        case part:
+            return parts.write(part, piece.stored, piece.notes, "output_text", context)
 
 
 def _message_item(open_item: _MessageItem, context: Context) -> dict[str, Any]:
-    item = open_item.item
-    if item is None:
-        match open_item.content:
-            case [(Text() as only, extra)] if not extra and not only.citations:
-                return {"role": "assistant", "content": only.text}
-            case _:
-                item = {}
-    fields: dict[str, Any] = {} if "@@type" in item else {"type": "message"}
-    fields["role"] = "assistant"
-    fields["content"] = _message_content(open_item, item, context)
-    return {**fields, **visible(item)}
+    item, content = open_item.item, open_item.content
+    if not item and len(content) == 1 and _is_string(content[0], context):
+        return {"role": "assistant", "content": cast("Text", content[0].part).text}
+    written = [parts.write(each.part, each.stored, each.notes, "output_text", context) for each in content]
+    return {"type": "message", "role": "assistant", "content": written, **(item or {})}
 
 
-def _message_content(open_item: _MessageItem, item: Fields, context: Context) -> object:
-    match open_item.content:
-        case [(Text() as only, extra)] if not visible(extra) and not only.citations:
-            form = peek(item, "@@content")
-            if form == "string":
-                return only.text
-            if form is not None and not only.text:
-                return [] if form == "list" else None
-        case _:
-            pass
-    return [parts.write(part, extra, "output_text", context) for part, extra in open_item.content]
+def _is_string(piece: Piece, context: Context) -> bool:
+    """Whether a string says all that a part of the assistant does."""
+    part = piece.part
+    if not isinstance(part, Text) or part.citations or piece.stored:
+        return False
+    return not (context.own and "type" in piece.notes)
 
 
-def _reasoning(part: Reasoning, extra: Fields) -> dict[str, Any]:
+def _reasoning(part: Reasoning, stored: Fields, said: Fields) -> dict[str, Any]:
     """Write a reasoning item, with its texts as they were while their meaning is unchanged."""
-    fields: dict[str, Any] = {"type": "reasoning"}
-    summary, content = extra.get("@@summary"), extra.get("@@content")
+    fields: dict[str, Any] = {"type": "reasoning", "summary": []}
+    summary, content = said.get("summary"), said.get("content")
     text = ("" if content is None else reasoning_text(content, "content")) or (
         "" if summary is None else reasoning_text(summary, "summary")
     )
-    if text == part.text:
-        fields["summary"] = [] if summary is None else summary
-        if content is not None:
-            fields["content"] = content
-    else:
+    known = summary is not None or content is not None
+    if known and text == part.text:
+        fields |= {"summary": summary or []}
+        fields |= {} if content is None else {"content": content}
+    elif part.text:
         fields["summary"] = [{"type": "summary_text", "text": part.text}]
     if part.encrypted is not None:
         fields["encrypted_content"] = part.encrypted
-    return {**fields, **visible(extra)}
+    return merged(fields, stored)
 
 
 # -- responses -------------------------------------------------------------------------------------
@@ -373,32 +368,28 @@ def response(response: Response, context: Context) -> dict[str, Any]:
     pieces = _pieces(0, message)
     if not context.own:
         pieces = _without_media(pieces, context)
-    output = answer(pieces, context)
-    fields: dict[str, Any] = {}
+    output = [spelled_out(item) for item in answer(pieces, context)]
+    made: dict[str, Any] = {}
     if not context.own:
         output = [completed(item, position) for position, item in enumerate(output)]
-        fields |= _defaults(message, context)
+        made = _defaults(message, context)
         for _ in response.alternatives:
             context.lose("dropped", "alternative", "the wire gives one answer")
+    fields: dict[str, Any] = {} if context.own else {"status": made["status"]}
     if message.response_id is not None:
         fields["id"] = message.response_id
     if message.model is not None:
         fields["model"] = message.model
     if context.own and message.finish_reason_raw is not UNSET:
         fields["status"] = message.finish_reason_raw
-    form = peek(rest, "@@output")
-    if output or form is None:
-        fields["output"] = output
-    elif form == "null":
-        fields["output"] = None
+    fields["output"] = output
     if message.usage is not None:
         fields["usage"] = write_usage(message.usage)
-    found = visible(rest)
-    if not context.own and found.keys() & {"incomplete_details"}:
-        details = found["incomplete_details"]
+    if not context.own and "incomplete_details" in rest:
+        details = rest["incomplete_details"]
         if finish("incomplete", details, ()) != (message.finish_reason or "stop"):
-            del found["incomplete_details"]
-    return {**fields, **found}
+            del rest["incomplete_details"]
+    return {**made, **merged(fields, rest)}
 
 
 def _defaults(message: AssistantMessage, context: Context) -> dict[str, Any]:
@@ -434,15 +425,23 @@ _DONE: Final = ("message", "function_call")
 """Items that have a status."""
 
 
+def spelled_out(item: Any) -> Any:
+    """Write an item as an answer has it: with its type, and content as a list."""
+    if not isinstance(item, dict):
+        return item
+    fields: dict[str, Any] = {"type": "message", **cast("dict[str, Any]", item)}
+    if isinstance(fields.get("content"), str):
+        fields["content"] = [{"type": "output_text", "text": fields["content"], "annotations": []}]
+    return fields
+
+
 def completed(item: Any, position: int) -> Any:
     """Add what only items of a response must have: an id and a status."""
     if not isinstance(item, dict):
         return item
-    fields: dict[str, Any] = {"type": "message", **cast("dict[str, Any]", item)}
+    fields = cast("dict[str, Any]", item)
     kind = fields["type"]
     if not isinstance(kind, str) or kind not in _IDS:
         return fields
-    if isinstance(fields.get("content"), str):
-        fields["content"] = [{"type": "output_text", "text": fields["content"], "annotations": []}]
-    made = {"id": f"{_IDS[kind]}_{position}"}
-    return {**made, **({"status": "completed"} if kind in _DONE else {}), **fields}
+    made = {"id": f"{_IDS[kind]}_{position}", **({"status": "completed"} if kind in _DONE else {})}
+    return fields if made.keys() <= fields.keys() else {**made, **fields}

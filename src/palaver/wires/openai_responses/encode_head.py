@@ -1,8 +1,10 @@
-"""Write the fields of a request beside its items: model, instructions, settings, tools, an ``input`` that is no list.
+"""Write the fields of a request beside its items: model, instructions, settings, tools.
 
 - ``instructions`` holds the message that was read from it. Other system messages are items, which a chained request
   keeps, and in which the provider looks for the word JSON (docs/spec/wires.md#3.3.7).
-- A function without ``strict`` gets ``false``: the default is true on this wire and false on others.
+- A function without ``strict`` gets ``false``, unless it had none on this wire: the default is true here and false on
+  others.
+- ``input`` is a list. It is left out where there are no messages, and the provider keeps some.
 - Fields that the provider refuses beside others are dropped (docs/spec/wires.md#3.3.7, #3.3.9).
 
 Source: docs/spec/wires.md#3.1 to #3.3; https://platform.openai.com/docs/api-reference/responses/create.
@@ -21,15 +23,14 @@ from palaver.core.tools import ProviderTool
 from palaver.wires._engine import json_fields, thinking
 from palaver.wires._engine.encoder import ABSENT
 from palaver.wires._engine.fit import declared_name, fitting_name
-from palaver.wires._engine.json_fields import is_hint, native, visible
+from palaver.wires._engine.json_fields import native, word
 from palaver.wires._engine.tools import lose_parameters
 from palaver.wires.openai_responses import calls
 from palaver.wires.openai_responses.shapes import (
     ELSEWHERE,
     WIRE,
-    peek,
-    read_output_format,
-    read_tool_choice,
+    merged,
+    tool_types,
     write_output_format,
     write_tool_choice,
 )
@@ -46,11 +47,13 @@ if TYPE_CHECKING:
 def hoists(message: SystemMessage, context: Context) -> bool:
     """Whether a leading system message came from ``instructions``, and can go back there."""
     return (
-        is_hint(native(message, WIRE), "field", "instructions")
+        json_fields.notes(message, WIRE).get("field") == _INSTRUCTIONS
         and calls.is_plain(message.content)
         and context.take("instructions")
     )
 
+
+_INSTRUCTIONS: Final = word("instructions")
 
 _SETTINGS: Final = {
     "max_output_tokens": "max_tokens",
@@ -64,7 +67,7 @@ _UNSUPPORTED: Final = ("stop", "seed", "frequency_penalty", "presence_penalty", 
 
 def head(request: Request, system: Sequence[SystemMessage], context: Context) -> dict[str, Any]:
     """Write model, instructions, settings and tools."""
-    rest = native(request, WIRE)
+    rest, notes = native(request, WIRE), json_fields.notes(request, WIRE)
     settings = thinking.fit_effort(request.settings, context, request.model)
     fields: dict[str, Any] = {}
     if request.model is not None:
@@ -77,16 +80,15 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
     for key in _UNSUPPORTED:
         if getattr(settings, key) is not None:
             context.lose("dropped", key, "the wire has no such setting")
-    _put_tools(fields, request, rest, context)
+    _put_tools(fields, request, notes, context)
     if settings.output is not None:
-        preserved = json_fields.form(rest, "format", settings.output, read_output_format)
-        written = write_output_format(settings.output) if preserved is None else preserved
-        _put_inner(fields, rest, "text", "format", written)
+        _put_inner(fields, rest, "text", "format", write_output_format(settings.output, own=context.own))
     for stored in (request, *request.tools):
         for wire, key, _ in json_fields.foreign(stored, WIRE):
             context.lose("dropped", key, f"a field of {wire}")
-    _put_input(fields, request, rest, len(system), context)
-    fields = {**fields, **visible(rest), **fields}  # an edit wins over a null that was found
+    if len(request.messages) == len(system) and context.names(ELSEWHERE):
+        fields["input"] = ABSENT
+    fields = merged(fields, rest)
     if not context.own:
         _drop_refused(fields, request, settings.effort, context)
     return fields
@@ -95,39 +97,25 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
 def _put_inner(fields: dict[str, Any], rest: Fields, outer: str, key: str, value: object) -> None:
     """Write a field of an inner object, beside what else stood there."""
     if value is not None:
-        fields[outer] = {key: value, **jsontext.fields(rest.pop(outer, jsontext.EMPTY_OBJECT))}
+        raw = rest.pop(outer, jsontext.EMPTY_OBJECT)
+        fields[outer] = merged({key: value}, jsontext.fields(raw) if jsontext.kind(raw) == "an object" else {})
 
 
-def _put_input(fields: dict[str, Any], request: Request, rest: Fields, hoisted: int, context: Context) -> None:
-    """Write ``input`` here when it is no list: a string, null, or left out."""
-    messages = request.messages[hoisted:]
-    form = peek(rest, "@@input")
-    if not messages and form == "null" and context.own:
-        fields["input"] = None
-    elif not messages and (form == "absent" if context.own else context.names(ELSEWHERE)):
-        fields["input"] = ABSENT
-    elif form == "string" and len(messages) == 1 and calls.is_plain(messages[0].content):
-        only = messages[0]
-        if only.role == "user" and only.provider_json is UNSET and (only.text or context.own):
-            fields["input"] = only.text
-
-
-def _put_tools(fields: dict[str, Any], request: Request, rest: Fields, context: Context) -> None:
+def _put_tools(fields: dict[str, Any], request: Request, notes: Fields, context: Context) -> None:
     tools = [written for tool in request.tools if (written := _tool(tool, context)) is not None]
-    if tools or is_hint(rest, "tools", "empty"):
+    if tools:
         fields["tools"] = tools
     choice = request.settings.tool_choice
     if choice is not None:
-        preserved = json_fields.form(rest, "tool_choice", choice, read_tool_choice)
-        fields["tool_choice"] = _choice(choice, request, context) if preserved is None else preserved
+        fields["tool_choice"] = _choice(choice, request, notes, context)
 
 
-def _choice(choice: ToolChoice, request: Request, context: Context) -> object:
-    custom = {tool.name for tool in request.tools if not isinstance(tool, ProviderTool) and tool.custom}
+def _choice(choice: ToolChoice, request: Request, notes: Fields, context: Context) -> object:
+    types = tool_types(request.tools)
     if not context.own:
-        custom = {fitting_name(name, context) for name in custom}
+        types = {fitting_name(name, context): kind for name, kind in types.items()}
         choice = type(choice)(choice.mode, tuple(fitting_name(n, context) for n in choice.names))
-    return write_tool_choice(choice, custom)
+    return write_tool_choice(choice, notes, types, own=context.own)
 
 
 def _tool(tool: AnyTool, context: Context) -> object:
@@ -142,19 +130,16 @@ def _tool(tool: AnyTool, context: Context) -> object:
     if tool.description is not None:
         fields["description"] = tool.description
     if not tool.custom:
-        if tool.parameters_json is not UNSET:
-            fields["parameters"] = tool.parameters_json
-        elif not is_hint(rest, "parameters", "absent"):
-            fields["parameters"] = None
+        fields["parameters"] = None if tool.parameters_json is UNSET else tool.parameters_json
         if tool.strict is not None:
             fields["strict"] = tool.strict
-        elif "@@strict" not in rest:
+        elif "strict" not in rest and "strict" not in json_fields.notes(tool, WIRE):
             fields["strict"] = False
     else:
         lose_parameters(tool, context)
         if tool.strict is not None:
             context.lose("dropped", "strict", f"{tool.name!r} takes free text")
-    return {**fields, **visible(rest)}
+    return merged(fields, rest)
 
 
 def _drop_refused(fields: dict[str, Any], request: Request, effort: str | None, context: Context) -> None:
@@ -180,7 +165,7 @@ def _mentions_json(request: Request) -> bool:
     texts = (
         part.text
         for message in request.messages
-        if not isinstance(message, ToolMessage) and not is_hint(native(message, WIRE), "field", "instructions")
+        if not isinstance(message, ToolMessage) and json_fields.notes(message, WIRE).get("field") != _INSTRUCTIONS
         for part in message.content
         if isinstance(part, Text)
     )

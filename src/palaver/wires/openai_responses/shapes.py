@@ -6,7 +6,7 @@ https://platform.openai.com/docs/api-reference/responses/object, ``usage``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -14,12 +14,14 @@ from msgspec import UNSET, Raw, Struct
 from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.request import OutputFormat, ToolChoice
+from palaver.core.tools import AnyTool, ProviderTool
 from palaver.core.usage import Usage
 from palaver.wires._engine import json_fields
 from palaver.wires._engine.json_fields import provider
+from palaver.wires._engine.shapes import ABSENT, Shape, Union
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Mapping, Sequence
 
     from palaver.core.jsontext import Fields
     from palaver.core.messages import FinishReason
@@ -72,42 +74,110 @@ def optional(take: Callable[[Fields, str], Any], rest: Fields, key: str) -> Any:
 def peek(rest: Fields, key: str) -> str | None:
     """Look at a string, and leave it in place."""
     raw = rest.get(key)
-    return None if raw is None or jsontext.kind(raw) != "a string" else jsontext.text(raw)
+    return None if raw is None else string(raw)
+
+
+def string(raw: Raw) -> str | None:
+    """Read a string; ``None`` for anything else."""
+    return jsontext.text(raw) if jsontext.kind(raw) == "a string" else None
+
+
+def beside(found: Shape, *names: str) -> Fields:
+    """What is kept of a shape: its fields of these names, and those that it does not name."""
+    named: Fields = {name: raw for name in names if (raw := getattr(found, name)) is not ABSENT}
+    return {**named, **found.rest} if named else found.rest
+
+
+def merged(fields: dict[str, Any], stored: Fields) -> dict[str, Any]:
+    """Write the provider's own fields behind ours; an edit wins over a null that was found."""
+    return {**fields, **stored, **fields} if stored else fields
 
 
 # -- tool choice -----------------------------------------------------------------------------------
 
 
-def read_tool_choice(raw: Raw) -> ToolChoice | None:
-    """Read ``tool_choice``; ``None`` for a form that has no neutral meaning."""
-    match jsontext.value(raw):
+class _Function(Shape, tag="function", tag_field="type"):
+    name: str
+
+
+class _Custom(_Function, tag="custom", tag_field="type"):
+    pass
+
+
+class _Allowed(Shape, tag="allowed_tools", tag_field="type"):
+    mode: Literal["auto", "required"]
+    tools: Raw
+
+
+_TOOLS: Final = Union[_Function](_Function, _Custom)
+_CHOICES: Final = Union[_Function | _Allowed](_Function, _Custom, _Allowed)
+
+
+def take_tool_choice(rest: Fields, notes: Fields, tools: Sequence[AnyTool]) -> ToolChoice | None:
+    """Take ``tool_choice`` out; ``None``, and left in place, for a form that has no neutral meaning.
+
+    The note ``tool_choice`` has the fields beside its meaning; under ``tools`` those of each tool by its name, with its
+    ``type`` where that is another than in its declaration.
+    """
+    raw = rest.get("tool_choice")
+    if raw is None:
+        return None
+    match string(raw):
+        case None:
+            choice, left = _read_choice(raw, tool_types(tools)) if jsontext.kind(raw) == "an object" else (None, {})
         case "auto" | "none" | "required" as mode:
-            return trusted.ToolChoice(mode)
-        case {"type": "function" | "custom", "name": str(name)}:
-            return trusted.ToolChoice("required", (name,))
-        case {"type": "allowed_tools", "mode": "auto" | "required" as mode, "tools": [*tools]}:
-            names = tuple(_allowed(tool) for tool in cast("list[object]", tools))
-            return trusted.ToolChoice(mode, names) if names and all(names) else None
+            choice, left = trusted.ToolChoice(mode), {}
         case _:
             return None
+    if choice is not None:
+        del rest["tool_choice"]
+        if left:
+            notes["tool_choice"] = jsontext.raw(left)
+    return choice
 
 
-def _allowed(tool: object) -> str:
-    match tool:
-        case {"type": "function" | "custom", "name": str(name)}:
-            return name
-        case _:
-            return ""
+def _read_choice(raw: Raw, types: Mapping[str, str]) -> tuple[ToolChoice | None, Fields]:
+    try:
+        found = _CHOICES.item(raw)
+        chosen = _TOOLS.items(found.tools) if isinstance(found, _Allowed) else [found]
+    except DecodeError:
+        return None, {}
+    functions = [each for each in chosen if isinstance(each, _Function) and each.name]
+    names = tuple(each.name for each in functions)
+    if isinstance(found, Raw) or not chosen or len(functions) < len(chosen) or len({*names}) < len(names):
+        return None, {}
+    others: dict[str, Fields] = {}
+    for each in functions:
+        kind = "custom" if isinstance(each, _Custom) else "function"
+        fields = {**each.rest, "type": jsontext.raw(kind)} if kind != types.get(each.name, "function") else each.rest
+        if fields:
+            others[each.name] = fields
+    left = found.rest if isinstance(found, _Allowed) else {}
+    mode = found.mode if isinstance(found, _Allowed) else "required"
+    return trusted.ToolChoice(mode, names), {**left, **({"tools": jsontext.raw(others)} if others else {})}
 
 
-def write_tool_choice(choice: ToolChoice, custom: Collection[str] = ()) -> object:
-    """Write ``tool_choice``; ``custom`` names the free-text tools."""
+def tool_types(tools: Sequence[AnyTool]) -> dict[str, str]:
+    """The types of the caller's tools by their names."""
+    own = [tool for tool in tools if not isinstance(tool, ProviderTool)]
+    return {tool.name: "custom" if tool.custom else "function" for tool in own}
+
+
+def write_tool_choice(choice: ToolChoice, notes: Fields, types: Mapping[str, str], *, own: bool) -> object:
+    """Write ``tool_choice``. ``types`` are those that are declared; ``own`` says that the note goes before them."""
     if not choice.names or choice.mode == "none":
         return choice.mode
-    tools = [{"type": "custom" if n in custom else "function", "name": n} for n in choice.names]
+    stored = jsontext.fields(notes.get("tool_choice", jsontext.EMPTY_OBJECT))
+    others = jsontext.fields(stored.pop("tools", jsontext.EMPTY_OBJECT))
+    tools: list[dict[str, Any]] = []
+    for name in choice.names:
+        fields = jsontext.fields(others.get(name, jsontext.EMPTY_OBJECT))
+        if not own and name in types:
+            fields.pop("type", None)
+        tools.append({"type": types.get(name, "function"), "name": name, **fields})
     if choice.mode == "required" and len(tools) == 1:
-        return tools[0]
-    return {"type": "allowed_tools", "mode": choice.mode, "tools": tools}
+        return {**stored, **tools[0]}
+    return {**stored, "type": "allowed_tools", "mode": choice.mode, "tools": tools}
 
 
 # -- output format ---------------------------------------------------------------------------------
@@ -136,19 +206,21 @@ def read_output_format(raw: Raw) -> OutputFormat | None:
     )
 
 
-def write_output_format(output: OutputFormat) -> object:
-    """Write ``text.format``."""
-    rest = json_fields.visible(json_fields.native(output, WIRE))
+def write_output_format(output: OutputFormat, *, own: bool) -> object:
+    """Write ``text.format``. A schema gets the name that the provider requires, unless ``own`` forbids repairs."""
+    rest = json_fields.native(output, WIRE)
     if output.kind != "json_schema":
         return {"type": "json_object" if output.kind == "json" else "text", **rest}
-    fields: dict[str, Any] = {"type": "json_schema", "name": output.name or "output"}
+    fields: dict[str, Any] = {"type": "json_schema"}
+    if output.name is not None or not own:
+        fields["name"] = output.name if own else output.name or "output"
     if output.description is not None:
         fields["description"] = output.description
     if output.schema_json is not UNSET:
         fields["schema"] = output.schema_json
     if output.strict is not None:
         fields["strict"] = output.strict
-    return {**fields, **rest}
+    return merged(fields, rest)
 
 
 # -- usage ------------------------------------------------------------------------------------------

@@ -205,10 +205,12 @@ class Decoder(PartTracker):
         item = self._new_item(index, peek(fields, "id"))
         reader = _reader(item)
         kind = peek(fields, "type") or ""
+        self._bare = False
         if kind == "message" and peek(fields, "role") == "assistant" and fields.get("content", NULL) in (NULL, NONE):
             item.beside = reader.beside(
                 {key: each for key, each in fields.items() if key not in ("type", "role", "content")}
             )
+            self._bare = reader.bare
             return
         fields.pop("encrypted_content", None)
         name, blank = BLANK.get(kind, ("", NULL))
@@ -283,11 +285,10 @@ class Decoder(PartTracker):
         for name in TEXT_FIELDS.values():
             if fields.get(name) == NULL:
                 fields[name] = EMPTY
-        source = jsontext.raw([jsontext.raw(fields)])
+        notes = parts.behind(item.beside) if n else item.beside
         try:
-            part = parts.read([fields], source, "output_text", dict(parts.JOINED if n else item.beside))[0]
+            part: Any = parts.read_one(jsontext.raw(fields), notes, first=not n)
         except DecodeError as error:
-            error.path = error.path.removeprefix("[0]").removeprefix(".")
             raise error.within("part") from None
         number = self._begin(item, n, part)
         if isinstance(part, (Text, Refusal)):
@@ -393,7 +394,7 @@ class Decoder(PartTracker):
 
 def _reader(item: Item) -> Items:
     reader = Items(NONE, answer=True)
-    reader.reasoning = item.before
+    reader.reasoning, reader.bare = item.before, item.bare
     return reader
 
 

@@ -64,17 +64,32 @@ _OF_PART: Final = (TextDelta, ReasoningDelta, ArgumentsDelta, DataDelta, Citatio
 class Item:
     """An open item.
 
-    ``turn`` counts the items under one number, ``before`` is the id of the reasoning before it.
+    ``turn`` counts the items under one number, ``before`` is the id of the reasoning before it, and ``bare`` whether
+    the item before it is a message without fields of its own.
     """
 
-    __slots__ = ("before", "beside", "done", "id", "index", "latest", "parts", "segment", "sinks", "turn", "words")
+    __slots__ = (
+        "bare",
+        "before",
+        "beside",
+        "done",
+        "id",
+        "index",
+        "latest",
+        "parts",
+        "segment",
+        "sinks",
+        "turn",
+        "words",
+    )
 
-    def __init__(self, index: int, turn: int, item_id: str | None, before: Raw | None) -> None:
+    def __init__(self, index: int, turn: int, item_id: str | None, before: Raw | None, *, bare: bool) -> None:
         """Start empty."""
         self.index = index
         self.turn = turn
         self.id = item_id
         self.before = before
+        self.bare = bare
         self.beside: Fields = {}
         """What the first part of a message keeps of it."""
         self.parts: dict[int, int] = {}
@@ -97,6 +112,8 @@ class PartTracker(StreamDecoder):
         self._items: dict[int, Item] = {}
         self._reasoning: Raw | None = None
         """The id of the reasoning that began last."""
+        self._bare = False
+        """The item that began last is a message without fields of its own."""
         self._sinks: dict[Sink, tuple[Callable[[int, str], Delta], int]] = {}
         """The part that an event adds to, and the delta for it."""
         self._emitted: list[tuple[tuple[int, ...], int]] = []
@@ -116,7 +133,7 @@ class PartTracker(StreamDecoder):
                 self._sinks.pop(key, None)
             for number in known.parts.values():
                 self._end_part(number)
-        self._items[index] = item = Item(index, turn, item_id, self._reasoning)
+        self._items[index] = item = Item(index, turn, item_id, self._reasoning, bare=self._bare)
         return item
 
     def _item(self, index: int) -> Item:

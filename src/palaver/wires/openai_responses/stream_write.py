@@ -40,12 +40,12 @@ from palaver.core.parts import (
 )
 from palaver.core.surrogates import paired
 from palaver.stream import sse
-from palaver.wires._engine.json_fields import native
+from palaver.wires._engine.json_fields import native, notes
 from palaver.wires._engine.stream_encoder import Shown, StreamEncoder
 from palaver.wires._engine.wire import fit_answer
 from palaver.wires.openai_responses import parts
 from palaver.wires.openai_responses.calls import NATIVE
-from palaver.wires.openai_responses.encode import Piece, answer, completed, is_message_part, response
+from palaver.wires.openai_responses.encode import answer, completed, is_message_part, piece, response, spelled_out
 from palaver.wires.openai_responses.shapes import WIRE
 from palaver.wires.openai_responses.stream_shapes import (
     ARGUMENTS,
@@ -55,7 +55,6 @@ from palaver.wires.openai_responses.stream_shapes import (
     DONE,
     EMPTY,
     KNOWN,
-    NONE,
     REDUNDANT,
     REFUSAL,
     SUMMARY,
@@ -324,11 +323,9 @@ class Encoder(StreamEncoder):
         return self._item_of([content[n] for n in sorted(content)], item.index)
 
     def _item_of(self, content: list[AnyPart], index: int) -> Any:
-        pieces = [Piece(0, part, native(part, WIRE), n == 0) for n, part in enumerate(content)]
-        written = answer(pieces, self.context)[0]
-        if not self.context.own:
-            return completed(written, index)
-        return {"type": "message", **cast("dict[str, Any]", written)} if isinstance(written, dict) else written
+        pieces = [piece(0, part, first=not n) for n, part in enumerate(content)]
+        written = spelled_out(answer(pieces, self.context)[0])
+        return written if self.context.own else completed(written, index)
 
     def _begin(self, part: AnyPart, *, bare: bool = False) -> Item:
         """``output_item.added``."""
@@ -354,9 +351,9 @@ class Encoder(StreamEncoder):
 
     def _message_of(self, part: AnyPart) -> tuple[Item, int]:
         """The message that a part stands in, and its place there."""
-        stored = native(part, WIRE)
-        joined = "@@joined" in stored
-        bare = not joined and stored.keys().isdisjoint(("item", "@@item"))
+        said = notes(part, WIRE)
+        joined = "joined" in said
+        bare = not joined and "item" not in said
         item = self._message
         last = bool(self._items) and item is self._items[-1]
         if item is None or item.done or not (joined or (bare and item.bare and last)):
@@ -377,16 +374,14 @@ class Encoder(StreamEncoder):
         else:
             item = self._begin(part)
             name = SUMMARY if isinstance(part, Reasoning) else ARGUMENTS.get(item.kind, ("-",))[0]
-            if isinstance(part, Reasoning) and native(part, WIRE).get("@@content", NONE) != NONE:
+            if isinstance(part, Reasoning) and "content" in notes(part, WIRE):
                 name = CONTENT
             growing = Growing(item, 0, name)
         item.open += 1
         self._growing[shown.number] = growing
 
     def _content(self, part: AnyPart) -> Any:
-        stored = native(part, WIRE)
-        stored.pop("item", None)
-        return parts.write(part, stored, "output_text", self.context)
+        return parts.write(part, native(part, WIRE), notes(part, WIRE), "output_text", self.context)
 
     def grow(self, shown: Shown, event: Delta) -> None:
         """A delta."""
@@ -487,13 +482,13 @@ class Encoder(StreamEncoder):
     def write_whole(self, shown: Shown) -> None:
         """A result beside its call, a part of a message, or an item."""
         part = shown.part
-        stored = native(part, WIRE)
-        if "@@field" in stored and isinstance(part, (ServerToolResult, Image)):
+        said = notes(part, WIRE)
+        if "field" in said and isinstance(part, (ServerToolResult, Image)):
             if self._pending_item is not None and self._pending_item.kind in NATIVE:
                 self._pending_item.parts[len(self._pending_item.parts)] = part
         elif isinstance(part, MalformedToolCall):
             self._call(part)
-        elif not is_message_part(part, stored):
+        elif not is_message_part(part, said):
             item = self._begin(part)
             item.parts[0] = part
             self._done(item)
