@@ -40,7 +40,7 @@ from palaver.wires._engine import json_fields
 from palaver.wires._engine.json_fields import native, notes as notes_of, provider, word
 from palaver.wires._engine.shapes import Shape, from_fields
 from palaver.wires.openai_responses import parts
-from palaver.wires.openai_responses.shapes import WIRE, merged, optional, peek, string
+from palaver.wires.openai_responses.shapes import WIRE, merged, optional, peek
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -273,19 +273,9 @@ def read_output(kind: str, rest: Fields) -> ToolMessage:
 def read_content(raw: Raw, key: str) -> tuple[Any, ...]:
     """Read a field that is a text, a list of input parts or null."""
     try:
-        if jsontext.kind(raw) == "an array":
-            return tuple(parts.read(raw, "input_text"))
-        return () if raw == NULL else (trusted.Text(text_of(raw)),)
+        return tuple(parts.content(raw, lambda raw: parts.read(raw, "input_text")))
     except DecodeError as error:
         raise error.within(key) from None
-
-
-def text_of(raw: Raw) -> str:
-    """Read a field that is a text, and no array. Raises ``DecodeError``."""
-    found = string(raw)
-    if found is None:
-        raise DecodeError(f"expected a string or an array, got {jsontext.kind(raw)}")
-    return found
 
 
 def is_plain(content: tuple[Any, ...]) -> bool:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw, UnsetType, structs
 
 from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError, ProviderError
@@ -105,7 +105,7 @@ def _input(rest: Fields) -> list[Message]:
     try:
         if jsontext.kind(raw) == "an array":
             return Items(raw).read(jsontext.rows(raw)).messages
-        return [trusted.UserMessage(content=(trusted.Text(calls.text_of(raw)),))]
+        return [trusted.UserMessage(content=tuple(parts.content(raw, list)))]
     except DecodeError as error:
         raise error.within("input") from None
 
@@ -313,15 +313,12 @@ class Items:
         raw = _need(rest, "content")
         notes = self.beside(rest)
         try:
-            if jsontext.kind(raw) == "an array":
-                found = parts.read(raw, "output_text", notes)
-                if found:
-                    self.parts += found
-                    return
-            text = "" if raw in (NULL, _EMPTY_LIST) else calls.text_of(raw)
+            found = parts.content(raw, lambda raw: parts.read(raw, "output_text", notes)) or [trusted.Text("")]
         except DecodeError as error:
             raise error.within("content") from None
-        self.parts.append(trusted.Text(text, provider_json=provider(WIRE, {}, notes)))
+        if notes and found[0].provider_json is UNSET:
+            found = [structs.replace(found[0], provider_json=provider(WIRE, {}, notes)), *found[1:]]
+        self.parts += found
 
     def beside(self, rest: Fields) -> Fields:
         """Return the notes of the first part of a message: the message's own fields, which remain of it."""

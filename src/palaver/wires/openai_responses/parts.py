@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from msgspec import Raw
 
 from palaver.core import jsontext, trusted
+from palaver.core.errors import DecodeError
 from palaver.core.jsontext import Fields
 from palaver.core.parts import (
     AnyPart,
@@ -43,6 +44,8 @@ from palaver.wires._engine.shapes import ABSENT, Shape, Union
 from palaver.wires.openai_responses.shapes import WIRE, beside, string
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from palaver.wires._engine.encode_state import Context
 
 JOINED: Final[Fields] = {"joined": jsontext.TRUE}
@@ -95,6 +98,19 @@ _PARTS: Final = Union[Part](InputText, OutputText, RefusalPart, ImagePart, FileP
 
 
 # -- reading ---------------------------------------------------------------------------------------
+
+
+def content(raw: Raw, read: Callable[[Raw], list[Any]]) -> list[Any]:
+    """Read a field that is a text, a list of parts, which ``read`` reads, or null."""
+    match jsontext.kind(raw):
+        case "a string":
+            return [trusted.Text(jsontext.text(raw))]
+        case "an array":
+            return read(raw)
+        case "null":
+            return []
+        case kind:
+            raise DecodeError(f"expected a string or an array, got {kind}")
 
 
 def read(source: Raw, usual: str, notes: Fields | None = None) -> list[Any]:

@@ -79,7 +79,7 @@ def peek(rest: Fields, key: str) -> str | None:
 
 def string(raw: Raw) -> str | None:
     """Read a string; ``None`` for anything else."""
-    return jsontext.text(raw) if jsontext.kind(raw) == "a string" else None
+    return jsontext.text(raw) if raw is not ABSENT and jsontext.kind(raw) == "a string" else None
 
 
 def beside(found: Shape, *names: str) -> Fields:
@@ -122,13 +122,17 @@ def take_tool_choice(rest: Fields, notes: Fields, tools: Sequence[AnyTool]) -> T
     raw = rest.get("tool_choice")
     if raw is None:
         return None
-    match string(raw):
-        case None:
-            choice, left = _read_choice(raw, tool_types(tools)) if jsontext.kind(raw) == "an object" else (None, {})
-        case "auto" | "none" | "required" as mode:
-            choice, left = trusted.ToolChoice(mode), {}
-        case _:
-            return None
+    choice: ToolChoice | None = None
+    left: Fields = {}
+    kind = jsontext.kind(raw)
+    if kind == "a string":
+        match jsontext.text(raw):
+            case "auto" | "none" | "required" as mode:
+                choice = trusted.ToolChoice(mode)
+            case _:
+                return None
+    elif kind == "an object":
+        choice, left = _read_choice(raw, tool_types(tools))
     if choice is not None:
         del rest["tool_choice"]
         if left:

@@ -9,6 +9,9 @@
   come, the first kind is emitted, and the other is a provider event until the item is done.
 - A stream that ends without a terminal event broke off, except that of a background response.
 - ``null`` for a text is an empty text. ``sequence_number``, ``obfuscation`` and padding have no meaning here.
+- Nearly all events are more of a text that has begun. ``read`` recognises them by their shape and the table ``_sinks``,
+  which takes a quarter of the time of reading their fields; every other event, and any such event with another field,
+  is read by ``_slow_path``, which means the same by it.
 - Progress and unknown events are provider events. Known events with unknown fields are emitted, and are provider
   events as well.
 
