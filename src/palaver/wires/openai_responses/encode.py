@@ -37,7 +37,7 @@ from palaver.core.parts import (
     ToolCall,
 )
 from palaver.wires._engine.capabilities import IdRule, MediaKind, MediaRule, MetadataRule, WireCapabilities
-from palaver.wires._engine.json_fields import native, notes
+from palaver.wires._engine.json_fields import native, notes as notes_of
 from palaver.wires._engine.neighbors import are_alike, join_neighbors
 from palaver.wires.openai_responses import calls, parts
 from palaver.wires.openai_responses.decode import finish, reasoning_text
@@ -161,17 +161,17 @@ def _pieces(index: int, message: Message) -> list[Piece]:
 
 def piece(at: int, part: AnyPart, *, first: bool) -> Piece:
     """Make the piece of a part."""
-    return Piece(at, part, native(part, WIRE), notes(part, WIRE), first)
+    return Piece(at, part, native(part, WIRE), notes_of(part, WIRE), first)
 
 
 def _message(message: Message, kinds: dict[str, str], context: Context) -> list[Any]:
     if isinstance(message, ToolMessage):
-        found = calls.item_type(notes(message, WIRE)) or "function_call_output"
+        found = calls.item_type(notes_of(message, WIRE)) or "function_call_output"
         kind = found if context.own else kinds.get(message.tool_call_id or "", found)
         return [calls.write_output(message, kind, context)]
     items: list[Any] = []
     content = message.content
-    if "items" in notes(message, WIRE):
+    if "items" in notes_of(message, WIRE):
         items = [part.raw_json for part in content if isinstance(part, Opaque)]
         content = tuple(part for part in content if not isinstance(part, Opaque))
         if items and not content:
@@ -283,17 +283,17 @@ def answer(pieces: Iterable[Piece], context: Context) -> list[Any]:
     items: list[Any] = []
     last: Any = None
     for each in pieces:
-        part, said = each.part, each.notes
+        part, notes = each.part, each.notes
         open_item = last if isinstance(last, _MessageItem) and not each.first else None
-        if "field" in said and isinstance(part, (ServerToolResult, Image)):
+        if "field" in notes and isinstance(part, (ServerToolResult, Image)):
             item = cast("dict[str, Any]", last) if isinstance(last, dict) else None
-            if not calls.write_result(part, said, item):
+            if not calls.write_result(part, notes, item):
                 context.lose("dropped", "server tool result", "its call is not sent", each.at)
             continue
-        if is_message_part(part, said):
-            beside = said.get("item")
-            bare = beside is None and "joined" not in said
-            if open_item is not None and ("joined" in said or (bare and open_item.item is None)):
+        if is_message_part(part, notes):
+            beside = notes.get("item")
+            bare = beside is None and "joined" not in notes
+            if open_item is not None and ("joined" in notes or (bare and open_item.item is None)):
                 open_item.content.append(each)
                 continue
             last = _MessageItem(None if beside is None else jsontext.fields(beside), [each])
@@ -303,11 +303,11 @@ def answer(pieces: Iterable[Piece], context: Context) -> list[Any]:
     return [_message_item(item, context) if isinstance(item, _MessageItem) else item for item in items]
 
 
-def is_message_part(part: AnyPart, said: Fields) -> bool:
+def is_message_part(part: AnyPart, notes: Fields) -> bool:
     """Whether a part with these notes stands in a message."""
     if isinstance(part, (Text, Refusal, Media)):
         return True
-    return isinstance(part, Opaque) and ("item" in said or "joined" in said)
+    return isinstance(part, Opaque) and ("item" in notes or "joined" in notes)
 
 
 def _item(piece: Piece, context: Context) -> Any:
@@ -340,10 +340,10 @@ def _is_string(piece: Piece, context: Context) -> bool:
     return not (context.own and "type" in piece.notes)
 
 
-def _reasoning(part: Reasoning, stored: Fields, said: Fields) -> dict[str, Any]:
+def _reasoning(part: Reasoning, stored: Fields, notes: Fields) -> dict[str, Any]:
     """Write a reasoning item, with its texts as they were while their meaning is unchanged."""
     fields: dict[str, Any] = {"type": "reasoning", "summary": []}
-    summary, content = said.get("summary"), said.get("content")
+    summary, content = notes.get("summary"), notes.get("content")
     text = ("" if content is None else reasoning_text(content, "content")) or (
         "" if summary is None else reasoning_text(summary, "summary")
     )

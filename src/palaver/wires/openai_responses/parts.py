@@ -174,7 +174,7 @@ def _output_text(found: OutputText, notes: Fields) -> AnyPart:
         if jsontext.kind(raw) == "an array":
             citations = tuple(map(citation, jsontext.items(raw)))
         else:
-            rest["annotations"] = raw
+            rest = {**rest, "annotations": raw}
     return trusted.Text(found.text, citations, provider_json=provider(WIRE, rest, notes))
 
 

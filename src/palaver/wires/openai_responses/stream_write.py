@@ -40,7 +40,7 @@ from palaver.core.parts import (
 )
 from palaver.core.surrogates import paired
 from palaver.stream import sse
-from palaver.wires._engine.json_fields import native, notes
+from palaver.wires._engine.json_fields import native, notes as notes_of
 from palaver.wires._engine.stream_encoder import Shown, StreamEncoder
 from palaver.wires._engine.wire import fit_answer
 from palaver.wires.openai_responses import parts
@@ -351,9 +351,9 @@ class Encoder(StreamEncoder):
 
     def _message_of(self, part: AnyPart) -> tuple[Item, int]:
         """The message that a part stands in, and its place there."""
-        said = notes(part, WIRE)
-        joined = "joined" in said
-        bare = not joined and "item" not in said
+        notes = notes_of(part, WIRE)
+        joined = "joined" in notes
+        bare = not joined and "item" not in notes
         item = self._message
         last = bool(self._items) and item is self._items[-1]
         if item is None or item.done or not (joined or (bare and item.bare and last)):
@@ -374,14 +374,14 @@ class Encoder(StreamEncoder):
         else:
             item = self._begin(part)
             name = SUMMARY if isinstance(part, Reasoning) else ARGUMENTS.get(item.kind, ("-",))[0]
-            if isinstance(part, Reasoning) and "content" in notes(part, WIRE):
+            if isinstance(part, Reasoning) and "content" in notes_of(part, WIRE):
                 name = CONTENT
             growing = Growing(item, 0, name)
         item.open += 1
         self._growing[shown.number] = growing
 
     def _content(self, part: AnyPart) -> Any:
-        return parts.write(part, native(part, WIRE), notes(part, WIRE), "output_text", self.context)
+        return parts.write(part, native(part, WIRE), notes_of(part, WIRE), "output_text", self.context)
 
     def grow(self, shown: Shown, event: Delta) -> None:
         """A delta."""
@@ -482,13 +482,13 @@ class Encoder(StreamEncoder):
     def write_whole(self, shown: Shown) -> None:
         """A result beside its call, a part of a message, or an item."""
         part = shown.part
-        said = notes(part, WIRE)
-        if "field" in said and isinstance(part, (ServerToolResult, Image)):
+        notes = notes_of(part, WIRE)
+        if "field" in notes and isinstance(part, (ServerToolResult, Image)):
             if self._pending_item is not None and self._pending_item.kind in NATIVE:
                 self._pending_item.parts[len(self._pending_item.parts)] = part
         elif isinstance(part, MalformedToolCall):
             self._call(part)
-        elif not is_message_part(part, said):
+        elif not is_message_part(part, notes):
             item = self._begin(part)
             item.parts[0] = part
             self._done(item)
