@@ -78,5 +78,12 @@ def test_items_that_were_not_edited_keep_their_bytes(items: list[Any], data: st.
         assert each in over
 
 
+def test_the_arguments_of_a_call_that_was_edited_are_the_new_text() -> None:
+    original = b'{"name": "f", "input": {"a": 1, "b": [ 2 ]}}'
+    before = b'{"name":"f","input":{"a": 1, "b": [ 2 ]}}'
+    after = b'{"name":"f","input":{ "a":1,  "b":[3] }}'
+    assert laid_over(original, before, after) == after
+
+
 def test_a_text_that_is_no_json_gives_way() -> None:
     assert laid_over(b"{", b'{"a":1}', b'{"a":2}') == b'{"a":2}'

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from palaver import assistant, system, tool, transcripts, user
+from palaver import Request, assistant, system, tool, transcripts, user, wires
 from palaver.core.messages import AssistantMessage, FlushMarker, ToolMessage, UserMessage
 from palaver.core.parts import (
     Citation,
@@ -156,7 +156,7 @@ def test_summaries_of_one_item_of_openai_are_one_part():
         },
     )
     (part,) = message.content
-    assert (part.text, part.encrypted, part.provider["openai_responses"]["item"]["id"]) == ("a\n\nb", "e", "rs")
+    assert (part.text, part.encrypted, part.provider["openai_responses"]["id"]) == ("a\n\nb", "e", "rs")
 
 
 def test_files_are_media_by_their_type():
@@ -413,3 +413,16 @@ def test_the_shape_of_others_is_not_taken_for_ours():
         b"",
     ):
         assert VERCEL.detect(other) is None
+
+
+def test_the_id_of_reasoning_is_the_one_that_the_wire_sends():
+    """The item id of a UI message goes out as the id of the reasoning item, and comes in from it."""
+    wire = wires.get("openai_responses")
+    item = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "e"}
+    turns = [{"role": "assistant", "content": "So."}, {"role": "user", "content": "Go on."}]
+    thread = transcript_of(wire.decode_request({"model": "m", "input": [item, *turns]}).messages)
+    written = transcripts.get("vercel_ui").write(thread).body
+    assert b'"itemId":"rs_1"' in written
+    (again,) = transcripts.get("vercel_ui").read(written)
+    sent = json.loads(wire.encode_request(Request(messages=again.thread.path().messages)).body)
+    assert sent["input"][0]["id"] == "rs_1"

@@ -6,6 +6,7 @@ Rules:
   write for the value as it is now (*after*). Where before and after agree, the original stands. Everywhere else after
   does: no edit is undone, and no field of the original stands beside an edit that contradicts it.
 - Objects are compared key by key. A key that only the original has leaves an edited object.
+- What a tool was given or gave back (``VALUES``) is one value: an edited one keeps nothing of the original.
 - The items of arrays are paired from both ends as long as before and after agree, and one by one in between, from the
   front. An array that before splits otherwise than the original is taken from after.
 
@@ -14,7 +15,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Raw
 
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+VALUES: Final = frozenset(("args", "arguments", "input", "json", "output", "parameters", "response", "result"))
+"""Fields whose value, an object, is a tool's: its text is kept whole, since providers' caches see its bytes."""
+
+
 def laid_over(original: bytes, before: bytes, after: bytes) -> bytes:
     """Return ``after``, spelled as ``original`` where it says what ``before`` says."""
     try:
@@ -33,10 +38,12 @@ def laid_over(original: bytes, before: bytes, after: bytes) -> bytes:
         return after
 
 
-def _value(original: Raw, before: Raw, after: Raw) -> Raw:
+def _value(original: Raw, before: Raw, after: Raw, *, whole: bool = False) -> Raw:
     if before == after:
         return original
     kind = jsontext.kind(after)
+    if whole and kind == "an object":
+        return after
     if not kind == jsontext.kind(before) == jsontext.kind(original):
         return after
     if kind == "an object":

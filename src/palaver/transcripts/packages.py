@@ -107,8 +107,7 @@ def rest_of(metadata: Fields, proof: Proof) -> dict[str, Any]:
 def proof_in(part: AnyPart) -> Proof:
     """What a part proves: its reasoning, or Google's mark beside a text or a call."""
     if isinstance(part, Reasoning):
-        item: Any = part.provider.get(part.wire or "", {}).get("item", {})
-        named = cast("dict[str, Any]", item).get("id") if isinstance(item, dict) else None
+        named = part.provider.get(part.wire or "", {}).get("id")
         return Proof(part.wire, part.signature, part.encrypted, named if isinstance(named, str) else None)
     signature = part.provider.get("google_generate", {}).get("thoughtSignature")
     return Proof("google_generate", signature) if isinstance(signature, str) else Proof()
@@ -130,7 +129,7 @@ def reasoning(text: str, metadata: Fields, file_format: str) -> Reasoning:
     made = trusted.Reasoning(text, proof.signature, proof.encrypted, proof.wire)
     stored = _beside(file_format, made, rest_of(metadata, proof))
     if proof.item is not None and proof.wire is not None:
-        stored[proof.wire] = {"item": {"id": proof.item}}
+        stored[proof.wire] = {"id": proof.item}
     return made.replace(provider=stored) if stored else made
 
 

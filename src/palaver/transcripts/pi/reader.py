@@ -302,7 +302,7 @@ def _reasoning(fields: Fields, wire: str) -> Reasoning:
     except (DecodeError, UnicodeEncodeError):
         return trusted.Reasoning(text, signature=proof, wire=wire)
     part = trusted.Reasoning(text, encrypted=encrypted, wire=wire)
-    return part if "id" not in item else part.replace(provider={wire: {"item": {"id": jsontext.value(item["id"])}}})
+    return part if "id" not in item else part.replace(provider={wire: {"id": jsontext.value(item["id"])}})
 
 
 def _call(fields: Fields, wire: str) -> ToolCall | MalformedToolCall:
