@@ -363,8 +363,10 @@ def _is_object(raw: Raw | UnsetType) -> bool:
 def _proves(part: Text, context: Context) -> bool:
     """Whether a blank text must stay, for what stands beside it."""
     proofs = context.capabilities.blank_proofs
-    stored = json_fields.native(part, context.wire)
-    return bool(stored) if proofs is None else not proofs.isdisjoint(stored)
+    stored = json_fields.notes(part, context.wire)
+    if proofs is None:
+        return bool(stored) or bool(json_fields.native(part, context.wire))
+    return not proofs.isdisjoint(stored)
 
 
 def _reasoning(part: Reasoning, context: Context, index: int, position: int) -> AnyPart | None:

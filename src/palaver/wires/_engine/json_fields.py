@@ -290,7 +290,21 @@ _FRAMING: Final = frozenset({"id", "index", "status", "type", "object", "created
 """Fields by which every provider keeps its books; outside their wire they mean nothing, and nothing is lost."""
 
 
-AROUND: Final = frozenset({"choice", "candidate", "content", "beside", "message", "tool_choice", "thinking"})
+AROUND: Final = frozenset(
+    {
+        "choice",
+        "candidate",
+        "content",
+        "beside",
+        "message",
+        "tool_choice",
+        "thinking",
+        "effort",
+        "output",
+        "reasoning_tokens",
+        "result",
+    }
+)
 """Notes that hold fields of the provider: from around a message, or beside those that have a neutral meaning."""
 
 
