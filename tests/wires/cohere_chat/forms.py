@@ -1,7 +1,8 @@
 """The spellings of Cohere bodies that mean the same: `normal` gives all of them one form.
 
 - Content is a text or a list of one text. `null`, none, an empty list and an empty text are the same.
-- No calls, tools or citations are `null`, none or an empty list. A call is one of a function.
+- No calls, tools or citations are `null`, none or an empty list. A call is one of a function, and so is a tool
+  whose type is absent.
 - Arguments are a text or an object. A call without parameters has none, `null`, the text `null` or an empty text.
 - An answer is the assistant's where no role is named. Thinking that is switched off has no budget.
 """
@@ -23,7 +24,13 @@ def normal(body: Any) -> Any:
         out["message"] = _message({"role": "assistant", **_without(out["message"], "role", None)})
     if isinstance(out.get("thinking"), dict) and out["thinking"].get("type") == "disabled":
         out["thinking"] = {key: each for key, each in out["thinking"].items() if key != "token_budget"}
+    if isinstance(out.get("tools"), list):
+        out["tools"] = [_tool(each) for each in out["tools"]]
     return _without(out, "tools", [])
+
+
+def _tool(tool: Any) -> Any:
+    return {**tool, "type": "function"} if isinstance(tool, dict) and "type" not in tool else tool
 
 
 def _without(table: dict[str, Any], key: str, *nothing: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 - The server knows no difference between a text that is empty, `null` or absent, nor between lists that are, in a
   message. The same holds for tools and options. A call without arguments has an empty object, `null` or none.
-- An answer is the assistant's where no role is named.
+- A tool is a function where its type is absent. An answer is the assistant's where no role is named.
 """
 
 from __future__ import annotations
@@ -17,12 +17,18 @@ def normal(body: Any) -> Any:
     if not isinstance(body, dict):
         return body
     out = {key: each for key, each in body.items() if (key, each) not in (("tools", []), ("options", {}))}
+    if isinstance(out.get("tools"), list):
+        out["tools"] = [_tool(each) for each in out["tools"]]
     if isinstance(out.get("messages"), list):
         out["messages"] = [_message(each) for each in out["messages"]]
     if isinstance(out.get("message"), dict):
         message = _message(out["message"])
         out["message"] = {**message, "role": "assistant" if message.get("role") is None else message["role"]}
     return out
+
+
+def _tool(tool: Any) -> Any:
+    return {**tool, "type": "function"} if isinstance(tool, dict) and "type" not in tool else tool
 
 
 def _message(message: Any) -> Any:
