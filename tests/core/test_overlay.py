@@ -71,7 +71,8 @@ def test_no_edit_is_undone(before: Any, after: Any) -> None:
 @given(st.lists(json_values(), max_size=6), st.data())
 def test_items_that_were_not_edited_keep_their_bytes(items: list[Any], data: st.DataObject) -> None:
     original = [_spelled(each).replace(b"\n", b"\r\n") for each in items]
-    assume(not any(b"\\ud" in each for each in original))  # text with half a character is split by value
+    # text with half a character is split by value, and infinity is no JSON
+    assume(not any(b"\\ud" in each or b"Infinity" in each for each in original))
     place = data.draw(st.integers(0, len(items)))
     over = _over(b"[" + b" , ".join(original) + b"]", items, [*items[:place], {"new": 1}, *items[place:]])
     for each in original:

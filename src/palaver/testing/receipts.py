@@ -331,7 +331,7 @@ def _own_fields(value: Value, name: str, index: int | None, part: int | None, me
     vendor = _vendor(message, wire)
     if vendor is not None and vendor != variant:
         return
-    for key, raw in json_fields.visible(json_fields.native(value, wire)).items():
+    for key, raw in json_fields.native(value, wire).items():
         if not vendors.is_blank(raw) and json_fields.named(key, raw) is not None:
             yield from (RequestValue(key, each, index, part, json=True) for each in _within(_value(raw)))
 
@@ -364,7 +364,7 @@ def _foreign(request: Request, wire: str, variant: str) -> Iterator[RequestValue
             yield RequestValue(what, jsontext.value(raw), at, position, of_tool=isinstance(value, Tool))
         vendor = None if at is None else _vendor(request.messages[at], wire)
         if vendor is not None and vendor != variant and not isinstance(value, Reasoning):
-            for key, raw in json_fields.visible(json_fields.native(value, wire)).items():
+            for key, raw in json_fields.native(value, wire).items():
                 if not vendors.is_blank(raw) and json_fields.named(key, raw) is not None and key != "name":
                     yield RequestValue(key, jsontext.value(raw), at, position)
 
@@ -427,7 +427,7 @@ def _empties_of(wire: str, request: Request) -> set[str]:
             values += [message, *message.content]
         else:
             for value in (message, *message.content):
-                fields = json_fields.visible(json_fields.native(value, wire)).values()
+                fields = json_fields.native(value, wire).values()
                 texts += [bytes(raw).decode() for raw in fields if not vendors.is_blank(raw)]
         if isinstance(message, ToolMessage) and not message.content:
             texts.append('""')

@@ -23,7 +23,7 @@ from contextvars import ContextVar
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from msgspec import Raw, structs
+from msgspec import UNSET, Raw, structs
 
 from palaver.core import canonical, jsontext, trusted
 from palaver.core.errors import PalaverError
@@ -218,6 +218,8 @@ def without_records(message: Message) -> Message:
     """A message without the records of any transcript format."""
     for name in formats(message):
         message = bare(message, name)
+    if message.provider_json == jsontext.EMPTY_OBJECT:
+        return structs.replace(message, provider_json=UNSET)
     return message
 
 

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 import palaver as p
 from palaver import wires
 from palaver.core.parts import Media
-from palaver.wires.bedrock_converse import decode
 from tests.wires.bedrock_converse.bodies import (
     ANSWER,
     MARK,
@@ -66,7 +66,7 @@ def test_results_keep_status_apart_from_its_absence() -> None:
     found = _messages(user(result("a", status="error"), result("b", status="success"), result("c")))
     assert [m.is_error for m in found if isinstance(m, p.ToolMessage)] == [True, False, False]
     assert found[1].provider["bedrock_converse"]["status"] == "success"
-    assert "status" not in found[2].provider["bedrock_converse"]
+    assert "bedrock_converse" not in found[2].provider
 
 
 def test_a_cache_point_behind_a_result_stays_with_it() -> None:
@@ -327,9 +327,13 @@ def test_tool_use_asks_for_something_only_with_a_call() -> None:
         [],
     ],
 )
-def test_the_short_way_gives_what_the_long_way_gives(blocks: list[Any]) -> None:
-    body = json.dumps({**ANSWER, "output": {"message": assistant(*blocks)}}).encode()
-    assert decode.read(body) == decode.response_by_field(body)
+def test_an_unknown_field_changes_nothing_else(blocks: list[Any]) -> None:
+    """A body with unknown fields is read another way, with the same result."""
+    plain = _answered(*blocks)
+    odd = WIRE.decode_response({**ANSWER, "output": {"message": {**assistant(*blocks), "x": 1}}, "y": 2})
+    assert odd.message.replace(provider={}) == plain.message.replace(provider={})
+    assert odd.message.provider == {"bedrock_converse": {"x": 1}}
+    assert odd.provider["bedrock_converse"] == {**plain.provider["bedrock_converse"], "y": 2}
 
 
 CHANGES: list[Callable[[dict[str, Any]], object]] = [
@@ -337,6 +341,7 @@ CHANGES: list[Callable[[dict[str, Any]], object]] = [
     lambda body: body["output"]["message"]["content"].append({}),
     lambda body: body["output"]["message"]["content"].append({"text": "a", "toolUse": None}),
     lambda body: body["output"]["message"].update(role="model"),
+    lambda body: body["output"]["message"].update(role=5),
     lambda body: body.update(trace={}),
     lambda body: body.update(usage=None),
     lambda body: body.update(stopReason=None),
@@ -345,11 +350,40 @@ CHANGES: list[Callable[[dict[str, Any]], object]] = [
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_any_other_shape_takes_the_long_way(change: Any) -> None:
+def test_a_body_of_another_shape_goes_back_as_it_came(change: Any) -> None:
     body = copy.deepcopy(ANSWER)
     change(body)
-    assert decode.read(json.dumps(body).encode()) is None
-    assert json.loads(WIRE.encode_response(WIRE.decode_response(body)).body) == body
+    response = WIRE.decode_response(body)
+    assert json.loads(WIRE.encode_response(response).body) == body
+    assert json.loads(WIRE.encode_response(structs.replace(response, original=None)).body) == body
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"text": "a", "toolUse": call()["toolUse"]},
+        {"reasoningContent": {"reasoningText": {"text": "a"}, "redactedContent": ""}},
+        {"image": {"format": "png", "source": {"bytes": "", "s3Location": {"uri": "s3://a/b"}}}},
+    ],
+)
+def test_a_block_has_one_kind(block: dict[str, Any]) -> None:
+    with pytest.raises(p.DecodeError, match="expected one kind"):
+        _messages(assistant(block))
+
+
+def test_notes_say_what_a_value_is() -> None:
+    text_of_result, _, plan, clip = (
+        part
+        for message in _messages(
+            user(result("a", text("")), {"text": "b", "x": 1}),
+            user({"document": {"name": "Plan", "source": {"text": "c"}}}),
+            user({"video": {"format": "mpg", "source": {"bytes": ""}}}),
+        )
+        for part in message.content
+    )
+    assert text_of_result.provider == {"@bedrock_converse": {"blank": True}}
+    assert plan.provider == {"@bedrock_converse": {"source": "text"}}
+    assert clip.provider == {"@bedrock_converse": {"format": "mpg"}}
 
 
 def test_a_tool_with_a_schema_of_another_kind_is_kept_whole() -> None:

@@ -100,6 +100,21 @@ def test_citations_that_would_not_come_back_stay_with_the_message(citations: Any
     assert decoded.provider["cohere_chat"]["citations"] == citations
 
 
+def test_notes_say_what_a_value_is() -> None:
+    request = WIRE.decode_request(
+        asking(
+            user(),
+            assistant(tool_plan="I look.", tool_calls=[{"function": {"name": "find"}}]),
+            response_format={"type": "json_object", "schema": {"type": "object"}},
+            thinking={"type": "enabled", "token_budget": 9, "x": 1},
+        )
+    )
+    plan, made = request.messages[1].content
+    assert plan.provider == {"@cohere_chat": {"field": "tool_plan"}}
+    assert made.provider == {"@cohere_chat": {"id": "made"}}
+    assert request.provider == {"@cohere_chat": {"schema": "schema", "thinking": {"x": 1}}}
+
+
 def test_usage_counts_what_the_model_saw() -> None:
     usage = WIRE.decode_response(ANSWER).usage
     assert usage is not None

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
+from msgspec import structs
 
 import palaver as p
 from palaver import wires
@@ -26,6 +27,7 @@ from tests.wires.cohere_chat.bodies import (
     thinking,
     user,
 )
+from tests.wires.cohere_chat.forms import normal
 
 WIRE = wires.get("cohere_chat")
 
@@ -74,10 +76,18 @@ ODD_ANSWERS = [
 
 
 def _same(what: str, body: dict[str, Any]) -> None:
+    """With the bytes the same, without them the same but for the spelling."""
     decoded = getattr(WIRE, f"decode_{what}")(json.dumps(body))
     encoded = getattr(WIRE, f"encode_{what}")(decoded)
     assert json.dumps(json.loads(encoded.body), sort_keys=True) == json.dumps(body, sort_keys=True)
     assert encoded.losses == ()
+    bare = getattr(WIRE, f"encode_{what}")(structs.replace(decoded, original=None))
+    assert _sorted(normal(json.loads(bare.body))) == _sorted(normal(body))
+    assert bare.losses == ()
+
+
+def _sorted(body: Any) -> str:
+    return json.dumps(body, sort_keys=True)
 
 
 @pytest.mark.law(2)

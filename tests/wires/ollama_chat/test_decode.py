@@ -10,6 +10,7 @@ from msgspec import structs
 
 import palaver as p
 from palaver import wires
+from tests.wires.ollama_chat.forms import normal
 
 NAME = "ollama_chat"
 WIRE = wires.get(NAME)
@@ -23,6 +24,9 @@ def read(*messages: dict[str, Any], **fields: Any) -> p.Request:
     written = WIRE.encode_request(request)
     assert json.loads(written.body) == body
     assert written.losses == ()
+    bare = WIRE.encode_request(structs.replace(request, original=None))
+    assert normal(json.loads(bare.body)) == normal(body)
+    assert bare.losses == ()
     return request
 
 
@@ -42,6 +46,9 @@ def replied(message: dict[str, Any], **fields: Any) -> p.Response:
     written = WIRE.encode_response(response)
     assert json.loads(written.body) == body
     assert written.losses == ()
+    bare = WIRE.encode_response(structs.replace(response, original=None))
+    assert normal(json.loads(bare.body)) == normal(body)
+    assert bare.losses == ()
     return response
 
 
@@ -162,6 +169,19 @@ def test_results_match_by_id_then_name_then_order():
         {"role": "tool", "content": "4"},
     ).messages
     assert [each.tool_call_id for each in results if isinstance(each, p.ToolMessage)] == ["y", "z", "x", None]
+
+
+def test_notes_say_what_had_no_name() -> None:
+    calling, unnamed, named = read(
+        {"role": "assistant", "tool_calls": [CALL, {"id": "x", "function": {"name": "g", "arguments": "{}"}}]},
+        {"role": "tool", "content": "1"},
+        {"role": "tool", "content": "2", "tool_name": "g", "tool_call_id": "x"},
+    ).messages
+    made, text = calling.tool_calls
+    assert made.provider == {"@ollama_chat": {"id": "made"}}
+    assert text.provider == {"@ollama_chat": {"arguments": "text"}}
+    assert unnamed.provider == {"@ollama_chat": {"name": "absent", "id": "made"}}
+    assert named.provider == {}
 
 
 # -- the head --------------------------------------------------------------------------------------

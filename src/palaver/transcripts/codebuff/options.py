@@ -5,7 +5,7 @@ Rules:
 - Two levels, both objects: ``{provider: {option: JSON}}``. What is not so is kept as it is, and means nothing.
 - A wire writes what it finds under its own name into its bodies. So only options that are spelled as the wire spells
   them go there; the others stay under the name that the AI SDK has for the provider, which is no wire's.
-- Hints of a wire (``@@…``) are never among the options that a provider is sent.
+- Notes of a wire are never among the options that a provider is sent.
 - What would not come back the same is kept whole, as it is.
 
 Stability: experimental.
@@ -105,7 +105,7 @@ def _written(provider: dict[str, dict[str, Any]], proof: Proof | None, *, reason
     options: dict[str, dict[str, Any]] = {}
     for name, stored in provider.items():
         for key, each in stored.items():
-            here = (name if key.startswith("@@") else _SDK.get(name, name), key)
+            here = (_SDK.get(name, name), key)
             sdk, option = (name, key) if reasoning else _BACK.get((name, key), here)
             options.setdefault(sdk, {})[option] = each
     if proof is not None:

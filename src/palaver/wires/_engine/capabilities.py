@@ -82,7 +82,7 @@ class WireCapabilities(Struct, frozen=True, kw_only=True):
     silent_answers: bool = True
     """An assistant message may hold nothing but empty text."""
     blank_proofs: frozenset[str] | None = None
-    """Fields of the wire's own that keep a blank text, since they carry a proof (``None``: any field does)."""
+    """Notes of the wire's own that keep a blank text, since they carry a proof (``None``: any field or note does)."""
     blank_result: bool = False
     """A tool result may be one blank text, even where text parts may not."""
     media: dict[MediaKind, MediaRule] = {}

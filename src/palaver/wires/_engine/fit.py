@@ -99,7 +99,7 @@ def _keeps_more(fitted: Message, given: Message, context: Context, index: int) -
     """Whether a field of the wire gives a message without content a meaning; otherwise its other fields are losses."""
     if fitted.provider_json is UNSET or not isinstance(fitted, type(given)):
         return False
-    rest = json_fields.visible(json_fields.native(fitted, context.wire))
+    rest = json_fields.native(fitted, context.wire)
     if isinstance(fitted, AssistantMessage) and not context.capabilities.says.isdisjoint(rest):
         return True
     lose_fields(rest, "the message has no other content, and is left out", context, index)
@@ -107,8 +107,8 @@ def _keeps_more(fitted: Message, given: Message, context: Context, index: int) -
 
 
 def lose_fields(fields: Fields, why: str, context: Context, index: int | None, part: int | None = None) -> None:
-    """Name the fields of a message or part that have no place; hints and empty fields are no loss."""
-    for key, raw in json_fields.visible(fields).items():
+    """Name the fields of a message or part that have no place; empty fields are no loss."""
+    for key, raw in fields.items():
         for path, _ in () if is_blank(raw) else json_fields.fields_of(key, raw):
             context.lose("dropped", path, why, index, part)
 
@@ -363,8 +363,10 @@ def _is_object(raw: Raw | UnsetType) -> bool:
 def _proves(part: Text, context: Context) -> bool:
     """Whether a blank text must stay, for what stands beside it."""
     proofs = context.capabilities.blank_proofs
-    stored = json_fields.native(part, context.wire)
-    return bool(stored) if proofs is None else not proofs.isdisjoint(stored)
+    stored = json_fields.notes(part, context.wire)
+    if proofs is None:
+        return bool(stored) or bool(json_fields.native(part, context.wire))
+    return not proofs.isdisjoint(stored)
 
 
 def _reasoning(part: Reasoning, context: Context, index: int, position: int) -> AnyPart | None:

@@ -231,11 +231,6 @@ def provider(wire: str, rest: Fields, notes: Fields | None = None) -> Raw | Unse
         return jsontext.raw(stored)
 
 
-def hint(word: str) -> Raw:
-    """Spell the value of a hint."""
-    return Raw(b'"' + word.encode() + b'"')
-
-
 def word(text: str) -> Raw:
     """Spell the value of a note that is a word."""
     return Raw(b'"' + text.encode() + b'"')
@@ -290,7 +285,22 @@ _FRAMING: Final = frozenset({"id", "index", "status", "type", "object", "created
 """Fields by which every provider keeps its books; outside their wire they mean nothing, and nothing is lost."""
 
 
-AROUND: Final = frozenset({"choice", "candidate", "content", "beside", "item", "message", "tool_choice", "thinking"})
+AROUND: Final = frozenset(
+    {
+        "beside",
+        "candidate",
+        "choice",
+        "content",
+        "effort",
+        "item",
+        "message",
+        "output",
+        "reasoning_tokens",
+        "result",
+        "thinking",
+        "tool_choice",
+    }
+)
 """Notes that hold fields of the provider: from around a message, or beside those that have a neutral meaning."""
 
 
@@ -305,7 +315,7 @@ def foreign(value: Value, wire: str) -> Iterator[tuple[str, str, Raw]]:
             continue
         for key, item in jsontext.fields(raw).items():
             if owner == name:
-                if item != NULL and key[:2] != "@@":
+                if item != NULL:
                     yield from ((owner, path, found) for path, found in fields_of(key, item))
             elif key in AROUND and jsontext.kind(item) == "an object":
                 around = jsontext.fields(item).items()
@@ -408,43 +418,6 @@ def with_note(written: dict[str, Any], notes: Fields, key: str) -> dict[str, Any
     """Write the fields that ``take_object`` kept beside those of an object."""
     raw = notes.get(key)
     return written if raw is None else {**jsontext.fields(raw), **written}
-
-
-# -- forms -----------------------------------------------------------------------------------------
-
-
-def keep_form(rest: Fields, key: str, raw: Raw, canonical: object) -> None:
-    """Keep how a field was written, as the hint ``@@key``, where the encoder would write it differently."""
-    if jsontext.normal(raw) != jsontext.normal(jsontext.encode(canonical)):
-        rest[f"@@{key}"] = raw
-
-
-def take_formed(rest: Fields, key: str, read: Callable[[Raw], Any], write: Callable[[Any], object]) -> Any:
-    """Take a field that has several forms; keep its form where ours is another. ``None``: no form that we know."""
-    raw = rest.get(key)
-    found = None if raw is None else read(raw)
-    if raw is None or found is None:
-        return None
-    del rest[key]
-    keep_form(rest, key, raw, write(found))
-    return found
-
-
-def form(rest: Fields, key: str, value: object, read: Callable[[Raw], object]) -> Raw | None:
-    """Return the original form of a field, if its value is still ``value``; an edited value is written anew."""
-    raw = rest.pop(f"@@{key}", None)
-    return raw if raw is not None and read(raw) == value else None
-
-
-def visible(rest: Fields) -> Fields:
-    """Drop hints: what is left are the provider's own fields."""
-    return {key: raw for key, raw in rest.items() if key[:2] != "@@"}
-
-
-def is_hint(rest: Fields, key: str, word: str) -> bool:
-    """Whether a hint is ``word``."""
-    raw = rest.get(f"@@{key}")
-    return raw is not None and raw == hint(word)
 
 
 # -- usage -----------------------------------------------------------------------------------------

@@ -143,6 +143,8 @@ class Union(Generic[S]):
         self._tag = tag
         self._shapes = {str(shape.__struct_config__.tag): shape for shape in shapes}
         union: Any = reduce(or_, shapes)
+        if len(shapes) == 1:  # alone, msgspec would take an object without the word
+            union |= msgspec.defstruct("Other", [], tag_field=tag, tag="palaver:other")
         self._one: Callable[[bytes | Raw], S] = msgspec.json.Decoder(union).decode
         self._many: Callable[[bytes | Raw], list[S]] = msgspec.json.Decoder(list[union]).decode
 

@@ -24,7 +24,7 @@ from palaver.core.errors import DecodeError
 from palaver.core.tools import AnyTool, ProviderTool, Tool
 from palaver.wires._engine import json_fields
 from palaver.wires._engine.fit import declared_name
-from palaver.wires._engine.json_fields import native, nested, provider, visible
+from palaver.wires._engine.json_fields import native, nested, provider
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
@@ -103,7 +103,7 @@ def write_tool(tool: AnyTool, context: Context, *, strict: bool = False, needs_p
     elif tool.strict is not None:
         context.lose("dropped", "strict", "the wire has no such field")
     inner = {**inner, **jsontext.fields(rest.pop(key, jsontext.EMPTY_OBJECT))}
-    return {"type": key, key: inner, **visible(rest)}
+    return {"type": key, key: inner, **rest}
 
 
 # -- calls that wait for results -------------------------------------------------------------------

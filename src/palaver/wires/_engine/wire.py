@@ -319,11 +319,11 @@ def list_lost_usage(message: AssistantMessage, context: Context, index: int | No
 def _with_objects(message: AssistantMessage, context: Context) -> AssistantMessage:
     """Put the arguments of a call that did not parse, which only a stream of this wire can hold, into an object.
 
-    Those that stood in a whole answer as text, which a hint says, can go back as text.
+    Those that stood in a whole answer as text, which a note says, can go back as text.
     """
     content: list[AssistantPart] = list(message.content)
     for position, part in enumerate(content):
-        if isinstance(part, MalformedToolCall) and "@@arguments" not in json_fields.native(part, context.wire):
+        if isinstance(part, MalformedToolCall) and "arguments" not in json_fields.notes(part, context.wire):
             context.lose("converted", "arguments", "not JSON; sent inside a JSON object", 0, position)
             text = jsontext.encode({"INVALID_JSON": part.raw}).decode()
             name, stored = part.name or "unknown", part.provider_json

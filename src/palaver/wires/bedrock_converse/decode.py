@@ -1,121 +1,103 @@
 """Read Converse bodies.
 
 A user message of the wire may hold results and text: it becomes tool messages and user messages, in their order. The
-URL has the model and whether to stream, so ``Request.model`` and ``Settings.stream`` are ``None``. Responses of the
-common shape are read in one step, with the same result.
+URL has the model and whether to stream, so ``Request.model`` and ``Settings.stream`` are ``None``.
 
-Under ``provider["bedrock_converse"]`` stay, for ``encode``:
+Fields of the body, of a message, a block or a tool without a neutral place stay under ``provider["bedrock_converse"]``,
+and so does ``cachePoint`` of a tool result: the one directly after it. Other cache points are ``Opaque`` parts.
 
-- fields of the body, of a message, a block or a tool without a neutral place;
-- ``cachePoint`` of a tool result: the one directly after it. Other cache points are ``Opaque`` parts;
-- hints on form: ``@@joined`` (shares the wire message of the one before), ``@@message`` (other fields of the wire
-  message that begins with a tool result), ``@@beside`` (fields beside the one key of a block), ``@@place`` (a system
-  message among the messages), ``@@system`` and ``@@content`` (``empty``, ``absent``), ``@@kind``, ``@@format``,
-  ``@@source``, ``@@blank``, ``@@role``, and for settings ``@@<name>`` and ``@@<name>_at``.
+Notes (``provider["@bedrock_converse"]``):
+
+- of a message: ``joined`` (shares the wire message of the one before), ``message`` (other fields of the wire message
+  that begins with a tool result), ``place`` (``messages``, of a system message that stands first among them), ``role``
+  of an answer that is not the assistant's;
+- of a result: ``content`` (``empty``), ``result`` (a field in it that is named ``cachePoint``);
+- of a block or a tool: ``beside`` (fields beside the one key), ``kind`` (``citationsContent``), ``blank`` (a blank text
+  of a result), ``format`` (another word than ours for the same media type), ``source`` (``text``, of a document);
+- of a request: where settings stood, and what stands in them beside their meaning (see ``settings``).
 
 Source: docs/spec/wires.md#6.1 to #6.4.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, TypeAlias, cast
 
-import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError, ProviderError
-from palaver.core.jsontext import Fields
+from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import Message, SystemMessage
-from palaver.core.parts import AssistantPart, Reasoning, Text, ToolCall
 from palaver.core.request import Request, Response
 from palaver.core.tools import AnyTool
-from palaver.core.usage import Usage
 from palaver.wires._engine import json_fields
-from palaver.wires._engine.json_fields import hint, nested, provider
+from palaver.wires._engine.json_fields import nested, provider, word
+from palaver.wires._engine.shapes import ABSENT, Shape, Union, reader
 from palaver.wires.bedrock_converse import settings
-from palaver.wires.bedrock_converse.decode_parts import assistant_part, system_part, user_messages
-from palaver.wires.bedrock_converse.shapes import WIRE, finish, optional, read_usage
+from palaver.wires.bedrock_converse.decode_parts import (
+    AnswerBlock,
+    SystemBlock,
+    UserBlock,
+    answer_parts,
+    system_parts,
+    user_messages,
+)
+from palaver.wires.bedrock_converse.shapes import WIRE, finish, read_usage
 
-# -- responses of the common shape -----------------------------------------------------------------
+# -- shapes ----------------------------------------------------------------------------------------
 
 
-class _Use(Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
-    tool_use_id: str
+class _User(Shape, tag="user", tag_field="role"):
+    content: list[UserBlock]
+
+
+class _Assistant(Shape, tag="assistant", tag_field="role"):
+    content: list[AnswerBlock]
+
+
+class _System(Shape, tag="system", tag_field="role"):
+    content: list[SystemBlock]
+
+
+_Message: TypeAlias = _User | _Assistant | _System
+_MESSAGES: Final = Union[_Message](_User, _Assistant, _System, tag="role")
+
+
+class _Schema(Shape):
+    json: Raw = ABSENT
+
+
+class _Spec(Shape, rename="camel"):
     name: str
-    input: Raw
-    type: Literal["tool_use"] | UnsetType = UNSET
+    input_schema: _Schema
+    description: str | UnsetType = UNSET
+    strict: bool | UnsetType = UNSET
 
 
-class _Signed(Struct, gc=False, forbid_unknown_fields=True):
-    text: str
-    signature: str | UnsetType = UNSET
+class _Tool(Shape, rename="camel"):
+    tool_spec: _Spec | UnsetType = UNSET
 
 
-class _Reasoning(Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
-    reasoning_text: _Signed
+class _Answer(Shape):
+    content: list[AnswerBlock]
+    role: Raw = ABSENT
 
 
-class _Block(Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
-    text: str | UnsetType = UNSET
-    tool_use: _Use | UnsetType = UNSET
-    reasoning_content: _Reasoning | UnsetType = UNSET
+class _Output(Shape):
+    message: _Answer
 
 
-class _Message(Struct, gc=False, forbid_unknown_fields=True):
-    role: Literal["assistant"]
-    content: list[_Block]
+class _Response(Shape, rename="camel"):
+    output: _Output | UnsetType = UNSET
+    stop_reason: str | UnsetType = UNSET
+    usage: Raw = ABSENT
+    metrics: Raw = ABSENT
 
 
-class _Output(Struct, gc=False, forbid_unknown_fields=True):
-    message: _Message
-
-
-class _Response(Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
-    output: _Output
-    stop_reason: str
-    usage: Raw
-    metrics: Raw
-
-
-_split = msgspec.json.Decoder(_Response).decode
-_TYPED: Final = provider(WIRE, {"type": Raw(b'"tool_use"')})
-
-
-def read(body: bytes) -> Response | None:
-    """Read a response of the common shape; ``None`` when it is of another."""
-    try:
-        found = _split(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    parts = [_part(block) for block in found.output.message.content]
-    content: tuple[AssistantPart, ...] = tuple([part for part in parts if part is not None])
-    if len(content) != len(parts) or jsontext.kind(found.usage) != "an object":
-        return None
-    word = found.stop_reason
-    message = trusted.AssistantMessage(
-        content=content,
-        usage=read_usage(found.usage),
-        finish_reason=finish(word, content),
-        finish_reason_raw=word,
-    )
-    metrics = Raw(b'{"bedrock_converse":{"metrics":%b}}' % bytes(found.metrics))
-    return trusted.Response(message=message, origin=WIRE, provider_json=metrics)
-
-
-def _part(block: _Block) -> Text | ToolCall | Reasoning | None:
-    match block:
-        case _Block(str(text), UnsetType(), UnsetType()):
-            return trusted.Text(text)
-        case _Block(UnsetType(), _Use() as use, UnsetType()):
-            stored = UNSET if use.type is UNSET else _TYPED
-            return trusted.ToolCall(use.tool_use_id, use.name, bytes(use.input).decode(), provider_json=stored)
-        case _Block(UnsetType(), UnsetType(), _Reasoning(signed)):
-            signature = signed.signature
-            return trusted.Reasoning(signed.text, None if isinstance(signature, UnsetType) else signature, wire=WIRE)
-        case _:
-            return None
-
+_read_system = reader(SystemBlock)
+_read_tool = reader(_Tool)
+_read_response = reader(_Response)
 
 # -- requests --------------------------------------------------------------------------------------
 
@@ -123,24 +105,26 @@ def _part(block: _Block) -> Text | ToolCall | Reasoning | None:
 def request(body: bytes) -> Request:
     """Read a request body. Raises ``DecodeError``."""
     rest = jsontext.fields(body)
-    raw_messages = json_fields.take_items(rest, "messages")
-    if raw_messages is None and "messages" not in rest:  # a prompt that the service keeps needs none
-        rest["@@messages"] = hint("absent")
+    messages = (*_system(rest), *_messages(rest))
     tools = _tools(rest)
+    notes: Fields = {}
     return trusted.Request(
-        messages=(*_system(rest), *_messages(raw_messages or [])),
+        messages=messages,
         tools=tools,
-        settings=settings.take(rest),
+        settings=settings.take(rest, notes),
         origin=WIRE,
-        provider_json=provider(WIRE, rest),
+        provider_json=provider(WIRE, rest, notes),
     )
 
 
 def _system(rest: Fields) -> tuple[SystemMessage, ...]:
     raws = json_fields.take_items(rest, "system")
-    if raws == []:
-        rest["@@system"] = hint("empty")
-    return (trusted.SystemMessage(content=tuple(json_fields.each(raws, "system", system_part))),) if raws else ()
+    if not raws:
+        return ()
+    try:
+        return (trusted.SystemMessage(content=system_parts(list(json_fields.each(raws, "", _read_system)))),)
+    except DecodeError as error:
+        raise error.within("system") from None
 
 
 def _tools(rest: Fields) -> tuple[AnyTool, ...]:
@@ -163,53 +147,63 @@ def _tools(rest: Fields) -> tuple[AnyTool, ...]:
 
 
 def _tool(raw: Raw) -> AnyTool:
-    beside = jsontext.fields(raw)
-    if "toolSpec" not in beside:
+    found = _read_tool(raw)
+    spec = found.tool_spec
+    if spec is UNSET:
+        if "toolSpec" in found.rest:
+            raise DecodeError("expected an object, got null", path="toolSpec")
         return trusted.ProviderTool(WIRE, jsontext.own(raw))
-    rest = json_fields.need_fields(beside, "toolSpec")
-    try:
-        name = json_fields.need_text(rest, "name")
-        schema = json_fields.need_fields(rest, "inputSchema")
-    except DecodeError as error:
-        raise error.within("toolSpec") from None
-    parameters = schema.pop("json", None)
-    if parameters is None:
+    if spec.input_schema.json is ABSENT:
         return trusted.ProviderTool(WIRE, jsontext.own(raw))
-    description = optional(json_fields.take_text, rest, "description")
-    strict = optional(json_fields.take_bool, rest, "strict")
-    rest = nested(rest, "inputSchema", schema)
-    if beside:
-        rest["@@beside"] = Raw(jsontext.encode(beside))
-    return trusted.Tool(name, description, jsontext.own(parameters), strict, provider_json=provider(WIRE, rest))
+    return trusted.Tool(
+        spec.name,
+        None if spec.description is UNSET else spec.description,
+        jsontext.own(spec.input_schema.json),
+        None if spec.strict is UNSET else spec.strict,
+        provider_json=provider(
+            WIRE,
+            nested(spec.rest, "inputSchema", spec.input_schema.rest),
+            {"beside": Raw(jsontext.encode(found.rest))} if found.rest else None,
+        ),
+    )
 
 
 # -- messages --------------------------------------------------------------------------------------
 
 
-def _messages(raws: list[Raw]) -> tuple[Message, ...]:
+def _messages(rest: Fields) -> tuple[Message, ...]:
+    raw = rest.pop("messages", NULL)
+    if raw == NULL:  # a prompt that the service keeps needs none
+        return ()
     messages: list[Message] = []
-    for index, raw in enumerate(raws):
-        try:
-            messages += _message(raw)
-        except DecodeError as error:
-            raise error.within(f"messages[{index}]") from None
+    try:
+        for index, found in enumerate(_MESSAGES.items(raw)):
+            try:
+                messages += _message(found)
+            except DecodeError as error:
+                raise error.within(f"[{index}]") from None
+    except DecodeError as error:
+        raise error.within("messages") from None
     return tuple(messages)
 
 
-def _message(raw: Raw) -> list[Message]:
-    rest = jsontext.fields(raw)
-    role = json_fields.need_text(rest, "role")
-    blocks = json_fields.need_items(rest, "content")
-    if role == "user":
-        return user_messages(blocks, rest)
-    if role == "assistant":
-        content = tuple(json_fields.each(blocks, "content", assistant_part))
-        return [trusted.AssistantMessage(content=content, provider_json=provider(WIRE, rest))]
-    if role == "system":
-        rest["@@place"] = hint("messages")
-        content = tuple(json_fields.each(blocks, "content", system_part))
-        return [trusted.SystemMessage(content=content, provider_json=provider(WIRE, rest))]
-    raise DecodeError(f"unknown role {role[:40]!r}", path="role")
+def _message(found: _Message | Raw) -> list[Message]:
+    match found:
+        case Raw():
+            role = json_fields.need_text(jsontext.fields(found), "role")
+            raise DecodeError(f"unknown role {role[:40]!r}", path="role")
+        case _User():
+            return user_messages(found.content, found.rest)
+        case _:
+            pass
+    try:
+        if isinstance(found, _Assistant):
+            content = answer_parts(found.content)
+            return [trusted.AssistantMessage(content=content, provider_json=provider(WIRE, found.rest))]
+        stored = provider(WIRE, found.rest, {"place": word("messages")})
+        return [trusted.SystemMessage(content=system_parts(found.content), provider_json=stored)]
+    except DecodeError as error:
+        raise error.within("content") from None
 
 
 # -- responses -------------------------------------------------------------------------------------
@@ -217,59 +211,45 @@ def _message(raw: Raw) -> list[Message]:
 
 def response(body: bytes) -> Response:
     """Read a response body. Raises ``DecodeError``, or ``ProviderError`` for a body without output."""
-    return read(body) or response_by_field(body)
-
-
-def response_by_field(body: bytes) -> Response:
-    """Read a response of any shape."""
-    rest = jsontext.fields(body)
-    if "output" not in rest:
+    found = _read_response(body)
+    if found.output is UNSET:
+        if "output" in found.rest:
+            raise DecodeError("missing", path="output")
         raise _provider_error(body)
-    output = json_fields.need_fields(rest, "output")
+    answer, rest = found.output.message, dict(nested(found.rest, "output", found.output.rest))
     try:
-        fields = json_fields.need_fields(output, "message")
-        content = _answer(fields)
+        content = answer_parts(answer.content)
     except DecodeError as error:
-        raise error.within("output") from None
-    if output:
-        rest["output"] = Raw(jsontext.encode(output))
-    word = optional(json_fields.take_text, rest, "stopReason")
-    usage = take_usage(rest)
-    counted: Usage | None = None if usage is None else read_usage(usage)
-    finish_raw: str | UnsetType = UNSET if word is None else word
+        raise error.within("output.message.content") from None
+    if found.metrics is not ABSENT:
+        rest["metrics"] = found.metrics
+    word = None if found.stop_reason is UNSET else found.stop_reason
     message = trusted.AssistantMessage(
         content=content,
-        usage=counted,
+        usage=None if (counted := object_or_kept(found.usage, rest)) is None else read_usage(counted),
         finish_reason=finish(word, content),
-        finish_reason_raw=finish_raw,
-        provider_json=provider(WIRE, fields),
+        finish_reason_raw=found.stop_reason,
+        provider_json=provider(WIRE, answer.rest, role_note(answer.role)),
     )
     return trusted.Response(message=message, origin=WIRE, provider_json=provider(WIRE, rest))
 
 
-def take_usage(rest: Fields) -> Raw | None:
-    """Take the usage object out; anything else stays."""
-    usage = rest.get("usage")
-    return rest.pop("usage") if usage is not None and jsontext.kind(usage) == "an object" else None
+def object_or_kept(usage: Raw, rest: Fields) -> Raw | None:
+    """Return the usage object; anything else stays with what remains."""
+    if usage is ABSENT:
+        return None
+    if jsontext.kind(usage) == "an object":
+        return usage
+    rest["usage"] = usage
+    return None
 
 
-def take_role(fields: Fields) -> None:
-    """Take the role of an answer out; one that is not the assistant's is kept as a hint."""
-    role = fields.pop("role", None)
-    if role != _ASSISTANT:
-        fields["@@role"] = hint("absent") if role is None else role
+def role_note(role: Raw) -> Fields | None:
+    """Make the note for the role of an answer, where it is not the assistant's."""
+    return None if role in _ASSISTANT else {"role": role}
 
 
-def _answer(fields: Fields) -> tuple[Any, ...]:
-    take_role(fields)
-    try:
-        blocks = json_fields.need_items(fields, "content")
-        return tuple(json_fields.each(blocks, "content", assistant_part))
-    except DecodeError as error:
-        raise error.within("message") from None
-
-
-_ASSISTANT: Final = Raw(b'"assistant"')
+_ASSISTANT: Final = (word("assistant"), NULL, ABSENT)
 
 
 def _provider_error(body: bytes) -> ProviderError:

@@ -40,11 +40,11 @@ from palaver.wires._engine.cache_marks import Marking
 from palaver.wires._engine.capabilities import IdRule, MediaRule, MetadataRule, WireCapabilities
 from palaver.wires._engine.encoder import ABSENT
 from palaver.wires._engine.fit import declared_name, fitting_name
-from palaver.wires._engine.json_fields import hint, is_hint, native, visible
+from palaver.wires._engine.json_fields import native, notes
 from palaver.wires._engine.tools import lose_parameters
 from palaver.wires.bedrock_converse import settings
 from palaver.wires.bedrock_converse.encode_parts import Block, blocks, kind_of, plain
-from palaver.wires.bedrock_converse.settings import TOOL_CHOICE, family, put, read_tool_choice, write_tool_choice
+from palaver.wires.bedrock_converse.settings import CHOICE, family, put, written_at
 from palaver.wires.bedrock_converse.shapes import FINISH, FINISH_WORD, WIRE, WORDS, finish, write_usage
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ CAPABILITIES: Final = WireCapabilities(
     later_system=False,
     developer=False,
     blank_text=False,
-    blank_proofs=frozenset({"@@blank", "@@kind"}),
+    blank_proofs=frozenset({"blank", "kind"}),
     blank_result=True,
     media={**_IN_RESULTS, "audio": _rule("audio")},
     result_media=_IN_RESULTS,
@@ -124,7 +124,7 @@ CAPABILITIES: Final = WireCapabilities(
 
 def hoists(message: SystemMessage, context: Context) -> bool:
     """Leading system messages stand in ``system``, except those found among the messages."""
-    return not (context.own and is_hint(native(message, WIRE), "place", "messages"))
+    return not (context.own and "place" in notes(message, WIRE))
 
 
 # -- the head --------------------------------------------------------------------------------------
@@ -132,41 +132,36 @@ def hoists(message: SystemMessage, context: Context) -> bool:
 
 def head(request: Request, system: Sequence[SystemMessage], context: Context) -> dict[str, Any]:
     """Write system, settings and tools."""
-    rest = native(request, WIRE)
-    fields: dict[str, Any] = dict(visible(rest))
-    settings.write(fields, rest, request.settings, request.model, context)
-    blocks_of_system = [block for index, message in enumerate(system) for block in blocks(message, {}, context, index)]
+    fields: dict[str, Any] = native(request, WIRE)
+    stored = notes(request, WIRE)
+    settings.write(fields, stored, request.settings, request.model, context)
+    blocks_of_system = [block for index, message in enumerate(system) for block in blocks(message, context, index)]
     if not context.own:
         blocks_of_system = _limit_marks(blocks_of_system, _marks(context).system, context)
-    if blocks_of_system or is_hint(rest, "system", "empty"):
+    if blocks_of_system:
         fields["system"] = [block.body for block in blocks_of_system]
-    stored_elsewhere = not request.messages and context.names(CAPABILITIES.elsewhere)
-    if is_hint(rest, "messages", "absent") and (context.own or stored_elsewhere):
-        fields[LIST] = ABSENT
     if context.own:
-        _put_own_tools(fields, rest, request, context)
+        _put_own_tools(fields, stored, request, context)
+        if len(system) == len(request.messages):  # a prompt that the service keeps needs no messages
+            fields[LIST] = ABSENT
         return fields
-    _put_tools(fields, rest, request, context)
-    if fields.get(LIST) is not ABSENT:
-        fields.pop(LIST, None)
+    _put_tools(fields, stored, request, context)
+    fields.pop(LIST, None)
+    if not request.messages and context.names(CAPABILITIES.elsewhere):
+        fields[LIST] = ABSENT
     for wire, key, _ in json_fields.foreign(request, WIRE):
         context.lose("dropped", key, f"a field of {wire}")
     return fields
 
 
-def _put_own_tools(fields: dict[str, Any], rest: Fields, request: Request, context: Context) -> None:
+def _put_own_tools(fields: dict[str, Any], stored: Fields, request: Request, context: Context) -> None:
     if request.tools:
         put(fields, ("toolConfig", "tools"), [_tool(tool, context) for tool in request.tools])
     if request.settings.tool_choice is not None:
-        _put_choice(fields, rest, request.settings.tool_choice)
+        put(fields, CHOICE.path, written_at(CHOICE, request.settings.tool_choice, stored))
 
 
-def _put_choice(fields: dict[str, Any], rest: Fields, choice: ToolChoice) -> None:
-    preserved = json_fields.form(rest, "tool_choice", choice, read_tool_choice)
-    put(fields, TOOL_CHOICE, write_tool_choice(choice) if preserved is None else preserved)
-
-
-def _put_tools(fields: dict[str, Any], rest: Fields, request: Request, context: Context) -> None:
+def _put_tools(fields: dict[str, Any], stored: Fields, request: Request, context: Context) -> None:
     """Write ``toolConfig``, which must be there when the history holds tool blocks, and must hold a tool."""
     choice = request.settings.tool_choice
     given: Sequence[AnyTool] = request.tools
@@ -187,7 +182,7 @@ def _put_tools(fields: dict[str, Any], rest: Fields, request: Request, context: 
         return
     put(fields, ("toolConfig", "tools"), tools)
     if choice is not None:
-        _put_choice(fields, rest, _fitted_choice(choice, names, context))
+        put(fields, CHOICE.path, written_at(CHOICE, _fitted_choice(choice, names, context), stored))
 
 
 def _needed_tools(tools: Sequence[AnyTool], context: Context) -> list[AnyTool]:
@@ -237,8 +232,7 @@ def _tool(tool: AnyTool, context: Context) -> Any:
     spec["inputSchema"] = {"json": schema, **jsontext.fields(rest.pop("inputSchema", EMPTY_OBJECT))}
     if tool.strict is not None:
         spec["strict"] = tool.strict
-    written = {"toolSpec": {**spec, **visible(rest)}}
-    return {**written, **jsontext.fields(rest.get("@@beside", EMPTY_OBJECT))}
+    return {"toolSpec": {**spec, **rest}, **jsontext.fields(notes(tool, WIRE).get("beside", EMPTY_OBJECT))}
 
 
 def _schema(tool: Tool, context: Context) -> object:
@@ -275,21 +269,20 @@ def _as_found(messages: Sequence[Placed], context: Context) -> list[dict[str, An
     written: list[dict[str, Any]] = []
     for item in messages:
         index, message = item.index, item.message
-        stored = native(message, WIRE)
-        content = [block.body for block in blocks(message, stored, context, index)]
-        if "@@joined" in stored and written:
+        content = [block.body for block in blocks(message, context, index)]
+        if written and "joined" in notes(message, WIRE):
             written[-1]["content"] += content
         else:
             role = "user" if isinstance(message, ToolMessage) else message.role
-            written.append({"role": role, "content": content, **_beside(message, stored)})
+            written.append({"role": role, "content": content, **_beside(message)})
     return written
 
 
-def _beside(message: Message, stored: Fields) -> Fields:
+def _beside(message: Message) -> Fields:
     """Return the fields beside role and content of the wire message."""
     if isinstance(message, ToolMessage):
-        return jsontext.fields(stored.get("@@message", EMPTY_OBJECT))
-    return visible(stored)
+        return jsontext.fields(notes(message, WIRE).get("message", EMPTY_OBJECT))
+    return native(message, WIRE)
 
 
 def _written(run: Iterable[Placed], context: Context) -> tuple[list[Block], Fields]:
@@ -297,9 +290,8 @@ def _written(run: Iterable[Placed], context: Context) -> tuple[list[Block], Fiel
     beside: Fields = {}
     for item in run:
         index, message = item.index, item.message
-        stored = native(message, WIRE)
-        content += _placed_marks(blocks(message, stored, context, index), content, context, index)
-        beside.update(_beside(message, stored))
+        content += _placed_marks(blocks(message, context, index), content, context, index)
+        beside.update(_beside(message))
     return content, beside
 
 
@@ -383,7 +375,7 @@ def _cut(run: list[Placed], context: Context) -> int:
         message = item.message
         if isinstance(message, ToolMessage):
             answered = True
-        elif answered and (alone or (_moves(message) and "@@joined" not in native(message, WIRE))):
+        elif answered and (alone or (_moves(message) and "joined" not in notes(message, WIRE))):
             return position
     return len(run)
 
@@ -410,18 +402,14 @@ def _user(run: list[Placed], context: Context) -> dict[str, Any]:
 def response(response: Response, context: Context) -> dict[str, Any]:
     """Write a response body; a foreign one gets the fields that the service's schema requires."""
     rest, message = native(response, WIRE), response.message
-    stored = native(message, WIRE)
-    content = [block.body for block in blocks(message, stored, context, 0)]
-    output = {"message": {**role(stored), "content": content, **visible(stored)}}
+    content = [block.body for block in blocks(message, context, 0)]
+    output = {"message": {"role": role(message), "content": content, **native(message, WIRE)}}
     return {"output": {**output, **jsontext.fields(rest.pop("output", EMPTY_OBJECT))}, **ending(response, context)}
 
 
-def role(stored: Fields) -> dict[str, Any]:
-    """Write the role of an answer, given what its message keeps."""
-    found = stored.get("@@role")
-    if found == hint("absent"):
-        return {}
-    return {"role": "assistant" if found is None else found}
+def role(message: AssistantMessage) -> object:
+    """Return the role of an answer."""
+    return notes(message, WIRE).get("role", "assistant")
 
 
 def ending(response: Response, context: Context) -> dict[str, Any]:
@@ -437,7 +425,7 @@ def ending(response: Response, context: Context) -> dict[str, Any]:
     if not context.own:
         fields["metrics"] = {"latencyMs": 0}
         _list_dropped(response, context)
-    return {**fields, **visible(rest)}
+    return {**fields, **rest}
 
 
 def _list_dropped(response: Response, context: Context) -> None:

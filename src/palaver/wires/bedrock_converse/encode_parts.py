@@ -36,7 +36,7 @@ from palaver.core.parts import (
     Video,
 )
 from palaver.wires._engine.fit import blank_result, lose_fields
-from palaver.wires._engine.json_fields import is_hint, native, visible
+from palaver.wires._engine.json_fields import native, notes
 from palaver.wires.bedrock_converse.decode_parts import cited_text
 from palaver.wires.bedrock_converse.settings import family
 from palaver.wires.bedrock_converse.shapes import FORMATS, KINDS, WIRE, WORDS
@@ -56,12 +56,12 @@ class Block(NamedTuple):
     body: Any
 
 
-def blocks(message: Message, stored: Fields, context: Context, index: int) -> list[Block]:
+def blocks(message: Message, context: Context, index: int) -> list[Block]:
     """Write what one message holds."""
     if not isinstance(message, AssistantMessage):
         message = _uncited(message, context, index)
     if isinstance(message, ToolMessage):
-        return _result(message, stored, context, index)
+        return _result(message, context, index)
     found: list[Block] = []
     for position, part in enumerate(message.content):
         block = written(part, context, index, position)
@@ -94,28 +94,28 @@ def plain(text: str) -> Block:
     return Block("text", {"text": text})
 
 
-def _wrapped(kind: str, inner: object, rest: Fields) -> Block:
-    beside = rest.get("@@beside")
+def _wrapped(kind: str, inner: object, stored: Fields) -> Block:
+    beside = stored.get("beside")
     return Block(kind, {kind: inner} if beside is None else {kind: inner, **jsontext.fields(beside)})
 
 
 def written(part: AnyPart, context: Context, index: int, position: int | None) -> Block | None:
     """Write one part; ``None`` when the wire cannot express it."""
-    rest = native(part, WIRE)
+    rest, stored = native(part, WIRE), notes(part, WIRE)
     match part:
         case Text():
-            block = _text(part, rest)
+            block = _text(part, rest, stored)
             if block.kind == "text" and not context.own:
                 lose_fields(rest, "a text is no object here", context, index, position)
             return block
         case Reasoning():
-            return _reasoning(part, rest, context, index, position)
+            return _reasoning(part, rest, stored, context, index, position)
         case ToolCall():
-            return _wrapped("toolUse", _call(part, rest, context), rest)
+            return _wrapped("toolUse", {**_call(part, context), **rest}, stored)
         case Json():
-            return _wrapped("json", _object(part, context, index, position), rest)
+            return _wrapped("json", _object(part, context, index, position), stored)
         case Image() | File() | Video() | Audio():
-            return _media(part, rest, context, index, position)
+            return _media(part, rest, stored, context, index, position)
         case ServerToolResult():
             return Block("toolResult", part.output_json)
         case Opaque():
@@ -137,26 +137,28 @@ def kind_of(raw: Raw) -> str:
 # -- text and reasoning ----------------------------------------------------------------------------
 
 
-def _text(part: Text, rest: Fields) -> Block:
-    if not (part.citations or is_hint(rest, "kind", "citationsContent")):
-        return _wrapped("text", part.text, rest)
+def _text(part: Text, rest: Fields, stored: Fields) -> Block:
+    if not part.citations and "kind" not in stored:
+        return _wrapped("text", part.text, stored)
     inner: dict[str, Any] = {}
     preserved = rest.pop("content", None)
     if preserved is not None and cited_text(preserved) == part.text:
         inner["content"] = preserved
-    elif part.text or not is_hint(rest, "content", "absent"):
+    elif part.text:
         inner["content"] = [{"text": part.text}]
     if part.citations:
         inner["citations"] = [each.raw_json for each in part.citations if isinstance(each.raw_json, Raw)]
-    return _wrapped("citationsContent", {**inner, **visible(rest)}, rest)
+    return _wrapped("citationsContent", {**inner, **rest}, stored)
 
 
-def _reasoning(part: Reasoning, rest: Fields, context: Context, index: int, position: int | None) -> Block | None:
+def _reasoning(  # noqa: PLR0917 (what it keeps, and where a loss is)
+    part: Reasoning, rest: Fields, stored: Fields, context: Context, index: int, position: int | None
+) -> Block | None:
     if part.encrypted is not None:
         for proof in ("text", "signature"):
             if getattr(part, proof):
                 context.lose("dropped", f"reasoning {proof}", "encrypted reasoning goes alone", index, position)
-        return _wrapped("reasoningContent", {"redactedContent": part.encrypted, **visible(rest)}, rest)
+        return _wrapped("reasoningContent", {"redactedContent": part.encrypted, **rest}, stored)
     own_request = None if context.own else context.request
     if own_request is not None and not part.signature and family(own_request.model) in _SIGNED_ONLY:
         context.lose("dropped", "reasoning", "has no signature", index, position)
@@ -165,17 +167,17 @@ def _reasoning(part: Reasoning, rest: Fields, context: Context, index: int, posi
     if part.signature is not None:
         inner["signature"] = part.signature
     inner.update(jsontext.fields(rest.pop("reasoningText", EMPTY_OBJECT)))
-    return _wrapped("reasoningContent", {"reasoningText": inner, **visible(rest)}, rest)
+    return _wrapped("reasoningContent", {"reasoningText": inner, **rest}, stored)
 
 
 # -- tools -----------------------------------------------------------------------------------------
 
 
-def _call(part: ToolCall, rest: Fields, context: Context) -> dict[str, Any]:
+def _call(part: ToolCall, context: Context) -> dict[str, Any]:
     fields = {"toolUseId": part.id, "name": part.name, "input": _input(part, context)}
     if part.provider_executed:
         fields["type"] = "server_tool_use"
-    return {**fields, **visible(rest)}
+    return fields
 
 
 def _input(part: ToolCall, context: Context) -> object:
@@ -195,20 +197,20 @@ def _object(part: Json, context: Context, index: int, position: int | None) -> o
     return {"value": part.value_json}
 
 
-def _result(message: ToolMessage, stored: Fields, context: Context, index: int) -> list[Block]:
+def _result(message: ToolMessage, context: Context, index: int) -> list[Block]:
     """Write a tool result, and the cache point that stands behind it."""
+    rest, stored = native(message, WIRE), notes(message, WIRE)
     found = (written(part, context, index, position) for position, part in enumerate(message.content))
     content = [block.body for block in found if block is not None]
-    empty_taken = is_hint(stored, "content", "empty") and not message.is_error
+    empty_taken = "content" in stored and not message.is_error
     if not (content or context.own or empty_taken):
         context.lose("converted", "tool result", "without content; a fixed text was sent", index)
         content = [{"text": blank_result().text}]
-    mark = stored.pop("cachePoint", None)
-    inner: dict[str, Any] = {"toolUseId": message.tool_call_id, "content": content, **visible(stored)}
+    mark = rest.pop("cachePoint", None)
+    inner: dict[str, Any] = {"toolUseId": message.tool_call_id, "content": content, **rest}
     if message.is_error:
         inner["status"] = "error"
-    if "@@cachePoint" in stored:
-        inner["cachePoint"] = stored["@@cachePoint"]
+    inner.update(jsontext.fields(stored.get("result", EMPTY_OBJECT)))
     block = _wrapped("toolResult", inner, stored)
     return [block] if mark is None else [block, Block("cachePoint", {"cachePoint": mark})]
 
@@ -216,33 +218,38 @@ def _result(message: ToolMessage, stored: Fields, context: Context, index: int) 
 # -- media -----------------------------------------------------------------------------------------
 
 
-def _media(
-    part: Image | File | Video | Audio, rest: Fields, context: Context, index: int, position: int | None
+def _media(  # noqa: PLR0917 (what it keeps, and where a loss is)
+    part: Image | File | Video | Audio,
+    rest: Fields,
+    stored: Fields,
+    context: Context,
+    index: int,
+    position: int | None,
 ) -> Block | None:
     kind = KINDS[type(part)]
     media_type = (part.media_type or "").partition(";")[0].strip().lower()
     word = WORDS[kind].get(media_type)
-    source = _source(part, rest)
+    source = _source(part, rest, stored)
     if source is None or word is None:
         context.lose("dropped", kind, f"{part.media_type} is not taken", index, position)
         return None
-    preserved = rest.get("@@format")
+    preserved = stored.get("format")
     if preserved is not None and FORMATS[kind].get(jsontext.text(preserved)) == media_type:
         word = jsontext.text(preserved)
-    inner: dict[str, Any] = {} if is_hint(rest, "format", "absent") else {"format": word}
+    inner: dict[str, Any] = {"format": word}
     if isinstance(part, File):
         inner["name"] = part.name if context.own else _name(part, context, index, position)
     inner["source"] = source
-    return _wrapped(kind, {**inner, **visible(rest)}, rest)
+    return _wrapped(kind, {**inner, **rest}, stored)
 
 
-def _source(part: Image | File | Video | Audio, rest: Fields) -> dict[str, Any] | None:
+def _source(part: Image | File | Video | Audio, rest: Fields, stored: Fields) -> dict[str, Any] | None:
     left = jsontext.fields(rest.pop("source", EMPTY_OBJECT))
     match part.source:
         case Url(uri):
             location = jsontext.fields(left.pop("s3Location", EMPTY_OBJECT))
             return {"s3Location": {"uri": uri, **location}, **left}
-        case Inline() as found if is_hint(rest, "source", "text"):
+        case Inline() as found if "source" in stored:
             return {"text": found.bytes.decode(errors="replace"), **left}
         case Inline() as found:
             return {"bytes": found.data, **left}

@@ -4,8 +4,8 @@ Rules:
 
 - A setting may stand in several places: what Converse itself does not name stands in ``additionalModelRequestFields``,
   where each model family has words of its own and an unknown one is refused (docs/spec/wires.md#6.1). The first place
-  that holds it wins; a place that is not the first is kept as the hint ``@@<setting>_at``, and its form, where it is
-  not the one we write, as ``@@<setting>``.
+  that holds it wins; a place that is not the first is the note ``<setting>_at``. Fields beside the meaning, at any
+  depth, are the note ``<setting>``. ``effort_alone``: no budget, which would switch thinking on, stood beside it.
 - A value of an odd type is no setting: it stays where it stands.
 - A setting without a place of its own is written only where the model, which stands in the URL, is known by
   ``Request.model`` to belong to a family that reads it; else it is a loss.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Path: TypeAlias = "tuple[str, ...]"
 
 _MORE: Final = "additionalModelRequestFields"
-TOOL_CHOICE: Final = ("toolConfig", "toolChoice")
+_TOOL_CHOICE: Final = ("toolConfig", "toolChoice")
 
 
 # -- reading and writing one value -----------------------------------------------------------------
@@ -87,7 +87,10 @@ def read_tool_choice(raw: Raw) -> ToolChoice | None:
 
     Source: docs/spec/wires.md#6.1.
     """
-    match jsontext.value(raw):
+    found = jsontext.value(raw)
+    if not isinstance(found, dict) or len(_CHOICES & cast("dict[str, Any]", found).keys()) != 1:
+        return None
+    match cast("dict[str, Any]", found):
         case {"auto": dict()}:
             return trusted.ToolChoice("auto")
         case {"any": dict()}:
@@ -96,6 +99,9 @@ def read_tool_choice(raw: Raw) -> ToolChoice | None:
             return trusted.ToolChoice("required", (name,))
         case _:
             return None
+
+
+_CHOICES: Final = frozenset({"auto", "any", "tool"})
 
 
 def write_tool_choice(choice: ToolChoice) -> object:
@@ -112,14 +118,12 @@ def read_output_format(raw: Raw) -> OutputFormat | None:
             name, description = inner.get("name"), inner.get("description")
         case _:
             return None
+    if not (name is None or isinstance(name, str)) or not (description is None or isinstance(description, str)):
+        return None
     if not jsontext.is_json(schema):
         return None
-    return trusted.OutputFormat(
-        kind="json_schema",
-        schema_json=Raw(jsontext.source(schema)),
-        name=name if isinstance(name, str) else None,
-        description=description if isinstance(description, str) else None,
-    )
+    schema_json = Raw(jsontext.source(schema))
+    return trusted.OutputFormat(kind="json_schema", schema_json=schema_json, name=name, description=description)
 
 
 def write_output_format(output: OutputFormat) -> object:
@@ -137,12 +141,19 @@ def write_output_format(output: OutputFormat) -> object:
 
 
 class Place(NamedTuple):
-    """A setting and one path where it may stand."""
+    """A setting and one path where it may stand; ``known`` are the fields that are read of an object."""
 
     setting: str
     path: Path
     read: Callable[[Raw], Any]
     write: Callable[[Any], object] = _same
+    known: frozenset[str] = frozenset()
+
+
+_OF_CHOICE: Final = _CHOICES | {"name"}
+_OF_OUTPUT: Final = frozenset({"type", "structure", "jsonSchema", "schema", "name", "description"})
+_OF_BUDGET: Final = frozenset({"type", "budget_tokens"})
+_OF_NOVA: Final = frozenset({"type", "maxReasoningEffort"})
 
 
 PLACES: Final = (
@@ -150,20 +161,21 @@ PLACES: Final = (
     Place("temperature", ("inferenceConfig", "temperature"), _number),
     Place("top_p", ("inferenceConfig", "topP"), _number),
     Place("stop", ("inferenceConfig", "stopSequences"), _texts),
-    Place("tool_choice", TOOL_CHOICE, read_tool_choice, write_tool_choice),
-    Place("output", ("outputConfig", "textFormat"), read_output_format, write_output_format),
+    Place("tool_choice", _TOOL_CHOICE, read_tool_choice, write_tool_choice, _OF_CHOICE),
+    Place("output", ("outputConfig", "textFormat"), read_output_format, write_output_format, _OF_OUTPUT),
     Place("effort", ("outputConfig", "effort"), _text),
     Place("effort", (_MORE, "output_config", "effort"), _text),
     Place("effort", (_MORE, "reasoning_effort"), _text),
     Place("effort", (_MORE, "reasoning_config"), _text),
     Place("effort", (_MORE, "reasoningConfig", "maxReasoningEffort"), _text),
-    Place("reasoning_tokens", (_MORE, "thinking"), _budget, _enabled),
-    Place("reasoning_tokens", (_MORE, "reasoning_config"), _budget, _enabled),
-    Place("effort", (_MORE, "reasoningConfig"), _read_nova, _write_nova),
+    Place("reasoning_tokens", (_MORE, "thinking"), _budget, _enabled, _OF_BUDGET),
+    Place("reasoning_tokens", (_MORE, "reasoning_config"), _budget, _enabled, _OF_BUDGET),
+    Place("effort", (_MORE, "reasoningConfig"), _read_nova, _write_nova, _OF_NOVA),
     Place("top_k", (_MORE, "top_k"), _integer),
     Place("top_k", (_MORE, "inferenceConfig", "topK"), _integer),
 )
 
+CHOICE: Final = next(place for place in PLACES if place.setting == "tool_choice")
 _BY_PATH: Final = {(place.setting, ".".join(place.path)): place for place in PLACES}
 _USUAL: Final = {place.setting: place for place in reversed(PLACES) if place.path[0] != _MORE}
 
@@ -187,8 +199,8 @@ def family(model: str | None) -> str | None:
     return next((word for word in _WORDS if f"{word}." in last), None)
 
 
-def take(rest: Fields) -> Settings:
-    """Take the settings out of a request body."""
+def take(rest: Fields, notes: Fields) -> Settings:
+    """Take the settings out of a request body; ``notes`` get where they stood, and what stood beside them."""
     found: dict[str, Any] = {}
     for place in PLACES:
         raw = None if place.setting in found else _find(rest, place.path)
@@ -197,12 +209,42 @@ def take(rest: Fields) -> Settings:
             continue
         found[place.setting] = value
         _drop(rest, place.path)
-        json_fields.keep_form(rest, place.setting, raw, place.write(value))
+        if place.known and (beside := _beside(raw, place.known)):
+            notes[place.setting] = jsontext.raw(beside)
         if place is not _USUAL.get(place.setting):
-            rest[f"@@{place.setting}_at"] = json_fields.hint(".".join(place.path))
+            notes[f"{place.setting}_at"] = json_fields.word(".".join(place.path))
     if "effort" in found and "reasoning_tokens" not in found:
-        rest["@@reasoning_tokens"] = json_fields.hint("absent")
+        notes["effort_alone"] = jsontext.TRUE
     return trusted.Settings(**found)
+
+
+def _beside(raw: Raw, known: frozenset[str]) -> dict[str, Any]:
+    """The fields of an object, at any depth, that have no neutral meaning."""
+    found: dict[str, Any] = {}
+    for key, item in jsontext.fields(raw).items():
+        if key not in known:
+            found[key] = item
+        elif jsontext.kind(item) == "an object" and (inner := _beside(item, known)):
+            found[key] = inner
+    return found
+
+
+def _with_beside(written: object, raw: Raw | None, known: frozenset[str]) -> object:
+    """Write such fields beside a meaning, where the objects that held them are still there."""
+    if raw is None or not isinstance(written, dict):
+        return written
+    fields: dict[str, Any] = dict(cast("dict[str, Any]", written))
+    for key, item in jsontext.fields(raw).items():
+        if key not in known:
+            fields[key] = item
+        elif key in fields:
+            fields[key] = _with_beside(fields[key], item, known)
+    return fields
+
+
+def written_at(place: Place, value: object, notes: Fields) -> object:
+    """Write a value for its place, with what stood beside it."""
+    return _with_beside(place.write(value), notes.get(place.setting), place.known)
 
 
 def _find(rest: Fields, path: Path) -> Raw | None:
@@ -245,17 +287,16 @@ def put(fields: dict[str, Any], path: Path, value: object) -> None:
 _UNSUPPORTED: Final = ("seed", "frequency_penalty", "presence_penalty", "parallel_tool_calls")
 
 
-def write(fields: dict[str, Any], rest: Fields, settings: Settings, model: str | None, context: Context) -> None:
+def write(fields: dict[str, Any], notes: Fields, settings: Settings, model: str | None, context: Context) -> None:
     """Put the settings into a request body, all but the tool choice, which is written with the tools."""
-    found_here = family(model) is None and not rest.keys().isdisjoint(("@@effort_at", "@@reasoning_tokens_at"))
+    found_here = family(model) is None and not notes.keys().isdisjoint(("effort_at", "reasoning_tokens_at"))
     if not found_here:  # else the body itself showed which fields the unnamed model reads
-        alone = json_fields.is_hint(rest, "reasoning_tokens", "absent")
-        settings = thinking.fit_effort(settings, context, model, alone=alone)
+        settings = thinking.fit_effort(settings, context, model, alone="effort_alone" in notes)
     for name in ("max_tokens", "temperature", "top_p", "stop", "output", "effort", "reasoning_tokens", "top_k"):
         value = getattr(settings, name)
         if value is None:
             continue
-        at = rest.get(f"@@{name}_at")
+        at = notes.get(f"{name}_at")
         place = None if at is None else _BY_PATH.get((name, jsontext.text(at)))
         if place is None:
             place = _FAMILIES.get((name, family(model) or "")) or _USUAL.get(name)
@@ -265,8 +306,7 @@ def write(fields: dict[str, Any], rest: Fields, settings: Settings, model: str |
         if not context.own:
             value = _fitted(name, value, context)
         if value is not None:
-            preserved = json_fields.form(rest, name, value, place.read)
-            put(fields, place.path, place.write(value) if preserved is None else preserved)
+            put(fields, place.path, written_at(place, value, notes))
     for name in _UNSUPPORTED:
         if getattr(settings, name) is not None:
             context.lose("dropped", name, "the wire has no such setting")

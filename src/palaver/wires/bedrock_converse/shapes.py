@@ -1,7 +1,7 @@
-"""Values that the reader and the writer of Converse share: names, formats, optional fields of an odd type, and usage.
+"""Values that the reader and the writer of Converse share: names, formats and usage.
 
 A block is an object with one key, its kind. Fields under the key without a neutral place stand under
-``provider["bedrock_converse"]``; fields beside the key stand under ``@@beside``. The counters of usage are disjoint,
+``provider["bedrock_converse"]``; fields beside the key are the note ``beside``. The counters of usage are disjoint,
 cached tokens have two names, and reasoning is not counted apart.
 
 Source: docs/spec/wires.md#1.2, #6.1, #6.4; the shapes of ``bedrock-runtime`` in botocore.
@@ -9,26 +9,23 @@ Source: docs/spec/wires.md#1.2, #6.1, #6.4; the shapes of ``bedrock-runtime`` in
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Raw, Struct
 
 from palaver.core import jsontext, trusted
-from palaver.core.errors import DecodeError
 from palaver.core.jsontext import NULL
 from palaver.core.parts import Audio, File, Image, MalformedToolCall, Media, ToolCall, Video
 from palaver.core.usage import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Sequence
+    from collections.abc import Container, Sequence
 
     from palaver.core.jsontext import Fields
     from palaver.core.messages import FinishReason
     from palaver.core.parts import AssistantPart
 
-
-_T = TypeVar("_T")
 
 WIRE: Final = "bedrock_converse"
 
@@ -153,14 +150,6 @@ def finish(word: str | None, content: Sequence[AssistantPart]) -> FinishReason:
 
 def _asks(part: AssistantPart) -> bool:
     return isinstance(part, MalformedToolCall) or (isinstance(part, ToolCall) and not part.provider_executed)
-
-
-def optional(take: Callable[[Fields, str], _T | None], rest: Fields, key: str) -> _T | None:
-    """Take a field that may be anything: one of an odd type stays where it is, with what remains."""
-    try:
-        return take(rest, key)
-    except DecodeError:
-        return None
 
 
 def choose(rest: Fields, known: Container[str]) -> str | None:

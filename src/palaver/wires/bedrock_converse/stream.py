@@ -49,10 +49,11 @@ from palaver.core.request import Response
 from palaver.stream.event_stream import EventStreamReader
 from palaver.stream.frames import Frame
 from palaver.wires._engine import json_fields
-from palaver.wires._engine.json_fields import hint, provider
+from palaver.wires._engine.json_fields import provider
+from palaver.wires._engine.shapes import ABSENT
 from palaver.wires._engine.stream_decoder import StreamDecoder, opened, snapshot
-from palaver.wires.bedrock_converse.decode import take_role, take_usage
-from palaver.wires.bedrock_converse.decode_parts import assistant_part, citation
+from palaver.wires.bedrock_converse.decode import object_or_kept, role_note
+from palaver.wires.bedrock_converse.decode_parts import answer_part, citation
 from palaver.wires.bedrock_converse.shapes import (
     DELTAS,
     EXCEPTIONS,
@@ -62,7 +63,6 @@ from palaver.wires.bedrock_converse.shapes import (
     choose,
     finish,
     members,
-    optional,
     read_usage,
 )
 from palaver.wires.bedrock_converse.stream_write import Encoder
@@ -142,8 +142,7 @@ class OpenBlock:
                 return None
 
     def _read(self, kind: str, inner: Fields) -> AssistantPart:
-        part: AssistantPart = assistant_part(jsontext.raw({kind: inner, **self.beside}))
-        return part
+        return answer_part(jsontext.raw({kind: inner, **self.beside}))
 
 
 def has_no_arguments(part: AssistantPart | None) -> bool:
@@ -166,7 +165,9 @@ def rejoined(pieces: Sequence[str]) -> str:
 __all__ = ["Decoder", "Encoder"]
 
 
-# -- the common deltas, read in one step --
+# -- deltas ------------------------------------------------------------------------------------------
+# A delta that adds text to a block of its kind is recognised in one step: nearly all events of a stream are such, and
+# reading them field by field takes several times as long. Any other event is read by its fields.
 
 
 class _Use(Struct, gc=False, forbid_unknown_fields=True):
@@ -203,7 +204,8 @@ class Decoder(StreamDecoder):
         self._count = 0
         self._started = False
         self._early: list[ProviderEvent] = []
-        self._beside_role: Fields = {"@@role": hint("absent")}
+        self._beside_role: Fields = {}
+        self._role: Fields | None = None
         self._beside_output: Fields = {}
         self._emitted_head: Response | None = None
         self._usage: Fields = {}
@@ -311,7 +313,7 @@ class Decoder(StreamDecoder):
     # -- the answer as a whole --
 
     def _head(self) -> Response:
-        message = trusted.AssistantMessage(provider_json=provider(WIRE, self._beside_role))
+        message = trusted.AssistantMessage(provider_json=provider(WIRE, self._beside_role, self._role))
         return trusted.Response(message, origin=self.origin, provider_json=provider(WIRE, self._beside_output))
 
     def _begin(self) -> None:
@@ -340,7 +342,7 @@ class Decoder(StreamDecoder):
     def _message_start(self, fields: Fields) -> bool:
         if self._count:
             raise DecodeError("a second answer begins within the first")
-        take_role(fields)
+        self._role = role_note(fields.pop("role", NULL))
         self._beside_role = fields
         self._begin()
         return True
@@ -348,7 +350,7 @@ class Decoder(StreamDecoder):
     def _message_stop(self, fields: Fields) -> bool:
         self._begin()
         self._close_all()
-        word = optional(json_fields.take_text, fields, "stopReason")
+        word = json_fields.take_text(fields, "stopReason")
         self._beside_output |= fields
         if not self._stopped:
             self._stopped = True
@@ -358,7 +360,7 @@ class Decoder(StreamDecoder):
 
     def _metadata(self, fields: Fields) -> bool:
         self._begin()
-        usage = take_usage(fields)
+        usage = object_or_kept(fields.pop("usage", ABSENT), fields)
         if usage is not None:
             new = jsontext.fields(usage)
             snapshot(self._usage, new)

@@ -30,7 +30,7 @@ from palaver.core.events import ArgumentsDelta, DataDelta, ReasoningDelta, Signa
 from palaver.core.jsontext import EMPTY_OBJECT, NULL
 from palaver.core.parts import Reasoning, Text, ToolCall
 from palaver.stream import event_stream
-from palaver.wires._engine.json_fields import native, visible
+from palaver.wires._engine.json_fields import native, notes
 from palaver.wires._engine.stream_encoder import Shown, StreamEncoder
 from palaver.wires.bedrock_converse.encode import ending, role
 from palaver.wires.bedrock_converse.encode_parts import kind_of, written
@@ -84,8 +84,7 @@ class Encoder(StreamEncoder):
         """``messageStart``."""
         self._at: dict[int, int] = {}
         self._unknown: dict[bytes, int] = {}
-        stored = native(head.message, WIRE)
-        self._frame("messageStart", {**role(stored), **visible(stored)})
+        self._frame("messageStart", {"role": role(head.message), **native(head.message, WIRE)})
 
     # -- blocks --
 
@@ -256,5 +255,5 @@ def _kind(fields: Fields, key: str, known: Container[str]) -> str | None:
 
 def _beside(part: AssistantPart) -> list[str]:
     """The fields of the service's own beside a text or a reasoning."""
-    stored = native(part, WIRE)
-    return [key for key in {**visible(stored), **jsontext.fields(stored.get("@@beside", EMPTY_OBJECT))} if key != "p"]
+    beside = jsontext.fields(notes(part, WIRE).get("beside", EMPTY_OBJECT))
+    return [key for key in {**native(part, WIRE), **beside} if key != "p"]

@@ -1,20 +1,20 @@
 """Read Cohere v2 chat bodies.
 
-Under ``provider["cohere_chat"]`` stay, for ``encode``:
+Fields of the body, of a message, a part, a call or a tool without a neutral place (``documents``, ``safety_mode``,
+``strict_tools``, ``logprobs``, …) stay under ``provider["cohere_chat"]``, and so do ``citations`` that do not point at
+texts in order. Others are a ``Citation`` on the text that they cite.
 
-- fields of the body, of a message, a part, a call or a tool without a neutral place (``documents``, ``safety_mode``,
-  ``strict_tools``, ``logprobs``, …);
-- hints on form: ``@@content`` (``list``, ``string``, ``null``, ``absent``), ``@@field`` (``tool_plan``: where a text
-  stood), ``@@type`` and ``@@id`` (``absent``), ``@@arguments`` (``absent``, ``null``, ``null text``, ``object``),
-  ``@@role``, ``@@no_role``, ``@@tools``;
-- ``citations`` that do not point at texts in order. Others are a ``Citation`` on the text that they cite.
+Notes (``provider["@cohere_chat"]``): ``field`` of a text (``tool_plan``), where it stood; ``id`` of a call (``made``:
+it had none, and got one from its place); ``role`` of an answer that is not the assistant's; of a request ``schema``
+(the field that held the schema of the answer, where it was not ``json_schema``) and ``thinking`` (what stood in it
+beside its meaning).
 
 Source: docs/spec/wires.md#7; https://docs.cohere.com/v2/reference/chat.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -22,47 +22,112 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError, ProviderError
 from palaver.core.jsontext import NULL, Fields
-from palaver.core.messages import (
-    AssistantMessage,
-    Message,
-    SystemMessage,
-    ToolMessage,
-    UserMessage,
-    holds,
-)
+from palaver.core.messages import Message
 from palaver.core.parts import (
     AnyPart,
     AssistantPart,
     Citation,
-    Image,
     MalformedToolCall,
-    Reasoning,
     Text,
     ToolCall,
 )
 from palaver.core.request import Request, Response, Settings
 from palaver.core.tools import AnyTool
+from palaver.core.usage import Usage
 from palaver.wires._engine import json_fields
-from palaver.wires._engine.json_fields import hint, nested, provider
+from palaver.wires._engine.json_fields import nested, provider, word
 from palaver.wires._engine.media import source_of
+from palaver.wires._engine.shapes import ABSENT, Shape, Union, reader
 from palaver.wires._engine.tools import read_tool
 from palaver.wires.cohere_chat.shapes import (
     FINISH,
     INTEGERS,
     SETTINGS,
+    THINKING_FIELDS,
     WIRE,
     read_output_format,
     read_thinking,
     read_tool_choice,
     read_usage,
-    write_output_format,
-    write_thinking,
+    schema_field,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+# -- shapes ----------------------------------------------------------------------------------------
 
-    from palaver.core.usage import Usage
+
+class _TextPart(Shape, tag="text", tag_field="type"):
+    text: str
+
+
+class _ThinkingPart(Shape, tag="thinking", tag_field="type"):
+    thinking: str
+
+
+class _Link(Shape):
+    url: str
+
+
+class _ImagePart(Shape, tag="image_url", tag_field="type"):
+    image_url: _Link
+
+
+_Part: TypeAlias = _TextPart | _ThinkingPart | _ImagePart
+_TEXTS: Final = Union[_Part](_TextPart)
+_SEEN: Final = Union[_Part](_TextPart, _ImagePart)
+_ANSWERED: Final = Union[_Part](_TextPart, _ThinkingPart, _ImagePart)
+
+
+class _Function(Shape):
+    name: str
+    arguments: Raw = ABSENT
+
+
+class _Call(Shape):
+    function: _Function
+    id: str | UnsetType = UNSET
+    type: str | UnsetType = UNSET
+
+
+class _System(Shape, tag="system", tag_field="role"):
+    content: Raw = ABSENT
+
+
+class _User(Shape, tag="user", tag_field="role"):
+    content: Raw = ABSENT
+
+
+class _Result(Shape, tag="tool", tag_field="role"):
+    content: Raw = ABSENT
+    tool_call_id: str | UnsetType = UNSET
+
+
+class _Said(Shape):
+    content: Raw = ABSENT
+    tool_plan: str | UnsetType = UNSET
+    tool_calls: list[_Call] | UnsetType = UNSET
+    citations: Raw = ABSENT
+
+
+class _Assistant(_Said, tag="assistant", tag_field="role"):
+    pass
+
+
+class _Answer(_Said):
+    role: Raw = ABSENT
+
+
+class _Response(Shape):
+    message: Raw = ABSENT
+    id: str | UnsetType = UNSET
+    finish_reason: str | UnsetType | None = UNSET
+    usage: Raw = ABSENT
+
+
+_Message: TypeAlias = _System | _User | _Result | _Assistant
+_MESSAGES: Final = Union[_Message](_System, _User, _Result, _Assistant, tag="role")
+_read_call = reader(_Call)
+_read_answer = reader(_Answer)
+_read_response = reader(_Response)
 
 # -- requests --------------------------------------------------------------------------------------
 
@@ -70,44 +135,35 @@ if TYPE_CHECKING:
 def request(body: bytes) -> Request:
     """Read a request body. Raises ``DecodeError``."""
     rest = jsontext.fields(body)
-    raw_messages = json_fields.need_items(rest, "messages")
-    raw_tools = json_fields.take_items(rest, "tools")
-    if raw_tools == []:
-        rest["@@tools"] = hint("empty")
+    if rest.get("messages", NULL) == NULL:
+        raise DecodeError("missing", path="messages")
+    notes: Fields = {}
     return trusted.Request(
-        messages=_messages(raw_messages),
+        messages=_messages(rest.pop("messages")),
         model=json_fields.take_text(rest, "model"),
-        tools=tuple(json_fields.each(raw_tools or [], "tools", _tool)),
-        settings=_settings(rest),
+        tools=tuple(json_fields.each(json_fields.take_items(rest, "tools") or [], "tools", _tool)),
+        settings=_settings(rest, notes),
         origin=WIRE,
-        provider_json=provider(WIRE, rest),
+        provider_json=provider(WIRE, rest, notes),
     )
 
 
-def _settings(rest: Fields) -> Settings:
+def _settings(rest: Fields, notes: Fields) -> Settings:
     found: dict[str, Any] = {
         name: (json_fields.take_int if name in INTEGERS else json_fields.take_number)(rest, key)
         for name, key in SETTINGS.items()
     }
-    raw = rest.get("tool_choice")
-    choice = None if raw is None else read_tool_choice(raw)
-    if choice is not None:
-        del rest["tool_choice"]
-    raw = rest.get("response_format")
-    output = None if raw is None else read_output_format(raw)
-    if raw is not None and output is not None:
+    form = rest.get("response_format", NULL)
+    output = read_output_format(form)
+    if output is not None:
         del rest["response_format"]
-        json_fields.keep_form(rest, "response_format", raw, write_output_format(output))
-    raw = rest.get("thinking")
-    budget = None if raw is None else read_thinking(raw)
-    if raw is not None and budget is not None:
-        del rest["thinking"]
-        json_fields.keep_form(rest, "thinking", raw, write_thinking(budget))
+        if schema_field(jsontext.fields(form)) == "schema":
+            notes["schema"] = word("schema")
     return trusted.Settings(
         stop=json_fields.take_texts(rest, "stop_sequences"),
-        tool_choice=choice,
+        tool_choice=json_fields.take_object(rest, notes, "tool_choice", read_tool_choice, ()),
         output=output,
-        reasoning_tokens=budget,
+        reasoning_tokens=json_fields.take_object(rest, notes, "thinking", read_thinking, THINKING_FIELDS),
         stream=json_fields.take_bool(rest, "stream"),
         **found,
     )
@@ -120,114 +176,93 @@ def _tool(raw: Raw) -> AnyTool:
 # -- messages --------------------------------------------------------------------------------------
 
 
-def _messages(raws: list[Raw]) -> tuple[Message, ...]:
+def _messages(raw: Raw) -> tuple[Message, ...]:
     messages: list[Message] = []
-    for index, raw in enumerate(raws):
-        try:
-            messages.append(_message(raw, index))
-        except DecodeError as error:
-            raise error.within(f"messages[{index}]") from None
+    try:
+        for index, found in enumerate(_MESSAGES.items(raw)):
+            try:
+                messages.append(_message(found, index))
+            except DecodeError as error:
+                raise error.within(f"[{index}]") from None
+    except DecodeError as error:
+        raise error.within("messages") from None
     return tuple(messages)
 
 
-_ROLES: Final[dict[str, type[SystemMessage | UserMessage]]] = {"system": SystemMessage, "user": UserMessage}
+def _message(found: _Message | Raw, index: int) -> Message:
+    match found:
+        case Raw():
+            role = json_fields.need_text(jsontext.fields(found), "role")
+            raise DecodeError(f"unknown role {role[:40]!r}", path="role")
+        case _Assistant():
+            content = _said(found, f"call_{index}")
+            return trusted.AssistantMessage(content=content, provider_json=provider(WIRE, found.rest))
+        case _User():
+            parts = cast("Any", _content(found.content, _SEEN))
+            return trusted.UserMessage(content=parts, provider_json=provider(WIRE, found.rest))
+        case _System():
+            parts = cast("Any", _content(found.content, _TEXTS))
+            return trusted.SystemMessage(content=parts, provider_json=provider(WIRE, found.rest))
+        case _:
+            parts = cast("Any", _content(found.content, _SEEN))
+            call_id = None if found.tool_call_id is UNSET else found.tool_call_id
+            return trusted.ToolMessage(content=parts, tool_call_id=call_id, provider_json=provider(WIRE, found.rest))
 
 
-def _message(raw: Raw, index: int) -> Message:
-    rest = jsontext.fields(raw)
-    role = json_fields.need_text(rest, "role")
-    if role == "assistant":
-        return trusted.AssistantMessage(content=_answer(rest, f"call_{index}"), provider_json=provider(WIRE, rest))
-    cls = _ROLES.get(role)
-    if cls is not None:
-        return cls(content=_content(rest, cls), provider_json=provider(WIRE, rest))
-    if role == "tool":
-        content = _content(rest, ToolMessage)
-        call_id = json_fields.take_text(rest, "tool_call_id")
-        return trusted.ToolMessage(content=content, tool_call_id=call_id, provider_json=provider(WIRE, rest))
-    raise DecodeError(f"unknown role {role[:40]!r}", path="role")
-
-
-def _content(rest: Fields, cls: type, *, response: bool = False) -> tuple[Any, ...]:
-    """Read ``content`` into parts that ``cls`` can hold; the hint says which form it had, where we would write another.
-
-    A part that the role cannot hold is kept as it is, unread.
-    """
-    raw = rest.pop("content", None)
-    if raw is None:
-        if cls is not AssistantMessage:
-            rest["@@content"] = hint("absent")
+def _content(raw: Raw, union: Union[_Part]) -> tuple[AnyPart, ...]:
+    """Read ``content``, a text or a list of parts; a part that the role cannot hold is kept as it is, unread."""
+    if raw is ABSENT or raw == NULL:
         return ()
     try:
-        found = json_fields.string_or_items(raw)
+        if jsontext.kind(raw) == "an array":
+            return tuple(json_fields.each(cast("Any", union.items(raw)), "", _part))
+        if jsontext.kind(raw) != "a string":
+            raise DecodeError(f"expected a string or an array, got {jsontext.kind(raw)}")  # noqa: TRY301 (with a path)
+        return (trusted.Text(jsontext.text(raw)),)
     except DecodeError as error:
         raise error.within("content") from None
-    if found is None:
-        rest["@@content"] = hint("null")
-        return ()
-    if isinstance(found, str):
-        if response:
-            rest["@@content"] = hint("string")
-        return (trusted.Text(found),)
-    parts: tuple[Any, ...] = tuple(
-        [
-            each if holds(cls, each) else trusted.Opaque(WIRE, jsontext.own(raw))
-            for each, raw in zip(json_fields.each(found, "content", content_part), found, strict=True)
-        ]
-    )
-    if not parts or (not response and len(parts) == 1 and isinstance(parts[0], Text)):
-        rest["@@content"] = hint("list")
-    return parts
 
 
-def _answer(rest: Fields, place: str, *, response: bool = False) -> tuple[AssistantPart, ...]:
-    """Read the content of an assistant message, of a request or a response. ``place`` makes ids for calls without."""
-    content: tuple[Any, ...] = (*_content(rest, AssistantMessage, response=response), *_plan(rest))
-    if "citations" in rest:
-        content = with_citations(content, rest)
-    return (*content, *_calls(rest, place))
+def _said(found: _Said, place: str) -> tuple[AssistantPart, ...]:
+    """Read what an assistant message holds, of a request or a response. ``place`` makes ids for calls without."""
+    content = _content(found.content, _ANSWERED)
+    if found.tool_plan is not UNSET:
+        content = (*content, trusted.Text(found.tool_plan, provider_json=PLAN))
+    if found.citations is not ABSENT:
+        found.rest = {**found.rest, "citations": found.citations}
+        content = with_citations(content, found.rest)
+    calls = () if found.tool_calls is UNSET else found.tool_calls
+    try:
+        made = [_made_call(each, f"{place}_{index}", index) for index, each in enumerate(calls)]
+    except DecodeError as error:
+        raise error.within("tool_calls") from None
+    return cast("tuple[AssistantPart, ...]", (*content, *made))
 
 
-PLAN: Final = provider(WIRE, {"@@field": hint("tool_plan")})
+PLAN: Final = provider(WIRE, {}, {"field": word("tool_plan")})
 """What marks the text that stood in ``tool_plan``."""
-
-
-def _plan(rest: Fields) -> tuple[Text, ...]:
-    """Read ``tool_plan``: the text before the calls."""
-    plan = json_fields.take_text(rest, "tool_plan")
-    return () if plan is None else (trusted.Text(plan, provider_json=PLAN),)
 
 
 # -- parts -----------------------------------------------------------------------------------------
 
 
 def content_part(raw: Raw) -> AnyPart:
-    """Read one content part; one of an unknown type, documents included, is kept as it is."""
-    rest = jsontext.fields(raw)
-    read = _PARTS.get(json_fields.need_text(rest, "type"))
-    return trusted.Opaque(WIRE, jsontext.own(raw)) if read is None else read(rest)
+    """Read one content part of an answer; one of an unknown type, documents included, is kept as it is."""
+    return _part(_ANSWERED.item(raw))
 
 
-def _text(rest: Fields) -> Text:
-    text = json_fields.need_text(rest, "text")
-    return trusted.Text(text, provider_json=provider(WIRE, rest)) if rest else trusted.Text(text)
-
-
-def _thinking(rest: Fields) -> Reasoning:
-    text = json_fields.need_text(rest, "thinking")
-    return trusted.Reasoning(text, wire=WIRE, provider_json=provider(WIRE, rest))
-
-
-def _image(rest: Fields) -> Image:
-    inner = json_fields.need_fields(rest, "image_url")
-    try:
-        source, media_type = source_of(json_fields.need_text(inner, "url"))
-    except DecodeError as error:
-        raise error.within("image_url") from None
-    return trusted.Image(source, media_type, provider_json=provider(WIRE, nested(rest, "image_url", inner)))
-
-
-_PARTS: Final[dict[str, Callable[[Fields], AnyPart]]] = {"text": _text, "thinking": _thinking, "image_url": _image}
+def _part(found: _Part | Raw) -> AnyPart:
+    match found:
+        case _TextPart():
+            return trusted.Text(found.text, provider_json=provider(WIRE, found.rest))
+        case _ThinkingPart():
+            return trusted.Reasoning(found.thinking, wire=WIRE, provider_json=provider(WIRE, found.rest))
+        case _ImagePart():
+            source, media_type = source_of(found.image_url.url)
+            stored = provider(WIRE, nested(found.rest, "image_url", found.image_url.rest))
+            return trusted.Image(source, media_type, provider_json=stored)
+        case Raw():
+            return trusted.Opaque(WIRE, jsontext.own(found))
 
 
 # -- citations -------------------------------------------------------------------------------------
@@ -282,89 +317,49 @@ def cited_at(cited: Cited, texts: list[int], plan: int | None) -> int | None:
 
 def is_plan(part: AnyPart) -> bool:
     """Whether a part stood in ``tool_plan``."""
-    return isinstance(part, Text) and json_fields.is_hint(json_fields.native(part, WIRE), "field", "tool_plan")
+    return isinstance(part, Text) and part.provider_json is not UNSET and "field" in json_fields.notes(part, WIRE)
 
 
 # -- tool calls ------------------------------------------------------------------------------------
 
 
-class _Function(Struct, gc=False, forbid_unknown_fields=True):
-    name: str
-    arguments: str
+def call(raw: Raw, made_id: str) -> ToolCall | MalformedToolCall:
+    """Read one call, which gets ``made_id`` where it has no id of its own. Raises ``DecodeError``."""
+    return _call(_read_call(raw), made_id)
 
 
-class _PlainCall(Struct, gc=False, forbid_unknown_fields=True):
-    """A call with the fields that all calls have, and no other."""
-
-    id: str
-    type: Literal["function"]
-    function: _Function
-
-
-_plain = msgspec.json.Decoder(list[_PlainCall]).decode
-
-
-def _calls(rest: Fields, place: str) -> tuple[ToolCall | MalformedToolCall, ...]:
-    raw = rest.get("tool_calls")
-    if raw is None or raw in (NULL, Raw(b"[]")):
-        return ()
+def _made_call(found: _Call, made_id: str, index: int) -> ToolCall | MalformedToolCall:
     try:
-        found = _plain(raw)
-        if any(each.function.arguments == "null" for each in found):
-            raise msgspec.DecodeError  # noqa: TRY301 (not of the plain shape)
-        calls = tuple([json_fields.call(each.id, each.function.name, each.function.arguments, UNSET) for each in found])
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        try:
-            calls = tuple([_numbered(each, place, index) for index, each in enumerate(jsontext.items(raw))])
-        except DecodeError as error:
-            raise error.within("tool_calls") from None
-    if calls:
-        del rest["tool_calls"]
-    return calls
-
-
-def _numbered(raw: Raw, place: str, index: int) -> ToolCall | MalformedToolCall:
-    try:
-        return call(raw, f"{place}_{index}")
+        return _call(found, made_id)
     except DecodeError as error:
         raise error.within(f"[{index}]") from None
 
 
-def call(raw: Raw, made_id: str) -> ToolCall | MalformedToolCall:
-    """Read one call, which gets ``made_id`` where it has no id of its own. Raises ``DecodeError``."""
-    rest = jsontext.fields(raw)
-    call_id = json_fields.take_text(rest, "id")
-    if call_id is None:
-        rest["@@id"] = hint("absent")
-    kind = json_fields.take_text(rest, "type")
-    if kind is None:
-        rest["@@type"] = hint("absent")
-    elif kind != "function":
-        rest["type"] = jsontext.raw(kind)
-    inner = json_fields.need_fields(rest, "function")
-    name = json_fields.need_text(inner, "name")
-    arguments = _arguments(inner, rest)
-    stored = provider(WIRE, nested(rest, "function", inner))
-    return json_fields.call(made_id if call_id is None else call_id, name, arguments, stored)
+def _call(found: _Call, made_id: str) -> ToolCall | MalformedToolCall:
+    function = found.function
+    rest = found.rest if found.type in {"function", UNSET} else {**found.rest, "type": jsontext.raw(found.type)}
+    stored = provider(WIRE, nested(rest, "function", function.rest), _MADE if found.id is UNSET else None)
+    return json_fields.call(
+        made_id if found.id is UNSET else found.id, function.name, _arguments(function.arguments), stored
+    )
 
 
-def _arguments(inner: Fields, rest: Fields) -> str:
+_MADE: Final[Fields] = {"id": word("made")}
+
+
+def _arguments(raw: Raw) -> str:
     """Read the arguments text; for a call without parameters it may be ``null``, ``{}``, empty or missing."""
-    raw = inner.pop("arguments", None)
-    if raw is None or raw == NULL:
-        rest["@@arguments"] = hint("absent" if raw is None else "null")
+    if raw is ABSENT or raw in _NOTHING:
         return ""
     if jsontext.kind(raw) == "an object":
-        rest["@@arguments"] = hint("object")
         return bytes(raw).decode()
     try:
-        text = jsontext.text(raw)
+        return jsontext.text(raw)
     except DecodeError as error:
         raise error.within("function.arguments") from None
-    if text == "null":
-        rest["@@arguments"] = hint("null text")
-        return ""
-    return text
+
+
+_NOTHING: Final = (NULL, word("null"))
 
 
 # -- responses -------------------------------------------------------------------------------------
@@ -372,39 +367,39 @@ def _arguments(inner: Fields, rest: Fields) -> str:
 
 def response(body: bytes) -> Response:
     """Read a response body. Raises ``DecodeError``, or ``ProviderError`` for an error or no message at all."""
-    rest = jsontext.fields(body)
-    raw = rest.get("message")
-    if raw is None or raw == NULL or jsontext.kind(raw) == "a string":
-        raise _provider_error(rest, body)
-    fields = json_fields.need_fields(rest, "message")
-    role = fields.pop("role", None)
-    if role is None:
-        fields["@@no_role"] = jsontext.TRUE
-    elif role != _ASSISTANT:
-        fields["@@role"] = role
+    found = _read_response(body)
+    rest = dict(found.rest)
+    if found.message is ABSENT or found.message == NULL or jsontext.kind(found.message) == "a string":
+        raise _provider_error(found.message, body)
     try:
-        content = _answer(fields, "call", response=True)
+        answer = _read_answer(found.message)
+        content = _said(answer, "call")
     except DecodeError as error:
         raise error.within("message") from None
-    word = finish_word(rest)
+    if found.usage is not ABSENT:
+        rest["usage"] = found.usage
     message = trusted.AssistantMessage(
         content=content,
         usage=usage(rest),
-        finish_reason=FINISH.get(word or "", "other"),
-        finish_reason_raw=word,
-        response_id=json_fields.take_text(rest, "id"),
-        provider_json=provider(WIRE, fields),
+        finish_reason=FINISH.get(found.finish_reason or "", "other"),
+        finish_reason_raw=found.finish_reason,
+        response_id=None if found.id is UNSET else found.id,
+        provider_json=provider(WIRE, answer.rest, role_note(answer.role)),
     )
     return trusted.Response(message=message, origin=WIRE, provider_json=provider(WIRE, rest))
 
 
-_ASSISTANT: Final = Raw(b'"assistant"')
+def role_note(role: Raw) -> Fields | None:
+    """Make the note for the role of an answer, where it is not the assistant's."""
+    return None if role in _ASSISTANT else {"role": role}
 
 
-def _provider_error(rest: Fields, body: bytes) -> ProviderError:
+_ASSISTANT: Final = (word("assistant"), NULL, ABSENT)
+
+
+def _provider_error(raw: Raw, body: bytes) -> ProviderError:
     """Read ``{"message": "…"}``, the only field of an error."""
-    raw = rest.get("message", NULL)
-    found = jsontext.value(raw)
+    found = None if raw is ABSENT else jsontext.value(raw)
     return ProviderError(WIRE, found if isinstance(found, str) else "no message in the body", body=body)
 
 

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Raw, UnsetType
 
 from palaver.core import jsontext
-from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage
 from palaver.core.parts import AnyPart, Image, Json, MalformedToolCall, Opaque, Reasoning, Text, ToolCall, Url
 from palaver.wires._engine import json_fields, thinking
 from palaver.wires._engine.capabilities import MediaRule, WireCapabilities
-from palaver.wires._engine.json_fields import hint, is_hint, native, visible
+from palaver.wires._engine.json_fields import native, notes
 from palaver.wires._engine.neighbors import are_alike, join_neighbors
 from palaver.wires._engine.tools import write_tool
 from palaver.wires.cohere_chat.decode import is_plan
@@ -31,8 +30,6 @@ from palaver.wires.cohere_chat.shapes import (
     FINISH_WORD,
     SETTINGS,
     WIRE,
-    read_output_format,
-    read_thinking,
     write_output_format,
     write_thinking,
     write_usage,
@@ -87,7 +84,7 @@ def hoists(_message: SystemMessage, _context: Context) -> bool:
 
 def head(request: Request, _system: Sequence[SystemMessage], context: Context) -> dict[str, Any]:
     """Write model, settings and tools."""
-    rest = native(request, WIRE)
+    rest, stored = native(request, WIRE), notes(request, WIRE)
     settings = request.settings
     fields: dict[str, Any] = {} if request.model is None else {"model": request.model}
     if settings.stream is not None:
@@ -98,34 +95,29 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     if settings.stop is not None:
         fields["stop_sequences"] = list(settings.stop)
     if settings.output is not None:
-        preserved = json_fields.form(rest, "response_format", settings.output, read_output_format)
-        fields["response_format"] = _output(settings.output, context) if preserved is None else preserved
-    _put_thinking(fields, thinking.fit_effort(settings, context, request.model).reasoning_tokens, rest)
+        field = "schema" if "schema" in stored else "json_schema"
+        fields["response_format"] = _output(settings.output, field, context)
+    budget = thinking.fit_effort(settings, context, request.model).reasoning_tokens
+    if budget is not None:
+        fields["thinking"] = json_fields.with_note(write_thinking(budget), stored, "thinking")
     if settings.parallel_tool_calls is not None:
         context.lose("dropped", "parallel_tool_calls", "the wire has no such setting")
     tools = [
         written for tool in request.tools if (written := write_tool(tool, context, needs_parameters=True)) is not None
     ]
-    if tools or (context.own and is_hint(rest, "tools", "empty")):
+    if tools:
         fields["tools"] = tools
     _put_choice(fields, settings, context)
     for wire, key, _ in json_fields.foreign(request, WIRE):
         context.lose("dropped", key, f"a field of {wire}")
-    return {**fields, **visible(rest), **fields}  # an edited value replaces a null
+    return {**fields, **rest, **fields}  # an edited value replaces a null
 
 
-def _output(output: OutputFormat, context: Context) -> dict[str, Any]:
+def _output(output: OutputFormat, field: str, context: Context) -> dict[str, Any]:
     for key in ("name", "description", "strict"):
         if getattr(output, key) is not None:
             context.lose("dropped", f"output {key}", "the wire has no such field")
-    return write_output_format(output)
-
-
-def _put_thinking(fields: dict[str, Any], budget: int | None, rest: Fields) -> None:
-    """Write ``thinking``: a budget turns it on, no budget off."""
-    if budget is not None:
-        preserved = json_fields.form(rest, "thinking", budget, read_thinking)
-        fields["thinking"] = write_thinking(budget) if preserved is None else preserved
+    return write_output_format(output, field)
 
 
 def _put_choice(fields: dict[str, Any], settings: Settings, context: Context) -> None:
@@ -159,26 +151,21 @@ def turn(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
 
 
 def _message(message: Message, context: Context, index: int) -> dict[str, Any]:
-    rest = native(message, WIRE)
     if isinstance(message, AssistantMessage):
-        return {"role": "assistant", **_answer(message, rest, context, index)}
+        return {"role": "assistant", **_answer(message, context, index)}
     fields: dict[str, Any] = {"role": message.role}
     if isinstance(message, ToolMessage) and message.tool_call_id is not None:
         fields["tool_call_id"] = message.tool_call_id
-    form = rest.get("@@content")
-    if message.content or form is None or not (context.own or form == hint("list")):
-        fields["content"] = _content(message.content, form)
-    elif form != hint("absent"):
-        fields["content"] = [] if form == hint("list") else NULL
-    return {**fields, **visible(rest), **fields}
+    fields["content"] = _content(message.content)
+    return {**fields, **native(message, WIRE), **fields}
 
 
-def _content(parts: Sequence[AnyPart], form: Raw | None) -> object:
-    """Write parts in the form that was found, else the plainest that holds them."""
+def _content(parts: Sequence[AnyPart]) -> object:
+    """Write parts in the plainest form that holds them."""
     match list(parts):
         case []:
             return ""
-        case [Text() | Json() as only] if form != hint("list") and not visible(native(only, WIRE)):
+        case [Text() | Json() as only] if not native(only, WIRE):
             return _string(only)
         case found:
             return [content_part(part) for part in found]
@@ -188,9 +175,7 @@ def _string(part: Text | Json) -> str:
     return part.text if isinstance(part, Text) else bytes(part.value_json).decode()
 
 
-def _answer(
-    message: AssistantMessage, rest: Fields, context: Context, index: int, *, response: bool = False
-) -> dict[str, Any]:
+def _answer(message: AssistantMessage, context: Context, index: int, *, response: bool = False) -> dict[str, Any]:
     """Write the content of an assistant message, of a request or a response."""
     calls = [call(part) for part in message.content if isinstance(part, (ToolCall, MalformedToolCall))]
     parts: list[AnyPart] = [part for part in message.content if not isinstance(part, (ToolCall, MalformedToolCall))]
@@ -200,12 +185,8 @@ def _answer(
     if not context.own:
         plan, parts = _planned(plan, parts, context, index, called=bool(calls))
     fields: dict[str, Any] = {}
-    form = rest.get("@@content")
     if parts:
-        alone = response and form != hint("string")
-        fields["content"] = _content(parts, hint("list") if alone else form)
-    elif form is not None:
-        fields["content"] = NULL if form == hint("null") else []
+        fields["content"] = [content_part(part) for part in parts] if response else _content(parts)
     if plan:
         fields["tool_plan"] = "\n\n".join(part.text for part in plan if part.text)
     if calls:
@@ -213,7 +194,7 @@ def _answer(
     citations = [cited.raw_json for part in (*parts, *plan) if isinstance(part, Text) for cited in part.citations]
     if citations:
         fields["citations"] = citations
-    return {**fields, **visible(rest), **fields}
+    return {**fields, **native(message, WIRE), **fields}
 
 
 def _planned(
@@ -239,23 +220,11 @@ def _planned(
 
 def call(part: ToolCall | MalformedToolCall) -> dict[str, Any]:
     """Write one call."""
-    stored = native(part, WIRE)
-    fields: dict[str, Any] = {} if is_hint(stored, "id", "absent") else {"id": part.id}
-    if not is_hint(stored, "type", "absent"):
-        fields["type"] = "function"
-    inner: dict[str, Any] = {"name": part.name}
+    rest = native(part, WIRE)
+    fields: dict[str, Any] = {} if "id" in notes(part, WIRE) else {"id": part.id}
     text = part.arguments_json if isinstance(part, ToolCall) else part.raw
-    form = stored.get("@@arguments")
-    if form == hint("object") and jsontext.is_json(text):
-        inner["arguments"] = Raw(text.encode())
-    elif text or form is None or form == hint("object"):
-        inner["arguments"] = text
-    elif form == hint("null"):
-        inner["arguments"] = None
-    elif form == hint("null text"):
-        inner["arguments"] = "null"
-    inner.update(jsontext.fields(stored.pop("function", jsontext.EMPTY_OBJECT)))
-    return {**fields, "function": inner, **visible(stored)}
+    inner = {"name": part.name, "arguments": text, **jsontext.fields(rest.pop("function", jsontext.EMPTY_OBJECT))}
+    return {**fields, "type": "function", "function": inner, **rest}
 
 
 def content_part(part: AnyPart) -> dict[str, Any] | Raw:
@@ -263,14 +232,14 @@ def content_part(part: AnyPart) -> dict[str, Any] | Raw:
     rest = native(part, WIRE)
     match part:
         case Text() | Json():
-            return {"type": "text", "text": _string(part), **visible(rest)}
+            return {"type": "text", "text": _string(part), **rest}
         case Reasoning():
-            return {"type": "thinking", "thinking": part.text, **visible(rest)}
+            return {"type": "thinking", "thinking": part.text, **rest}
         case Image():
             url = part.source.url if isinstance(part.source, Url) else part.data_uri
             inner: dict[str, Any] = {"url": url or ""}
             inner.update(jsontext.fields(rest.pop("image_url", jsontext.EMPTY_OBJECT)))
-            return {"type": "image_url", "image_url": inner, **visible(rest)}
+            return {"type": "image_url", "image_url": inner, **rest}
         case Opaque():
             return part.raw_json
         case _:  # nothing else is held by a message that came from here or was fitted
@@ -284,11 +253,7 @@ def response(response: Response, context: Context) -> dict[str, Any]:
     """Write a response body; a foreign one gets the fields that the official client requires."""
     rest = native(response, WIRE)
     message = response.message
-    stored = native(message, WIRE)
-    role = stored.pop("@@role", None)
-    body: dict[str, Any] = _answer(message, stored, context, 0, response=True)
-    if "@@no_role" not in stored:
-        body = {"role": "assistant" if role is None else role, **body}
+    body: dict[str, Any] = {"role": role(message), **_answer(message, context, 0, response=True)}
     fields: dict[str, Any] = {}
     if message.response_id is not None or not context.own:
         fields["id"] = message.response_id or ""
@@ -303,7 +268,12 @@ def response(response: Response, context: Context) -> dict[str, Any]:
         context.lose("dropped", "model", "an answer here does not name it", 0)
     for number, _ in enumerate(response.alternatives, 1):
         context.lose("dropped", "alternative", f"choice {number}: the wire has one answer")
-    return {**fields, **visible(rest)}
+    return {**fields, **rest}
+
+
+def role(message: AssistantMessage) -> object:
+    """Return the role of an answer."""
+    return notes(message, WIRE).get("role", "assistant")
 
 
 def _finish_word(message: AssistantMessage, context: Context) -> str | UnsetType | None:

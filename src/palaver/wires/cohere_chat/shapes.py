@@ -14,9 +14,10 @@ from palaver.core import jsontext, trusted
 from palaver.core.request import OutputFormat, ToolChoice
 from palaver.core.usage import Usage
 from palaver.wires._engine import json_fields, thinking
-from palaver.wires._engine.json_fields import provider
+from palaver.wires._engine.json_fields import provider, word
 
 if TYPE_CHECKING:
+    from palaver.core.jsontext import Fields
     from palaver.core.messages import FinishReason
 
 WIRE: Final = "cohere_chat"
@@ -65,7 +66,17 @@ def read_tool_choice(raw: Raw) -> ToolChoice | None:
     return trusted.ToolChoice("none") if raw == Raw(b'"NONE"') else None
 
 
-read_thinking = thinking.read_typed("token_budget")
+THINKING_FIELDS: Final = frozenset({"type", "token_budget"})
+
+_read_typed = thinking.read_typed("token_budget")
+
+
+def read_thinking(raw: Raw) -> int | None:
+    """Read ``thinking``; ``None`` for a form that has no neutral meaning."""
+    budget = _read_typed(raw)
+    return None if budget == thinking.DYNAMIC and jsontext.fields(raw)["type"] != word("enabled") else budget
+
+
 write_thinking = thinking.write_typed("token_budget")
 
 
@@ -82,22 +93,25 @@ def read_output_format(raw: Raw) -> OutputFormat | None:
         return trusted.OutputFormat(kind="text", provider_json=provider(WIRE, rest))
     if kind != Raw(b'"json_object"'):
         return None
-    found = (key for key in ("json_schema", "schema") if key in rest and jsontext.kind(rest[key]) == "an object")
-    key = next(found, None)
+    key = schema_field(rest)
     if key is None:
         return trusted.OutputFormat(kind="json", provider_json=provider(WIRE, rest))
-    schema = rest.pop(key)
-    return trusted.OutputFormat(
-        kind="json_schema", schema_json=jsontext.own(schema), provider_json=provider(WIRE, rest)
-    )
+    schema = jsontext.own(rest.pop(key))
+    return trusted.OutputFormat(kind="json_schema", schema_json=schema, provider_json=provider(WIRE, rest))
 
 
-def write_output_format(output: OutputFormat) -> dict[str, Any]:
-    """Write ``response_format``."""
+def schema_field(fields: Fields) -> str | None:
+    """Return the name of the field of ``response_format`` that holds the schema."""
+    names = (key for key in ("json_schema", "schema") if key in fields and jsontext.kind(fields[key]) == "an object")
+    return next(names, None)
+
+
+def write_output_format(output: OutputFormat, field: str = "json_schema") -> dict[str, Any]:
+    """Write ``response_format``, with the schema in ``field``."""
     fields: dict[str, Any] = {"type": "text" if output.kind == "text" else "json_object"}
     if output.kind == "json_schema" and output.schema_json is not UNSET:
-        fields["json_schema"] = output.schema_json
-    return {**fields, **json_fields.visible(json_fields.native(output, WIRE))}
+        fields[field] = output.schema_json
+    return {**fields, **json_fields.native(output, WIRE)}
 
 
 # -- usage -----------------------------------------------------------------------------------------

@@ -68,6 +68,7 @@ class Decoder(PartsDecoder):
         super().__init__(origin)
         self._rest: Fields = {}
         self._fields: Fields = {}
+        self._role: Fields | None = None
         self._logprobs: list[Raw] = []
         self._emitted_head: Response | None = None
 
@@ -91,7 +92,7 @@ class Decoder(PartsDecoder):
         elif type(event) is CallEvent:
             slot = self._calls.get(event.index)
             arguments = event.delta.message.tool_calls.function.arguments
-            if slot is None:
+            if slot is None or slot.null:
                 self._slow_path(frame)
             elif arguments:
                 self._out.append(ArgumentsDelta(slot.number, arguments))
@@ -157,11 +158,7 @@ class Decoder(PartsDecoder):
 
     def _first_fields(self, message: Fields) -> bool:
         """Keep the fields of the message that the first event knows; content in it has no meaning."""
-        role = message.pop("role", None)
-        if role is None:
-            self._fields["@@no_role"] = jsontext.TRUE
-        elif role != _ASSISTANT:
-            self._fields["@@role"] = role
+        self._role = decode.role_note(message.pop("role", NULL))
         return self._more_fields(message)
 
     def _more_fields(self, message: Fields) -> bool:
@@ -261,7 +258,7 @@ class Decoder(PartsDecoder):
         except DecodeError as error:
             raise error.within("delta.message.tool_calls") from None
         if arguments:
-            self.emit(ArgumentsDelta(slot.number, arguments))
+            self._grow_call(slot, arguments)
         _drop(inner, "arguments")
         late = {key: raw for key, raw in found.items() if slot.call.get(key) != raw}
         if not slot.started:
@@ -371,12 +368,11 @@ class Decoder(PartsDecoder):
 
     def _head(self, rest: Fields) -> Response:
         """Build what is known beside the parts, as ``decode.response`` does."""
-        fields = provider(WIRE, self._fields)
+        fields = provider(WIRE, self._fields, self._role)
         message = trusted.AssistantMessage(response_id=json_fields.take_text(rest, "id"), provider_json=fields)
         return trusted.Response(message=message, origin=self.origin, provider_json=provider(WIRE, rest))
 
 
-_ASSISTANT: Final = Raw(b'"assistant"')
 _TEXT: Final = Raw(b'"text"')
 _THINKING: Final = Raw(b'"thinking"')
 

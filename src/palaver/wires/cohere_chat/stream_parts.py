@@ -20,13 +20,15 @@ from palaver.core.events import ArgumentsDelta, CitationDelta, PartEnd, PartStar
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.parts import AssistantPart, MalformedToolCall, Reasoning, Text, ToolCall
 from palaver.stream import sse
-from palaver.wires._engine.json_fields import native, provider
+from palaver.wires._engine.json_fields import native, notes, provider, word
 from palaver.wires._engine.stream_decoder import StreamDecoder
 from palaver.wires.cohere_chat import decode
 from palaver.wires.cohere_chat.decode import Cited
 from palaver.wires.cohere_chat.shapes import WIRE
 
 # -- common events ---------------------------------------------------------------------------------
+# An event that adds text to a part that is open is recognised in one step: nearly all events of a stream are such, and
+# reading them field by field takes several times as long. Any other event is read by its fields.
 
 
 class _Piece(Struct, gc=False, forbid_unknown_fields=True):
@@ -102,6 +104,9 @@ _PLACE: Final[dict[Kind, tuple[int, ...]]] = {
 }
 
 
+_NULL_TEXT: Final = "null"
+
+
 class Slot(Struct):
     """An open part: its number, and what remains to emit at its end."""
 
@@ -115,8 +120,8 @@ class Slot(Struct):
     made_id: str = ""
     emitted: int = 0
     """The number of characters of the arguments in the start."""
-    hinted: bool = False
-    """The start had arguments in a form that only holds if no more of them come."""
+    null: bool = False
+    """The start had the text ``null`` for arguments, which is part of them if more come."""
     ended: bool = False
 
 
@@ -191,9 +196,17 @@ class PartsDecoder(StreamDecoder):
         bare = trusted.ToolCall(made.id or "", made.name or "", provider_json=made.provider_json)
         slot = self._start("call", bare, index)
         slot.call, slot.made_id, slot.emitted = found, made_id, len(text)
-        slot.hinted = "@@arguments" in native(bare, WIRE)
+        slot.null = jsontext.fields(found["function"]).get("arguments") == word(_NULL_TEXT)
         if text:
             self.emit(ArgumentsDelta(slot.number, text))
+
+    def _grow_call(self, slot: Slot, arguments: str) -> None:
+        """Emit more arguments, behind a ``null`` of the start that was taken for none."""
+        if slot.null:
+            slot.null = False
+            slot.emitted = len(_NULL_TEXT)
+            self.emit(ArgumentsDelta(slot.number, _NULL_TEXT))
+        self.emit(ArgumentsDelta(slot.number, arguments))
 
     def _end(self, kind: Kind, slot: Slot) -> None:
         if not slot.ended:
@@ -203,7 +216,8 @@ class PartsDecoder(StreamDecoder):
     def _end_text(self, slot: Slot) -> None:
         part = self.assembler.part(slot.number) if slot.late else None
         if part is not None:
-            part = structs.replace(part, provider_json=provider(WIRE, {**native(part, WIRE), **slot.late}))
+            stored = provider(WIRE, {**native(part, WIRE), **slot.late}, notes(part, WIRE))
+            part = structs.replace(part, provider_json=stored)
         self.emit(PartEnd(slot.number, part))
 
     def _end_call(self, slot: Slot) -> None:
@@ -211,7 +225,7 @@ class PartsDecoder(StreamDecoder):
         part = self.assembler.part(slot.number)
         text = part.arguments_json if isinstance(part, ToolCall) else getattr(part, "raw", "")
         grown = text[slot.emitted :]
-        if not (slot.late or text == "null" or (slot.hinted and grown)):
+        if not slot.late and text != _NULL_TEXT:
             self.emit(PartEnd(slot.number))
             return
         call = {**slot.call, **slot.late}

@@ -23,7 +23,6 @@ from palaver.core.errors import EncodeError
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.parts import MalformedToolCall, Reasoning, Text, ToolCall
 from palaver.stream import sse
-from palaver.wires._engine.json_fields import hint, native
 from palaver.wires._engine.stream_encoder import Shown, StreamEncoder
 from palaver.wires.cohere_chat import encode
 from palaver.wires.cohere_chat.decode import is_plan
@@ -64,14 +63,11 @@ class Encoder(StreamEncoder):
         """Write the first event, with the id where it is known."""
         self._indexes: dict[int, int] = {}
         self._parting: dict[int, str] = {}
-        self._objects: dict[int, list[str]] = {}
         self._id = head.message.response_id
         if self._id is None and not self.context.own:
             self._id = ""
-        stored = native(head.message, WIRE)
-        message = {} if "@@no_role" in stored else {"role": stored.get("@@role", "assistant")}
         found = {} if self._id is None else {"id": self._id}
-        self._emit("message-start", {**found, "delta": {"message": message}})
+        self._emit("message-start", {**found, "delta": {"message": {"role": encode.role(head.message)}}})
 
     # -- parts --
 
@@ -81,10 +77,7 @@ class Encoder(StreamEncoder):
         if isinstance(part, ToolCall):
             self._indexes[shown.number] = self._calls
             self._calls += 1
-            if native(part, WIRE).get("@@arguments") == hint("object"):
-                self._objects[shown.number] = [part.arguments_json]
-            else:
-                self._emit_at("tool-call-start", shown, "tool_calls", encode.call(part))
+            self._emit_at("tool-call-start", shown, "tool_calls", encode.call(part))
         elif is_plan(part):
             self._parting[shown.number] = _BETWEEN if self._planned else ""
         else:
@@ -99,10 +92,7 @@ class Encoder(StreamEncoder):
         """Write a delta."""
         part = shown.part
         if isinstance(part, ToolCall):
-            if shown.number in self._objects:
-                self._objects[shown.number].append(event.text)
-            else:
-                self._emit_at("tool-call-delta", shown, "tool_calls", {"function": {"arguments": event.text}})
+            self._emit_at("tool-call-delta", shown, "tool_calls", {"function": {"arguments": event.text}})
         elif shown.number in self._parting:
             self._plan(shown, event.text)
         elif isinstance(part, Reasoning):
@@ -128,11 +118,7 @@ class Encoder(StreamEncoder):
     def close(self, shown: Shown, part: AssistantPart | None, /) -> None:
         """Write its late fields and its end."""
         if isinstance(shown.part, ToolCall):
-            pieces = self._objects.pop(shown.number, None)
-            if pieces is not None:
-                whole = structs.replace(shown.part, arguments_json="".join(pieces))
-                self._emit_at("tool-call-start", shown, "tool_calls", encode.call(whole))
-            elif isinstance(part, (ToolCall, MalformedToolCall)):
+            if isinstance(part, (ToolCall, MalformedToolCall)):
                 self._emit_late(
                     "tool-call-delta", shown, "tool_calls", _late_fields(encode.call(shown.part), encode.call(part))
                 )

@@ -1,16 +1,18 @@
 """Read Ollama chat bodies.
 
-Fields without a neutral place stay under ``provider["ollama_chat"]``, with hints on form: ``@@id`` (``absent``: a
-call had none and got one from its place), ``@@image`` (images stand beside the text, after it), ``@@content`` (absent).
-A result without ``tool_call_id`` answers the call of its ``tool_name``, else the first that is open
-(docs/spec/wires.md#8).
+Fields without a neutral place stay under ``provider["ollama_chat"]``. A result without ``tool_call_id`` answers the
+call of its ``tool_name``, else the first that is open (docs/spec/wires.md#8).
+
+Notes (``provider["@ollama_chat"]``): ``id`` of a call and of a result (``made``: it had none, and got one from its
+place), ``name`` of a result (``absent``: the tool was not named), ``arguments`` of a call (``text``: they stood there
+as text), ``role`` of an answer that is not the assistant's.
 
 Source: docs/spec/wires.md#8; ollama/ollama ``api/types.go``.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias
 
 from msgspec import UNSET, Raw, UnsetType
 
@@ -23,14 +25,83 @@ from palaver.core.messages import (
     Message,
     ToolMessage,
 )
-from palaver.core.parts import AssistantPart, Image, Inline, MalformedToolCall, Reasoning, Text, ToolCall
+from palaver.core.parts import AssistantPart, Image, MalformedToolCall, Text, ToolCall
 from palaver.core.request import Request, Response, Settings
 from palaver.core.tools import AnyTool
 from palaver.core.usage import Usage
 from palaver.wires._engine import json_fields, thinking
-from palaver.wires._engine.json_fields import hint, nested, provider
+from palaver.wires._engine.json_fields import nested, provider, word
+from palaver.wires._engine.shapes import ABSENT, Shape, Union, reader
 from palaver.wires._engine.tools import OpenCalls, read_tool
-from palaver.wires.ollama_chat.shapes import FINISH, INTEGERS, OPTIONS, WIRE, read_format, write_format
+from palaver.wires.ollama_chat.shapes import FINISH, INTEGERS, OPTIONS, WIRE, read_format
+
+# -- shapes ----------------------------------------------------------------------------------------
+
+
+class _Function(Shape):
+    name: str
+    arguments: Raw = ABSENT
+    index: Raw = ABSENT  # the server writes it, and it has no neutral place
+
+
+class _Call(Shape):
+    function: _Function
+    id: str | UnsetType = UNSET
+
+
+class _System(Shape, tag="system", tag_field="role"):
+    content: str | UnsetType = UNSET
+
+
+class _Seen(Shape):
+    content: str | UnsetType = UNSET
+    images: list[str] | UnsetType = UNSET
+
+
+class _User(_Seen, tag="user", tag_field="role"):
+    pass
+
+
+class _Result(_Seen, tag="tool", tag_field="role"):
+    tool_call_id: str | UnsetType = UNSET
+    tool_name: str | UnsetType = UNSET
+
+
+class _Said(_Seen):
+    thinking: str | UnsetType = UNSET
+    tool_calls: list[_Call] | UnsetType = UNSET
+
+
+class _Assistant(_Said, tag="assistant", tag_field="role"):
+    pass
+
+
+class _Answer(_Said):
+    role: Raw = ABSENT
+
+
+class _Response(Shape):
+    message: _Answer | UnsetType = UNSET
+    model: str | UnsetType = UNSET
+    done_reason: str | UnsetType | None = UNSET
+    prompt_eval_count: Raw = ABSENT
+    eval_count: Raw = ABSENT
+    created_at: Raw = ABSENT
+    done: Raw = ABSENT
+    total_duration: Raw = ABSENT
+    load_duration: Raw = ABSENT
+    prompt_eval_duration: Raw = ABSENT
+    eval_duration: Raw = ABSENT
+
+
+_Message: TypeAlias = _System | _User | _Result | _Assistant
+_MESSAGES: Final = Union[_Message](_System, _User, _Result, _Assistant, tag="role")
+_read_call = reader(_Call)
+_read_response = reader(_Response)
+
+_COUNTS: Final = ("prompt_eval_count", "eval_count")
+_MEASURED: Final = ("created_at", "done", "total_duration", "load_duration", "prompt_eval_duration", "eval_duration")
+"""Fields that the server writes into nearly every answer, and that have no neutral place."""
 
 # -- requests --------------------------------------------------------------------------------------
 
@@ -38,14 +109,12 @@ from palaver.wires.ollama_chat.shapes import FINISH, INTEGERS, OPTIONS, WIRE, re
 def request(body: bytes) -> Request:
     """Read a request body. Raises ``DecodeError``."""
     rest = jsontext.fields(body)
-    raw_messages = json_fields.need_items(rest, "messages")
-    raw_tools = json_fields.take_items(rest, "tools")
-    if raw_tools == []:
-        rest["@@tools"] = hint("empty")
+    if rest.get("messages", NULL) == NULL:
+        raise DecodeError("missing", path="messages")
     return trusted.Request(
-        messages=_messages(raw_messages),
+        messages=_messages(rest.pop("messages")),
         model=json_fields.take_text(rest, "model"),
-        tools=tuple(json_fields.each(raw_tools or [], "tools", _tool)),
+        tools=tuple(json_fields.each(json_fields.take_items(rest, "tools") or [], "tools", _tool)),
         settings=_settings(rest),
         origin=WIRE,
         provider_json=provider(WIRE, rest),
@@ -59,13 +128,12 @@ def _settings(rest: Fields) -> Settings:
         for name, key in OPTIONS.items():
             found[name] = (json_fields.take_int if name in INTEGERS else json_fields.take_number)(options, key)
         found["stop"] = json_fields.take_texts(options, "stop")
-        if options or all(value is None for value in found.values()):
+        if options:
             rest["options"] = Raw(jsontext.encode(options))
     raw = rest.get("format")
     output = None if raw is None else read_format(raw)
-    if raw is not None and output is not None:
+    if output is not None:
         del rest["format"]
-        json_fields.keep_form(rest, "format", raw, write_format(output))
     think = rest.get("think", jsontext.NULL)
     found["effort"], found["reasoning_tokens"] = thinking.read_word(think), thinking.read_switch(think)
     if found["effort"] is not None or found["reasoning_tokens"] is not None:
@@ -81,41 +149,46 @@ def _tool(raw: Raw) -> AnyTool:
 # -- messages --------------------------------------------------------------------------------------
 
 
-def _messages(raws: list[Raw]) -> tuple[Message, ...]:
+def _messages(raw: Raw) -> tuple[Message, ...]:
     messages: list[Message] = []
     open_calls = OpenCalls((), _keys)
-    for index, raw in enumerate(raws):
-        try:
-            message = _message(raw, index, open_calls)
-        except DecodeError as error:
-            raise error.within(f"messages[{index}]") from None
-        if isinstance(message, AssistantMessage):
-            open_calls = OpenCalls(message.tool_calls, _keys)
-        messages.append(message)
+    try:
+        for index, found in enumerate(_MESSAGES.items(raw)):
+            try:
+                message = _message(found, index, open_calls)
+            except DecodeError as error:
+                raise error.within(f"[{index}]") from None
+            if isinstance(message, AssistantMessage):
+                open_calls = OpenCalls(message.tool_calls, _keys)
+            messages.append(message)
+    except DecodeError as error:
+        raise error.within("messages") from None
     return tuple(messages)
 
 
-def _message(raw: Raw, index: int, open_calls: OpenCalls) -> Message:
-    rest = jsontext.fields(raw)
-    role = json_fields.need_text(rest, "role")
-    if role == "assistant":
-        return trusted.AssistantMessage(content=_answer(rest, f"call_{index}"), provider_json=provider(WIRE, rest))
-    content: tuple[Text | Image, ...] = (*_text(rest), *_images(rest))
-    if role == "user":
-        return trusted.UserMessage(content=content, provider_json=provider(WIRE, rest))
-    if role == "system":
-        return trusted.SystemMessage(content=_only_text(content, rest), provider_json=provider(WIRE, rest))
-    if role == "tool":
-        return _result(content, rest, open_calls)
-    raise DecodeError(f"unknown role {role[:40]!r}", path="role")
+def _message(found: _Message | Raw, index: int, open_calls: OpenCalls) -> Message:
+    match found:
+        case Raw():
+            role = json_fields.need_text(jsontext.fields(found), "role")
+            raise DecodeError(f"unknown role {role[:40]!r}", path="role")
+        case _Assistant():
+            content = _said(found, f"call_{index}")
+            return trusted.AssistantMessage(content=content, provider_json=provider(WIRE, found.rest))
+        case _User():
+            return trusted.UserMessage(content=_seen(found), provider_json=provider(WIRE, found.rest))
+        case _System():
+            return trusted.SystemMessage(content=_text(found.content), provider_json=provider(WIRE, found.rest))
+        case _:
+            return _result(found, open_calls)
 
 
-def _only_text(content: tuple[Text | Image, ...], rest: Fields) -> tuple[Text, ...]:
-    """System messages hold text; images on one stay with the message, unread."""
-    images = [part for part in content if isinstance(part, Image)]
-    if images:
-        rest["images"] = jsontext.raw([cast("Inline", image.source).data for image in images])
-    return tuple(part for part in content if isinstance(part, Text))
+def _text(content: str | UnsetType) -> tuple[Text, ...]:
+    return () if content is UNSET else (trusted.Text(content),)
+
+
+def _seen(found: _Seen) -> tuple[Text | Image, ...]:
+    images = () if found.images is UNSET else found.images
+    return (*_text(found.content), *[trusted.Image(trusted.Inline(data)) for data in images])
 
 
 _ANY: Final = ("any",)
@@ -125,34 +198,21 @@ def _keys(call: ToolCall) -> tuple[tuple[str, ...], ...]:
     return (_ANY, ("id", call.id), ("name", call.name))
 
 
-def _result(content: tuple[Text | Image, ...], rest: Fields, open_calls: OpenCalls) -> ToolMessage:
-    name = json_fields.take_text(rest, "tool_name")
-    call_id = json_fields.take_text(rest, "tool_call_id")
-    if call_id is None:
+def _result(found: _Result, open_calls: OpenCalls) -> ToolMessage:
+    name = None if found.tool_name is UNSET else found.tool_name
+    notes: Fields = {} if name is not None else {"name": word("absent")}
+    if found.tool_call_id is UNSET:
         call = open_calls.take(_ANY if name is None else ("name", name))
         call_id = None if call is None else call.id
-        rest["@@id"] = hint("absent")
+        notes |= _MADE
     else:
+        call_id = found.tool_call_id
         open_calls.take(("id", call_id))
-    if name is None:
-        rest["@@name"] = hint("absent")
-    return trusted.ToolMessage(
-        content=content, tool_call_id=call_id, tool_name=name, provider_json=provider(WIRE, rest)
-    )
+    stored = provider(WIRE, found.rest, notes)
+    return trusted.ToolMessage(content=_seen(found), tool_call_id=call_id, tool_name=name, provider_json=stored)
 
 
-def _text(rest: Fields) -> tuple[Text, ...]:
-    text = json_fields.take_text(rest, "content")
-    if text is None and "content" not in rest:
-        rest["@@content"] = hint("absent")
-    return () if text is None else (trusted.Text(text),)
-
-
-def _images(rest: Fields) -> tuple[Image, ...]:
-    raw = json_fields.take_items(rest, "images")
-    if raw == []:
-        rest["images"] = Raw(b"[]")
-    return tuple(json_fields.each(raw or [], "images", image))
+_MADE: Final[Fields] = {"id": word("made")}
 
 
 def image(raw: Raw) -> Image:
@@ -160,51 +220,31 @@ def image(raw: Raw) -> Image:
     return trusted.Image(trusted.Inline(jsontext.text(raw)))
 
 
-def _answer(rest: Fields, place: str) -> tuple[AssistantPart, ...]:
-    """Read the content of an assistant message, of a request or a response. ``place`` makes ids for calls without."""
-    thinking = rest.get("thinking")
-    reasoning: tuple[Reasoning, ...] = ()
-    if thinking is not None and jsontext.kind(thinking) == "a string" and thinking != Raw(b'""'):
-        reasoning = (trusted.Reasoning(json_fields.need_text(rest, "thinking"), wire=WIRE),)
-    content: tuple[AssistantPart, ...] = (*_text(rest), *_images(rest))
-    raw = json_fields.take_items(rest, "tool_calls")
-    if raw == []:
-        rest["tool_calls"] = Raw(b"[]")
-    try:
-        calls = tuple([_numbered(each, place, index) for index, each in enumerate(raw or [])])
-    except DecodeError as error:
-        raise error.within("tool_calls") from None
-    return (*reasoning, *content, *calls)
-
-
-def _numbered(raw: Raw, place: str, index: int) -> ToolCall | MalformedToolCall:
-    try:
-        return call(raw, f"{place}_{index}")
-    except DecodeError as error:
-        raise error.within(f"[{index}]") from None
+def _said(found: _Said, place: str) -> tuple[AssistantPart, ...]:
+    """Read what an assistant message holds, of a request or a response. ``place`` makes ids for calls without."""
+    reasoning = (trusted.Reasoning(found.thinking, wire=WIRE),) if found.thinking else ()
+    calls = () if found.tool_calls is UNSET else found.tool_calls
+    return (*reasoning, *_seen(found), *[_call(each, f"{place}_{index}") for index, each in enumerate(calls)])
 
 
 def call(raw: Raw, made_id: str) -> ToolCall | MalformedToolCall:
     """Read one call, which gets ``made_id`` where it has no id of its own. Raises ``DecodeError``."""
-    rest = jsontext.fields(raw)
-    call_id = json_fields.take_text(rest, "id")
-    if call_id is None:
-        rest["@@id"] = hint("absent")
-    inner = json_fields.need_fields(rest, "function")
-    try:
-        name = json_fields.need_text(inner, "name")
-    except DecodeError as error:
-        raise error.within("function") from None
-    arguments = inner.pop("arguments", None)
-    if arguments is None or arguments == NULL:
-        rest["@@arguments"] = hint("absent" if arguments is None else "null")
+    return _call(_read_call(raw), made_id)
+
+
+def _call(found: _Call, made_id: str) -> ToolCall | MalformedToolCall:
+    function, arguments = found.function, found.function.arguments
+    notes: Fields = dict(_MADE) if found.id is UNSET else {}
+    if arguments is ABSENT or arguments == NULL:
         text = ""
     elif jsontext.kind(arguments) == "a string":
-        rest["@@arguments"] = hint("text")
+        notes["arguments"] = word("text")
         text = jsontext.text(arguments)
     else:
         text = bytes(arguments).decode()
-    return json_fields.call(call_id or made_id, name, text, provider(WIRE, nested(rest, "function", inner)))
+    inner = function.rest if function.index is ABSENT else {**function.rest, "index": function.index}
+    stored = provider(WIRE, nested(found.rest, "function", inner), notes)
+    return json_fields.call(made_id if found.id is UNSET else found.id, function.name, text, stored)
 
 
 # -- responses -------------------------------------------------------------------------------------
@@ -212,27 +252,32 @@ def call(raw: Raw, made_id: str) -> ToolCall | MalformedToolCall:
 
 def response(body: bytes) -> Response:
     """Read a response body. Raises ``DecodeError``, or ``ProviderError`` for ``{"error": …}``."""
-    rest = jsontext.fields(body)
-    fields = json_fields.take_fields(rest, "message")
-    if fields is None:
+    found = _read_response(body)
+    rest = dict(found.rest)
+    answer = found.message
+    if answer is UNSET:
         raise _provider_error(rest, body)
-    role = fields.pop("role", None)
-    if role != Raw(b'"assistant"'):
-        fields["@@role"] = NULL if role is None else role
-    try:
-        content = _answer(fields, "call")
-    except DecodeError as error:
-        raise error.within("message") from None
-    word = finish_word(rest)
+    for key in (*_COUNTS, *_MEASURED):
+        if (raw := getattr(found, key)) is not ABSENT:
+            rest[key] = raw
+    content = _said(answer, "call")
     message = trusted.AssistantMessage(
         content=content,
-        model=json_fields.take_text(rest, "model"),
+        model=None if found.model is UNSET else found.model,
         usage=usage(rest),
-        finish_reason=finish(word, called=any(isinstance(part, ToolCall) for part in content)),
-        finish_reason_raw=word,
-        provider_json=provider(WIRE, fields),
+        finish_reason=finish(found.done_reason, called=any(isinstance(part, ToolCall) for part in content)),
+        finish_reason_raw=found.done_reason,
+        provider_json=provider(WIRE, answer.rest, role_note(answer.role)),
     )
     return trusted.Response(message=message, origin=WIRE, provider_json=provider(WIRE, rest))
+
+
+def role_note(role: Raw) -> Fields | None:
+    """Make the note for the role of an answer, where it is not the assistant's."""
+    return None if role in _ASSISTANT else {"role": role}
+
+
+_ASSISTANT: Final = (word("assistant"), NULL, ABSENT)
 
 
 def _provider_error(rest: Fields, body: bytes) -> ProviderError:
@@ -262,7 +307,7 @@ def finish(word: str | UnsetType | None, *, called: bool) -> FinishReason:
 
 def usage(rest: Fields) -> Usage | None:
     """Read the counters, which stand among the other fields; a zero is left out by the server."""
-    counts = {key: rest[key] for key in ("prompt_eval_count", "eval_count") if key in rest}
+    counts = {key: rest[key] for key in _COUNTS if key in rest}
     if not counts:
         return None
     prompt = json_fields.take_int(rest, "prompt_eval_count")

@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Raw, UnsetType
 
 from palaver.core import jsontext
-from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage
 from palaver.core.parts import AnyPart, Image, Inline, Json, MalformedToolCall, Reasoning, Text, ToolCall
 from palaver.wires._engine import json_fields, thinking
 from palaver.wires._engine.capabilities import MediaRule, WireCapabilities
-from palaver.wires._engine.json_fields import is_hint, native, visible
+from palaver.wires._engine.json_fields import native, notes
 from palaver.wires._engine.metadata import iso
 from palaver.wires._engine.neighbors import are_alike, join_neighbors
 from palaver.wires._engine.tools import write_tool
-from palaver.wires.ollama_chat.shapes import FINISH, FINISH_WORD, OPTIONS, WIRE, read_format, write_format
+from palaver.wires.ollama_chat.shapes import FINISH, FINISH_WORD, OPTIONS, WIRE, write_format
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,8 +81,7 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     elif preserved is not None:
         fields["options"] = preserved
     if settings.output is not None:
-        form = json_fields.form(rest, "format", settings.output, read_format)
-        written = write_format(settings.output) if form is None else form
+        written = write_format(settings.output)
         if written is not None:
             fields["format"] = written
         for key in ("name", "description", "strict"):
@@ -98,11 +96,11 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
         if getattr(settings, key) is not None:
             context.lose("dropped", key, "the wire has no such setting")
     tools = [written for tool in request.tools if (written := write_tool(tool, context)) is not None]
-    if tools or (context.own and is_hint(rest, "tools", "empty")):
+    if tools:
         fields["tools"] = tools
     for wire, key, _ in json_fields.foreign(request, WIRE):
         context.lose("dropped", key, f"a field of {wire}")
-    return {**fields, **visible(rest), **fields}
+    return {**fields, **rest, **fields}
 
 
 # -- messages --------------------------------------------------------------------------------------
@@ -126,63 +124,55 @@ def turn(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
 
 
 def _message(message: Message, context: Context) -> dict[str, Any]:
-    rest = native(message, WIRE)
     if isinstance(message, AssistantMessage):
-        return _answer(message, rest, context)
-    fields: dict[str, Any] = {"role": message.role}
-    _put_content(fields, message.content, rest)
+        return _answer(message, context)
+    fields: dict[str, Any] = {"role": message.role, **_content(message.content)}
     if isinstance(message, ToolMessage):
-        if message.tool_call_id is not None and not is_hint(rest, "id", "absent"):
+        stored = notes(message, WIRE)
+        if message.tool_call_id is not None and "id" not in stored:
             fields["tool_call_id"] = message.tool_call_id
-        if message.tool_name is not None and not is_hint(rest, "name", "absent"):
+        if message.tool_name is not None and "name" not in stored:
             fields["tool_name"] = message.tool_name
-    return {**fields, **visible(rest), **fields}
+    return {**fields, **native(message, WIRE), **fields}
 
 
-def _put_content(fields: dict[str, Any], parts: Sequence[AnyPart], rest: Fields) -> None:
+def _content(parts: Sequence[AnyPart]) -> dict[str, Any]:
     """Write text and images, each in its field; several texts become one, parted by a blank line."""
     texts = [
         part.text if isinstance(part, Text) else _json_text(part) for part in parts if isinstance(part, (Text, Json))
     ]
     images = [part.source.data for part in parts if isinstance(part, Image) and isinstance(part.source, Inline)]
-    if texts or ("content" not in rest and not is_hint(rest, "content", "absent")):
-        fields["content"] = "\n\n".join(texts)
-    if images:
-        fields["images"] = images
+    fields: dict[str, Any] = {"content": "\n\n".join(texts)} if texts else {}
+    return {**fields, "images": images} if images else fields
 
 
 def _json_text(part: Json) -> str:
     return bytes(part.value_json).decode()
 
 
-def _answer(message: AssistantMessage, rest: Fields, context: Context) -> dict[str, Any]:
-    fields: dict[str, Any] = {"role": "assistant"}
-    _put_content(fields, message.content, rest)
+def _answer(message: AssistantMessage, context: Context) -> dict[str, Any]:
+    fields: dict[str, Any] = {"role": "assistant", **_content(message.content)}
     reasoning = [part.text for part in message.content if isinstance(part, Reasoning)]
     if reasoning:
         fields["thinking"] = "\n\n".join(reasoning)
     calls = [call(part, context) for part in message.content if isinstance(part, (ToolCall, MalformedToolCall))]
     if calls:
         fields["tool_calls"] = calls
-    return {**fields, **visible(rest), **fields}
+    return {**fields, **native(message, WIRE), **fields}
 
 
 def call(part: ToolCall | MalformedToolCall, context: Context) -> dict[str, Any]:
     """Write one call."""
-    stored = native(part, WIRE)
-    fields: dict[str, Any] = {} if is_hint(stored, "id", "absent") else {"id": part.id}
-    inner: dict[str, Any] = {"name": part.name}
+    rest, stored = native(part, WIRE), notes(part, WIRE)
+    fields: dict[str, Any] = {} if "id" in stored else {"id": part.id}
     text = part.arguments_json if isinstance(part, ToolCall) else part.raw
-    if is_hint(stored, "arguments", "text"):
-        inner["arguments"] = text if context.own else Raw(text.encode())
+    inner: dict[str, Any] = {"name": part.name}
+    if context.own and "arguments" in stored:
+        inner["arguments"] = text
     elif text:
         inner["arguments"] = Raw(text.encode())
-    elif is_hint(stored, "arguments", "null"):
-        inner["arguments"] = None
-    elif not is_hint(stored, "arguments", "absent"):
-        inner["arguments"] = {}
-    inner.update(jsontext.fields(stored.pop("function", jsontext.EMPTY_OBJECT)))
-    return {**fields, "function": inner, **visible(stored)}
+    inner.update(jsontext.fields(rest.pop("function", jsontext.EMPTY_OBJECT)))
+    return {**fields, "function": inner, **rest}
 
 
 # -- responses -------------------------------------------------------------------------------------
@@ -192,17 +182,12 @@ def response(response: Response, context: Context) -> dict[str, Any]:
     """Write a response body; a foreign one gets the fields that the official client requires."""
     rest = native(response, WIRE)
     message = response.message
-    body = native(message, WIRE)
-    role = body.pop("@@role", None)
-    written = _answer(message, body, context)
-    if role == NULL:
-        del written["role"]
-    elif role is not None:
-        written["role"] = role
+    written = {**_answer(message, context), "role": role(message)}
     fields: dict[str, Any] = {} if message.model is None else {"model": message.model}
     if not context.own:
         made = NO_TIME if message.sent_at is None else iso(message.sent_at)
         fields |= {"model": message.model or "", "created_at": made, "done": True}
+        written = {"role": "assistant", "content": "", **written}
     fields["message"] = written
     word = _finish_word(message, context)
     if not isinstance(word, UnsetType):
@@ -213,7 +198,12 @@ def response(response: Response, context: Context) -> dict[str, Any]:
         context.lose("dropped", "response_id", "an answer here has none", 0)
     for number, _ in enumerate(response.alternatives, 1):
         context.lose("dropped", "alternative", f"choice {number}: the wire has one answer")
-    return {**fields, **visible(rest), **fields}
+    return {**fields, **rest, **fields}
+
+
+def role(message: AssistantMessage) -> object:
+    """Return the role of an answer."""
+    return notes(message, WIRE).get("role", "assistant")
 
 
 NO_TIME: Final = "1970-01-01T00:00:00Z"

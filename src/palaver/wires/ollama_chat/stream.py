@@ -40,9 +40,9 @@ from palaver.core.parts import AssistantPart, MalformedToolCall, ToolCall
 from palaver.core.request import Response
 from palaver.stream import ndjson
 from palaver.wires._engine import json_fields
-from palaver.wires._engine.json_fields import hint, provider
+from palaver.wires._engine.json_fields import provider
 from palaver.wires._engine.stream_decoder import StreamDecoder, opened
-from palaver.wires.ollama_chat.decode import call, error_text, finish, finish_word, image, usage
+from palaver.wires.ollama_chat.decode import call, error_text, finish, finish_word, image, role_note, usage
 from palaver.wires.ollama_chat.shapes import ASSISTANT, WIRE
 from palaver.wires.ollama_chat.stream_write import Encoder
 
@@ -53,7 +53,9 @@ if TYPE_CHECKING:
 __all__ = ["Decoder", "Encoder"]
 
 
-# -- the common line ------------------------------------------------------------
+# -- the common line -------------------------------------------------------------------------------
+# A line that adds text is recognised in one step: nearly all lines of a stream are such, and reading them field by
+# field takes several times as long. Any other line is read by its fields.
 
 
 class _Text(Struct, gc=False, forbid_unknown_fields=True):
@@ -268,21 +270,17 @@ class Decoder(StreamDecoder):
     def _head(self, rest: Fields) -> Response:
         """Build what is known beside the parts, as ``decode.response`` does."""
         fields = dict(self._fields)
-        role = fields.pop("role", None)
-        if role != ASSISTANT:
-            fields["@@role"] = NULL if role is None else role
+        notes = role_note(fields.pop("role", NULL))
         if self._has_content:
             fields.pop("content", None)
-        elif "content" not in fields:
-            fields["@@content"] = hint("absent")
         emitted = (("thinking", self._reasoning is not None), ("images", self._images), ("tool_calls", self._calls))
         for key, known in emitted:
-            if known or (key in fields and jsontext.value(fields[key])):
+            if known or fields.get(key, NULL) != NULL:
                 fields.pop(key, None)
         if self._logprobs:
             rest["logprobs"] = jsontext.raw(self._logprobs)
         message = trusted.AssistantMessage(
-            model=json_fields.take_text(rest, "model"), provider_json=provider(WIRE, fields)
+            model=json_fields.take_text(rest, "model"), provider_json=provider(WIRE, fields, notes)
         )
         return trusted.Response(message=message, origin=self.origin, provider_json=provider(WIRE, rest))
 

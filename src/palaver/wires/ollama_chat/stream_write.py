@@ -16,15 +16,13 @@ from msgspec import Raw, structs
 
 from palaver.core import jsontext
 from palaver.core.events import Failed, ProviderEvent, ReasoningDelta, TextDelta
-from palaver.core.jsontext import NULL
-from palaver.core.parts import AssistantPart, Image, Inline, MalformedToolCall, Reasoning, ToolCall
+from palaver.core.parts import AssistantPart, Image, Inline, MalformedToolCall, Reasoning, Text, ToolCall
 from palaver.stream import ndjson
-from palaver.wires._engine import json_fields
 from palaver.wires._engine.json_fields import native
 from palaver.wires._engine.metadata import iso
 from palaver.wires._engine.stream_encoder import Shown, StreamEncoder
 from palaver.wires.ollama_chat import encode
-from palaver.wires.ollama_chat.shapes import ASSISTANT, WIRE
+from palaver.wires.ollama_chat.shapes import WIRE
 
 if TYPE_CHECKING:
     from palaver.core.events import Delta
@@ -49,16 +47,15 @@ class Encoder(StreamEncoder):
             self._around["model"] = model
         if time is not None and self.context.own:
             self._around["created_at"] = time
-        fields = native(head.message, WIRE)
-        role = fields.get("@@role", ASSISTANT)
-        self._message: dict[str, Any] = {} if role == NULL else {"role": role}
-        self._blank: dict[str, Any] = {} if json_fields.is_hint(fields, "content", "absent") else {"content": ""}
+        self._message: dict[str, Any] = {"role": encode.role(head.message)}
+        if not self.context.own:  # clients read it in every line
+            self._message["content"] = ""
 
     def open(self, shown: Shown) -> None:
         """Part a further text from the one before; the first needs no beginning."""
         if isinstance(shown.part, Reasoning):
             if self._thoughts:
-                self._emit({**self._blank, "thinking": _BETWEEN})
+                self._emit({"thinking": _BETWEEN})
             self._thoughts += 1
         else:
             if self._texts:
@@ -68,7 +65,7 @@ class Encoder(StreamEncoder):
     def grow(self, shown: Shown, event: Delta) -> None:  # noqa: ARG002 (lines do not name parts)
         """Write a delta as a line."""
         if isinstance(event, ReasoningDelta):
-            self._emit({**self._blank, "thinking": event.text})
+            self._emit({"thinking": event.text})
         elif isinstance(event, TextDelta):
             self._emit({"content": event.text})
         else:
@@ -78,16 +75,18 @@ class Encoder(StreamEncoder):
         """There are none here."""
         self.context.lose("dropped", "citations", "the wire has none")
 
-    def close(self, shown: Shown, part: AssistantPart | None, /) -> None:
-        """Nothing marks the end of a text."""
+    def close(self, shown: Shown, _part: AssistantPart | None, /) -> None:
+        """Write a text that stayed empty; nothing else marks the end of one."""
+        if isinstance(shown.part, Text) and not shown.grown:
+            self._emit({"content": ""})
 
     def write_whole(self, shown: Shown) -> None:
         """Write a call, or an image, in a line of its own."""
         part = shown.part
         if isinstance(part, (ToolCall, MalformedToolCall)):
-            self._emit({**self._blank, "tool_calls": [encode.call(part, self.context)]})
+            self._emit({"tool_calls": [encode.call(part, self.context)]})
         elif isinstance(part, Image) and isinstance(part.source, Inline):
-            self._emit({**self._blank, "images": [part.source.data]})
+            self._emit({"images": [part.source.data]})
         else:
             self.context.lose("dropped", type(part).__name__, "an answer here cannot hold it")
 
