@@ -22,8 +22,10 @@ def _decoded(wire: str, what: str, value: Any) -> Any:
 
 
 def _body(wire: str, what: str, value: Any) -> bytes:
-    body: bytes = getattr(wires.get(wire), f"encode_{what}")(value).body
-    return body
+    """Neighbours stay apart, as they do where the original says so."""
+    if what == "request":
+        return wires.get(wire).encode_request(value, join_neighbors=False).body
+    return wires.get(wire).encode_response(value).body
 
 
 def _text(message: p.Message, at: int) -> p.Message | None:

@@ -53,8 +53,12 @@ def _value(original: Raw, before: Raw, after: Raw, *, whole: bool = False) -> Ra
 
 def _object(original: Raw, before: Raw, after: Raw) -> Raw:
     one, other, new = jsontext.fields(original), jsontext.fields(before), jsontext.fields(after)
+    both = one.keys() & other.keys()
     return jsontext.raw(
-        {key: _value(one[key], other[key], each) if key in one and key in other else each for key, each in new.items()}
+        {
+            key: _value(one[key], other[key], each, whole=key in VALUES) if key in both else each
+            for key, each in new.items()
+        }
     )
 
 

@@ -392,7 +392,7 @@ def _joined(content: list[Any]) -> Iterator[Any]:
 
 
 def _item(part: Reasoning) -> Any:
-    return part.provider.get(part.wire or "", {}).get("item")
+    return part.provider.get(part.wire or "", {}).get("id")
 
 
 # -- what stands beside ------------------------------------------------------------------------------------------------
