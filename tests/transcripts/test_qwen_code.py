@@ -81,7 +81,7 @@ def test_a_compression_hides_for_models_alone():
 def test_a_title_and_the_session_are_known():
     transcript = only(SESSION)
     session = transcript.metadata["session"]
-    assert transcript.title == "RecordReader notes"
+    assert transcript.title == "Reading notes"
     assert (session["cwd"], session["program"], session["branch"]) == ("/home/me/project", "0.19.10", "main")
 
 
