@@ -34,7 +34,7 @@ def test_a_session_is_shown_with_what_a_compaction_hides(run):
     done = run("show", SESSION)
     assert (done.code, done.err) == (0, "")
     assert "pi · " in done.out
-    assert "RecordReader notes · also: branch-1" in done.out
+    assert "Reading notes · also: branch-1" in done.out
     assert "What is in notes.txt?" in done.out
 
 
@@ -86,7 +86,7 @@ def test_standard_input_is_recognised_too(process):
     assert done.code == 0
     assert THREAD[-8:] in done.out
     shown = process("show", "-", data=SESSION.read_bytes())
-    assert "RecordReader notes" in shown.out
+    assert "Reading notes" in shown.out
 
 
 def test_what_is_unknown_is_kept_and_said(run, tmp_path):

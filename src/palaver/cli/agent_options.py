@@ -2,7 +2,7 @@
 
 - This module imports nothing that runs an agent: the help of every command reads it.
 - ``--tools files`` gives tools for the working folder. A path outside it, also through a link, does not exist for them.
-  They read and write plain text files of at most a million bytes. WriteState needs approval, reading does not.
+  They read and write plain text files of at most a million bytes. Writing needs approval, reading does not.
 - ``--tools mcp:URL`` or ``"mcp:COMMAND …"`` gives the tools of an MCP server. A server that fails is an error.
 - ``--tools FILE.py:NAME,…`` gives functions and ``AgentTool`` values of a Python file, which is executed. Without names
   it gives the file's ``TOOLS``, else its ``AgentTool`` values and public functions in their order.
