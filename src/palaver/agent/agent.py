@@ -10,9 +10,7 @@ Rules:
   its own. ``previous`` goes on behind an earlier run, which does not change; ``branch`` names a branch of a ``Thread``.
 - A new prompt closes what was left open: calls without a result are answered as not run, or as unknown.
 
-What is given to an agent and to its runs, and is easily mistaken for another thing.
-
-Rules:
+What is given to an agent and to its runs, and is easily mistaken for another thing:
 
 - It is said in one sentence, when the agent is made or the run begins: what stands where, and what should.
 - Only what a type checker would refuse is looked at; what an argument means is judged by whoever reads it.

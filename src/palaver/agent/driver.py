@@ -7,9 +7,7 @@ Rules:
   carried out behind a shield: so every message of the run is in its thread, and the thread is whole.
 - Nothing here reads the whole conversation: the view, the encoder and the thread each cost what is new.
 
-A run that is under way, and whose events are read.
-
-Rules:
+A run that is under way, and whose events are read:
 
 - ``async with`` begins the run, ``async for`` gives its events; when they are over, ``result`` is the run.
 - Leaving the block early cancels the run; what was said until then is in its thread. ``cancel`` does the same and lets

@@ -9,9 +9,7 @@ Rules:
 - What the function returns becomes an output (``palaver.turn.tool_output``); what it raises goes through to the loop.
 - ``strict`` asks the provider to enforce the schema. Providers that do want every parameter to be required.
 
-Tools from JSON Schema, and free-text tools.
-
-Rules:
+Tools from JSON Schema, and free-text tools:
 
 - The schema goes to the provider as it was given; one given as text, byte for byte (docs/spec/kairo.md#D19).
 - Every call is checked against the whole of it (docs/spec/deepagents-swift.md#13: never only top-level fields). Each

@@ -16,9 +16,8 @@ Rules (docs/spec/kairo.md#2.6, KAI-20):
   denied call of a tool has an error result: before the tool, that the call was not allowed; after it, that the tool
   has run and its result was withheld.
 
-Presets for agents that speak to people in plain text: markup is removed, and calls written as text are refused.
-
-Rules (docs/spec/agent-swarm-kit.md#3.4, ASK-16):
+Presets for agents that speak to people in plain text: markup is removed, and calls written as text are refused
+(docs/spec/agent-swarm-kit.md#3.4, ASK-16):
 
 - ``without_tags`` removes every pair of tags with what is between them, folds blank lines, and trims. ``text_fault``
   refuses an empty text, one with braces, and one that is a tool call in tags.
@@ -27,9 +26,7 @@ Rules (docs/spec/agent-swarm-kit.md#3.4, ASK-16):
   answer, and validation sees what it gave. Answers that call tools are let alone.
 - Both take time in proportion to the text, whatever is in it.
 
-A breaker: a tool that failed several times in a row is left alone for a while.
-
-Rules (docs/spec/kairo.md#2.4, #D12, KAI-18):
+A breaker: a tool that failed several times in a row is left alone for a while (docs/spec/kairo.md#2.4, #D12, KAI-18):
 
 - An error result, an exception and a timeout count; a success begins the count anew. What the user cancelled does not
   count, nor what a guardrail denied: the tool did nothing wrong.

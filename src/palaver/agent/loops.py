@@ -16,9 +16,7 @@ Rules (docs/spec/kairo.md#2.7, KAI-14):
 - What is remembered is bounded: a few turns, the signatures of the last calls and results, and for each of the last
   tools as many times as can matter. A turn costs its calls and results, never the history.
 
-When a model calls again what it called just now.
-
-Rules (DAS-07, DAS-23):
+When a model calls again what it called just now (DAS-07, DAS-23):
 
 - The signature of a call is its tool and its arguments as canonical JSON: ``"1"`` is not ``1``, the order of keys and
   the spelling of the text do not matter. Arguments that are no JSON are signed by their bytes. No arguments are ``{}``.

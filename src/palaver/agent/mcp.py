@@ -15,9 +15,7 @@ Rules (docs/spec/deepagents-swift.md#10, DAS-30):
   any task, and cancelling a call cancels it at the server; only ``async with mcp_tools(…)`` itself must be entered and
   left in one task.
 
-What an MCP server answered a call with, as an output.
-
-Rules (docs/spec/deepagents-swift.md#10, #13: media are kept as parts):
+What an MCP server answered a call with, as an output (docs/spec/deepagents-swift.md#10, #13: media are kept as parts):
 
 - Text, images and recordings are parts. An embedded resource is its text, under its URI, or its bytes as media; a link
   to a resource is told as text, and never fetched.

@@ -5,9 +5,7 @@ Rules:
 - Commands are carried out in order by the driver, each with at most the events that its docstring names.
 - Both are values; no event knows what it will mean, and no command how it is carried out.
 
-Where a run is, and how the results of its open calls join the thread.
-
-Rules:
+Where a run is, and how the results of its open calls join the thread:
 
 - Results stand in the order of the calls. They are appended as soon as those of all calls before them are there, so
   that a crash loses as little as it can.

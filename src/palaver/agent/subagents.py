@@ -15,9 +15,7 @@ Rules (docs/spec/deepagents-swift.md#8.4, DAS-25, DAS-27; docs/spec/codebuff.md#
 - Events of a child come as ``SubagentEvent``, from its ``RunStarted`` to its ``RunFinished``, both between
   ``ToolStarted`` and ``ToolFinished`` of the call. Cancelling the parent cancels its children.
 
-Ids of agents, ``publisher/name@version``, and which agents a reference means.
-
-Rules (docs/spec/codebuff.md#4.5, CBF-30):
+Ids of agents, ``publisher/name@version``, and which agents a reference means (docs/spec/codebuff.md#4.5, CBF-30):
 
 - Publisher and version may be missing. In a reference, what is missing may be anything; in the id of an agent it is
   nothing. So ``coder`` means ``acme/coder@1.2``, and ``acme/coder`` does not mean ``coder``.

@@ -8,17 +8,14 @@ Rules (docs/spec/deepagents-swift.md#8.3, DAS-26):
 - The list is in ``values["todos"]`` of the run, and in the metadata of the result (``todos``), so that a later process
   finds it in the thread: ``last_todos``.
 
-A todo list for an agent: ``write_todos``, a section of its instructions, and the list of an earlier run.
-
-Rules (docs/spec/deepagents-swift.md#8.3, DAS-26):
+A todo list for an agent: ``write_todos``, a section of its instructions, and the list of an earlier run
+(docs/spec/deepagents-swift.md#8.3, DAS-26):
 
 - The list is in ``values["todos"]``. A run that begins without one takes it from its thread, so that another process
   goes on with it; what the application gives in ``values`` holds.
 - A call that changed the list is told as ``ValuesChanged``.
 
-Plan mode: as long as it is on, tools that write are not run.
-
-Rules (docs/spec/kairo.md#2.12, KAI-18):
+Plan mode: as long as it is on, tools that write are not run (docs/spec/kairo.md#2.12, KAI-18):
 
 - It is on while ``values["plan_mode"]`` is true; tools, middleware and the application may switch it at any time.
 - A call of a tool that writes has an error result; what reads runs. Sub-agents run, and are held to the same.

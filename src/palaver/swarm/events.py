@@ -13,9 +13,7 @@ Rules (docs/spec/agent-swarm-kit.md#4):
 
 The events that a session publishes.
 
-What a client sees of the events of a swarm: one filter for every front.
-
-Rules:
+What a client sees of the events of a swarm: one filter for every front:
 
 - Events of ``agent``, ``execution``, ``session`` and ``swarm`` are shown, and those under topics of the application;
   states, storages, policies and the history are not.

@@ -8,9 +8,8 @@ Rules:
   no other process wrote to the thread since.
 - ``pushed`` is told every message that joined, records left out, one by one and in order.
 
-Named values that a swarm keeps in threads: the active agent, states, items of a storage, bans.
-
-Rules (ADR 17: what a runtime must remember is a record in its thread):
+Named values that a swarm keeps in threads: the active agent, states, items of a storage, bans (ADR 17: what a runtime
+must remember is a record in its thread):
 
 - A value has a ``kind`` (``navigation``, ``state``, ``storage:notes``, ``bans``) and a ``name``; the last record of
   both wins, a record without a value removes it, and one without a name removes all of its kind. So a value is kept,

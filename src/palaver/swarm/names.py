@@ -7,9 +7,7 @@ Rules:
 - A thread is called ``<realm>/<client>``. In both, ``/`` is written ``%2F`` and ``%`` is written ``%25``, so that no
   two clients share a thread by their names.
 
-Turns that somebody gave a name: each is answered once, however often it is asked.
-
-Rules:
+Turns that somebody gave a name: each is answered once, however often it is asked:
 
 - What a log holds of a named turn stands in the metadata of its messages: that of its user message, and of the answer
   that was shown. An answer that is no message (a cancelled turn, a policy's word) is kept as a record.

@@ -8,9 +8,8 @@ Rules (docs/spec/agent-swarm-kit.md#3.5, #3.6, #K8, #K13):
   before (``"thread"``; then the model is told to start the conversation). The placeholder stands in the log too,
   tagged, and is sent to no model.
 
-What becomes of an answer before anybody sees it: how it is changed, and whether it may pass.
-
-Rules (docs/spec/agent-swarm-kit.md#3.4, #K19):
+What becomes of an answer before anybody sees it: how it is changed, and whether it may pass
+(docs/spec/agent-swarm-kit.md#3.4, #K19):
 
 - ``transform`` gets the text of an answer once and gives the text that is shown and kept; ``validate`` gets that, and
   gives ``None``, or the reason why it must not be shown.

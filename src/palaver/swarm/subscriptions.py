@@ -7,9 +7,7 @@ Rules:
 - At its end a bus first flushes, and waits until its listeners have heard what there is, ``grace`` seconds at most;
   handlers may publish meanwhile. A block that is cancelled waits for nothing.
 
-The queue of one listener: of bounded length, filled without waiting, emptied by whoever takes.
-
-Rules:
+The queue of one listener: of bounded length, filled without waiting, emptied by whoever takes:
 
 - ``put`` never waits. Where there is no room, ``overflow`` says which event is lost, or that this is the end.
 - What is kept from before the listener came (``keep``) does not count against the length: it was never sent too fast.

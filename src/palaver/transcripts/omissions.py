@@ -7,9 +7,8 @@ Rules (docs/spec/dialects.md#17):
   when its copy is.
 - Records of another format are counted, with their types. What stands before and behind the list of a document is none.
 
-A conversation made one line, for a document that holds no tree: the branch that is written, and its frame.
-
-Rules (docs/spec/dialects.md#17.6):
+A conversation made one line, for a document that holds no tree: the branch that is written, and its frame
+(docs/spec/dialects.md#17.6):
 
 - What is written is one branch. Records of the document that lie on others are left out, so that an older place in the
   conversation can be gone on from; its head and its tail (the frame) are written with every branch.

@@ -12,9 +12,7 @@ Rules:
   ``MAY_HAVE_RUN``, or ``MAY_HAVE_RUN_BEFORE`` where it is refused now. None of them claims more than is known.
 - Excerpts of what a model wrote are cut at 200 characters (DAS-19).
 
-What was said while calls wait for a decision, kept until it can join the conversation.
-
-Rules:
+What was said while calls wait for a decision, kept until it can join the conversation:
 
 - Nothing may stand between a call and its result. So what a user or middleware says while a run stops there is kept in
   a record, which no view shows and no wire sends; who goes on puts it behind the results.

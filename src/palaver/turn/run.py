@@ -12,9 +12,7 @@ A run as JSON: everything that another process needs to go on behind it.
 
 The form, version 1, is one object: ``{"palaver_run":1,"id":…,"agent":…,"thread":…,"branch":…,"start":…,"outcome":…,
 "output":…,"reason":…,"error":…,"usage":…,"usage_by_model":…,"cost":…,"iterations":…,"seconds":…,"values":…,
-"entries":[{"id":…,"parent":…,"message":…},…]}``.
-
-Rules:
+"entries":[{"id":…,"parent":…,"message":…},…]}``:
 
 - ``entries`` are the conversation that the run ended with, so the size is that of its messages, each once. Other
   branches of the thread, and media that a store keeps, are not in it.

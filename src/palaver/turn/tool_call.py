@@ -7,9 +7,7 @@ Rules:
 - What the model is sent of a result is bounded: text and JSON beyond the limit are cut, with a note, and kept whole
   in a record, from which ``read_result`` reads on. Media are never cut.
 
-Reads that begin while the answer that calls them is still arriving.
-
-Rules (KAI-25, D8, D28):
+Reads that begin while the answer that calls them is still arriving (KAI-25, D8, D28):
 
 - A call is complete when its part ends, when the next call begins and its own arguments are a JSON object, or when the
   answer says that it is finished. Then, if its tool reads and the policy allows it without asking, it is run at once.

@@ -13,9 +13,7 @@ Rules (docs/spec/codebuff.md#1.3, #5; docs/spec/kairo.md#D27):
 - The text of a ``ToolError`` is told as it is. Any other exception is told by its type and its text, shortened,
   without a traceback; one without a text is an ``Unknown error``.
 
-How much of a tool's result the model is sent.
-
-Rules:
+How much of a tool's result the model is sent:
 
 - ``limit`` cuts the text of a result at a number of characters (grapheme clusters) and says so in the words of DAS-24.
   Text and JSON share the limit, in their order; a JSON value that is cut becomes text. Media and opaque parts are kept.
