@@ -1,13 +1,12 @@
-"""What the loop itself writes into a thread: fixed texts, each with its tag.
+"""The fixed texts that the loop writes into a thread, each with its tag.
 
 Rules:
 
-- A note is a user message that a turn made: ``mode="tool"``, ``source="agent"``, framed as ``<system>…</system>`` so
-  that a model can tell it from the user. Every wire carries user text, so that every note reaches every model.
-- ``TAGS`` says which note has which tag, as docs/spec/codebuff.md#1.4 names them. A tag is how a later step recognises
-  a note.
-- What a user typed is the user's, also when it came while the agent was working: ``steering`` gives ``mode="user"``
-  and no source. Framing a text twice is framing it once (CBF-26).
+- A note is a user message with ``mode="tool"`` and ``source="agent"``, framed as ``<system>…</system>`` so that a model
+  can tell it from the user's text. Every wire carries user text, so every note reaches every model.
+- ``TAGS`` has the tag of each note, as docs/spec/codebuff.md#1.4 names them. Later steps recognise a note by its tag.
+- Text that a user types while the agent works belongs to the user: ``steering`` gives ``mode="user"`` and no source.
+  A text is framed once, also when it is framed again (CBF-26).
 - A call that did not run says so in its result, by one of the ``NOT_RUN_…`` texts; a call of which nobody knows says
   ``MAY_HAVE_RUN``, or ``MAY_HAVE_RUN_BEFORE`` where it is refused now. None of them claims more than is known.
 - Excerpts of what a model wrote are cut at 200 characters (DAS-19).

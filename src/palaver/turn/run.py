@@ -1,14 +1,14 @@
-"""A run that is over: how it ended, what it said, what it cost, and the thread that it left behind.
+"""The result of a run: outcome, output, usage, cost, and the thread.
 
 Rules:
 
-- A run never changes: it holds a window on its thread, which later runs may make longer. ``Agent.run(previous=run)``
-  goes on behind it; when somebody else already has, on a branch of its own.
-- However a run ended, its thread is one that every wire accepts, and can be continued.
-- ``dump`` and ``load`` carry a run to another process; ``palaver.turn.run`` says what of it.
-- The thread is its own snapshot: cut behind any append, it can be gone on with (CBF-23).
+- A run is immutable. It holds a window on its thread, which later runs may extend. ``Agent.run(previous=run)``
+  continues it, on a new branch if the thread has grown since.
+- Every wire accepts the thread of a run, whatever its outcome, and it can be continued.
+- ``dump`` and ``load`` carry a run to another process.
+- The thread is its own snapshot: it can be continued from behind any append (CBF-23).
 
-A run as JSON: everything that another process needs to go on behind it.
+A run as JSON: everything that another process needs to continue it.
 
 The form, version 1, is one object: ``{"palaver_run":1,"id":…,"agent":…,"thread":…,"branch":…,"start":…,"outcome":…,
 "output":…,"reason":…,"error":…,"usage":…,"usage_by_model":…,"cost":…,"iterations":…,"seconds":…,"values":…,

@@ -1,14 +1,14 @@
-"""What a tool is to the loop: its definition, what it does to the world, and how it is run.
+"""A tool: its definition, its effect, and how it runs.
 
 Rules:
 
-- ``effect`` says what a call does: ``read`` changes nothing, so several may run at once, and may be run again after a
-  crash; ``write`` is everything else, and runs alone, in the model's order. What is not said is ``write``.
-- ``check`` reads the arguments of a call; it raises ``InvalidArgumentsError``, whose text is what the model is told.
-  ``run`` gets what ``check`` gave, and the context of the call. It gives an ``Output``; whatever it raises becomes an
-  error result, and only cancellation goes through.
-- ``repeatable`` says that running a call a second time does no harm. A tool that reads is repeatable, unless it says
-  ``once``: it stands beside others, and is not run a second time without being asked (sub-agents).
+- ``effect`` is ``read`` or ``write``, the default. Calls that read change nothing: several may run at once, and again
+  after a crash. Calls that write run one at a time, in the model's order.
+- ``check`` reads the arguments of a call. It raises ``InvalidArgumentsError``, whose text the model gets. ``run`` takes
+  the result of ``check`` and the context of the call, and returns an ``Output``. An exception becomes an error result;
+  only cancellation propagates.
+- ``repeatable`` says that a call may run twice without harm. A tool that reads is repeatable, except one with ``once``
+  (a sub-agent): it may run beside others, and a person is asked before it runs again.
 
 Names of tools: what may be one, and which tool a name means (docs/spec/deepagents-swift.md#7.3, #7.4;
 docs/spec/wires.md#1.5):

@@ -1,11 +1,11 @@
-"""One call of a tool: its time limit, what goes wrong in it, and its result as a message.
+"""One call of a tool: its time limit, its failures, and its result as a message.
 
 Rules:
 
-- A tool that takes longer than its ``timeout`` is cancelled, and the call has a result that says so. Whatever a tool
-  raises becomes an error result; cancellation of the run goes through.
-- What the model is sent of a result is bounded: text and JSON beyond the limit are cut, with a note, and kept whole
-  in a record, from which ``read_result`` reads on. Media are never cut.
+- A tool that takes longer than its ``timeout`` is cancelled, and the result says so. An exception of a tool becomes an
+  error result; cancellation of the run propagates.
+- Text and JSON beyond the limit are cut in the result, with a note, and kept whole in a record, from which
+  ``read_result`` reads on. Media are never cut.
 
 Reads that begin while the answer that calls them is still arriving (KAI-25, D8, D28):
 

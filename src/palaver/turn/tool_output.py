@@ -1,17 +1,17 @@
-"""From what a tool gave back, or raised, to what the model is sent.
+"""Turn the return value of a tool, or its exception, into the content that the model gets.
 
 Rules (docs/spec/codebuff.md#1.3, #5; docs/spec/kairo.md#D27):
 
-- Text is text; numbers, booleans, lists, dictionaries, dataclasses, structs and models are one JSON part, numbers as
-  they are. Parts are parts; a list that holds one is a list of parts.
-- Bytes are media, by their first bytes; else text, where they are UTF-8; else a file.
-- Nothing at all, and blank text, are ``(no output)``: a model takes silence for failure, and some providers refuse a
+- A string becomes a text part. Numbers, booleans, lists, dictionaries, dataclasses, structs and models become one JSON
+  part, with numbers as they are. Parts stay parts, and so does a list that holds one.
+- Bytes become media by their first bytes, else text if they are UTF-8, else a file.
+- ``None`` and blank text become ``(no output)``: models take an empty result for a failure, and some providers refuse
   blank text (docs/spec/wires.md#6).
-- What JSON cannot say (NaN, bytes inside a value, a cycle, an object of any other class) is an error result that names
-  the path. It is never described by its ``repr``, which may say anything. So is a path: whether its name or what it
-  holds was meant, only the tool knows.
-- The text of a ``ToolError`` is told as it is. Any other exception is told by its type and its text, shortened,
-  without a traceback; one without a text is an ``Unknown error``.
+- A value that JSON cannot express (NaN, bytes inside a value, a cycle, an object of another class) becomes an error
+  result that names the path; its ``repr`` is never sent. A ``Path`` is refused too, since only the tool knows whether
+  it means the name or the content.
+- The model gets the text of a ``ToolError`` as it is, and the type and shortened text of any other exception, without
+  a traceback. An exception without a text is an ``Unknown error``.
 
 How much of a tool's result the model is sent:
 

@@ -8,10 +8,9 @@ Rules (docs/spec/kairo.md#7, #D41, KAI-29):
 - Keys are those of the conventions, as of version 1.41; ``palaver.…`` are ours. Tokens read from and written to a cache
   are part of the input, reasoning is part of the output.
 - Content (prompts, answers, arguments, results) is not recorded, unless ``content=True``.
-- What fails has ``error.type``, the status ``ERROR``, and an ``exception`` event with its type and an excerpt of its
-  text, and no stack. Retries and fallbacks are events of the span of their call.
-- Stand first in the list of middleware, so that everything others do lies within the spans. Without an SDK the spans
-  are nobody's.
+- A failed span has ``error.type``, the status ``ERROR``, and an ``exception`` event with its type and an excerpt of its
+  text, without a stack. Retries and fallbacks are events of the span of their call.
+- Put this middleware first, so that the spans include what others do. Without an SDK, spans go nowhere.
 
 Give answers the metadata of the message they answer, so that a session or trace id stands on both (C12).
 
