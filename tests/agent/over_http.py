@@ -13,9 +13,9 @@ import palaver as p
 from palaver import wires
 from palaver.agent import Agent, Output, function_tool
 from palaver.core.parts import Text
+from palaver.models.failures import Clock, Retry
 from palaver.models.http import Timeouts
 from palaver.models.http_model import Model
-from palaver.models.retry import Clock, Retry
 from palaver.stream.replay_events import replay_events
 from tests.loopback import Loopback, serve
 from tests.models.speaking import TYPES, body_of, endpoint

@@ -9,8 +9,8 @@ import palaver as p
 from palaver import wires
 from palaver.agent import Agent, Limits
 from palaver.core.errors import ContextOverflowError, RateLimitError, StreamError
+from palaver.models.failures import Retry
 from palaver.models.fallback import Fallback
-from palaver.models.retry import Retry
 from palaver.testing.rules import check_request
 from palaver.threads.thread import Thread
 from palaver.turn import events, notes

@@ -17,7 +17,7 @@ from palaver.core.errors import (
     StoreError,
     TransportError,
 )
-from palaver.models.retry import Retry
+from palaver.models.failures import Retry
 from palaver.models.scripted import Broken, ScriptedModel
 from palaver.store.memory import MemoryStore
 from palaver.threads.thread import Thread

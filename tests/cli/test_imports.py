@@ -19,8 +19,7 @@ from palaver.store.jsonl.log_line import LogContext
 from palaver.store.memory import MemoryStore
 from palaver.store.sqlite import SQLiteStore
 from palaver.threads import for_agent
-from palaver.transcripts.decompress import zstd
-from palaver.transcripts.file_reader import beginning
+from palaver.transcripts.file_reader import beginning, zstd
 from palaver.transcripts.writer import is_record
 
 CHAT = [p.system("be brief"), p.user("\n  Is it raining?  \nIn Husum."), p.assistant("yes"), p.user("and now?")]

@@ -3,7 +3,7 @@
 from palaver import user
 from palaver.models import Model, Prompt, Retry, Timeouts
 from palaver.models.endpoint import Endpoint
-from palaver.models.retry import Clock
+from palaver.models.failures import Clock
 
 HI = Prompt(messages=(user("hi"),))
 

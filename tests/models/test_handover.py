@@ -10,11 +10,11 @@ from palaver import wires
 from palaver.core.errors import CapabilityError
 from palaver.models.catalogue import Capabilities
 from palaver.models.encoded_prompt import PromptEncoder
+from palaver.models.failures import Retry
 from palaver.models.fallback import Fallback
 from palaver.models.http_model import Model
 from palaver.models.language_model import Prompt
 from palaver.models.names import model as named
-from palaver.models.retry import Retry
 from palaver.testing.rules import check_request
 from tests.loopback import serve
 from tests.models.speaking import TYPES, body_of, endpoint

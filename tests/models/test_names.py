@@ -10,8 +10,7 @@ import pytest
 from palaver import wires
 from palaver.core.errors import AuthenticationError, UnknownNameError
 from palaver.models import names, providers
-from palaver.models.credentials import ApiKey, NoKey, first_set
-from palaver.models.endpoint import HttpCall
+from palaver.models.endpoint import ApiKey, HttpCall, NoKey, first_set
 from palaver.models.providers.ollama import host
 
 CALL = HttpCall("POST", "http://127.0.0.1/", {}, ())

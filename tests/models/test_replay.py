@@ -19,14 +19,13 @@ import palaver as p
 from palaver import wires
 from palaver.core.errors import AuthenticationError, MessageError
 from palaver.models import names
-from palaver.models.credentials import ApiKey
-from palaver.models.endpoint import HttpCall
+from palaver.models.endpoint import ApiKey, HttpCall
+from palaver.models.failures import Retry
 from palaver.models.http_model import Model
 from palaver.models.language_model import Prompt, Reply, complete
 from palaver.models.recording import Exchange, Recording
 from palaver.models.redaction import Masker
 from palaver.models.replay import Recorder, replay, serve
-from palaver.models.retry import Retry
 from palaver.stream import event_stream
 from palaver.stream.replay_events import replay_events
 from tests.loopback import serve as answering

@@ -15,12 +15,12 @@ from msgspec import structs
 import palaver as p
 from palaver import wires
 from palaver.models.endpoint import Endpoint
+from palaver.models.failures import Retry
 from palaver.models.http_model import Model
 from palaver.models.language_model import Prompt
 from palaver.models.playback import difference
 from palaver.models.recording import Exchange, Recording
 from palaver.models.replay import replay
-from palaver.models.retry import Retry
 from tests.corpus import CORPUS
 
 WIRES = [

@@ -18,7 +18,7 @@ from palaver.core.errors import (
     TransportError,
 )
 from palaver.models import Retry
-from palaver.models.retry import parse_wait, retry_after
+from palaver.models.failures import parse_wait, retry_after
 
 NOW = 1_760_000_000.0
 LIMITED = RateLimitError("w", "slow down")

@@ -8,10 +8,9 @@ import pytest
 
 from palaver import transcripts
 from palaver.core.errors import DecodeError
-from palaver.transcripts import decompress, record
+from palaver.transcripts import record
 from palaver.transcripts.conversation import collected
-from palaver.transcripts.decompress import LEAST, Unpacker, zstd
-from palaver.transcripts.file_reader import steps_of
+from palaver.transcripts.file_reader import LEAST, Unpacker, steps_of, zstd
 
 pytestmark = pytest.mark.finding("F-104")
 

@@ -15,11 +15,10 @@ from palaver import transcripts
 from palaver.transcripts.ag_ui.shapes import EVENTS
 from palaver.transcripts.claude_code.shapes import KEYS as CLAUDE_KEYS, SESSION
 from palaver.transcripts.codex.shapes import ITEMS, TYPES as CODEX_TYPES
-from palaver.transcripts.detection import MARGIN, Detected, Head
+from palaver.transcripts.detection import MARGIN, Detected, Head, candidates, features
 from palaver.transcripts.langchain.shapes import CLASSES
 from palaver.transcripts.openai_agents.shapes import TYPES as ITEM_TYPES
 from palaver.transcripts.otel_genai.shapes import PARTS
-from palaver.transcripts.signatures import candidates, features
 from tests.transcripts.samples import FILES, IDS
 from tests.transcripts.test_detection import FILES as RECORDS
 

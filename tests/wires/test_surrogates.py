@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 import palaver as p
 from palaver import wires
-from palaver.core.surrogates import sayable, sayable_json
+from palaver.core.jsontext import sayable, sayable_json
 
 HALF = "\ud83d"
 TEXT = st.lists(st.sampled_from(["a", "é", "😀", "\ud83d", "\ude00", "\\", "\\ud83d", '"', "\n"]), max_size=8).map(

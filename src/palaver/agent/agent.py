@@ -64,11 +64,10 @@ from palaver.turn.approvals import (
 from palaver.turn.calls import PlannedCall, result
 from palaver.turn.events import Observer, Observing
 from palaver.turn.journal import AnyThread, Journal, check_log
-from palaver.turn.limits import Limits
+from palaver.turn.limits import Limits, Pricing
 from palaver.turn.middleware import Chain, Middleware, RunContext
 from palaver.turn.results import READING
 from palaver.turn.run import Run, own
-from palaver.turn.spending import Pricing
 from palaver.turn.tool import AgentTool, Policy, Toolbox, check_names, check_policy
 from palaver.turn.tool_output import RESULT_LIMIT
 

@@ -40,11 +40,11 @@ from palaver.turn import approvals, calls, events, middleware, notes
 from palaver.turn.approvals import Decide, Decision, Recorded
 from palaver.turn.calls import Answered, PlannedCall
 from palaver.turn.events import Observing, Watch
+from palaver.turn.limits import Spending
 from palaver.turn.middleware import Blocked, Hook, RunContext, Step, hook_time, run_hooks
 from palaver.turn.model_call import ModelCalls
 from palaver.turn.notes import held_record
 from palaver.turn.run import Run, own
-from palaver.turn.spending import Spending
 from palaver.turn.tool_calls import ToolCalls
 from palaver.turn.tracing import Correlation
 

@@ -5,7 +5,7 @@ Rules:
 - The signature of the function is the schema (``palaver.agent.parameters``), its docstring the description up to the
   first section, its name the name. ``name=`` and ``description=`` say otherwise.
 - What is not said to read is taken to write: ``effect="read"`` is a promise that the application makes.
-- Asynchronous functions are awaited, others run in a thread that cannot be stopped (``palaver.turn.invoke``).
+- Asynchronous functions are awaited, others run in a thread that cannot be stopped (``palaver.turn.tool``).
 - What the function returns becomes an output (``palaver.turn.tool_output``); what it raises goes through to the loop.
 - ``strict`` asks the provider to enforce the schema. Providers that do want every parameter to be required.
 
@@ -40,7 +40,6 @@ from palaver.core.errors import DecodeError, MessageError, excerpt
 from palaver.core.parts import ToolCall
 from palaver.core.tools import Tool
 from palaver.core.type_checks import check_arguments
-from palaver.turn.invoke import invoker
 from palaver.turn.tool import (
     TIMEOUT,
     AgentTool,
@@ -49,6 +48,7 @@ from palaver.turn.tool import (
     ToolContext,
     check_names,
     invalid,
+    invoker,
     legal,
     read_arguments,
     read_text,

@@ -54,8 +54,7 @@ from msgspec import Raw, Struct
 from palaver.core import jsontext
 from palaver.core.errors import MessageError, PalaverError, excerpt
 from palaver.core.parts import ToolCall
-from palaver.turn.invoke import called
-from palaver.turn.tool import ToolContext, invalid, read_arguments
+from palaver.turn.tool import ToolContext, called, invalid, read_arguments
 from palaver.turn.tool_output import plain
 
 # --- docstrings -------------------------------------------------------------------------------------------------------

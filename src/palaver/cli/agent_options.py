@@ -32,7 +32,7 @@ from palaver.cli.terminal import bad_input, echo
 from palaver.core.errors import MessageError, ToolError, excerpt
 from palaver.models import names, providers
 from palaver.models.catalogue import Capabilities, capabilities_of, catalogue
-from palaver.models.credentials import first_set
+from palaver.models.endpoint import first_set
 from palaver.turn.tool import AgentTool
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ from palaver.core.errors import (
     TransportError,
 )
 from palaver.models.catalogue import Capabilities, Prices
-from palaver.models.credentials import ApiKey, NoKey
+from palaver.models.endpoint import ApiKey, NoKey
+from palaver.models.failures import Retry
 from palaver.models.fallback import Fallback
 from palaver.models.http import Http, Timeouts
 from palaver.models.http_model import Model
 from palaver.models.language_model import Answer, LanguageModel, Notice, Prompt, Reply, Session, complete
 from palaver.models.names import available, local_servers, model
-from palaver.models.retry import Retry
 from palaver.models.scripted import Broken, FunctionModel, ScriptedModel
 
 __all__ = [

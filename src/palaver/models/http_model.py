@@ -44,11 +44,10 @@ from palaver.models import http
 from palaver.models.catalogue import Capabilities, Missing
 from palaver.models.encoded_prompt import PromptEncoder
 from palaver.models.endpoint import Credentials, Endpoint
-from palaver.models.failures import inner_failure, request_id
+from palaver.models.failures import Clock, Retry, inner_failure, request_id
 from palaver.models.http import Sender, Timeouts, build_call, raise_error, with_retries
 from palaver.models.language_model import Answer, OnNotice, Prompt, Reply, Session
 from palaver.models.redaction import without_secrets
-from palaver.models.retry import Clock, Retry
 from palaver.models.text_calls import TextCallSession
 from palaver.stream.frames import LIMIT
 from palaver.stream.replay_events import replay_events

@@ -25,14 +25,13 @@ from palaver.core.request import Settings
 from palaver.core.type_checks import check_arguments
 from palaver.models import providers
 from palaver.models.catalogue import Capabilities, Missing, capabilities_of
-from palaver.models.credentials import first_set
-from palaver.models.endpoint import Credentials, Endpoint
+from palaver.models.endpoint import Credentials, Endpoint, first_set
+from palaver.models.failures import Retry
 from palaver.models.http import Http, Timeouts
 from palaver.models.http_model import Model
 from palaver.models.providers import Provider
 from palaver.models.providers.compatible import PLAIN
 from palaver.models.providers.row import endpoint_for, standard_wires
-from palaver.models.retry import Retry
 from palaver.stream import local
 
 DEFAULT: Final = "PALAVER_MODEL"

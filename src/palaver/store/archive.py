@@ -35,7 +35,7 @@ from palaver.store.records import is_unreadable
 from palaver.store.store import Damage, Progress, Store, ThreadInfo
 from palaver.store.thread_file import Header, Scan, Writer
 from palaver.threads.thread import Entry
-from palaver.transcripts.decompress import check_unpacked
+from palaver.transcripts.file_reader import check_unpacked
 
 if sys.version_info >= (3, 14):
     from compression import zstd

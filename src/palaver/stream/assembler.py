@@ -43,6 +43,7 @@ from palaver.core.events import (
     Update,
     UsageUpdate,
 )
+from palaver.core.jsontext import paired
 from palaver.core.messages import AssistantMessage, FinishReason
 from palaver.core.parts import (
     AssistantPart,
@@ -60,7 +61,6 @@ from palaver.core.parts import (
     settled,
 )
 from palaver.core.request import Response
-from palaver.core.surrogates import paired
 from palaver.stream.partial_json import PartialJSON
 
 if TYPE_CHECKING:

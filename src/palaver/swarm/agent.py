@@ -41,9 +41,8 @@ from palaver.swarm.tool import AnySwarmTool, SwarmTool, as_tool
 from palaver.threads.agent_view import KEEP
 from palaver.turn.approvals import Decide
 from palaver.turn.events import Observer
-from palaver.turn.limits import Limits
+from palaver.turn.limits import Limits, Pricing
 from palaver.turn.middleware import Chain, Middleware
-from palaver.turn.spending import Pricing
 from palaver.turn.tool import Policy, check_policy, legal, normalized
 from palaver.turn.tool_output import RESULT_LIMIT
 

@@ -31,11 +31,10 @@ from palaver.turn import calls, events
 from palaver.turn.approvals import Decision, Recorded
 from palaver.turn.calls import Answered, ModelFailed
 from palaver.turn.events import AgentEvent, Observing, Watch
-from palaver.turn.limits import Outcome, Spent
+from palaver.turn.limits import Outcome, Spending, Spent
 from palaver.turn.middleware import GRACE, RunContext, Step, hook_time, run_hooks
 from palaver.turn.model_call import ModelCalls
 from palaver.turn.run import Run
-from palaver.turn.spending import Spending
 from palaver.turn.tool import Toolbox
 from palaver.turn.tool_calls import ToolCalls
 from palaver.turn.tool_output import READ_RESULT

@@ -34,8 +34,7 @@ from palaver.core.type_checks import check_arguments
 from palaver.swarm.call import Call, called
 from palaver.swarm.log import Values
 from palaver.swarm.tool import Kind, SwarmTool
-from palaver.turn.invoke import invoker
-from palaver.turn.tool import legal, normalized
+from palaver.turn.tool import invoker, legal, normalized
 
 # -- navigator -------------------------------------------------------------------------------------
 

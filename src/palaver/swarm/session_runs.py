@@ -37,11 +37,10 @@ from palaver.turn.approvals import (
     pending_at,
 )
 from palaver.turn.calls import PlannedCall, result
-from palaver.turn.limits import Outcome
+from palaver.turn.limits import Outcome, Spending
 from palaver.turn.notes import MAY_HAVE_RUN, NOT_RUN_UNDECIDED
 from palaver.turn.results import CutResults
 from palaver.turn.run import Run
-from palaver.turn.spending import Spending
 
 if TYPE_CHECKING:
     from palaver.swarm.agent_session import AgentSession

@@ -29,8 +29,7 @@ from palaver.core.parts import Text, ToolCall
 from palaver.core.tools import Tool
 from palaver.core.type_checks import check_arguments
 from palaver.swarm.call import CALL, Call, CallContext
-from palaver.turn.invoke import invoker
-from palaver.turn.tool import TIMEOUT, AgentTool, Output, ToolContext, legal
+from palaver.turn.tool import TIMEOUT, AgentTool, Output, ToolContext, invoker, legal
 from palaver.turn.tool_output import output_of
 
 Kind: TypeAlias = Literal["plain", "navigation", "commit"]

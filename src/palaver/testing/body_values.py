@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from msgspec import Struct
 
 from palaver.core.errors import PalaverError
+from palaver.core.jsontext import sayable, sayable_json
 from palaver.core.parts import Inline
-from palaver.core.surrogates import sayable, sayable_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

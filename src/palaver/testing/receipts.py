@@ -24,6 +24,7 @@ from msgspec import UNSET, Raw, structs
 from palaver import wires
 from palaver.core import canonical, jsontext, media_types
 from palaver.core.errors import PalaverError
+from palaver.core.jsontext import sayable, sayable_json
 from palaver.core.messages import AssistantMessage, FlushMarker, RescueMarker, ToolMessage
 from palaver.core.parts import (
     Blob,
@@ -41,7 +42,6 @@ from palaver.core.parts import (
     ToolCall,
     Url,
 )
-from palaver.core.surrogates import sayable, sayable_json
 from palaver.core.tools import ProviderTool, Tool
 from palaver.testing.body_values import (
     KEYWORD_FIELDS,

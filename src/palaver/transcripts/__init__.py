@@ -22,9 +22,8 @@ from typing import Final
 
 from palaver.core.errors import UnknownNameError
 from palaver.transcripts.conversation import Began, Ended, Joined, Noted, Step, Transcript
-from palaver.transcripts.detection import MARGIN, Detected, Detection, Head
+from palaver.transcripts.detection import MARGIN, Detected, Detection, Head, candidates
 from palaver.transcripts.format import Origin, Reader, TranscriptFormat
-from palaver.transcripts.signatures import candidates
 from palaver.transcripts.unknown_fields import UnknownFields
 from palaver.transcripts.writer import Written
 

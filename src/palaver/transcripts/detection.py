@@ -8,6 +8,19 @@ Rules:
 - Looked at are the name and the first 64 KiB, unpacked. A line or document that goes on beyond them is read as far
   as it goes (``stream.partial``).
 
+The features without which a file is not of a format: the table that detection asks before it imports a format.
+
+A signature is a list of rules, one of which must hold. A rule is a list of features that must all be there; of features
+joined by ``|``, one. ``features`` collects those of a file in one pass:
+
+- ``key``: a key of a record. Records are the objects on the first lines, the items of the list that the document is,
+  and the object that it is. ``key[]`` and ``key{}``: its value is a list, an object. ``type=x,y``, ``role=x``: its
+  value in lower case is one of these. ``type=UPPER``: a type in capitals.
+- ``**key``, ``**type=x``: the same at any depth, also in records.
+- ``<...>``: of the bytes, or of the name. See ``_of_bytes``.
+
+A signature is necessary, not sufficient: the format's own ``detector`` decides.
+
 Stability: experimental.
 """
 
@@ -22,6 +35,200 @@ from msgspec import Struct
 from palaver.core import jsontext
 from palaver.core.errors import PalaverError
 from palaver.stream.partial_json import PartialJSON
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+
+# -- signatures ------------------------------------------------------------------------------------
+
+
+_SIGNATURES: Final = {
+    "agent_swarm_kit": ("<[]>", "role agentName mode content"),
+    "kairo": ("<[]>", "role toolCalls|toolName|metadata{}"),
+    "kairo_a2a": ("<[]>", "role contents[]"),
+    "codebuff": (
+        "<[]>",
+        "sessionState|mainAgentState|messageHistory",
+        "role content[]",
+        "role=tool content{}",
+        "role sentAt|tags|timeToLive|keepDuringTruncation|keepLastTags",
+    ),
+    "deepagents": ("<[]>", "role=human,ai", "role=tool,system id content[]"),
+    "deepagents_log": ("role content timestamp",),
+    "claude_code": ("type uuid sessionId", "type sessionId|leafUuid|messageId"),
+    "codex": (
+        "type=session_meta payload{}",
+        "type payload timestamp",
+        "id timestamp instructions",
+        "<rollout> type",
+    ),
+    "openai_messages": (
+        "messages[] **role",
+        "role content|tool_calls",
+        "conversations[] **from **value",
+        "custom_id body|response",
+        "preferred_output input",
+        "instruction output|chosen",
+        "chosen rejected",
+        "prompt completion",
+        "<[[> **role",
+        "<list> <lines>",
+    ),
+    "pi": ("type=session id", "type id parentId timestamp"),
+    "atif": ("schema_version", "steps[] **step_id"),
+    "openai_agents": (
+        "$schemaVersion generated_items|original_input",
+        "__enc__ payload",
+        "type=message role content",
+        "type=reasoning summary",
+        "type=function_call call_id name",
+        "type=function_call_output output",
+        (
+            "type=custom_tool_call,custom_tool_call_output,file_search_call,web_search_call,computer_call,"
+            "computer_call_output,image_generation_call,code_interpreter_call,local_shell_call,local_shell_call_output,"
+            "shell_call,shell_call_output,apply_patch_call,apply_patch_call_output,mcp_list_tools,mcp_call,"
+            "mcp_approval_request,mcp_approval_response,tool_search_call,tool_search_output,item_reference,"
+            "compaction,compaction_summary"
+        ),
+    ),
+    "vercel_ui": ("role|messages[] **parts|**toolInvocations", "role|messages[] **id **createdAt **content"),
+    "langchain": (
+        "**type=constructor **lc",
+        (
+            "**type=human,humanchunk,humanmessage,humanmessagechunk,ai,aichunk,aimessage,aimessagechunk,"
+            "remove,removechunk,removemessage,removemessagechunk **content|**data"
+        ),
+        (
+            "**type=system,systemchunk,systemmessage,systemmessagechunk,tool,toolchunk,toolmessage,toolmessagechunk,"
+            "function,functionchunk,functionmessage,functionmessagechunk,chat,chatchunk,chatmessage,chatmessagechunk "
+            "**data|**additional_kwargs|**response_metadata|**invalid_tool_calls|**usage_metadata|**tool_call_chunks"
+            "|**example **content"
+        ),
+    ),
+    "otel_genai": (
+        "<gen_ai>",
+        "<list> role parts[]",
+        "<list> type=text,reasoning,blob content",
+        "<list> type=tool_call name",
+        "<list> type=tool_call_response response|result",
+        "<list> type=server_tool_call server_tool_call",
+        "<list> type=server_tool_call_response server_tool_call_response",
+        "<list> type=file file_id",
+        "<list> type=uri uri",
+    ),
+    "opencode": ("info{}", "<exporting>"),
+    "gemini_cli": ("sessionId projectHash", "$set|$rewindTo", "type=gemini id content"),
+    "qwen_code": ("uuid parentUuid **parts|systemPayload",),
+    "inspect": ("<zip>", "eval{}", "<eval>"),
+    "ag_ui": (
+        "type=UPPER",
+        "<data:>",
+        "messages[] threadId",
+        "role id toolCalls|encryptedValue|subagentRunId|activityType|toolCallId",
+        "role=reasoning,activity id content",
+    ),
+    "acp": ("**sessionUpdate", "**jsonrpc **method"),
+    "hf_sts": ("type=session harness id",),
+}
+
+
+def _choices(term: str) -> frozenset[str]:
+    """The features that a term of a rule lets one choose from."""
+    found: list[str] = []
+    for each in term.split("|"):
+        key, equals, words = each.partition("=")
+        found += [key + equals + word for word in words.split(",")]
+    return frozenset(found)
+
+
+_RULES: Final = {
+    name: [[_choices(term) for term in rule.split()] for rule in rules] for name, rules in _SIGNATURES.items()
+}
+_MOST: Final = 24
+
+
+def candidates(head: Head, names: Iterable[str]) -> Iterator[str]:
+    """The formats among ``names`` that a file may be of. A format without a signature always is one."""
+    found = features(head)
+    for name in names:
+        rules = _RULES.get(name)
+        if rules is None or any(not any(found.isdisjoint(choice) for choice in rule) for rule in rules):
+            yield name
+
+
+def features(head: Head) -> set[str]:
+    """The features of a file, as the module describes them."""
+    found = set(_of_bytes(head))
+    document: object = head.document
+    values = [*head.values, *(cast("list[object]", document)[:_MOST] if isinstance(document, list) else (document,))]
+    records = [cast("dict[str, Any]", each) for each in values if isinstance(each, dict)]
+    for record in records:
+        found.update(_of_record(record))
+    _add_nested(values, found)
+    return found
+
+
+def _of_record(record: dict[str, Any]) -> Iterator[str]:
+    for key, value in record.items():
+        yield key
+        if isinstance(value, str):
+            if key in {"type", "role"}:
+                yield f"{key}={value.lower()}"
+                if key == "type" and value and value.upper() == value:
+                    yield "type=UPPER"
+        elif isinstance(value, dict):
+            yield key + "{}"
+        elif isinstance(value, list):
+            yield key + "[]"
+
+
+def _add_nested(values: Collection[object], found: set[str]) -> None:
+    """Add the keys and types at any depth."""
+    waiting = list(values)
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, list):
+            waiting.extend(cast("list[object]", value))
+        elif isinstance(value, dict):
+            fields = cast("dict[str, object]", value)
+            found.update(["**" + key for key in fields])
+            kind = fields.get("type")
+            if isinstance(kind, str):
+                found.add("**type=" + kind.lower())
+            waiting.extend(fields.values())
+
+
+def _of_bytes(head: Head) -> Iterator[str]:
+    """Features that are not told by keys."""
+    data = head.data
+    if data.startswith(b"PK"):
+        yield "<zip>"
+        return
+    start = data.lstrip()
+    if data.strip() == b"[]":
+        yield "<[]>"
+    if data.strip(b"\xef\xbb\xbf ,\t\r\n").startswith(b"["):
+        yield "<list>"
+    document: object = head.document
+    if document is None:  # several lines, or no JSON
+        yield "<lines>"
+    elif isinstance(document, list) and document and isinstance(document[0], list):
+        yield "<[[>"
+    if b'"gen_ai.' in data:
+        yield "<gen_ai>"
+    if b'"eval"' in data:  # also where the document has NaN in it, and is no JSON
+        yield "<eval>"
+    if start.startswith(b"Exporting session"):
+        yield "<exporting>"
+    if data.startswith(b"data:") or b"\ndata:" in data:  # an event stream
+        yield "<data:>"
+    if "rollout-" in head.name:
+        yield "<rollout>"
+
+
+# -- detection -------------------------------------------------------------------------------------
+
 
 if sys.version_info >= (3, 14):
     from compression import zstd

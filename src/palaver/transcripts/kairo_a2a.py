@@ -31,7 +31,7 @@ from palaver.core.messages import (
 )
 from palaver.core.parts import AnyPart, Image, Opaque, Reasoning, Text, ToolCall, Url
 from palaver.transcripts.detection import Detection, Head
-from palaver.transcripts.fields import listed, split, string, value
+from palaver.transcripts.fields import iso, listed, read_time, split, string, value
 from palaver.transcripts.format import TranscriptFormat
 from palaver.transcripts.message_list import (
     ABSENT,
@@ -46,7 +46,6 @@ from palaver.transcripts.message_list import (
     provider_of,
     stored,
 )
-from palaver.transcripts.times import iso, read_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -39,11 +39,10 @@ from palaver.transcripts.conversation import (
     session_of,
 )
 from palaver.transcripts.detection import Detection, Head
-from palaver.transcripts.fields import inner, integer, listed, one_line, split, string, value
+from palaver.transcripts.fields import inner, integer, iso, listed, one_line, read_time, split, string, value
 from palaver.transcripts.format import Origin, TranscriptFormat
 from palaver.transcripts.record_order import ParentsFirst
 from palaver.transcripts.salvage import salvaged
-from palaver.transcripts.times import iso, read_time
 from palaver.transcripts.unknown_fields import Watch
 from palaver.transcripts.uuid_links import UuidLinks
 from palaver.transcripts.writer import WriteState

@@ -39,8 +39,8 @@ from palaver.core.messages import AssistantMessage, Message, ToolMessage
 from palaver.core.parts import MalformedToolCall, ToolCall
 from palaver.core.request import Loss
 from palaver.turn.approvals import ApprovalRequest, Decision
-from palaver.turn.invoke import called
 from palaver.turn.run import Run
+from palaver.turn.tool import called
 
 # --- events -----------------------------------------------------------------------------------------------------------
 

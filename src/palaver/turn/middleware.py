@@ -41,9 +41,8 @@ from palaver.store.store import Store
 from palaver.threads.thread import Entry
 from palaver.turn.approvals import Decide
 from palaver.turn.events import Watch
-from palaver.turn.limits import Limits, Spent
+from palaver.turn.limits import Limits, Spend, Spent
 from palaver.turn.run import Run
-from palaver.turn.spending import Spend
 from palaver.turn.tool import AgentTool, Output, Policy, Rule, Toolbox, ToolContext, as_rule, rule_of
 from palaver.wires._engine.cache_marks import no_places
 

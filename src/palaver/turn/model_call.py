@@ -28,8 +28,8 @@ from palaver.threads.view import DISCARDED
 from palaver.tokens.estimate import estimate
 from palaver.turn import calls, events
 from palaver.turn.calls import Answered, ModelFailed
+from palaver.turn.limits import Spending
 from palaver.turn.middleware import Blocked, Chain, RunContext
-from palaver.turn.spending import Spending
 from palaver.turn.tool_call import Eager
 
 if TYPE_CHECKING:

@@ -34,9 +34,9 @@ from msgspec import Struct, structs
 
 from palaver.core.errors import ToolError
 from palaver.core.events import ArgumentsDelta, Event, Finish, PartEnd, PartStart
+from palaver.core.jsontext import paired
 from palaver.core.messages import SystemMessage, ToolMessage
 from palaver.core.parts import AssistantPart, ToolCall, settled
-from palaver.core.surrogates import paired
 from palaver.threads.view import RECORD
 from palaver.turn import tool_output
 from palaver.turn.approvals import plan

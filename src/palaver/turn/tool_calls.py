@@ -23,11 +23,10 @@ from palaver.core.parts import ToolCall
 from palaver.turn import approvals, events
 from palaver.turn.approvals import Decision, Recorded, plan, told_apart
 from palaver.turn.calls import Decided, Planned, PlannedCall, Ran
-from palaver.turn.invoke import own_exits
 from palaver.turn.journal import Depths
+from palaver.turn.limits import Spending
 from palaver.turn.middleware import Chain, RunContext, ToolRequest, hook_time
-from palaver.turn.spending import Spending
-from palaver.turn.tool import AgentTool, Output, Policy, Rule, Toolbox, ToolContext, idempotency_key
+from palaver.turn.tool import AgentTool, Output, Policy, Rule, Toolbox, ToolContext, idempotency_key, own_exits
 from palaver.turn.tool_call import Called, Eager, call_tool
 from palaver.turn.tool_output import READ_RESULT
 

@@ -29,11 +29,11 @@ import palaver as p
 from palaver import wires
 from palaver.core.errors import AuthenticationError
 from palaver.models.endpoint import HttpCall
+from palaver.models.failures import Retry
 from palaver.models.http import Http
 from palaver.models.http_model import Model
 from palaver.models.language_model import Prompt, complete
 from palaver.models.providers import aws, find
-from palaver.models.retry import Retry
 from palaver.stream import event_stream
 
 KEYS = Credentials("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")

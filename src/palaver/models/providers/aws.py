@@ -34,8 +34,7 @@ from anyio import to_thread
 from msgspec import MsgspecError, Struct, json
 
 from palaver.core.errors import AuthenticationError, DecodeError, excerpt
-from palaver.models.credentials import first_set
-from palaver.models.endpoint import Counting, Credentials, Endpoint, HttpCall, Unwrap
+from palaver.models.endpoint import Counting, Credentials, Endpoint, HttpCall, Unwrap, first_set
 from palaver.models.providers.row import AddressVariable, Provider
 from palaver.stream import sse
 from palaver.stream.event_stream import EventStreamReader

@@ -18,8 +18,7 @@ from collections.abc import Mapping
 from typing import Final, final
 
 from palaver.core.errors import AuthenticationError
-from palaver.models.credentials import first_set
-from palaver.models.endpoint import Credentials, HttpCall
+from palaver.models.endpoint import Credentials, HttpCall, first_set
 from palaver.models.providers.row import AddressVariable, Provider, address, endpoint_for
 
 _KEYS: Final = ("AZURE_OPENAI_API_KEY",)

@@ -19,8 +19,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct, structs
 
-from palaver.models.credentials import ApiKey
-from palaver.models.endpoint import Counting, Credentials, Endpoint
+from palaver.models.endpoint import ApiKey, Counting, Credentials, Endpoint
 
 
 class AddressVariable(Struct, frozen=True):

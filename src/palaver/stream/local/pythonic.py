@@ -31,8 +31,8 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from palaver.core import trusted
+from palaver.core.jsontext import paired
 from palaver.core.parts import ToolCall
-from palaver.core.surrogates import paired
 
 if TYPE_CHECKING:
     from collections.abc import Callable

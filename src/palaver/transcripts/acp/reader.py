@@ -28,9 +28,8 @@ from palaver.threads.ids import is_uuid
 from palaver.transcripts import extension_slot
 from palaver.transcripts.acp.shapes import CHUNKS, NAME, UPDATES, Form, Group, turn_usage
 from palaver.transcripts.conversation import Conversation, Session, Step, derived_id
-from palaver.transcripts.fields import inner, listed, string, value
+from palaver.transcripts.fields import inner, listed, read_time, string, value
 from palaver.transcripts.format import Origin
-from palaver.transcripts.times import read_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

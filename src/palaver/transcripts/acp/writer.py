@@ -37,8 +37,7 @@ from palaver.threads.ids import now_ms
 from palaver.transcripts import extension_slot
 from palaver.transcripts.acp.shapes import CHUNKS, KINDS, NAME, Form, Group, block_of
 from palaver.transcripts.conversation import session_of
-from palaver.transcripts.fields import inner, one_line, string
-from palaver.transcripts.times import iso
+from palaver.transcripts.fields import inner, iso, one_line, string
 from palaver.transcripts.unknown_fields import Watch
 from palaver.transcripts.writer import WriteState
 

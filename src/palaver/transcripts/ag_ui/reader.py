@@ -34,8 +34,7 @@ from palaver.transcripts.conversation import (
     hidden_before,
     record_message,
 )
-from palaver.transcripts.fields import inner, listed, split, string, value
-from palaver.transcripts.times import read_time
+from palaver.transcripts.fields import inner, listed, read_time, split, string, value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

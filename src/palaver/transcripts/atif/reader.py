@@ -20,8 +20,7 @@ from palaver.transcripts.atif import shapes
 from palaver.transcripts.atif.shapes import KEYS, NAME, PREFIX
 from palaver.transcripts.conversation import Conversation, Session, Step, derived_id
 from palaver.transcripts.documents import fields_of
-from palaver.transcripts.fields import inner, integer, kind_of, listed, split, string, value
-from palaver.transcripts.times import read_time
+from palaver.transcripts.fields import inner, integer, kind_of, listed, read_time, split, string, value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -45,9 +45,8 @@ from palaver.transcripts.atif.reader import Steps, usage_of
 from palaver.transcripts.atif.shapes import NAME, PREFIX
 from palaver.transcripts.conversation import session_of
 from palaver.transcripts.documents import fields_of
-from palaver.transcripts.fields import HALVES, as_json, inner, integer, listed, split, string, value, whole
+from palaver.transcripts.fields import HALVES, as_json, inner, integer, iso, listed, split, string, value, whole
 from palaver.transcripts.omissions import frame_of, frames
-from palaver.transcripts.times import iso
 from palaver.transcripts.unknown_fields import Watch
 
 if TYPE_CHECKING:

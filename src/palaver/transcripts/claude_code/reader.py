@@ -46,11 +46,10 @@ from palaver.transcripts.conversation import (
     hidden_before,
     record_message,
 )
-from palaver.transcripts.fields import inner, integer, listed, string, value
+from palaver.transcripts.fields import inner, integer, listed, read_time, string, value
 from palaver.transcripts.format import Origin
 from palaver.transcripts.record_order import ParentsFirst
 from palaver.transcripts.salvage import salvaged
-from palaver.transcripts.times import read_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -41,9 +41,8 @@ from palaver.transcripts import extension_slot
 from palaver.transcripts.claude_code.reader import RecordReader
 from palaver.transcripts.claude_code.shapes import NAME, SYNTHETIC, WIRE, as_uuid, session_id
 from palaver.transcripts.conversation import derived_id, hidden_before, session_of
-from palaver.transcripts.fields import inner, listed, string, value
+from palaver.transcripts.fields import inner, iso, listed, string, value
 from palaver.transcripts.format import Origin
-from palaver.transcripts.times import iso
 from palaver.transcripts.unknown_fields import Watch
 from palaver.transcripts.uuid_links import UuidLinks
 from palaver.transcripts.writer import WriteState, is_record, on_one_line, singly

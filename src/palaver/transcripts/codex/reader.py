@@ -71,9 +71,8 @@ from palaver.transcripts.conversation import (
     hidden_before,
     record_message,
 )
-from palaver.transcripts.fields import as_object, inner, integer, listed, string, value
+from palaver.transcripts.fields import as_object, inner, integer, listed, read_time, string, value
 from palaver.transcripts.format import Origin
-from palaver.transcripts.times import read_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -28,9 +28,19 @@ from palaver.core.parts import AnyPart, Text
 from palaver.core.usage import Usage
 from palaver.threads.view import PLACEHOLDER
 from palaver.transcripts.extension_slot import SLOT
-from palaver.transcripts.fields import as_object, check_summary, either, inner, integer, listed, split, string, value
+from palaver.transcripts.fields import (
+    as_object,
+    check_summary,
+    either,
+    inner,
+    integer,
+    listed,
+    read_time,
+    split,
+    string,
+    value,
+)
 from palaver.transcripts.salvage import salvaged
-from palaver.transcripts.times import read_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

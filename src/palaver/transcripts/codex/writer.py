@@ -53,9 +53,8 @@ from palaver.transcripts.codex.shapes import (
 )
 from palaver.transcripts.codex.strict import ids_of, strict, with_calls, with_text, without_extra_fields
 from palaver.transcripts.conversation import derived_id, hidden_before, session_of
-from palaver.transcripts.fields import inner, listed, split, string, value
+from palaver.transcripts.fields import inner, iso, listed, read_time, split, string, value
 from palaver.transcripts.format import Origin
-from palaver.transcripts.times import iso, read_time
 from palaver.transcripts.unknown_fields import Watch
 from palaver.transcripts.writer import WriteState
 

@@ -28,11 +28,10 @@ from palaver.threads.ids import is_uuid
 from palaver.threads.thread import MAIN
 from palaver.transcripts import documents, extension_slot
 from palaver.transcripts.conversation import Conversation, Session, Step, derived_id, record_message
-from palaver.transcripts.fields import inner, listed, split, string, value
+from palaver.transcripts.fields import inner, listed, read_time, split, string, value
 from palaver.transcripts.format import Origin
 from palaver.transcripts.gemini_cli.shapes import METADATA, NAME, Form
 from palaver.transcripts.record import Record
-from palaver.transcripts.times import read_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

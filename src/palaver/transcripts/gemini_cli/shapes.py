@@ -26,9 +26,8 @@ from palaver.core.parts import AssistantPart, MalformedToolCall, Reasoning, Tool
 from palaver.core.usage import Usage
 from palaver.threads.view import PLACEHOLDER
 from palaver.transcripts import extension_slot
-from palaver.transcripts.fields import inner, integer, listed, split, string, value
+from palaver.transcripts.fields import inner, integer, listed, read_time, split, string, value
 from palaver.transcripts.salvage import salvaged
-from palaver.transcripts.times import read_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

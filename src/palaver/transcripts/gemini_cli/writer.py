@@ -30,12 +30,11 @@ from palaver.threads.ids import now_ms
 from palaver.threads.view import PLACEHOLDER
 from palaver.transcripts import documents, extension_slot, original_bytes
 from palaver.transcripts.conversation import derived_id, session_of
-from palaver.transcripts.fields import inner, listed, one_line, split, string
+from palaver.transcripts.fields import inner, iso, listed, one_line, read_time, split, string
 from palaver.transcripts.format import Origin
 from palaver.transcripts.gemini_cli.reader import RecordReader
 from palaver.transcripts.gemini_cli.shapes import NAME, NOTICES, WIRE, Form, usage_of
 from palaver.transcripts.record import Lines
-from palaver.transcripts.times import iso, read_time
 from palaver.transcripts.unknown_fields import Watch
 from palaver.transcripts.writer import WriteState, is_record
 

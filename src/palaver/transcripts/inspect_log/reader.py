@@ -29,11 +29,10 @@ from palaver.core.usage import Usage
 from palaver.threads.ids import is_uuid
 from palaver.transcripts import documents, extension_slot
 from palaver.transcripts.conversation import Conversation, Session, Step, derived_id
-from palaver.transcripts.fields import inner, integer, kind_of, listed, split, string, value
+from palaver.transcripts.fields import inner, integer, kind_of, listed, read_time, split, string, value
 from palaver.transcripts.inspect_log import archive, shapes
 from palaver.transcripts.inspect_log.shapes import NAME, fields_of
 from palaver.transcripts.record import Record
-from palaver.transcripts.times import read_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

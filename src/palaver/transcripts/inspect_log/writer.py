@@ -43,12 +43,11 @@ from palaver.core.usage import Usage
 from palaver.threads.ids import now_ms
 from palaver.transcripts import extension_slot
 from palaver.transcripts.conversation import derived_id, session_of
-from palaver.transcripts.fields import HALVES, as_json, inner, listed, split, string, value, whole
+from palaver.transcripts.fields import HALVES, as_json, inner, iso, listed, split, string, value, whole
 from palaver.transcripts.inspect_log import shapes
 from palaver.transcripts.inspect_log.reader import Messages
 from palaver.transcripts.inspect_log.shapes import NAME, fields_of
 from palaver.transcripts.omissions import frame_of
-from palaver.transcripts.times import iso
 from palaver.transcripts.unknown_fields import Watch
 from palaver.transcripts.writer import singly
 

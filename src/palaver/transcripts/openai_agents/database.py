@@ -25,13 +25,13 @@ from palaver.threads.thread import MAIN, Entry, Thread
 from palaver.transcripts import assembly, documents
 from palaver.transcripts.conversation import Session, Transcript, collected, session_of
 from palaver.transcripts.extension_slot import without_records
+from palaver.transcripts.fields import read_time
 from palaver.transcripts.format import Origin
 from palaver.transcripts.omissions import branches_left_out
 from palaver.transcripts.openai_agents.reader import RecordReader, is_made
 from palaver.transcripts.openai_agents.shapes import NAME, RUN, is_item, is_locked, read_usage
 from palaver.transcripts.openai_agents.writer import RecordWriter
 from palaver.transcripts.record import Record
-from palaver.transcripts.times import read_time
 from palaver.transcripts.unknown_fields import Watch
 from palaver.transcripts.writer import Options
 

@@ -39,11 +39,10 @@ from palaver.core.parts import (
 from palaver.threads.view import PLACEHOLDER, is_sent
 from palaver.transcripts import extension_slot, packages
 from palaver.transcripts.conversation import COMPACTION
-from palaver.transcripts.fields import as_json, inner, integer, listed, split, string, value
+from palaver.transcripts.fields import as_json, inner, integer, listed, read_time, split, string, value
 from palaver.transcripts.opencode import shapes
 from palaver.transcripts.opencode.shapes import NAME
 from palaver.transcripts.restyle import restyled
-from palaver.transcripts.times import read_time
 from palaver.transcripts.unknown_fields import Watch
 
 if TYPE_CHECKING:

@@ -42,11 +42,10 @@ from palaver.transcripts.conversation import (
     hidden_before,
     record_message,
 )
-from palaver.transcripts.fields import as_json, as_object, flag, inner, integer, listed, split, string, value
+from palaver.transcripts.fields import as_json, as_object, flag, inner, integer, listed, read_time, split, string, value
 from palaver.transcripts.opencode import shapes
 from palaver.transcripts.opencode.flat import Flat
 from palaver.transcripts.opencode.shapes import NAME
-from palaver.transcripts.times import read_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

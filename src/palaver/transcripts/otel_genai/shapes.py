@@ -41,8 +41,7 @@ from palaver.core.parts import (
 )
 from palaver.core.usage import Usage
 from palaver.transcripts import extension_slot
-from palaver.transcripts.fields import either, inner, integer, listed, split, string, value
-from palaver.transcripts.times import read_time
+from palaver.transcripts.fields import either, inner, integer, listed, read_time, split, string, value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

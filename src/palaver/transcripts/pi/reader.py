@@ -36,11 +36,10 @@ from palaver.transcripts.conversation import (
     hidden_before,
     record_message,
 )
-from palaver.transcripts.fields import integer, listed, string, value
+from palaver.transcripts.fields import integer, listed, read_time, string, value
 from palaver.transcripts.format import Origin
 from palaver.transcripts.pi.shapes import BLOCKS, FINISH, KEYS, NAME, ROLES, WIRES
 from palaver.transcripts.record_order import ParentsFirst
-from palaver.transcripts.times import read_time
 from palaver.transcripts.unknown_fields import Watch
 
 if TYPE_CHECKING:

@@ -39,11 +39,10 @@ from palaver.transcripts.conversation import (
     hidden_before,
     session_of,
 )
-from palaver.transcripts.fields import inner, one_line, wire_of
+from palaver.transcripts.fields import inner, iso, one_line, wire_of
 from palaver.transcripts.format import Origin
 from palaver.transcripts.pi.reader import RecordReader, usage_of
 from palaver.transcripts.pi.shapes import APIS, PROVIDERS, STOPS, VERSION
-from palaver.transcripts.times import iso
 from palaver.transcripts.unknown_fields import Watch
 from palaver.transcripts.writer import WriteState
 

@@ -40,9 +40,8 @@ from palaver.threads.ids import is_uuid
 from palaver.transcripts import documents, extension_slot, packages
 from palaver.transcripts.conversation import Conversation, Session, Step, derived_id
 from palaver.transcripts.documents import Cut
-from palaver.transcripts.fields import as_object, flag, inner, integer, listed, probing, split, string, value
+from palaver.transcripts.fields import as_object, flag, inner, integer, listed, probing, read_time, split, string, value
 from palaver.transcripts.record import Lines, Record
-from palaver.transcripts.times import read_time
 from palaver.transcripts.vercel_ui import shapes
 from palaver.transcripts.vercel_ui.shapes import DATA, NAME, OURS, TOOL
 

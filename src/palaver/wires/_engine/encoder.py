@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 from msgspec import UNSET, structs
 
 from palaver.core import jsontext, trusted
+from palaver.core.jsontext import sayable_json
 from palaver.core.messages import (
     AssistantMessage,
     DeveloperMessage,
@@ -35,7 +36,6 @@ from palaver.core.overlay import laid_over
 from palaver.core.pairs import REPAIR, TIED, Placed, client_calls, complete, names_no_call, settle, tied, whole
 from palaver.core.parts import Text, ToolCall
 from palaver.core.request import Encoded
-from palaver.core.surrogates import sayable_json
 from palaver.wires._engine import json_fields, metadata
 from palaver.wires._engine.cache_marks import carried_tools
 from palaver.wires._engine.encode_state import Context, Options

@@ -36,9 +36,9 @@ from palaver.core.events import (
     TextDelta,
     Update,
 )
+from palaver.core.jsontext import paired, sayable
 from palaver.core.parts import AssistantPart, Citation, MalformedToolCall, Reasoning, Refusal, Text, ToolCall
 from palaver.core.request import Response
-from palaver.core.surrogates import paired, sayable
 from palaver.stream.assembler import FIELDS, Assembler
 from palaver.stream.serialize_parts import SerialParts
 from palaver.wires._engine import json_fields, metadata

@@ -21,8 +21,8 @@ from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage
 from palaver.core.parts import AnyPart, Image, Json, MalformedToolCall, Opaque, Reasoning, Text, ToolCall, Url
 from palaver.wires._engine import json_fields, thinking
 from palaver.wires._engine.capabilities import MediaRule, WireCapabilities
+from palaver.wires._engine.fit import are_alike, join_neighbors
 from palaver.wires._engine.json_fields import native, notes
-from palaver.wires._engine.neighbors import are_alike, join_neighbors
 from palaver.wires._engine.tools import write_tool
 from palaver.wires.cohere_chat.decode import is_plan
 from palaver.wires.cohere_chat.shapes import (

@@ -18,9 +18,9 @@ from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage
 from palaver.core.parts import AnyPart, Image, Inline, Json, MalformedToolCall, Reasoning, Text, ToolCall
 from palaver.wires._engine import json_fields, thinking
 from palaver.wires._engine.capabilities import MediaRule, WireCapabilities
+from palaver.wires._engine.fit import are_alike, join_neighbors
 from palaver.wires._engine.json_fields import native, notes
 from palaver.wires._engine.metadata import iso
-from palaver.wires._engine.neighbors import are_alike, join_neighbors
 from palaver.wires._engine.tools import write_tool
 from palaver.wires.ollama_chat.shapes import FINISH, FINISH_WORD, OPTIONS, WIRE, write_format
 

@@ -41,9 +41,8 @@ from palaver.core.parts import (
 )
 from palaver.core.tools import Tool
 from palaver.wires._engine import json_fields, thinking
-from palaver.wires._engine.fit import fitting_name
+from palaver.wires._engine.fit import are_alike, fitting_name, join_neighbors
 from palaver.wires._engine.json_fields import native, notes, word
-from palaver.wires._engine.neighbors import are_alike, join_neighbors
 from palaver.wires._engine.tools import write_tool
 from palaver.wires.openai_chat.decode_parts import thinking_text
 from palaver.wires.openai_chat.shapes import (

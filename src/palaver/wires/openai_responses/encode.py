@@ -37,8 +37,8 @@ from palaver.core.parts import (
     ToolCall,
 )
 from palaver.wires._engine.capabilities import IdRule, MediaKind, MediaRule, MetadataRule, WireCapabilities
+from palaver.wires._engine.fit import are_alike, join_neighbors
 from palaver.wires._engine.json_fields import native, notes as notes_of
-from palaver.wires._engine.neighbors import are_alike, join_neighbors
 from palaver.wires.openai_responses import calls, parts
 from palaver.wires.openai_responses.decode import finish, reasoning_text
 from palaver.wires.openai_responses.encode_head import head, hoists

@@ -26,6 +26,7 @@ from msgspec import UNSET, Raw, structs
 
 from palaver.core import jsontext
 from palaver.core.events import DataDelta, ReasoningDelta, SignatureDelta
+from palaver.core.jsontext import paired
 from palaver.core.parts import (
     AnyPart,
     AssistantPart,
@@ -38,7 +39,6 @@ from palaver.core.parts import (
     Text,
     ToolCall,
 )
-from palaver.core.surrogates import paired
 from palaver.stream import sse
 from palaver.wires._engine.json_fields import native, notes as notes_of
 from palaver.wires._engine.stream_encoder import Shown, StreamEncoder
