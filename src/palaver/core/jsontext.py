@@ -13,7 +13,8 @@ Rules:
 - Parsed values are frozen: ``FrozenDict`` and ``FrozenList`` compare equal to, and are, plain dicts
   and lists, and refuse to change.
 
-Halves of characters, and what a provider gets in their place (CBF-14, docs/spec/message-fields.md#F43, docs/spec/dialects.md#0.12):
+Halves of characters, and what a provider gets in their place (CBF-14, docs/spec/message-fields.md#F43,
+docs/spec/dialects.md#0.12):
 
 - Text that was cut inside of a UTF-16 pair holds half a character. Python and JSON can express it, as a code point and
   an escape; UTF-8 cannot, and many parsers refuse the escape. So a message keeps it, and a body has U+FFFD in its
