@@ -8,7 +8,7 @@ import pytest
 
 from palaver import transcripts
 from palaver.core.errors import DecodeError
-from palaver.transcripts import record
+from palaver.transcripts import file_reader, record
 from palaver.transcripts.conversation import collected
 from palaver.transcripts.file_reader import LEAST, Unpacker, steps_of, zstd
 
@@ -47,7 +47,7 @@ def test_a_packed_session_is_read_in_pieces_of_any_size_over_all_frames():
 
 
 def test_a_file_that_packs_well_and_is_large_is_read(monkeypatch):
-    monkeypatch.setattr(decompress, "LEAST", 1000)
+    monkeypatch.setattr(file_reader, "LEAST", 1000)
     body = b"".join(b"%d" % number for number in range(100_000))
     assert b"".join(Unpacker().feed(zstd.compress(body))) == body
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 LEAST: Final = 16 << 20
 TIMES: Final = 100
-_decompress_PIECE: Final = 1 << 20
+_UNPACKED_PIECE: Final = 1 << 20
 
 
 def check_unpacked(unpacked: int, packed: int, least: int = LEAST) -> None:
@@ -69,7 +69,7 @@ class Unpacker:
         self._packed += len(piece)
         try:
             while True:
-                out = self._unpack.decompress(piece, max_length=_decompress_PIECE)
+                out = self._unpack.decompress(piece, max_length=_UNPACKED_PIECE)
                 piece = b""
                 self._unpacked += len(out)
                 check_unpacked(self._unpacked, self._packed)

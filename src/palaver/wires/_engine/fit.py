@@ -13,7 +13,8 @@ Rules (docs/spec/wires.md#9):
 - Half a character (a lone surrogate) is U+FFFD in every text, argument and value (CBF-14).
 - A message without remaining content is left out.
 
-Join neighbouring messages of one role: one list of texts, as chat templates that want alternating roles need it (docs/spec/codebuff.md#2.2, CBF-11; docs/adr/0030-where-neighbours-are-joined.md):
+Join neighbouring messages of one role: one list of texts, as chat templates that want alternating roles need it
+(docs/spec/codebuff.md#2.2, CBF-11; docs/adr/0030-where-neighbours-are-joined.md):
 
 - Two neighbors are alike when role, agent, tags (lifetimes are tags) and provider fields are equal. All others stay
   apart, unless the wire demands alternation. Results of tools never join.
