@@ -31,6 +31,7 @@ from palaver import (
 from palaver.core import canonical, changes, jsontext, type_checks
 from palaver.core.errors import EncodeError, PalaverError
 from palaver.core.messages import MESSAGE_CLASSES
+from palaver.core.request import Settings
 from palaver.core.value import Value
 from palaver.testing import ill_typed
 from palaver.threads import Thread
@@ -253,7 +254,7 @@ def test_depth_is_found_whatever_stands_in_strings(text, most):
 
 
 @pytest.mark.finding("F-01")
-@pytest.mark.parametrize("cls", [cls for cls in _values_of(Value) if hasattr(cls, "replace")])
+@pytest.mark.parametrize("cls", [*[cls for cls in _values_of(Value) if hasattr(cls, "replace")], Settings])
 def test_replace_has_written_keywords_which_are_the_fields(cls):
     """An editor completes them, and a type checker checks them: ``**changes: Any`` would say neither."""
     names = cls.__struct_fields__
@@ -261,6 +262,19 @@ def test_replace_has_written_keywords_which_are_the_fields(cls):
     annotation = inspect.signature(cls.replace).parameters["changes"].annotation
     written = getattr(changes, annotation.removeprefix("Unpack[").removesuffix("]")).__annotations__
     assert set(written) == expected
+
+
+def test_settings_are_replaced_and_checked():
+    settings = Settings(max_tokens=5, stop=("a",))
+    assert settings.replace(max_tokens=9) == Settings(max_tokens=9, stop=("a",))
+    assert settings.replace(stop=["b"], max_tokens=None) == Settings(stop=("b",))
+    for wrong, match in (
+        (lambda: settings.replace(foo=1), "Settings has no field 'foo'"),
+        (lambda: settings.replace(max_tokens="9"), "Settings: max_tokens: expected an integer"),
+        (lambda: settings.replace(temperature=float("nan")), "temperature: nan"),
+    ):
+        with pytest.raises(MessageError, match=match):
+            wrong()
 
 
 @pytest.mark.finding("F-01")

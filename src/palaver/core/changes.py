@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from palaver.core.messages import AssistantMessage, FinishReason, Message, Mode, Scope
     from palaver.core.parts import AnyPart, Citation, MediaSource
-    from palaver.core.request import Original, Settings
+    from palaver.core.request import Original, OutputFormat, Settings, ToolChoice
     from palaver.core.slow_path import Extra
     from palaver.core.tools import AnyTool
     from palaver.core.usage import Usage
@@ -186,6 +186,26 @@ class OutputFormatChanges(ValueChanges, total=False):
     name: str | None
     description: str | None
     strict: bool | None
+
+
+class SettingsChanges(TypedDict, total=False):
+    """Changes of settings; ``None`` leaves a setting to the provider."""
+
+    extra: Extra | UnsetType
+    max_tokens: int | None
+    temperature: float | None
+    top_p: float | None
+    top_k: int | None
+    stop: Sequence[str] | None
+    seed: int | None
+    frequency_penalty: float | None
+    presence_penalty: float | None
+    tool_choice: ToolChoice | None
+    parallel_tool_calls: bool | None
+    output: OutputFormat | None
+    effort: str | None
+    reasoning_tokens: int | None
+    stream: bool | None
 
 
 class RequestChanges(ValueChanges, total=False):

@@ -18,9 +18,9 @@ from __future__ import annotations
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, Unpack, final
 
-from msgspec import UNSET, Raw, Struct, UnsetType, field
+from msgspec import UNSET, Raw, Struct, UnsetType, field, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, type_checks
 from palaver.core.errors import MessageError, excerpt
 from palaver.core.messages import AssistantMessage, FinishReason, Message
 from palaver.core.tools import AnyTool
@@ -30,7 +30,7 @@ from palaver.core.value import Record, Value, short_repr
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from palaver.core.changes import OutputFormatChanges, RequestChanges, ResponseChanges
+    from palaver.core.changes import OutputFormatChanges, RequestChanges, ResponseChanges, SettingsChanges
     from palaver.core.usage import Usage
 
 
@@ -118,6 +118,18 @@ class Settings(Record, frozen=True, kw_only=True, metaclass=Checked):
     effort: str | None = None
     reasoning_tokens: int | None = None
     stream: bool | None = None
+
+    def replace(self, **changes: Unpack[SettingsChanges]) -> Self:
+        """Return a copy with some settings changed. Raises ``MessageError``."""
+        return self.__replace__(**changes)
+
+    def __replace__(self, **changes: object) -> Self:
+        """Return a copy with some settings changed: what ``copy.replace`` calls."""
+        for name in changes:
+            if name not in self.__struct_fields__:
+                raise MessageError(f"Settings has no field {name!r}")
+        made = {name: type_checks.checked(type(self), name, new) for name, new in changes.items()}
+        return structs.replace(self, **made)
 
     def __post_init__(self) -> None:
         """Refuse infinities and NaN, which JSON cannot express."""
