@@ -79,7 +79,7 @@ def test_an_answer_and_its_results_share_a_row():
     answer = next(each.message for each in path if each.message.tool_calls)
     assert isinstance(answer, AssistantMessage)
     assert isinstance(answer.content[0], Reasoning)
-    assert answer.content[0].text.startswith("**RecordReader**\nI should read")
+    assert answer.content[0].text.startswith("**Reading**\nI should read")
     assert answer.content[0].signature is None
     assert [call.name for call in answer.tool_calls] == [
         "read_file",
