@@ -17,7 +17,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, cast
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field, structs
 
@@ -76,6 +76,9 @@ class _Input(Shape, tag_field="type", tag="input_json_delta"):
 
 class _Signature(Shape, tag_field="type", tag="signature_delta"):
     text: str | UnsetType | None = field(name="signature", default=UNSET)
+
+
+_Piece: TypeAlias = _Text | _Thinking | _Input | _Signature
 
 
 class _Cited(Shape, tag_field="type", tag="citations_delta"):
@@ -221,13 +224,15 @@ class Decoder(StreamDecoder):
     def _block_delta(self, found: _Delta, frame: Frame) -> None:
         delta: object = found.delta  # text, where its type is new
         known = self._blocks.get(found.index)
-        if isinstance(delta, (_Text, _Thinking, _Input, _Signature)):
-            event, bare = _DELTAS[type(delta)]
+        grows = _DELTAS.get(type(delta))
+        if grows is not None:
+            event, bare = grows
             if known is None or type(known.part) is not type(bare):
                 known = self._fitting(found.index, bare)
-            if delta.text:
+            text = cast("_Piece", delta).text
+            if text:
                 known.left = ""
-                self.emit(event(known.number, delta.text))
+                self._out.append(event(known.number, text))
         elif isinstance(delta, _Cited):
             known = self._fitting(found.index, trusted.Text(""))
             known.cited = True
