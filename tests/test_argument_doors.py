@@ -75,7 +75,7 @@ DOORS: list[tuple[Any, dict[str, Any]]] = [
     (agent.schema_tool, {"name": "f", "description": None, "parameters": {"type": "object"}, "run": look}),
     (agent.subagents, {"agents": [agent.Agent(MODEL, name="kid")]}),
     (agent.undo, {"thread": threads.Thread()}),
-    (agent.waiting, {"store": MemoryStore()}),
+    (agent.all_pending, {"store": MemoryStore()}),
     (agent.warn, {}),
     (models.ApiKey, {}),
     (models.Capabilities, {}),

@@ -5,7 +5,8 @@ Rules:
 - There are three texts of JSON: the *original*, what we write for the value as it was read (*before*), and what we
   write for the value as it is now (*after*). Where before and after agree, the original stands. Everywhere else after
   does: no edit is undone, and no field of the original stands beside an edit that contradicts it.
-- Objects are compared key by key. A key that only the original has leaves an edited object.
+- Objects are compared key by key. A key that only the original has leaves an edited object; one that is ``null`` there,
+  and is something before, stands for another spelling of the key.
 - What a tool was given or gave back (``VALUES``) is one value: an edited one keeps nothing of the original.
 - The items of arrays are paired from both ends as long as before and after agree, and one by one in between, from the
   front. An array that before splits otherwise than the original is taken from after.
@@ -20,13 +21,13 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Raw
 
 from palaver.core import jsontext
-from palaver.core.errors import DecodeError
+from palaver.core.errors import DecodeError, EncodeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-VALUES: Final = frozenset(("args", "arguments", "input", "json", "output", "parameters", "response", "result"))
+VALUES: Final = frozenset(("action", "args", "arguments", "input", "json", "output", "parameters", "response", "result"))
 """Fields whose value, an object, is a tool's: its text is kept whole, since providers' caches see its bytes."""
 
 
@@ -34,7 +35,7 @@ def laid_over(original: bytes, before: bytes, after: bytes) -> bytes:
     """Return ``after``, spelled as ``original`` where it says what ``before`` says."""
     try:
         return bytes(_value(Raw(original), Raw(before), Raw(after)))
-    except DecodeError:
+    except (DecodeError, EncodeError, RecursionError):
         return after
 
 
@@ -53,7 +54,8 @@ def _value(original: Raw, before: Raw, after: Raw, *, whole: bool = False) -> Ra
 
 def _object(original: Raw, before: Raw, after: Raw) -> Raw:
     one, other, new = jsontext.fields(original), jsontext.fields(before), jsontext.fields(after)
-    both = one.keys() & other.keys()
+    # A null says nothing: what before says under that key stands under another name.
+    both = {key for key in one.keys() & other.keys() if one[key] != jsontext.NULL or other[key] == jsontext.NULL}
     return jsontext.raw(
         {
             key: _value(one[key], other[key], each, whole=key in VALUES) if key in both else each

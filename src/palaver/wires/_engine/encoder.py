@@ -17,7 +17,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from operator import is_
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from msgspec import UNSET, structs
 
@@ -32,7 +32,6 @@ from palaver.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from palaver.core.overlay import laid_over
 from palaver.core.pairs import REPAIR, TIED, Placed, client_calls, complete, names_no_call, settle, tied, whole
 from palaver.core.parts import Text, ToolCall
 from palaver.core.request import Encoded
@@ -40,6 +39,7 @@ from palaver.wires._engine import json_fields, metadata
 from palaver.wires._engine.cache_marks import carried_tools
 from palaver.wires._engine.encode_state import Context, Options
 from palaver.wires._engine.fit import HALVES, fit, fit_settings, lose_fields
+from palaver.wires._engine.original_body import OriginalBody
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,13 +86,6 @@ class Writer(Protocol):
         ...
 
 
-class OriginalBody(NamedTuple):
-    """A body, and the request that it says, with its ``origin``."""
-
-    body: bytes
-    says: Request
-
-
 class RequestEncoder:
     """Encodes a growing request: ``append`` what is new, then take ``chunks()``, or ``encoded()`` with the receipt."""
 
@@ -105,9 +98,12 @@ class RequestEncoder:
         *,
         variant: str | None = None,
         options: Options = Options(),  # noqa: B008 (frozen)
-        original: OriginalBody | None = None,
+        original: tuple[bytes, Request] | None = None,
     ) -> None:
-        """Encode ``request``, to which messages may be appended. ``original`` is the body it was decoded from."""
+        """Encode ``request``, to which messages may be appended.
+
+        ``original`` is the body it was decoded from, and what that body says.
+        """
         self._writer = writer
         self._wire, self._capabilities, self._variant, self._options = wire, capabilities, variant, options
         self._request = request
@@ -118,9 +114,10 @@ class RequestEncoder:
         self._run, self._unmatched = 0, False  # where the last turn begins, and whether a result there names no call
         self._ties: dict[int, str] = {}
         self._body_metadata: dict[str, Any] = {}  # metadata of the request itself, which another wire's body held
-        self._original = original
-        self._rewritten: bytes | None = None
-        self._unedited = original is not None and self._own and original.says == request
+        self._original = (
+            None if original is None else OriginalBody(*original, writer.LIST, lambda: self._rewritten(original[1]))
+        )
+        self._unedited = self._own and self._original is not None and self._original.says == request
         if not self._unedited:
             self._rebuild()
 
@@ -149,6 +146,7 @@ class RequestEncoder:
     def _seal(self, chunk: bytes) -> None:
         """Close the open turn: ``chunk`` are its bytes for good."""
         self._sealed_calls.update(call.id for item in self._open for call in client_calls(item.message))
+        self._sealed_items += self._turn_items
         if self._chunks and len(self._chunks[-1]) < _CHUNK:
             self._chunks[-1] += chunk
         elif chunk:
@@ -212,6 +210,7 @@ class RequestEncoder:
         self._chunks: list[bytes] = []
         self._open = []
         self._sealed_calls: set[str] = set()
+        self._sealed_items = self._turn_items = 0
         self._leading = True
         self._tail = None
         self._tail_stays = False
@@ -298,9 +297,13 @@ class RequestEncoder:
             self._context.lose("converted", "messages", NONE_TO_SEND)
             written = self._writer.turn([Placed(0, _fixed(BEGIN))], self._context)
             self._tail_stays = False
+        self._turn_items = len(written)
         if not written:
             return b""
-        joined = b",".join([jsontext.encode(message) for message in written])
+        items = [jsontext.encode(message) for message in written]
+        if self._original is not None:
+            items = [self._original.item(place, each) for place, each in enumerate(items, self._sealed_items)]
+        joined = b",".join(items)
         return b"," + joined if self._chunks else joined
 
     def _needs_message(self) -> bool:
@@ -373,24 +376,18 @@ class RequestEncoder:
 
     def chunks(self) -> Sequence[bytes]:
         """Hand out the body in pieces; what was sealed is neither written nor copied again."""
-        if self._original is None:
-            return self._written()
-        if self._unedited:
-            return (self._original.body,)
-        return (laid_over(self._original.body, self._before(self._original), b"".join(self._written())),)
-
-    def _before(self, original: OriginalBody) -> bytes:
-        """The body that is written for the request as it was read."""
-        if self._rewritten is None:
-            encoder = RequestEncoder(self._writer, original.says, self._wire, self._capabilities, variant=self._variant)
-            self._rewritten = encoder.encoded().body
-        return self._rewritten
-
-    def _written(self) -> Sequence[bytes]:
+        original = self._original
+        if original is not None and self._unedited:
+            return (original.body,)
         head, _ = self._written_head()
         if not head.endswith(b"["):
-            return (head,)
-        return (head, *self._chunks, self._written_tail(), b"]}")
+            return (head if original is None else original.whole(head),)
+        return (head if original is None else original.head(head), *self._chunks, self._written_tail(), b"]}")
+
+    def _rewritten(self, says: Request) -> bytes:
+        """The body that is written for the request as it was read."""
+        encoder = RequestEncoder(self._writer, says, self._wire, self._capabilities, variant=self._variant)
+        return encoder.encoded().body
 
     @property
     def losses(self) -> tuple[Loss, ...]:

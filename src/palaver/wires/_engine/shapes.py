@@ -24,6 +24,7 @@ from operator import or_
 from types import GenericAlias, MappingProxyType, NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
+    Annotated,
     Any,
     ClassVar,
     Final,
@@ -37,7 +38,7 @@ from typing import (
 )
 
 import msgspec
-from msgspec import Raw, Struct, UnsetType, field, structs
+from msgspec import Meta, Raw, Struct, UnsetType, field, structs
 
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError
@@ -59,13 +60,20 @@ NOTHING: Final = cast("Fields", MappingProxyType[str, Raw]({}))
 """The ``rest`` of an object without other fields. It cannot be changed."""
 
 
+if TYPE_CHECKING:
+    _Rest = Fields
+else:
+    _Rest = Annotated[int, Meta(gt=0, lt=0)]
+    """A type that no value of JSON has. A body with a field of our name is read field by field, and keeps it."""
+
+
 class Shape(Struct, gc=False, forbid_unknown_fields=True, kw_only=True):
     """Base of all shapes. ``rest`` has the fields that the shape does not name."""
 
     SOFT: ClassVar[frozenset[str]] = frozenset()
     """Optional fields of which only the type that is declared has a meaning to us."""
 
-    rest: Fields = field(default=NOTHING, name=_REST)
+    rest: _Rest = field(default=NOTHING, name=_REST)
 
     @classmethod
     def canonical(cls, rest: Fields) -> Fields:
@@ -144,7 +152,8 @@ class Union(Generic[S]):
         self._shapes = {str(shape.__struct_config__.tag): shape for shape in shapes}
         union: Any = reduce(or_, shapes)
         if len(shapes) == 1:  # alone, msgspec would take an object without the word
-            union |= msgspec.defstruct("Other", [], tag_field=tag, tag="palaver:other")
+            never: Any = Annotated[int, Meta(gt=0, lt=0)]
+            union |= msgspec.defstruct("Other", [("never", never)], tag_field=tag, tag="palaver:other")
         self._one: Callable[[bytes | Raw], S] = msgspec.json.Decoder(union).decode
         self._many: Callable[[bytes | Raw], list[S]] = msgspec.json.Decoder(list[union]).decode
 

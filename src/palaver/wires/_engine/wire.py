@@ -38,7 +38,7 @@ from palaver.core.type_checks import check_arguments
 from palaver.wires._engine import cache_marks, json_fields, metadata, vendors
 from palaver.wires._engine.capabilities import MediaKind
 from palaver.wires._engine.encode_state import Context, Options
-from palaver.wires._engine.encoder import OriginalBody, RequestEncoder, Writer, renumber
+from palaver.wires._engine.encoder import RequestEncoder, Writer, renumber
 from palaver.wires._engine.fit import fit
 
 if TYPE_CHECKING:
@@ -191,6 +191,8 @@ class Wire:
         except DecodeError as error:
             error.source = self.name
             raise
+        except MessageError as error:  # a number that is none, or a value that is nested too deeply
+            raise DecodeError(str(error), source=self.name) from None
 
     def _request(self, data: bytes) -> Request:
         return self._decoder.request(data)
@@ -239,10 +241,10 @@ class Wire:
         )
         body = self._body(request)
         again = None if body is None else self._again(self._request, body)
-        original = None if body is None or again is None else OriginalBody(body, again)
+        original = None if body is None or again is None else (body, again)
         return self._encoder(request, options, original)
 
-    def _encoder(self, request: Request, options: Options, original: OriginalBody | None) -> RequestEncoder:
+    def _encoder(self, request: Request, options: Options, original: tuple[bytes, Request] | None) -> RequestEncoder:
         return RequestEncoder(
             self._codec,
             request,
