@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
@@ -46,7 +46,7 @@ _PROVIDER_NAMES: Final = (*_WIRES, "palaver", "")
 def _built_once(build: Callable[_P, _S]) -> Callable[_P, _S]:
     """Give one strategy for the same arguments: hypothesis examines a new one for longer than it draws from it."""
     cached: Callable[..., _S] = functools.cache(build)
-    return functools.wraps(build)(cached)
+    return cast("Callable[_P, _S]", functools.wraps(build)(cached))
 
 
 def _sayable(text: str) -> bool:
