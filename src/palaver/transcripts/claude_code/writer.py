@@ -321,7 +321,7 @@ class RecordWriter:
         return base | {key: old[key] for key in _BASE if key in old}
 
     def _carry(self, record: dict[str, Any], messages: Sequence[Message], plain: Sequence[Message]) -> None:
-        if not self._writing.options.carry:
+        if not self._writing.options.carry or not messages:
             return
         at = messages[0].sent_at
         slot = extension_slot.carried(messages, [structs.replace(each, sent_at=at) for each in plain])

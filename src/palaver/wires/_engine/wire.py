@@ -33,7 +33,7 @@ from palaver.core.messages import AssistantMessage
 from palaver.core.overlay import laid_over
 from palaver.core.pairs import Placed
 from palaver.core.parts import AssistantPart, MalformedToolCall
-from palaver.core.request import Encoded, Request, Response
+from palaver.core.request import Encoded, Original, Request, Response
 from palaver.core.type_checks import check_arguments
 from palaver.wires._engine import cache_marks, json_fields, metadata, vendors
 from palaver.wires._engine.capabilities import MediaKind
@@ -206,7 +206,8 @@ class Wire:
     def _body(self, value: Request | Response) -> bytes | None:
         """Return the body that a value was decoded from by this wire, whether or not it was edited since."""
         original = value.original
-        return None if original is None or original.wire != self._origin else bytes(original.body_json)
+        named = isinstance(original, Original) and original.wire == self._origin
+        return bytes(original.body_json) if original is not None and named else None
 
     def _again(self, decode: Callable[[bytes], T], body: bytes) -> T | None:
         """Return what a body says, as it was decoded, without the body; ``None`` when it says nothing."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import re
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from msgspec import Raw, Struct, UnsetType, structs
 
@@ -173,7 +173,7 @@ class Turn:
 
     def _uncite(self, message: AssistantMessage, index: int) -> None:
         """Leave out what only answers have."""
-        for key in jsontext.value(json_fields.notes(message, WIRE).get("cited", _NO_NAMES)):
+        for key in _cited(json_fields.notes(message, WIRE)):
             self._contents[-1].rest.pop(key, None)
             if not self._own:
                 self._context.lose("dropped", key, "only answers have it", index)
@@ -376,10 +376,16 @@ def response(response: Response, context: Context) -> dict[str, Any]:
     return joined(fields, rest)
 
 
+def _cited(notes: Fields) -> list[str]:
+    """The names of the fields of a message that stood beside its content."""
+    found: object = jsontext.value(notes.get("cited", _NO_NAMES))
+    return [each for each in cast("list[object]", found) if isinstance(each, str)] if isinstance(found, list) else []
+
+
 def _candidate(message: AssistantMessage, index: int, context: Context) -> dict[str, Any]:
     rest, notes = native(message, WIRE), json_fields.notes(message, WIRE)
     beside = jsontext.fields(notes.get("candidate", jsontext.EMPTY_OBJECT))
-    for key in jsontext.value(notes.get("cited", _NO_NAMES)):
+    for key in _cited(notes):
         if key in rest:
             beside[key] = rest.pop(key)
     parts = [write_part(part, native(part, WIRE)) for part in message.content]

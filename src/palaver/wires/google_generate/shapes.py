@@ -119,8 +119,8 @@ def read_tool_choice(config: Fields, notes: Fields) -> ToolChoice | None:
 
 def write_tool_choice(choice: ToolChoice, mode: Raw | None, *, own: bool) -> dict[str, Any]:
     """Write ``functionCallingConfig``; ``mode`` is the word that was found for the meaning, if it was another."""
-    found = None if mode is None else jsontext.text(mode)
-    named = found is not None and _MODES[found] == choice.mode and (own or found == "VALIDATED")
+    found = None if mode is None or jsontext.kind(mode) != "a string" else jsontext.text(mode)
+    named = found is not None and _MODES.get(found) == choice.mode and (own or found == "VALIDATED")
     fields: dict[str, Any] = {"mode": found if named else _mode_word(choice)}
     if choice.names and (own or choice.mode != "none"):
         fields["allowedFunctionNames"] = list(choice.names)

@@ -339,7 +339,9 @@ def write_content(content: tuple[Any, ...], context: Context) -> object:
 
 def spelled(message: ToolMessage, kind: str, context: Context) -> dict[str, Any] | None:
     """Write a result in the form of a native tool; ``None`` when there is none."""
-    key = OUTPUTS[kind]
+    key = OUTPUTS.get(kind)
+    if key is None:
+        return None
     same = item_type(notes_of(message, WIRE)) == kind
     match message.content:
         case (Json() as only,) if kind in _READ and (same or _is_array(only)):
