@@ -4,13 +4,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from msgspec import structs
 
 from palaver import transcripts
 from palaver.core.messages import FlushMarker, RescueMarker
 from palaver.core.pairs import tied
-from palaver.threads.thread import usage_once
+from palaver.threads.thread import Thread, usage_once
+from palaver.transcripts.conversation import Transcript
 from palaver.transcripts.extension_slot import without_records
 from palaver.transcripts.writer import is_record
 from tests.folding import over
@@ -87,3 +91,32 @@ def test_an_answer_costs_once_by_whatever_way_it_came(name, path, by):
             usage_once(message.replace(id=None) for message in told(each)).total for each in (transcript, back)
         )
         assert first == second
+
+
+@pytest.mark.parametrize("name", ["pi", "codex"])
+def test_a_copy_of_a_message_is_written_beside_the_original(name: str) -> None:
+    """Two messages of one path cannot be one record: neither overwrites the other."""
+    codec = transcripts.get(name)
+    path = next(iter(sorted((Path(__file__).parent / "files" / name).glob("*.jsonl"))))
+    (transcript, *_) = codec.read(path.read_bytes())
+    said = [each.message for each in transcript.thread.path() if each.message.text and each.message.role == "user"]
+    thread = Thread("t")
+    for message in (*said, said[0]):
+        thread.append(structs.replace(message, id=None))
+    written = codec.write(Transcript(thread)).body
+    (again, *_) = codec.read(written)
+    texts = [each.message.text for each in again.thread.path() if each.message.text and each.message.role == "user"]
+    assert texts == [*[each.text for each in said], said[0].text]
+
+
+def test_a_copy_that_a_document_cannot_hold_is_on_the_receipt() -> None:
+    codec = transcripts.get("openai_messages")
+    rows = [{"role": "user", "content": "A"}, {"role": "assistant", "content": "B"}]
+    (transcript,) = codec.read(json.dumps({"messages": rows}, indent=1).encode())
+    thread = Thread("t")
+    for message in (*transcript.thread.path().messages, transcript.thread.path().messages[0]):
+        thread.append(structs.replace(message, id=None))
+    written = codec.write(Transcript(thread))
+    assert "message" in {each.what for each in written.losses}
+    (again,) = codec.read(written.body)
+    assert [each.text for each in again.thread.path().messages] == ["A", "B"]

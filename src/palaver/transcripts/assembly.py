@@ -301,8 +301,20 @@ def _placed(file_format: str, writing: WriteState, rendering: RecordWriter, *, l
     placed: dict[tuple[int, int, int], _Placed] = {}
     last, number = -1, 0
     on_path = {entry.id for entry in writing.thread.path(writing.options.branch)}
-    for group, pieces in _continued(_groups(file_format, writing.entries, rendering), rendering):
+    claimed: set[int] = set()
+    groups = list(_continued(_groups(file_format, writing.entries, rendering), rendering))
+    document = not lines or any(_is_framed(piece) for _, kept in groups for piece in kept or ())
+    for group, kept in groups:
         number += 1
+        pieces = kept
+        if group[0].id in on_path and not claimed.isdisjoint(_numbers(kept)):
+            # Two messages of one path cannot be one record: the later one is a copy, or is of another file.
+            if document:
+                writing.lose("dropped", "message", "its record, or another of that number, is in the file", group[0])
+                continue
+            pieces = None
+        elif group[0].id in on_path:
+            claimed |= _numbers(kept)
         state = "edited" if pieces is None else original_bytes.state_of(file_format, [each.message for each in group])
         if pieces is not None and state != "edited":
             raws = [piece.raw for piece in pieces]
@@ -338,6 +350,16 @@ def _placed(file_format: str, writing: WriteState, rendering: RecordWriter, *, l
             number += 1
             placed[at, _NEW, number] = _Placed(at, _NEW, number, each)
     return [placed[place] for place in sorted(placed)]
+
+
+def _is_framed(piece: original_bytes.Piece) -> bool:
+    """Whether a record is no line of its own: what stands around a list, or a document over several lines."""
+    return piece.at == documents.TAIL or b"\n" in piece.raw.strip()
+
+
+def _numbers(pieces: Sequence[original_bytes.Piece] | None) -> set[int]:
+    """The numbers of records that hold messages alone."""
+    return {piece.at for piece in pieces or () if piece.at != documents.TAIL}
 
 
 def _not_carried(writing: WriteState, full: WriteState, rendering: RecordWriter) -> Iterator[Loss]:
