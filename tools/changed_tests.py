@@ -4,7 +4,7 @@
 
 A changed test is needed itself. For a changed module of `palaver` these are needed:
 
-- the tests that mirror it: for `store/sqlite/rows.py` the files `tests/store/**/test_rows*.py` and `test_sqlite*.py`;
+- the tests that mirror it: for `store/sqlite/schema.py` the files `tests/store/**/test_schema*.py` and `test_sqlite*.py`;
   the folder `tests/store` where no file mirrors it;
 - the laws of its package, `test_laws*.py`;
 - the tests that import it by name;
@@ -36,7 +36,7 @@ def changed(base: str) -> list[Path]:
 
 
 def module_of(path: Path) -> str:
-    """`src/palaver/store/rows.py` is `palaver.store.records`; a package is named by its folder."""
+    """`src/palaver/store/records.py` is `palaver.store.records`; a package is named by its folder."""
     parts = path.relative_to("src").with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
