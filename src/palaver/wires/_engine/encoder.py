@@ -382,6 +382,8 @@ class RequestEncoder:
         head, _ = self._written_head()
         if not head.endswith(b"["):
             return (head if original is None else original.whole(head),)
+        if original is not None and not original.pairs:
+            return (original.whole(b"".join((head, *self._chunks, self._written_tail(), b"]}"))),)
         return (head if original is None else original.head(head), *self._chunks, self._written_tail(), b"]}")
 
     def _rewritten(self, says: Request) -> bytes:

@@ -56,6 +56,11 @@ class OriginalBody:
             return [], [], {}
         return original, before, dict(zip(reversed(before), reversed(original), strict=True))
 
+    @property
+    def pairs(self) -> bool:
+        """Whether items of the original can be told apart; else only a whole body can be laid over it."""
+        return bool(self._items[0])
+
     def whole(self, written: bytes) -> bytes:
         """Lay a whole body over the original."""
         return laid_over(self.body, self._before, written)
