@@ -1,4 +1,4 @@
-"""Fields that one vendor puts into its answers, on a wire that many vendors speak.
+"""Fields of one vendor, in its answers and in requests to it, on a wire that many vendors speak.
 
 Rules:
 
@@ -6,6 +6,8 @@ Rules:
   at all. An answer without the note comes from the wire's own provider; a message that is no answer comes from nobody.
 - In a request, fields that an answer keeps go back to the vendor that wrote them. For any other vendor they are
   dropped, each with a loss, but for ``WireCapabilities.answer_fields``, which every vendor of the wire takes.
+- Fields of a request that was read as one vendor's go to another only where ``WireCapabilities.request_fields`` names
+  them; each other one is a loss. Fields that are not in the body which was read are the caller's, and go to any vendor.
 - An empty field (``null``, ``[]``, ``""``, an object of such) is not sent back: providers refuse
   ``tool_calls: []``.
 - Wires whose ``WireCapabilities.answer_fields`` is ``None`` have one vendor only, or vendors that are all alike.
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
     from palaver.core.messages import AssistantMessage
     from palaver.core.parts import AssistantPart
-    from palaver.core.request import Response
+    from palaver.core.request import Request, Response
     from palaver.wires._engine.encode_state import Context
 
 _NOTE: Final = "vendor"
@@ -127,3 +129,33 @@ def _fit_part(part: AssistantPart, vendor: str, context: Context, index: int, at
         return part
     left = _known(rest, frozenset(), vendor, context, index, at)
     return part if len(left) == len(rest) else json_fields.with_native(part, wire, left)
+
+
+# -- requests --------------------------------------------------------------------------------------
+
+
+def other_vendor(request: Request | None, wire: str, variant: str | None) -> str | None:
+    """The vendor whose request was read, where it is another one of the same wire; also of an edited request."""
+    if request is None:
+        return None
+    origin = request.origin or (None if request.original is None else request.original.wire)
+    if origin is None or origin.partition(":")[0] != wire:
+        return None
+    return None if origin == (wire if variant is None else f"{wire}:{variant}") else origin
+
+
+def fit_request_fields(rest: Fields, context: Context) -> Fields:
+    """The fields that a request keeps, without those of another vendor which this one is not known to take."""
+    request, taken = context.request, context.capabilities.request_fields
+    vendor = other_vendor(request, context.wire, context.variant)
+    if request is None or vendor is None or taken is None:
+        return rest
+    read = rest if request.original is None else jsontext.fields(request.original.body_json)
+    left: Fields = {}
+    for key, raw in rest.items():
+        if key not in read or (key in taken and not is_blank(raw)):
+            left[key] = raw
+        elif not is_blank(raw):
+            for path, _ in json_fields.fields_of(key, raw):
+                context.lose("dropped", path, f"a field of {vendor}")
+    return left

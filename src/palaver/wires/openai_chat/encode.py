@@ -44,6 +44,7 @@ from palaver.wires._engine import json_fields, thinking
 from palaver.wires._engine.fit import are_alike, fitting_name, join_neighbors
 from palaver.wires._engine.json_fields import native, notes, word
 from palaver.wires._engine.tools import write_tool
+from palaver.wires._engine.vendors import fit_request_fields
 from palaver.wires.openai_chat.decode_parts import thinking_text
 from palaver.wires.openai_chat.shapes import (
     AUDIO_WORDS,
@@ -114,7 +115,7 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     if settings.output is not None:
         fields["response_format"] = write_output_format(settings.output, named=not context.own)
     _list_foreign(request, context)
-    body = {**fields, **rest, **fields}
+    body = {**fields, **(rest if context.own else fit_request_fields(rest, context)), **fields}
     for key in () if context.own else sorted(variant.refuses.intersection(body)):
         context.lose("dropped", key, "the vendor refuses it")
         del body[key]
