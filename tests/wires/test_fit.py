@@ -324,3 +324,27 @@ def test_a_turn_elsewhere_leaves_the_own_turns_alone(exchange: Exchange) -> None
 def _closed(request: p.Request) -> p.Request:
     """The request as an edited one, ended by a user so that no rule on the last message applies."""
     return request.replace(messages=(*request.messages, p.user("next")))
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["openai_chat", "openai_chat:mistral", "openai_responses", "anthropic_messages", "anthropic_messages:vertex"],
+)
+def test_a_rule_on_parallel_calls_goes_with_the_last_tool(target: str):
+    body = {
+        "model": "m",
+        "parallel_tool_calls": False,
+        "tools": [{"type": "function", "function": {"name": "f"}}],
+        "messages": [{"role": "user", "content": "q"}],
+    }
+    request = wires.get("openai_chat").decode_request(body).replace(tools=())
+    encoded = wires.get(target).encode_request(request)
+    assert b"parallel" not in encoded.body
+    assert p.Loss("dropped", "parallel_tool_calls", "there are no tools to call") in encoded.losses
+
+
+def test_a_stored_prompt_may_have_the_tools_that_are_chosen():
+    body = {"prompt": {"id": "pmpt_1"}, "input": "q", "tool_choice": "required", "parallel_tool_calls": False}
+    request = wires.get("openai_responses").decode_request(body).replace(model="m")
+    sent = json.loads(wires.get("openai_responses").encode_request(request, losses="raise").body)
+    assert (sent["tool_choice"], sent["parallel_tool_calls"]) == ("required", False)

@@ -262,6 +262,8 @@ def test_a_document_of_a_result_without_a_call_is_text() -> None:
     asked, _, answered = with_documents().messages
     rows = _sent(asked, p.assistant("so"), answered, told=("converted tool result", "dropped document.id"))
     assert rows[2]["content"] == [text("[Tool result]"), text('{"r":1}'), text('{"r":2}')]
-    unread = answered.replace(content=(p.Opaque("cohere_chat", jsontext.raw({"type": "document", "document": {"id": "d"}})),))
+    unread = answered.replace(
+        content=(p.Opaque("cohere_chat", jsontext.raw({"type": "document", "document": {"id": "d"}})),)
+    )
     rows = _sent(asked, p.assistant("so"), unread, told=("converted tool result", "dropped document"))
     assert rows[2]["content"] == "[Tool result]"

@@ -222,8 +222,8 @@ def test_settings():
         stream=True,
         output=p.OutputFormat(kind="json"),
     )
-    body, losses = encoded(p.user("u"), settings=settings)
-    del body["messages"]
+    body, losses = encoded(p.user("u"), settings=settings, tools=(p.Tool("f"),))
+    del body["messages"], body["tools"]
     assert body == {
         "model": "m",
         "max_completion_tokens": 7,

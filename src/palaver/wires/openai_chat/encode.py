@@ -43,7 +43,7 @@ from palaver.core.tools import Tool
 from palaver.wires._engine import json_fields, thinking
 from palaver.wires._engine.fit import are_alike, fitting_name, join_neighbors
 from palaver.wires._engine.json_fields import native, notes, word
-from palaver.wires._engine.tools import write_tool
+from palaver.wires._engine.tools import NO_TOOLS, write_tool
 from palaver.wires._engine.vendors import fit_request_fields
 from palaver.wires.openai_chat.decode_parts import thinking_text
 from palaver.wires.openai_chat.shapes import (
@@ -112,6 +112,8 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     if tools:
         fields["tools"] = tools
     _put_tool_choice(fields, noted, request, variant, context)
+    if not context.own and "tools" not in fields and fields.pop("parallel_tool_calls", None) is not None:
+        context.lose("dropped", "parallel_tool_calls", NO_TOOLS)
     if settings.output is not None:
         fields["response_format"] = write_output_format(settings.output, named=not context.own)
     _list_foreign(request, context)
