@@ -285,7 +285,21 @@ def assistant(
     citations = [c.raw_json for part in content if isinstance(part, Text) for c in part.citations]
     if citations:
         fields["annotations"] = citations
-    return {**fields, **rest, **fields}
+    written = {**fields, **rest, **fields}
+    if "audio" in written and index is not None and not context.own:
+        written["audio"] = _by_id(written["audio"])
+    return written
+
+
+def _by_id(recording: dict[str, Any] | Raw) -> object:
+    """The audio of an earlier answer: a request takes its id only, and the provider has the rest.
+
+    Source: https://platform.openai.com/docs/api-reference/chat/create.
+    """
+    if isinstance(recording, Raw) and jsontext.kind(recording) != "an object":
+        return recording
+    found = jsontext.fields(recording) if isinstance(recording, Raw) else recording
+    return {"id": found["id"]} if "id" in found else recording
 
 
 def has_field(part: AnyPart, field: str) -> bool:
