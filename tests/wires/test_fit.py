@@ -348,3 +348,21 @@ def test_a_stored_prompt_may_have_the_tools_that_are_chosen():
     request = wires.get("openai_responses").decode_request(body).replace(model="m")
     sent = json.loads(wires.get("openai_responses").encode_request(request, losses="raise").body)
     assert (sent["tool_choice"], sent["parallel_tool_calls"]) == ("required", False)
+
+
+@pytest.mark.parametrize("target", [name for name in wires.names() if name not in {"openai_chat", "google_generate"}])
+def test_of_alternatives_that_are_not_sent_nothing_else_is_lost(target: str):
+    others = (p.assistant(p.Refusal("no"), p.Reasoning("h", wire="openai_chat")),)
+    response = p.Response(p.assistant("a").replace(finish_reason="stop"), others)
+    losses = wires.get(target).encode_response(response).losses
+    assert [loss.what.rstrip("s") for loss in losses if loss.what not in {"model", "response_id"}] == ["alternative"]
+
+
+@pytest.mark.parametrize("model", ["claude-opus-4-8", "us.anthropic.claude-opus-4-8-v1:0"])
+def test_a_budget_that_is_sent_as_an_effort_is_lost_once(model: str):
+    request = p.Request((p.user("q"),), model, settings=p.Settings(reasoning_tokens=2048))
+    encoded = wires.get("bedrock_converse").encode_request(request)
+    body = json.loads(encoded.body)
+    assert body["outputConfig"] == {"effort": "medium"}
+    assert body["additionalModelRequestFields"] == {"thinking": {"type": "adaptive"}}
+    assert [(loss.kind, loss.what) for loss in encoded.losses] == [("approximated", "reasoning_tokens")]

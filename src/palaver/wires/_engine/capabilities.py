@@ -134,6 +134,8 @@ class WireCapabilities(Struct, frozen=True, kw_only=True):
     """Fields of a request beside the neutral ones which may come from another vendor of the wire; see ``vendors``."""
     says: frozenset[str] = frozenset()
     """Fields of the wire that give an answer without content a meaning; any other such answer is left out."""
+    choices: bool = False
+    """A response may hold several answers; else the alternatives are not sent."""
     has_time: bool = False
     """An answer has the time when it was made."""
     marking: tuple[Marking, ...] = ()

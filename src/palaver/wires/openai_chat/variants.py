@@ -65,6 +65,7 @@ CAPABILITIES: Final = WireCapabilities(
     answer_fields=frozenset({"name"}),
     request_fields=_OPENAI,
     says=frozenset({"audio"}),
+    choices=True,
     has_time=True,
     ranges={
         "max_tokens": (1, inf),
