@@ -366,3 +366,42 @@ def test_a_budget_that_is_sent_as_an_effort_is_lost_once(model: str):
     assert body["outputConfig"] == {"effort": "medium"}
     assert body["additionalModelRequestFields"] == {"thinking": {"type": "adaptive"}}
     assert [(loss.kind, loss.what) for loss in encoded.losses] == [("approximated", "reasoning_tokens")]
+
+
+URL = p.Image(p.Url("https://a.example/a.png"), "image/png")
+NAMED = p.File(p.Inline("AA=="), "application/pdf", "a/b.pdf")
+THOUGHT = p.Reasoning("h", wire="anthropic_messages", signature="c2ln")
+
+
+@pytest.mark.parametrize(
+    ("target", "messages", "what", "place"),
+    [
+        (
+            "google_generate",
+            (p.user("q"), p.assistant(THOUGHT, "Look.", p.tool_call("f", {}, id="1")), p.tool("x", tool_call_id="1")),
+            "tool call",
+            2,
+        ),
+        ("bedrock_converse", (p.assistant("a"), p.user(URL, "a", NAMED)), "file name", 2),
+        (
+            "bedrock_converse",
+            (p.assistant(p.tool_call("f", {}, id="1")), p.tool(URL, p.Json.of([1]), tool_call_id="1")),
+            "json",
+            1,
+        ),
+    ],
+)
+def test_a_receipt_names_parts_as_they_were_given(target: str, messages: tuple[p.Message, ...], what: str, place: int):
+    wire = wires.get(target)
+    encoder = wire.request_encoder(p.Request(messages[:1], "gemini-3-pro"))
+    encoder.append(*messages[1:])
+    for losses in (wire.encode_request(p.Request(messages, "gemini-3-pro")).losses, encoder.losses):
+        assert [(loss.message, loss.part) for loss in losses if loss.what == what] == [(1, place)]
+
+
+def test_a_receipt_counts_the_parts_that_another_vendor_wrote():
+    content = [{"type": "musings", "musings": "m"}, {"type": "text", "text": "cut \ud800"}]
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}
+    answer = wires.get("openai_chat:vllm").decode_response(json.dumps({"id": "r", "choices": [choice]})).message
+    encoded = wires.get("openai_chat").encode_request(p.Request((p.user("q"), answer, p.user("r")), "m"))
+    assert [(loss.what, loss.part) for loss in encoded.losses] == [("opaque block", 0), ("text", 1)]

@@ -209,6 +209,7 @@ class RequestEncoder:
             self._body_metadata |= asked
         self._base_context.request = self._request
         self._context = self._new_context()
+        self._context.before = self._base_context.kept
         self._chunks: list[bytes] = []
         self._open = []
         self._sealed_calls: set[str] = set()

@@ -27,7 +27,7 @@ from palaver.core.parts import Opaque, Reasoning, Text
 from palaver.wires._engine import json_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from palaver.core.messages import AssistantMessage
     from palaver.core.parts import AssistantPart
@@ -68,13 +68,17 @@ def _vendor(message: AssistantMessage, wire: str) -> str | None:
     return None if message.response_id is None and message.finish_reason_raw is UNSET else ""
 
 
-def fit_fields(message: AssistantMessage, context: Context, index: int) -> AssistantMessage:
-    """Leave out of a message what its vendor wrote and the vendor of the request does not take."""
+def fit_fields(message: AssistantMessage, context: Context, index: int) -> tuple[AssistantMessage, Sequence[int]]:
+    """Leave out of a message what its vendor wrote and the vendor of the request does not take.
+
+    Also returns where the parts that are left stood.
+    """
+    stood: Sequence[int] = range(len(message.content))
     taken = context.capabilities.answer_fields
     if taken is None or context.request is None:
-        return message
+        return message, stood
     if message.provider_json is UNSET and not any(_keeps(part) for part in message.content):
-        return message
+        return message, stood
     wire = context.wire
     rest = json_fields.native(message, wire)
     vendor = _vendor(message, wire)
@@ -84,8 +88,9 @@ def fit_fields(message: AssistantMessage, context: Context, index: int) -> Assis
     if foreign:
         left = _known(left, taken, name, context, index, None)
         preserved = [_fit_part(part, name, context, index, at) for at, part in enumerate(message.content)]
+        stood = [at for at, part in enumerate(preserved) if part is not None]
         message = message.replace(content=tuple([part for part in preserved if part is not None]))
-    return message if len(left) == len(rest) else json_fields.with_native(message, wire, left)
+    return message if len(left) == len(rest) else json_fields.with_native(message, wire, left), stood
 
 
 def is_blank(raw: Raw) -> bool:

@@ -158,21 +158,21 @@ def _message(message: Message, context: Context, index: int) -> dict[str, Any]:
         fields["tool_call_id"] = message.tool_call_id
     parts: Sequence[AnyPart] = message.content
     if not isinstance(message, ToolMessage) and not context.own:
-        parts = [fitted for at, part in enumerate(parts) if (fitted := _outside(part, context, index, at)) is not None]
+        parts = [fitted for part in parts if (fitted := _outside(part, context, index)) is not None]
     fields["content"] = _content(parts)
     return {**fields, **native(message, WIRE), **fields}
 
 
-def _outside(part: AnyPart, context: Context, index: int, position: int) -> AnyPart | None:
+def _outside(part: AnyPart, context: Context, index: int) -> AnyPart | None:
     """A part of a message that is no tool result, which cannot hold documents: the text of one stays."""
     if isinstance(part, Opaque):
         if jsontext.kind(part.raw_json) != "an object" or jsontext.fields(part.raw_json).get("type") != DOCUMENT:
             return part
-        context.lose("dropped", "document", "only tool results hold one", index, position)
+        context.lose("dropped", "document", "only tool results hold one", index)
         return None
     if not stands_in(part, DOCUMENT):
         return part
-    lose_fields(native(part, WIRE), "a field of a document, which only tool results hold", context, index, position)
+    lose_fields(native(part, WIRE), "a field of a document, which only tool results hold", context, index)
     return json_fields.without(part, WIRE)
 
 
