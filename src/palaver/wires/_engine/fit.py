@@ -48,6 +48,7 @@ from palaver.core.messages import (
 from palaver.core.pairs import REPAIR, Placed, result_as_user
 from palaver.core.parts import (
     AnyPart,
+    Image,
     Json,
     MalformedToolCall,
     Media,
@@ -60,7 +61,7 @@ from palaver.core.parts import (
 )
 from palaver.wires._engine import json_fields
 from palaver.wires._engine.cache_marks import carried, put, taken
-from palaver.wires._engine.media import kind_of, medium, plain, refusal_of, typed
+from palaver.wires._engine.media import kind_of, medium, plain, refusal_of, typed, with_detail
 from palaver.wires._engine.vendors import fit_fields, is_blank
 
 if TYPE_CHECKING:
@@ -294,6 +295,7 @@ def _parts(
     for position, part in content:
         bare, mark = taken(part, context)
         if bare is not None:
+            bare = with_detail(bare, context.wire) if isinstance(bare, Image) else bare
             _list_foreign_fields(bare, context, index, position)
             fitted = _part(bare, context, index, position, media)
             if fitted is not None:
