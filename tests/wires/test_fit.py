@@ -324,3 +324,84 @@ def test_a_turn_elsewhere_leaves_the_own_turns_alone(exchange: Exchange) -> None
 def _closed(request: p.Request) -> p.Request:
     """The request as an edited one, ended by a user so that no rule on the last message applies."""
     return request.replace(messages=(*request.messages, p.user("next")))
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["openai_chat", "openai_chat:mistral", "openai_responses", "anthropic_messages", "anthropic_messages:vertex"],
+)
+def test_a_rule_on_parallel_calls_goes_with_the_last_tool(target: str):
+    body = {
+        "model": "m",
+        "parallel_tool_calls": False,
+        "tools": [{"type": "function", "function": {"name": "f"}}],
+        "messages": [{"role": "user", "content": "q"}],
+    }
+    request = wires.get("openai_chat").decode_request(body).replace(tools=())
+    encoded = wires.get(target).encode_request(request)
+    assert b"parallel" not in encoded.body
+    assert p.Loss("dropped", "parallel_tool_calls", "there are no tools to call") in encoded.losses
+
+
+def test_a_stored_prompt_may_have_the_tools_that_are_chosen():
+    body = {"prompt": {"id": "pmpt_1"}, "input": "q", "tool_choice": "required", "parallel_tool_calls": False}
+    request = wires.get("openai_responses").decode_request(body).replace(model="m")
+    sent = json.loads(wires.get("openai_responses").encode_request(request, losses="raise").body)
+    assert (sent["tool_choice"], sent["parallel_tool_calls"]) == ("required", False)
+
+
+@pytest.mark.parametrize("target", [name for name in wires.names() if name not in {"openai_chat", "google_generate"}])
+def test_of_alternatives_that_are_not_sent_nothing_else_is_lost(target: str):
+    others = (p.assistant(p.Refusal("no"), p.Reasoning("h", wire="openai_chat")),)
+    response = p.Response(p.assistant("a").replace(finish_reason="stop"), others)
+    losses = wires.get(target).encode_response(response).losses
+    assert [loss.what.rstrip("s") for loss in losses if loss.what not in {"model", "response_id"}] == ["alternative"]
+
+
+@pytest.mark.parametrize("model", ["claude-opus-4-8", "us.anthropic.claude-opus-4-8-v1:0"])
+def test_a_budget_that_is_sent_as_an_effort_is_lost_once(model: str):
+    request = p.Request((p.user("q"),), model, settings=p.Settings(reasoning_tokens=2048))
+    encoded = wires.get("bedrock_converse").encode_request(request)
+    body = json.loads(encoded.body)
+    assert body["outputConfig"] == {"effort": "medium"}
+    assert body["additionalModelRequestFields"] == {"thinking": {"type": "adaptive"}}
+    assert [(loss.kind, loss.what) for loss in encoded.losses] == [("approximated", "reasoning_tokens")]
+
+
+URL = p.Image(p.Url("https://a.example/a.png"), "image/png")
+NAMED = p.File(p.Inline("AA=="), "application/pdf", "a/b.pdf")
+THOUGHT = p.Reasoning("h", wire="anthropic_messages", signature="c2ln")
+
+
+@pytest.mark.parametrize(
+    ("target", "messages", "what", "place"),
+    [
+        (
+            "google_generate",
+            (p.user("q"), p.assistant(THOUGHT, "Look.", p.tool_call("f", {}, id="1")), p.tool("x", tool_call_id="1")),
+            "tool call",
+            2,
+        ),
+        ("bedrock_converse", (p.assistant("a"), p.user(URL, "a", NAMED)), "file name", 2),
+        (
+            "bedrock_converse",
+            (p.assistant(p.tool_call("f", {}, id="1")), p.tool(URL, p.Json.of([1]), tool_call_id="1")),
+            "json",
+            1,
+        ),
+    ],
+)
+def test_a_receipt_names_parts_as_they_were_given(target: str, messages: tuple[p.Message, ...], what: str, place: int):
+    wire = wires.get(target)
+    encoder = wire.request_encoder(p.Request(messages[:1], "gemini-3-pro"))
+    encoder.append(*messages[1:])
+    for losses in (wire.encode_request(p.Request(messages, "gemini-3-pro")).losses, encoder.losses):
+        assert [(loss.message, loss.part) for loss in losses if loss.what == what] == [(1, place)]
+
+
+def test_a_receipt_counts_the_parts_that_another_vendor_wrote():
+    content = [{"type": "musings", "musings": "m"}, {"type": "text", "text": "cut \ud800"}]
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}
+    answer = wires.get("openai_chat:vllm").decode_response(json.dumps({"id": "r", "choices": [choice]})).message
+    encoded = wires.get("openai_chat").encode_request(p.Request((p.user("q"), answer, p.user("r")), "m"))
+    assert [(loss.what, loss.part) for loss in encoded.losses] == [("opaque block", 0), ("text", 1)]

@@ -76,3 +76,37 @@ def test_a_result_of_media_alone_is_not_empty(target: str, failed: bool):
     assert (PNG.source.data in body) != any(loss.kind == "dropped" and loss.what == "image" for loss in losses)
     (said,) = results_of(json.loads(body))
     assert PNG.source.data in json.dumps(said) or "The result" in json.dumps(said)
+
+
+DETAILED = {
+    "openai_chat": {"type": "image_url", "image_url": {"url": "https://a.example/a.png", "detail": "low"}},
+    "cohere_chat": {"type": "image_url", "image_url": {"url": "https://a.example/a.png", "detail": "low"}},
+    "openai_responses": {"type": "input_image", "image_url": "https://a.example/a.png", "detail": "low"},
+}
+
+
+def detailed(name: str, part: object) -> p.Request:
+    field = "input" if name == "openai_responses" else "messages"
+    return wires.get(name).decode_request(json.dumps({"model": "m", field: [{"role": "user", "content": [part]}]}))
+
+
+@pytest.mark.parametrize(("source", "target"), list(itertools.permutations(DETAILED, 2)))
+def test_the_detail_of_an_image_goes_to_the_wires_that_have_it(source: str, target: str):
+    encoded = wires.get(target).encode_request(detailed(source, DETAILED[source]), losses="raise")
+    body = json.loads(encoded.body)
+    assert body["input" if target == "openai_responses" else "messages"][0]["content"] == [DETAILED[target]]
+
+
+@pytest.mark.parametrize("detail", ["original", 7, None])
+def test_a_detail_that_the_target_may_not_know_is_dropped(detail: object):
+    request = detailed("openai_responses", {**DETAILED["openai_responses"], "detail": detail})
+    encoded = wires.get("openai_chat").encode_request(request)
+    assert b"detail" not in encoded.body
+    assert [loss.what for loss in encoded.losses] == ([] if detail is None else ["detail"])
+
+
+def test_fields_of_an_image_that_are_no_objects_do_no_harm():
+    image = p.Image(p.Url("https://a.example/a.png"), "image/png").replace(provider={"openai_chat": {"image_url": "x"}})
+    assert sent("openai_responses", p.user(image))[1] == [
+        p.Loss("dropped", "image_url", "a field of openai_chat", 0, 0)
+    ]

@@ -133,3 +133,79 @@ def test_a_signed_answer_is_written_as_it_was():
 def test_a_message_that_keeps_nothing_stays_as_it_is():
     message = p.assistant("hi", finish_reason_raw="stop")
     assert vendors.signed_message(message, message.content, "openai_chat", "groq") is message
+
+
+# -- requests --------------------------------------------------------------------------------------
+
+
+OWN = {
+    "store": True,
+    "metadata": {"ticket": "9"},
+    "logit_bias": {"1": 2},
+    "n": 2,
+    "stream_options": {"include_usage": True},
+    "seed": None,
+}
+
+
+def request_of(source: str, **fields: Any) -> p.Request:
+    body = {"model": "m", "messages": [{"role": "user", "content": "q"}], **fields}
+    return wires.get(source).decode_request(json.dumps(body))
+
+
+@pytest.mark.finding("F-30")
+@pytest.mark.parametrize("edited", [False, True])
+@pytest.mark.parametrize(
+    ("vendor", "taken"),
+    [
+        ("deepseek", {"stream_options"}),
+        ("mistral", {"n"}),
+        ("groq", {"stream_options"}),
+        ("vllm", {"logit_bias", "n", "stream_options"}),
+    ],
+)
+def test_fields_of_a_request_go_to_vendors_that_document_them(vendor: str, taken: set[str], *, edited: bool):
+    request = request_of("openai_chat", **OWN)
+    encoded = wires.get(f"openai_chat:{vendor}").encode_request(request.replace(model="o") if edited else request)
+    assert json.loads(encoded.body).keys() == {"model", "messages", *taken}
+    lost = {loss.what.partition(".")[0] for loss in encoded.losses}
+    assert lost == OWN.keys() - taken - {"seed"}
+
+
+@pytest.mark.finding("F-30")
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_metadata_of_another_vendor_are_not_sent(variant: str):
+    encoded = wires.get(f"openai_chat:{variant}").encode_request(request_of("openai_chat", **OWN), metadata={"ticket"})
+    assert json.loads(encoded.body).keys().isdisjoint({"store", "metadata"})
+    assert p.Loss("dropped", "metadata", "'ticket': the wire has no field for it") in encoded.losses
+
+
+def test_metadata_of_another_vendor_go_to_the_own_provider_by_name():
+    request = request_of("openai_chat:mistral", metadata={"a": "1", "b": "2"}, safe_prompt=True, store=True)
+    encoded = wires.get("openai_chat").encode_request(request, metadata={"a"})
+    assert json.loads(encoded.body)["metadata"] == {"a": "1"}
+    assert [loss.why for loss in encoded.losses] == [
+        "a field of openai_chat:mistral",
+        "'b': not among the keys that may leave",
+    ]
+
+
+def test_metadata_of_claude_do_not_go_to_a_cloud():
+    body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "q"}], "metadata": {"user_id": "u"}}
+    request = wires.get("anthropic_messages").decode_request(json.dumps(body))
+    encoded = wires.get("anthropic_messages:vertex").encode_request(request)
+    assert "metadata" not in json.loads(encoded.body)
+    assert [loss.what for loss in encoded.losses] == ["metadata"]
+
+
+def test_fields_that_the_caller_adds_go_to_any_vendor():
+    request = request_of("openai_chat", store=True).replace(provider={"openai_chat": {"store": True, "min_p": 0.1}})
+    encoded = wires.get("openai_chat:vllm").encode_request(request)
+    assert json.loads(encoded.body).keys() == {"model", "messages", "min_p"}
+    assert [loss.what for loss in encoded.losses] == ["store"]
+
+
+def test_fields_of_a_request_go_back_to_their_vendor():
+    request = request_of("openai_chat:mistral", metadata={"a": "1"}, safe_prompt=True).replace(model="o")
+    encoded = wires.get("openai_chat:mistral").encode_request(request, losses="raise")
+    assert json.loads(encoded.body).keys() == {"model", "messages", "metadata", "safe_prompt"}

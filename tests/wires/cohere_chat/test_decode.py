@@ -40,9 +40,18 @@ def test_messages_have_their_neutral_parts() -> None:
     assert [each.arguments for each in calling.tool_calls] == [{}, {}]
     assert isinstance(second, p.ToolMessage)
     assert second.tool_call_id == "find_2"
-    assert isinstance(second.content[1], p.Opaque)
-    assert second.content[1].raw == DOCUMENT
+    assert isinstance(second.content[1], p.Json)
+    assert second.content[1].value == DOCUMENT["document"]["data"]
+    assert second.content[1].provider["cohere_chat"] == {"document": {"id": "d1"}}
     assert answer.reasoning == "so"
+
+
+@pytest.mark.parametrize("document", [{"id": "d"}, {"data": [1]}, {"data": None}, "d", None])
+def test_a_document_without_data_stays_unread(document: Any) -> None:
+    part = {"type": "document", "document": document}
+    (read,) = WIRE.decode_request(asking(user("a"), assistant(tool_calls=[call()]), result([part]))).messages[2].content
+    assert isinstance(read, p.Opaque)
+    assert read.raw == part
 
 
 def test_settings() -> None:

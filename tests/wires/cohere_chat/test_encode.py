@@ -229,3 +229,41 @@ def test_an_edited_answer_keeps_everything_else(body: dict[str, Any]) -> None:
 def test_content_of_an_answer_is_a_list() -> None:
     encoded = WIRE.encode_response(p.Response(message=p.assistant("hi")))
     assert json.loads(encoded.body)["message"]["content"] == [text("hi")]
+
+
+DOCUMENTS = [
+    {"type": "document", "document": {"id": "d", "data": '{"r":1}'}},
+    {"type": "document", "document": {"data": {"r": 2}}},
+]
+
+
+def with_documents() -> p.Request:
+    """A request whose tool result is given as documents."""
+    return WIRE.decode_request(asking(user("q"), assistant(tool_calls=[call()]), result(DOCUMENTS)))
+
+
+@pytest.mark.parametrize("name", [name for name in wires.names() if name != "cohere_chat"])
+def test_the_documents_of_a_result_reach_other_wires(name: str) -> None:
+    encoded = wires.get(name).encode_request(with_documents())
+    body = encoded.body.replace(b"\\", b"").replace(b" ", b"")
+    assert b'{"r":1}' in body
+    assert b'{"r":2}' in body
+    assert p.Loss("dropped", "document.id", "a field of cohere_chat", 2, 0) in encoded.losses
+    assert "opaque block" not in {loss.what for loss in encoded.losses}
+
+
+def test_the_documents_of_a_result_go_back_as_documents() -> None:
+    request = with_documents()
+    for sent in (request, request.replace(messages=(*request.messages, p.user("on"))), request.replace(original=None)):
+        assert _body(sent)["messages"][2]["content"] == DOCUMENTS
+
+
+def test_a_document_of_a_result_without_a_call_is_text() -> None:
+    asked, _, answered = with_documents().messages
+    rows = _sent(asked, p.assistant("so"), answered, told=("converted tool result", "dropped document.id"))
+    assert rows[2]["content"] == [text("[Tool result]"), text('{"r":1}'), text('{"r":2}')]
+    unread = answered.replace(
+        content=(p.Opaque("cohere_chat", jsontext.raw({"type": "document", "document": {"id": "d"}})),)
+    )
+    rows = _sent(asked, p.assistant("so"), unread, told=("converted tool result", "dropped document"))
+    assert rows[2]["content"] == "[Tool result]"

@@ -222,8 +222,8 @@ def test_settings():
         stream=True,
         output=p.OutputFormat(kind="json"),
     )
-    body, losses = encoded(p.user("u"), settings=settings)
-    del body["messages"]
+    body, losses = encoded(p.user("u"), settings=settings, tools=(p.Tool("f"),))
+    del body["messages"], body["tools"]
     assert body == {
         "model": "m",
         "max_completion_tokens": 7,
@@ -398,3 +398,17 @@ def test_a_result_goes_back_in_the_form_in_which_it_came(content: object) -> Non
     assert json.loads(wires.get("openai_chat").encode_request(request).body) == body
     edited = request.append(p.user("y"))
     assert json.loads(wires.get("openai_chat").encode_request(edited).body)["messages"][2]["content"] == content
+
+
+RECORDING = {"id": "audio_1", "data": "AA==", "expires_at": 9, "transcript": "hi"}
+
+
+@pytest.mark.parametrize("recording", [RECORDING, {"id": "audio_1", "transcript": "hi"}])
+def test_the_audio_of_an_answer_goes_back_by_its_id(recording: dict[str, Any]):
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "audio": recording}}
+    answer = WIRE.decode_response({"id": "r", "model": "m", "choices": [choice]}).message
+    body, losses = encoded(p.user("u"), answer, p.user("v"))
+    assert body["messages"][1] == {"role": "assistant", "content": None, "audio": {"id": "audio_1"}}
+    assert losses == []
+    response = WIRE.decode_response({"id": "r", "model": "m", "choices": [choice]}).replace(message=answer)
+    assert json.loads(WIRE.encode_response(response).body)["choices"][0]["message"]["audio"] == recording

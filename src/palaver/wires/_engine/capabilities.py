@@ -130,8 +130,12 @@ class WireCapabilities(Struct, frozen=True, kw_only=True):
     """Fields that name a conversation which the provider keeps; results may answer calls that are in there."""
     answer_fields: frozenset[str] | None = None
     """Fields beside the neutral ones which every vendor of the wire takes on assistant messages; see ``vendors``."""
+    request_fields: frozenset[str] | None = None
+    """Fields of a request beside the neutral ones which may come from another vendor of the wire; see ``vendors``."""
     says: frozenset[str] = frozenset()
     """Fields of the wire that give an answer without content a meaning; any other such answer is left out."""
+    choices: bool = False
+    """A response may hold several answers; else the alternatives are not sent."""
     has_time: bool = False
     """An answer has the time when it was made."""
     marking: tuple[Marking, ...] = ()

@@ -22,7 +22,7 @@ from palaver.core.request import Loss
 from palaver.wires._engine import json_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from palaver.core.jsontext import Fields
     from palaver.core.messages import SystemMessage
@@ -68,6 +68,10 @@ class Context:
         """The leading system messages that stand in the head."""
         self.offset = 0
         """The position of the first part that is looked at, for a message that is fitted part by part."""
+        self.kept: dict[int, Sequence[int]] = {}
+        """Where the parts of a fitted message stood before, by its place; only of messages that changed there."""
+        self.before: Mapping[int, Sequence[int]] = {}
+        """``kept`` of the context that fitted the messages; losses name the parts as they were given."""
         self.left: dict[int, Hashable] = {}
         """What turns left behind, in order; see ``leave``."""
 
@@ -91,6 +95,9 @@ class Context:
         part: int | None = None,
     ) -> None:
         """Write one thing that could not be carried into the receipt."""
+        stood = None if message is None else self.before.get(message)
+        if part is not None and stood is not None:
+            part = stood[part] if part < len(stood) else part
         self.add(Loss(kind, what, why, message, None if part is None else part + self.offset))
 
     def add(self, loss: Loss) -> None:

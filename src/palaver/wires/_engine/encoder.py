@@ -40,6 +40,7 @@ from palaver.wires._engine.cache_marks import carried_tools
 from palaver.wires._engine.encode_state import Context, Options
 from palaver.wires._engine.fit import HALVES, fit, fit_settings, lose_fields
 from palaver.wires._engine.original_body import OriginalBody
+from palaver.wires._engine.vendors import other_vendor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -203,10 +204,12 @@ class RequestEncoder:
         self._base_context = self._new_context()
         self._request = carried_tools(self._request, self._base_context)
         if not self._own:
-            self._request, asked = metadata.of_request(self._request, self._wire)
+            own = other_vendor(self._request, self._wire, self._variant) is None
+            self._request, asked = metadata.of_request(self._request, self._wire if own else None)
             self._body_metadata |= asked
         self._base_context.request = self._request
         self._context = self._new_context()
+        self._context.before = self._base_context.kept
         self._chunks: list[bytes] = []
         self._open = []
         self._sealed_calls: set[str] = set()

@@ -48,6 +48,7 @@ from palaver.core.messages import (
 from palaver.core.pairs import REPAIR, Placed, result_as_user
 from palaver.core.parts import (
     AnyPart,
+    Image,
     Json,
     MalformedToolCall,
     Media,
@@ -60,7 +61,7 @@ from palaver.core.parts import (
 )
 from palaver.wires._engine import json_fields
 from palaver.wires._engine.cache_marks import carried, put, taken
-from palaver.wires._engine.media import kind_of, medium, plain, refusal_of, typed
+from palaver.wires._engine.media import kind_of, medium, plain, refusal_of, typed, with_detail
 from palaver.wires._engine.vendors import fit_fields, is_blank
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ _LOST_RESULT: Final = "(The result held nothing that can be sent here.)"
 def fit(item: Placed, context: Context, *, leading: bool) -> list[Placed]:
     """Fit one message. ``leading`` says that only system messages stand before it."""
     index = item.index
+    context.kept.pop(index, None)
     message = carried(item.message, context)
     _list_foreign_fields(message, context, index, None)
     match message:
@@ -93,11 +95,12 @@ def fit(item: Placed, context: Context, *, leading: bool) -> list[Placed]:
         case SystemMessage() | DeveloperMessage():
             fitted = _system(message, context, index, leading=leading)
         case UserMessage():
-            fitted = [
-                message.replace(content=_parts(enumerate(message.content), context, index, context.capabilities.media))
-            ]
+            stood: list[int] = []
+            content = _parts(enumerate(message.content), context, index, context.capabilities.media, stood)
+            _keep(stood, context, index)
+            fitted = [message.replace(content=content)]
         case AssistantMessage():
-            fitted = _assistant(fit_fields(message, context, index), context, index)
+            fitted = _assistant(message, context, index)
         case ToolMessage():
             fitted = _tool(message, context, index)
     return [
@@ -175,13 +178,14 @@ def system_as_user(message: SystemMessage | DeveloperMessage) -> UserMessage | N
 
 
 def _assistant(message: AssistantMessage, context: Context, index: int) -> list[Message]:
-    content = _parts(enumerate(message.content), context, index, context.capabilities.answer_media)
+    message, given = fit_fields(message, context, index)
+    stood: list[int] = []
+    content = _parts(zip(given, message.content, strict=True), context, index, context.capabilities.answer_media, stood)
     if not context.capabilities.interleaving and _text_behind_call(content):
         context.lose("converted", "order of parts", "all text comes before all calls", index)
-        content = (
-            *(part for part in content if not isinstance(part, ToolCall)),
-            *(part for part in content if isinstance(part, ToolCall)),
-        )
+        order = sorted(range(len(content)), key=lambda at: isinstance(content[at], ToolCall))
+        content, stood = tuple([content[at] for at in order]), [stood[at] for at in order]
+    _keep(stood, context, index)
     if (
         content
         and not context.capabilities.silent_answers
@@ -228,7 +232,8 @@ def _tool(message: ToolMessage, context: Context, index: int) -> list[Message]:
         movable = kind in capabilities.media and not _holds(part, capabilities.result_media.get(kind))
         (moves if movable else stays).append((position, part))
     blank = capabilities.blank_result and len(message.content) == 1 and _is_blank(message.content[0])
-    content = message.content if blank else _parts(stays, context, index, capabilities.result_media)
+    stood: list[int] = []
+    content = message.content if blank else _parts(stays, context, index, capabilities.result_media, stood)
     moved = [
         (position, part) for position, part in moves if _parts([(position, part)], context, index, capabilities.media)
     ]
@@ -238,6 +243,7 @@ def _tool(message: ToolMessage, context: Context, index: int) -> list[Message]:
     if message.is_error and not capabilities.error_flag:
         context.lose("converted", "is_error", "the wire has no such flag; the text begins with “Error: ”", index)
         content = _prefixed(content)
+    _keep([0] * (len(content) - len(stood)) + stood, context, index)
     fitted: list[Message] = [message.replace(content=content)]
     for position, _ in moved:
         context.lose("converted", "media", "not taken in a tool result; sent in a user message", index, position)
@@ -271,14 +277,25 @@ def _prefixed(content: tuple[AnyPart, ...]) -> tuple[AnyPart, ...]:
 # -- one part at a time ----------------------------------------------------------------------------
 
 
+def _keep(stood: Sequence[int], context: Context, index: int) -> None:
+    """Remember where the parts of a fitted message stood, if not where they stand."""
+    if any(at != place for place, at in enumerate(stood)):
+        context.kept[index] = stood
+
+
 def _parts(
-    content: Iterable[tuple[int, AnyPart]], context: Context, index: int, media: dict[MediaKind, MediaRule]
+    content: Iterable[tuple[int, AnyPart]],
+    context: Context,
+    index: int,
+    media: dict[MediaKind, MediaRule],
+    stood: list[int] | None = None,
 ) -> tuple[AnyPart, ...]:
-    """Fit parts, each with its position in the message."""
+    """Fit parts, each with its position in the message; ``stood`` gets the positions of those that stay."""
     preserved: list[AnyPart] = []
     for position, part in content:
         bare, mark = taken(part, context)
         if bare is not None:
+            bare = with_detail(bare, context.wire) if isinstance(bare, Image) else bare
             _list_foreign_fields(bare, context, index, position)
             fitted = _part(bare, context, index, position, media)
             if fitted is not None:
@@ -287,6 +304,8 @@ def _parts(
                     lose_fields(json_fields.native(bare, context.wire), "a field of a part", context, index, position)
         if mark is not None:
             put(preserved, mark, context, index, position)
+        if stood is not None:
+            stood += [position] * (len(preserved) - len(stood))
     return tuple(preserved)
 
 

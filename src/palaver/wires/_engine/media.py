@@ -6,6 +6,7 @@ Rules (docs/spec/wires.md#9; message-fields F47):
 - The bytes never change; their spelling in base64 does, where the wire wants the standard alphabet. Text that is no
   base64 is never sent.
 - A URL has a scheme that the provider fetches: a path of this machine is never sent.
+- The ``detail`` of an image goes to the other wires that have it.
 - What the wire does not take, or the model by the caller's word, is dropped, each with a loss (R08, MSG-11).
 
 Stability: experimental.
@@ -16,11 +17,11 @@ from __future__ import annotations
 import binascii
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
-from palaver.core import media_types, trusted
+from palaver.core import jsontext, media_types, trusted
 from palaver.core.errors import MessageError
-from palaver.core.parts import AnyPart, FileId, Inline, Media, MediaSource, Url
+from palaver.core.parts import AnyPart, FileId, Image, Inline, Media, MediaSource, Url
 from palaver.wires._engine import json_fields
 
 if TYPE_CHECKING:
@@ -139,3 +140,30 @@ def source_of(url: str) -> tuple[MediaSource, str | None]:
         if url == f"data:{media_type};base64,{data}":
             return trusted.Inline(data), media_type
     return trusted.Url(url), None
+
+
+# -- detail of images ------------------------------------------------------------------------------
+
+
+_DETAIL: Final = {"openai_chat": "image_url", "cohere_chat": "image_url", "openai_responses": None}
+"""The object of an image in which ``detail`` stands, by wire; ``None``: on the part itself."""
+_DETAILS: Final = tuple(map(json_fields.word, ("auto", "low", "high")))
+"""The words that all of these wires take."""
+
+
+def with_detail(image: Image, wire: str) -> Image:
+    """An image whose ``detail`` another wire kept, with it in the place that this wire has for it."""
+    if wire not in _DETAIL or image.provider_json is UNSET or json_fields.native(image, wire):
+        return image
+    for other, place in _DETAIL.items():
+        rest = json_fields.native(image, other)
+        raw = jsontext.raw(rest) if place is None else rest.pop(place, jsontext.NULL)
+        inner = jsontext.fields(raw) if jsontext.kind(raw) == "an object" else {}
+        detail = inner.pop("detail", None)
+        if detail in _DETAILS:
+            image = json_fields.with_native(
+                image, other, inner if place is None else json_fields.nested(rest, place, inner)
+            )
+            here = _DETAIL[wire]
+            return json_fields.with_native(image, wire, {here: {"detail": detail}} if here else {"detail": detail})
+    return image

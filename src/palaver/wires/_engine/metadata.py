@@ -4,8 +4,8 @@
 - A request has one such field, so the last value of a key counts. Tool results are not read: their metadata are records
   of what a tool did.
 - The field that the request itself sets stays, and its keys come first.
-- The field of another wire for such data, on a request that was read from that wire, has keys of the whole request:
-  they follow the same rules, before the keys of messages (``of_request``).
+- The field of another wire or vendor for such data, on a request that was read from there, has keys of the whole
+  request: they follow the same rules, before the keys of messages (``of_request``).
 - ``compaction``, the mark of the context layer on what it shortened, is not sent.
 - Each key that is not sent is named once on the receipt, with the reason.
 - ``created`` or ``created_at`` of an answer holds seconds since 1970, or an ISO time. An answer without ``sent_at``
@@ -66,8 +66,11 @@ BODY_FIELDS: Final = {
 """The field of a request for such keys, by wire; other wires have none."""
 
 
-def of_request(request: Request, wire: str) -> tuple[Request, dict[str, Any]]:
-    """Take what other wires than ``wire`` call metadata out of a request: the request without it, keys and values."""
+def of_request(request: Request, wire: str | None) -> tuple[Request, dict[str, Any]]:
+    """Take what other wires than ``wire`` call metadata out of a request: the request without it, keys and values.
+
+    ``None`` takes out those of all wires, for a request that was read from another vendor.
+    """
     found: dict[str, Any] = {}
     if request.provider_json is UNSET:
         return request, found

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from palaver.wires._engine.encode_state import Context
 
 
+NO_TOOLS: Final = "there are no tools to call"
+"""Why a rule on parallel calls is left out; OpenAI answers 400 to one without tools (openai/swarm#30)."""
+
 _INPUT: Final = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 

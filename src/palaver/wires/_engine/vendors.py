@@ -1,4 +1,4 @@
-"""Fields that one vendor puts into its answers, on a wire that many vendors speak.
+"""Fields of one vendor, in its answers and in requests to it, on a wire that many vendors speak.
 
 Rules:
 
@@ -6,6 +6,8 @@ Rules:
   at all. An answer without the note comes from the wire's own provider; a message that is no answer comes from nobody.
 - In a request, fields that an answer keeps go back to the vendor that wrote them. For any other vendor they are
   dropped, each with a loss, but for ``WireCapabilities.answer_fields``, which every vendor of the wire takes.
+- Fields of a request that was read as one vendor's go to another only where ``WireCapabilities.request_fields`` names
+  them; each other one is a loss. Fields that are not in the body which was read are the caller's, and go to any vendor.
 - An empty field (``null``, ``[]``, ``""``, an object of such) is not sent back: providers refuse
   ``tool_calls: []``.
 - Wires whose ``WireCapabilities.answer_fields`` is ``None`` have one vendor only, or vendors that are all alike.
@@ -25,11 +27,11 @@ from palaver.core.parts import Opaque, Reasoning, Text
 from palaver.wires._engine import json_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from palaver.core.messages import AssistantMessage
     from palaver.core.parts import AssistantPart
-    from palaver.core.request import Response
+    from palaver.core.request import Request, Response
     from palaver.wires._engine.encode_state import Context
 
 _NOTE: Final = "vendor"
@@ -66,13 +68,17 @@ def _vendor(message: AssistantMessage, wire: str) -> str | None:
     return None if message.response_id is None and message.finish_reason_raw is UNSET else ""
 
 
-def fit_fields(message: AssistantMessage, context: Context, index: int) -> AssistantMessage:
-    """Leave out of a message what its vendor wrote and the vendor of the request does not take."""
+def fit_fields(message: AssistantMessage, context: Context, index: int) -> tuple[AssistantMessage, Sequence[int]]:
+    """Leave out of a message what its vendor wrote and the vendor of the request does not take.
+
+    Also returns where the parts that are left stood.
+    """
+    stood: Sequence[int] = range(len(message.content))
     taken = context.capabilities.answer_fields
     if taken is None or context.request is None:
-        return message
+        return message, stood
     if message.provider_json is UNSET and not any(_keeps(part) for part in message.content):
-        return message
+        return message, stood
     wire = context.wire
     rest = json_fields.native(message, wire)
     vendor = _vendor(message, wire)
@@ -82,8 +88,9 @@ def fit_fields(message: AssistantMessage, context: Context, index: int) -> Assis
     if foreign:
         left = _known(left, taken, name, context, index, None)
         preserved = [_fit_part(part, name, context, index, at) for at, part in enumerate(message.content)]
+        stood = [at for at, part in enumerate(preserved) if part is not None]
         message = message.replace(content=tuple([part for part in preserved if part is not None]))
-    return message if len(left) == len(rest) else json_fields.with_native(message, wire, left)
+    return message if len(left) == len(rest) else json_fields.with_native(message, wire, left), stood
 
 
 def is_blank(raw: Raw) -> bool:
@@ -127,3 +134,33 @@ def _fit_part(part: AssistantPart, vendor: str, context: Context, index: int, at
         return part
     left = _known(rest, frozenset(), vendor, context, index, at)
     return part if len(left) == len(rest) else json_fields.with_native(part, wire, left)
+
+
+# -- requests --------------------------------------------------------------------------------------
+
+
+def other_vendor(request: Request | None, wire: str, variant: str | None) -> str | None:
+    """The vendor whose request was read, where it is another one of the same wire; also of an edited request."""
+    if request is None:
+        return None
+    origin = request.origin or (None if request.original is None else request.original.wire)
+    if origin is None or origin.partition(":")[0] != wire:
+        return None
+    return None if origin == (wire if variant is None else f"{wire}:{variant}") else origin
+
+
+def fit_request_fields(rest: Fields, context: Context) -> Fields:
+    """The fields that a request keeps, without those of another vendor which this one is not known to take."""
+    request, taken = context.request, context.capabilities.request_fields
+    vendor = other_vendor(request, context.wire, context.variant)
+    if request is None or vendor is None or taken is None:
+        return rest
+    read = rest if request.original is None else jsontext.fields(request.original.body_json)
+    left: Fields = {}
+    for key, raw in rest.items():
+        if key not in read or (key in taken and not is_blank(raw)):
+            left[key] = raw
+        elif not is_blank(raw):
+            for path, _ in json_fields.fields_of(key, raw):
+                context.lose("dropped", path, f"a field of {vendor}")
+    return left

@@ -306,12 +306,13 @@ class Wire:
             for wire, key, _ in json_fields.foreign(response, self.name):
                 if not (timed and key in metadata.FIELDS):
                     context.lose("dropped", key, f"a field of {wire}")
-            choices = (response.message, *response.alternatives)
+            choices = (response.message, *(response.alternatives if self.capabilities.choices else ()))
             own_usage = [with_own_usage(each, response.origin, self.name) for each in choices]
             answers = [fit_answer(each, i, context) for i, each in enumerate(own_usage)]
             for index, each in enumerate(choices):
                 list_lost_usage(each, context, index)
-            response = response.replace(message=answers[0], alternatives=tuple(answers[1:]))
+            others = tuple(answers[1:]) if self.capabilities.choices else response.alternatives
+            response = response.replace(message=answers[0], alternatives=others)
         elif self.capabilities.object_arguments and response.message.malformed_tool_calls:
             response = structs.replace(response, message=_with_objects(response.message, context))
         return Encoded((jsontext.encode(self._codec.response(response, context)),), context.losses)

@@ -27,7 +27,7 @@ from palaver.core.tools import ProviderTool
 from palaver.wires._engine import json_fields, thinking
 from palaver.wires._engine.fit import declared_name, fitting_name
 from palaver.wires._engine.json_fields import native, word
-from palaver.wires._engine.tools import lose_parameters
+from palaver.wires._engine.tools import NO_TOOLS, lose_parameters
 from palaver.wires.anthropic_messages.encode_parts import text_block
 from palaver.wires.anthropic_messages.repairs import (
     MARK,
@@ -201,6 +201,8 @@ def _put_tool_choice(
         if not declares(request):
             if choice.mode == "required":
                 context.lose("dropped", "tool_choice", "there is no tool to choose")
+            if parallel is False:
+                context.lose("dropped", "parallel_tool_calls", NO_TOOLS)
             return
         choice = _fitting_choice(choice, context)
     fields["tool_choice"] = json_fields.with_note(write_tool_choice(Choosing(choice, parallel)), notes, "tool_choice")

@@ -192,10 +192,15 @@ _WORDS: Final = ("anthropic", "amazon", "openai", "meta", "mistral", "deepseek",
 
 
 def family(model: str | None) -> str | None:
-    """Return the family by a model id or an ARN that names it: ``us.anthropic.claude-…``; ``None`` when it does not."""
+    """Return the family by a model id or an ARN that names it: ``us.anthropic.claude-…``; ``None`` when it does not.
+
+    The name that Anthropic's own wire has for a model says it too.
+    """
     if model is None:
         return None
     last = model.rpartition("/")[2]
+    if last.startswith("claude-"):
+        return "anthropic"
     return next((word for word in _WORDS if f"{word}." in last), None)
 
 

@@ -4,16 +4,19 @@ Fields of the body, of a message, a part, a call or a tool without a neutral pla
 ``strict_tools``, ``logprobs``, …) stay under ``provider["cohere_chat"]``, and so do ``citations`` that do not point at
 texts in order. Others are a ``Citation`` on the text that they cite.
 
-Notes (``provider["@cohere_chat"]``): ``field`` of a text (``tool_plan``), where it stood; ``id`` of a call (``made``:
-it had none, and got one from its place); ``role`` of an answer that is not the assistant's; of a request ``schema``
-(the field that held the schema of the answer, where it was not ``json_schema``) and ``thinking`` (what stood in it
-beside its meaning).
+The data of a document in a tool result are a text, or a JSON value where they are an object.
+
+Notes (``provider["@cohere_chat"]``): ``field`` of a text or a JSON value (``tool_plan``, ``document``), where it stood;
+``id`` of a call (``made``: it had none, and got one from its place); ``role`` of an answer that is not the assistant's;
+of a request ``schema`` (the field that held the schema of the answer, where it was not ``json_schema``) and
+``thinking`` (what stood in it beside its meaning).
 
 Source: docs/spec/wires.md#7; https://docs.cohere.com/v2/reference/chat.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, TypeAlias, cast
 
 import msgspec
@@ -204,18 +207,20 @@ def _message(found: _Message | Raw, index: int) -> Message:
             parts = cast("Any", _content(found.content, _TEXTS))
             return trusted.SystemMessage(content=parts, provider_json=provider(WIRE, found.rest))
         case _:
-            parts = cast("Any", _content(found.content, _SEEN))
+            parts = cast("Any", _content(found.content, _SEEN, _result_part))
             call_id = None if found.tool_call_id is UNSET else found.tool_call_id
             return trusted.ToolMessage(content=parts, tool_call_id=call_id, provider_json=provider(WIRE, found.rest))
 
 
-def _content(raw: Raw, union: Union[_Part]) -> tuple[AnyPart, ...]:
+def _content(
+    raw: Raw, union: Union[_Part], part: Callable[[_Part | Raw], AnyPart] | None = None
+) -> tuple[AnyPart, ...]:
     """Read ``content``, a text or a list of parts; a part that the role cannot hold is kept as it is, unread."""
     if raw is ABSENT or raw == NULL:
         return ()
     try:
         if jsontext.kind(raw) == "an array":
-            return tuple(json_fields.each(cast("Any", union.items(raw)), "", _part))
+            return tuple(json_fields.each(cast("Any", union.items(raw)), "", part or _part))
         if jsontext.kind(raw) != "a string":
             raise DecodeError(f"expected a string or an array, got {jsontext.kind(raw)}")  # noqa: TRY301 (with a path)
         return (trusted.Text(jsontext.text(raw)),)
@@ -239,7 +244,8 @@ def _said(found: _Said, place: str) -> tuple[AssistantPart, ...]:
     return cast("tuple[AssistantPart, ...]", (*content, *made))
 
 
-PLAN: Final = provider(WIRE, {}, {"field": word("tool_plan")})
+_PLAN: Final = word("tool_plan")
+PLAN: Final = provider(WIRE, {}, {"field": _PLAN})
 """What marks the text that stood in ``tool_plan``."""
 
 
@@ -263,6 +269,27 @@ def _part(found: _Part | Raw) -> AnyPart:
             return trusted.Image(source, media_type, provider_json=stored)
         case Raw():
             return trusted.Opaque(WIRE, jsontext.own(found))
+
+
+def _result_part(found: _Part | Raw) -> AnyPart:
+    """Read one part of a tool result: what a document holds is what the tool gave back."""
+    rest = jsontext.fields(found) if isinstance(found, Raw) else {}
+    if rest.get("type") == DOCUMENT and jsontext.kind(rest.get("document", NULL)) == "an object":
+        inner = jsontext.fields(rest["document"])
+        data = inner.pop("data", NULL)
+        left = {key: raw for key, raw in rest.items() if key not in {"type", "document"}}
+        stored = provider(WIRE, nested(left, "document", inner), {"field": DOCUMENT})
+        match jsontext.kind(data):
+            case "a string":
+                return trusted.Text(jsontext.text(data), provider_json=stored)
+            case "an object":
+                return trusted.Json(jsontext.own(data), provider_json=stored)
+            case _:
+                pass
+    return _part(found)
+
+
+DOCUMENT: Final = word("document")
 
 
 # -- citations -------------------------------------------------------------------------------------
@@ -317,7 +344,12 @@ def cited_at(cited: Cited, texts: list[int], plan: int | None) -> int | None:
 
 def is_plan(part: AnyPart) -> bool:
     """Whether a part stood in ``tool_plan``."""
-    return isinstance(part, Text) and part.provider_json is not UNSET and "field" in json_fields.notes(part, WIRE)
+    return isinstance(part, Text) and part.provider_json is not UNSET and stands_in(part, _PLAN)
+
+
+def stands_in(part: AnyPart, field: Raw) -> bool:
+    """Whether a part stood in this field."""
+    return json_fields.notes(part, WIRE).get("field") == field
 
 
 # -- tool calls ------------------------------------------------------------------------------------

@@ -21,10 +21,10 @@ from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage
 from palaver.core.parts import AnyPart, Image, Json, MalformedToolCall, Opaque, Reasoning, Text, ToolCall, Url
 from palaver.wires._engine import json_fields, thinking
 from palaver.wires._engine.capabilities import MediaRule, WireCapabilities
-from palaver.wires._engine.fit import are_alike, join_neighbors
+from palaver.wires._engine.fit import are_alike, join_neighbors, lose_fields
 from palaver.wires._engine.json_fields import native, notes
 from palaver.wires._engine.tools import write_tool
-from palaver.wires.cohere_chat.decode import is_plan
+from palaver.wires.cohere_chat.decode import DOCUMENT, is_plan, stands_in
 from palaver.wires.cohere_chat.shapes import (
     FINISH,
     FINISH_WORD,
@@ -156,8 +156,24 @@ def _message(message: Message, context: Context, index: int) -> dict[str, Any]:
     fields: dict[str, Any] = {"role": message.role}
     if isinstance(message, ToolMessage) and message.tool_call_id is not None:
         fields["tool_call_id"] = message.tool_call_id
-    fields["content"] = _content(message.content)
+    parts: Sequence[AnyPart] = message.content
+    if not isinstance(message, ToolMessage) and not context.own:
+        parts = [fitted for part in parts if (fitted := _outside(part, context, index)) is not None]
+    fields["content"] = _content(parts)
     return {**fields, **native(message, WIRE), **fields}
+
+
+def _outside(part: AnyPart, context: Context, index: int) -> AnyPart | None:
+    """A part of a message that is no tool result, which cannot hold documents: the text of one stays."""
+    if isinstance(part, Opaque):
+        if jsontext.kind(part.raw_json) != "an object" or jsontext.fields(part.raw_json).get("type") != DOCUMENT:
+            return part
+        context.lose("dropped", "document", "only tool results hold one", index)
+        return None
+    if not stands_in(part, DOCUMENT):
+        return part
+    lose_fields(native(part, WIRE), "a field of a document, which only tool results hold", context, index)
+    return json_fields.without(part, WIRE)
 
 
 def _content(parts: Sequence[AnyPart]) -> object:
@@ -165,7 +181,7 @@ def _content(parts: Sequence[AnyPart]) -> object:
     match list(parts):
         case []:
             return ""
-        case [Text() | Json() as only] if not native(only, WIRE):
+        case [Text() | Json() as only] if not native(only, WIRE) and not stands_in(only, DOCUMENT):
             return _string(only)
         case found:
             return [content_part(part) for part in found]
@@ -231,6 +247,10 @@ def content_part(part: AnyPart) -> dict[str, Any] | Raw:
     """Write one part of ``content``."""
     rest = native(part, WIRE)
     match part:
+        case Text() | Json() if stands_in(part, DOCUMENT):
+            data = part.text if isinstance(part, Text) else part.value_json
+            document = {"data": data, **jsontext.fields(rest.pop("document", jsontext.EMPTY_OBJECT))}
+            return {"type": "document", "document": document, **rest}
         case Text() | Json():
             return {"type": "text", "text": _string(part), **rest}
         case Reasoning():

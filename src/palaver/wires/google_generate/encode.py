@@ -281,6 +281,7 @@ CAPABILITIES: Final = WireCapabilities(
     ranges={"max_tokens": (1, inf), "temperature": (0, 2), "top_p": (0, 1), "top_k": (1, inf)},
     stops=5,  # https://ai.google.dev/api/generate-content#generationconfig
     proofs=frozenset({"signature"}),
+    choices=True,
     names_model=False,
     lenient_base64=True,
     later_system=False,

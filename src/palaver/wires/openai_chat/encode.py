@@ -43,7 +43,8 @@ from palaver.core.tools import Tool
 from palaver.wires._engine import json_fields, thinking
 from palaver.wires._engine.fit import are_alike, fitting_name, join_neighbors
 from palaver.wires._engine.json_fields import native, notes, word
-from palaver.wires._engine.tools import write_tool
+from palaver.wires._engine.tools import NO_TOOLS, write_tool
+from palaver.wires._engine.vendors import fit_request_fields
 from palaver.wires.openai_chat.decode_parts import thinking_text
 from palaver.wires.openai_chat.shapes import (
     AUDIO_WORDS,
@@ -111,10 +112,12 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     if tools:
         fields["tools"] = tools
     _put_tool_choice(fields, noted, request, variant, context)
+    if not context.own and "tools" not in fields and fields.pop("parallel_tool_calls", None) is not None:
+        context.lose("dropped", "parallel_tool_calls", NO_TOOLS)
     if settings.output is not None:
         fields["response_format"] = write_output_format(settings.output, named=not context.own)
     _list_foreign(request, context)
-    body = {**fields, **rest, **fields}
+    body = {**fields, **(rest if context.own else fit_request_fields(rest, context)), **fields}
     for key in () if context.own else sorted(variant.refuses.intersection(body)):
         context.lose("dropped", key, "the vendor refuses it")
         del body[key]
@@ -282,7 +285,21 @@ def assistant(
     citations = [c.raw_json for part in content if isinstance(part, Text) for c in part.citations]
     if citations:
         fields["annotations"] = citations
-    return {**fields, **rest, **fields}
+    written = {**fields, **rest, **fields}
+    if "audio" in written and index is not None and not context.own:
+        written["audio"] = _by_id(written["audio"])
+    return written
+
+
+def _by_id(recording: dict[str, Any] | Raw) -> object:
+    """The audio of an earlier answer: a request takes its id only, and the provider has the rest.
+
+    Source: https://platform.openai.com/docs/api-reference/chat/create.
+    """
+    if isinstance(recording, Raw) and jsontext.kind(recording) != "an object":
+        return recording
+    found = jsontext.fields(recording) if isinstance(recording, Raw) else recording
+    return {"id": found["id"]} if "id" in found else recording
 
 
 def has_field(part: AnyPart, field: str) -> bool:

@@ -41,11 +41,31 @@ _MARKS: Final = Marking(
 )
 """https://openrouter.ai/docs/features/prompt-caching: on text parts; other models keep prefixes by themselves."""
 
+_SHARED: Final = frozenset({"logit_bias", "logprobs", "n", "stream_options", "top_logprobs", "user"})
+"""Fields of a request that servers took over from OpenAI, but for those whose documents do not name them."""
+_OPENAI: Final = _SHARED | {
+    "audio",
+    "function_call",
+    "functions",
+    "metadata",
+    "modalities",
+    "prediction",
+    "prompt_cache_key",
+    "safety_identifier",
+    "service_tier",
+    "store",
+    "verbosity",
+    "web_search_options",
+}
+"""https://platform.openai.com/docs/api-reference/chat/create"""
+
 CAPABILITIES: Final = WireCapabilities(
     own_blocks=frozenset({"opaque block"}),
     cache_key="prompt_cache_key",
     answer_fields=frozenset({"name"}),
+    request_fields=_OPENAI,
     says=frozenset({"audio"}),
+    choices=True,
     has_time=True,
     ranges={
         "max_tokens": (1, inf),
@@ -72,6 +92,7 @@ CAPABILITIES: Final = WireCapabilities(
 
 _PLAIN: Final = structs.replace(
     CAPABILITIES,
+    request_fields=_SHARED,
     stops=None,
     developer=False,
     custom_calls=False,
@@ -120,12 +141,18 @@ BASE: Final = Variant(capabilities=CAPABILITIES, max_tokens="max_completion_toke
 VARIANTS: Final[dict[str, Variant]] = {
     "compatible": Variant(),
     "groq": Variant(
-        capabilities=structs.replace(_IMAGES, stops=4),  # https://console.groq.com/docs/api-reference
+        capabilities=structs.replace(
+            _IMAGES, stops=4, request_fields=_SHARED - {"n"}
+        ),  # https://console.groq.com/docs/api-reference
         max_tokens="max_completion_tokens",
         reasoning="reasoning",
         refuses=frozenset({"logprobs", "logit_bias", "top_logprobs"}),  # https://console.groq.com/docs/openai
     ),
-    "deepseek": Variant(capabilities=_TEXT_ONLY, reasoning="reasoning_content", reasoning_with_calls=True),
+    "deepseek": Variant(  # https://api-docs.deepseek.com/api/create-chat-completion
+        capabilities=structs.replace(_TEXT_ONLY, request_fields=_SHARED - {"logit_bias", "n", "user"}),
+        reasoning="reasoning_content",
+        reasoning_with_calls=True,
+    ),
     "openrouter": Variant(
         capabilities=structs.replace(
             _PLAIN, media={"image": _IMAGE, "audio": _AUDIO, "file": _LINKED, "video": _LINKED}, marking=(_MARKS,)
@@ -136,6 +163,7 @@ VARIANTS: Final[dict[str, Variant]] = {
     "mistral": Variant(
         capabilities=structs.replace(
             _PLAIN,
+            request_fields=frozenset({"n"}),  # https://docs.mistral.ai/api/endpoint/chat: others are an error
             media={"image": _IMAGE, "audio": _AUDIO, "file": _LINKED},
             call_id=IdRule(re.compile(r"[a-zA-Z0-9]{9}"), prefix="", digits=9),
             last_user=True,

@@ -24,7 +24,7 @@ from palaver.wires._engine import json_fields, thinking
 from palaver.wires._engine.encoder import ABSENT
 from palaver.wires._engine.fit import declared_name, fitting_name
 from palaver.wires._engine.json_fields import native, word
-from palaver.wires._engine.tools import lose_parameters
+from palaver.wires._engine.tools import NO_TOOLS, lose_parameters
 from palaver.wires.openai_responses import calls
 from palaver.wires.openai_responses.shapes import (
     ELSEWHERE,
@@ -150,9 +150,13 @@ def _drop_refused(fields: dict[str, Any], request: Request, effort: str | None, 
                 del fields[key]
                 context.lose("dropped", key, "refused beside a reasoning effort")
     choice = fields.get("tool_choice")
-    if not fields.get("tools") and choice not in (None, "auto", "none", jsontext.NULL):
+    tools = fields.get("tools") or context.names(("prompt",))  # a stored prompt may have tools of its own
+    if not tools and choice not in (None, "auto", "none", jsontext.NULL):
         del fields["tool_choice"]
         context.lose("dropped", "tool_choice", "there are no tools to choose from")
+    if not tools and fields.get("parallel_tool_calls", jsontext.NULL) != jsontext.NULL:
+        del fields["parallel_tool_calls"]
+        context.lose("dropped", "parallel_tool_calls", NO_TOOLS)
     output = request.settings.output
     if output is not None and output.kind == "json" and not _mentions_json(request):
         del fields["text"]["format"]
