@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-VALUES: Final = frozenset(("action", "args", "arguments", "input", "json", "output", "parameters", "response", "result"))
+VALUES: Final = frozenset(
+    ("action", "args", "arguments", "input", "json", "output", "parameters", "response", "result")
+)
 """Fields whose value, an object, is a tool's: its text is kept whole, since providers' caches see its bytes."""
 
 
