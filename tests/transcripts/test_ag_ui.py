@@ -296,6 +296,13 @@ def test_an_edit_in_the_list_of_a_later_run_changes_alone():
     assert written.body == body.replace(b"How high is it?", b"ZZ")
 
 
+def test_an_edit_leaves_a_list_that_cannot_be_read_as_it_is():
+    first = lines(event("MESSAGES_SNAPSHOT", messages=[{"id": "u1", "role": "user", "content": "Hello there, you"}]))
+    body = first + first.replace(b"you", b"\xf4")
+    written = FORMAT.write(edited(FORMAT.read(body)[0], "Hello there, you", "ZZ"))
+    assert written.body == first.replace(b"Hello there, you", b"ZZ") + first.replace(b"you", b"\xf4")
+
+
 def test_an_edit_in_a_list_of_one_line():
     body = (FILES / "snapshot.json").read_bytes()
     written = FORMAT.write(edited(FORMAT.read(body)[0], "Hi", "Hey"))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import Raw
 
 from palaver.core import jsontext
-from palaver.core.errors import DecodeError
+from palaver.core.errors import DecodeError, PalaverError
 from palaver.core.messages import AssistantMessage, FlushMarker, Message, RescueMarker, ToolMessage
 from palaver.core.parts import (
     AnyPart,
@@ -199,11 +199,14 @@ class RecordWriter:
         """The records of a group, with the edits of messages that its list tells again."""
         if self._listed or not self._edited:
             return old
-        events = [_event(each) for each in old]
-        place = next((at for at, event in enumerate(events) if event is not None and _list_of(event) is not None), None)
-        if place is None:
+        try:
+            lists = [None if (event := _event(each)) is None else _list_of(event) for each in old]
+            place = next((at for at, each in enumerate(lists) if each is not None), None)
+            if place is None:
+                return old
+            units = list(RecordReader(Origin(), Watch()).units(lists[place] or [], None))
+        except PalaverError:  # a list that could not be read, and stays as it is
             return old
-        units = RecordReader(Origin(), Watch()).units(_list_of(events[place] or {}) or [], None)
         if not any(named in self._edited and self._edited[named] not in group for _, named, _ in units):
             return old
         return list(self._relisted(group, old, place))
