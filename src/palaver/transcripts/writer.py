@@ -135,7 +135,10 @@ class WriteState:
     def losses(self) -> tuple[Loss, ...]:
         """The receipt so far."""
         title = self.transcript.title
-        if title is None or self.native or self._title_written:
+        if self.native:
+            own = [Loss("dropped", name, "the file keeps its own") for name in self.transcript.replaced]
+            return (*self._losses, *own)
+        if title is None or self._title_written:
             return tuple(self._losses)
         return (*self._losses, Loss("dropped", "title", "the format has no place for it"))
 
@@ -174,6 +177,15 @@ class Continuing(Protocol):
 
     def continues(self, before: Sequence[Entry], group: Sequence[Entry], /) -> bool:
         """Whether what is new belongs into the record of the last messages that have one."""
+        ...
+
+
+@runtime_checkable
+class Repeating(Protocol):
+    """What a ``RecordWriter`` of a format has beside, where records tell messages again that others told before."""
+
+    def repeat(self, group: Sequence[Entry], old: Sequence[bytes], /) -> Sequence[bytes]:
+        """The records of a group that was not edited, as many, with the edits of messages that they tell again."""
         ...
 
 
