@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
+import re
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -24,6 +26,7 @@ from palaver.store.sqlite import SQLiteStore
 from palaver.threads.thread import Entry, Thread
 from palaver.transcripts import documents, original_bytes
 from palaver.transcripts.conversation import COMPACTION, Transcript
+from palaver.transcripts.edits import LEAST_TEXT
 from palaver.transcripts.extension_slot import without_records
 from palaver.transcripts.writer import is_record
 from tests.corpus import CORPUS
@@ -371,6 +374,77 @@ def test_an_edited_image_of_a_column_is_not_that_of_the_column():
     assert [image.source for entry in spoken([again]) for image in getattr(entry.message, "images", ())] == [
         other.source
     ]
+
+
+# -- what was there before ---------------------------------------------------------------------------------------------
+
+
+def all_strings(data):
+    """Every text of a file: its lines, its JSON strings, and those of JSON that strings hold."""
+    found, waiting = [], [data.decode("utf-8", "replace")]
+    while waiting:
+        text = waiting.pop()
+        found.append(text)
+        if '"' in text:
+            for match in re.finditer(r'"((?:[^"\\]|\\.)+)"', text):
+                try:
+                    waiting.append(json.loads(match[0], strict=False))
+                except ValueError:
+                    continue
+    return found
+
+
+def redacted(transcript, old):
+    """The transcript with a text replaced wherever a message says it."""
+
+    def change(entry):
+        if is_record(entry):
+            return entry.message
+        parts = [
+            part.replace(text="ZZ") if isinstance(part, Text) and part.text == old else part
+            for part in entry.message.content
+        ]
+        return entry.message if tuple(parts) == entry.message.content else entry.message.replace(content=parts)
+
+    return rebuilt(transcript, change)
+
+
+@pytest.mark.law(2)
+@each_format
+def test_a_redacted_text_is_gone_or_on_the_receipt(name):
+    file_format = transcripts.get(name)
+    for path in [path for each, path in FILES if each == name]:
+        sessions = read(name, path)
+        texts = {part.text for entry in spoken(sessions) for part in entry.message.content if isinstance(part, Text)}
+        for old in sorted(text for text in texts if len(text) >= LEAST_TEXT):
+            edited = [redacted(each, old) for each in sessions]
+            try:
+                written = file_format.write_many(edited)
+            except EncodeError:
+                continue  # what is not written anew at all is refused
+            others = [bare(entry.message) for entry in spoken(edited)]
+            if any(old in text for text in all_strings(b"[%s]" % b",".join(map(canonical.encode, others)))):
+                continue  # a message still says it, as a part of another text
+            if any(old in text for text in all_strings(written.body)):
+                assert "edit" in named(written.losses), (path, old, written.losses)
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "old"),
+    [
+        ("inspect", "log.json", "When is low tide at the north gauge"),
+        ("acp", "full.jsonl", "I will read it."),
+    ],
+)
+def test_an_old_text_in_records_of_other_kinds_is_on_the_receipt(name, file, old):
+    """An attachment, and a history that is told again."""
+    (transcript, *_) = read(name, next(path for each, path in FILES if each == name and path.name == file))
+    texts = [part.text for entry in spoken([transcript]) for part in entry.message.content if isinstance(part, Text)]
+    written = transcripts.get(name).write(redacted(transcript, next(text for text in texts if old in text)))
+    assert old.encode() in written.body
+    (loss,) = [loss for loss in written.losses if loss.what == "edit"]
+    assert loss.kind == "approximated"
+    assert "still say" in loss.why
 
 
 # -- without the bytes -------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from msgspec import structs
 
@@ -30,7 +30,7 @@ from palaver.core.request import Loss
 from palaver.threads.thread import Entry, Thread
 from palaver.transcripts import documents, extension_slot, original_bytes
 from palaver.transcripts.conversation import Transcript, session_of
-from palaver.transcripts.edits import Readback, readback
+from palaver.transcripts.edits import Readback, readback, report_leftovers
 from palaver.transcripts.fields import NO_JSON
 from palaver.transcripts.omissions import left_out
 from palaver.transcripts.restyle import restyled
@@ -75,8 +75,8 @@ def write(
     Raises ``NotFoundError`` for a branch that is not there, ``LossError`` when ``losses="raise"`` and there is one.
     """
 
-    def attempt() -> _File:
-        draft = _drafted(file_format, transcript, make, options, layout=layout, tree=tree, history=history)
+    def attempt(*, edits: bool = True) -> _File:
+        draft = _drafted(file_format, transcript, make, options, layout=layout, tree=tree, history=history, edits=edits)
         return _File((draft,), tuple(draft.chunks()))
 
     return _written(file_format, attempt, losses, reread)
@@ -96,9 +96,9 @@ def write_many(
 ) -> Written:
     """Write several conversations into one file: where they come from one, each record in its place there."""
 
-    def attempt() -> _File:
+    def attempt(*, edits: bool = True) -> _File:
         drafts = [
-            _drafted(file_format, each, make, options, layout=layout, tree=tree, history=history)
+            _drafted(file_format, each, make, options, layout=layout, tree=tree, history=history, edits=edits)
             for each in transcripts
         ]
         if not all(draft.as_lines and draft.native for draft in drafts):
@@ -156,7 +156,9 @@ def _drafted(
     layout: Layout,
     tree: bool,
     history: History,
+    edits: bool,
 ) -> _Draft:
+    """``edits`` is false for a draft that has the old records of edited messages, to see what they said."""
     entries, native = _chosen(file_format, transcript, options, tree=tree, history=history)
     entries, ties = _with_ties(file_format, transcript.thread, entries)
     writing = WriteState(file_format, transcript, entries, options, native=native)
@@ -167,8 +169,8 @@ def _drafted(
     if not native and (columns := session_of(transcript.metadata).columns):
         writing.lose("dropped", "columns", f"{', '.join(columns)}: beside the messages of the record, in none of them")
     rendering: RecordWriter = make(writing)
-    placed = _placed(file_format, writing, rendering, lines=layout != "document")
-    if not options.carry:
+    placed = _placed(file_format, writing, rendering, lines=layout != "document", edits=edits)
+    if not options.carry and edits:
         full = WriteState(file_format, transcript, entries, structs.replace(options, carry=True), native=native)
         writing.add(list(_not_carried(writing, full, make(full))))
     document = any(each.at == documents.TAIL for each in placed) or (not native and rendering.tail(None) is not None)
@@ -188,18 +190,24 @@ class _File(NamedTuple):
         return [draft.writing for draft in self.drafts]
 
 
-def _written(file_format: str, attempt: Callable[[], _File], losses: OnLoss, reread: Rereader | None) -> Written:
+class _Attempt(Protocol):
+    def __call__(self, *, edits: bool = True) -> _File: ...
+
+
+def _written(file_format: str, attempt: _Attempt, losses: OnLoss, reread: Rereader | None) -> Written:
     file = attempt()
     if reread is not None and any(writing.edited for writing in file.writings):
         file, found = _checked(file, attempt, reread)
         found.report()
+        before = _read_again(attempt(edits=False), reread)
+        report_leftovers(file.writings, before, b"".join(file.chunks))
     lost = (*_unread(file.drafts), *(loss for writing in file.writings for loss in writing.losses))
     if losses == "raise" and lost:
         raise LossError(file_format, lost)
     return Written(file.chunks, lost, {name: data for each in file.writings for name, data in each.beside.items()})
 
 
-def _checked(file: _File, attempt: Callable[[], _File], reread: Rereader) -> tuple[_File, Readback]:
+def _checked(file: _File, attempt: _Attempt, reread: Rereader) -> tuple[_File, Readback]:
     """A file with edits, and what it does not say of them; a second one, where its slots say more."""
     found = readback(file.writings, _read_again(file, reread))
     if not found.lost:
@@ -297,7 +305,9 @@ class _Placed(NamedTuple):
     raw: bytes
 
 
-def _placed(file_format: str, writing: WriteState, rendering: RecordWriter, *, lines: bool) -> list[_Placed]:
+def _placed(
+    file_format: str, writing: WriteState, rendering: RecordWriter, *, lines: bool, edits: bool
+) -> list[_Placed]:
     placed: dict[tuple[int, int, int], _Placed] = {}
     last, number = -1, 0
     on_path = {entry.id for entry in writing.thread.path(writing.options.branch)}
@@ -316,7 +326,7 @@ def _placed(file_format: str, writing: WriteState, rendering: RecordWriter, *, l
         elif group[0].id in on_path:
             claimed |= _numbers(kept)
         state = "edited" if pieces is None else original_bytes.state_of(file_format, [each.message for each in group])
-        if pieces is not None and state != "edited":
+        if pieces is not None and (state != "edited" or not edits):
             raws = [piece.raw for piece in pieces]
             if state == "stamped":
                 writing.lose("dropped", "sent at", "its record has no time, and was not edited", group[0])

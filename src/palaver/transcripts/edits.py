@@ -7,16 +7,26 @@ Rules (docs/spec/dialects.md#17.2):
 - A format with a free slot is written a second time where something is lost: what the file says in the first is what
   its reader finds beside the slot (``extension_slot.beside``), whatever lines around a record add to it.
 - What the receipt names already of a message is not named twice.
+- An old text of ``LEAST_TEXT`` characters or more that no message says any more, and that still stands in the file (a
+  preview, an attachment, a history that is told again), makes the edit ``approximated``. Old texts are read from the
+  old records. Of a text that left its record a hash is known: whole strings of the file are compared with it.
 
 Stability: experimental.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+import json
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import structs
 
+from palaver.core import jsontext
+from palaver.core.errors import PalaverError
+from palaver.core.parts import Json, Reasoning, Refusal, Text, ToolCall
+from palaver.transcripts import original_bytes
 from palaver.transcripts.extension_slot import Known, differing_fields, without_records
 from palaver.transcripts.original_bytes import sum_of
 from palaver.transcripts.writer import is_record
@@ -25,11 +35,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from palaver.core.messages import Message
+    from palaver.core.parts import AnyPart
     from palaver.core.request import LossKind
     from palaver.threads.thread import Entry
     from palaver.transcripts.conversation import Transcript
     from palaver.transcripts.writer import WriteState
 
+LEAST_TEXT: Final = 12
+"""From how many characters on an old text is looked for in the file."""
+
+_STRINGS: Final = re.compile(rb'"((?:[^"\\]|\\.)*+)"')
+_NESTED: Final = 3
+"""So deep strings may hold JSON that holds strings."""
 _WHY: Final = "the file says otherwise, or nothing, where it is read again"
 _REPEATED: Final = "other records of the file still say what was said before"
 
@@ -132,3 +149,116 @@ def _parts(message: Message, read: Message) -> Sequence[str]:
     known = Known(read.content)
     lost = {str(type(part).__struct_config__.tag).replace("_", " ") for part in message.content if part not in known}
     return sorted(lost) or ["content"]
+
+
+# -- what other records still say --------------------------------------------------------------------------------------
+
+
+def report_leftovers(writings: Sequence[WriteState], before: Sequence[Transcript], body: bytes) -> None:
+    """Name the edits whose old text still stands in the file, in records that no message says.
+
+    ``before`` is what the old records of the edited messages say.
+    """
+
+    @cache
+    def now() -> str:
+        """All that the messages say; read where an old text stands in the file, which is seldom."""
+        messages = (entry.message for each in writings for entry in each.entries if not is_record(entry))
+        return "\0".join(text for message in messages for text in _texts(message))
+
+    hashes = {text_hash for each in writings for group in each.edited for text_hash in _gone(each, group)}
+    standing = _standing(body, hashes)
+    threads = {each.thread.id: each for each in before}
+    for place, writing in enumerate(writings):
+        found = threads.get(writing.thread.id) or (before[place] if place < len(before) else None)
+        if found is None:
+            continue
+        old = _old_messages(writing.entries, found.thread.entries)
+        for group in writing.edited:
+            texts = {text for entry in group if entry.id in old for text in _texts(old[entry.id])}
+            stands = any(len(text) >= LEAST_TEXT and _stands(text, body) and text not in now() for text in texts)
+            stands = stands or any(each in standing and standing[each] not in now() for each in _gone(writing, group))
+            if group and stands and "edit" not in writing.named()(group[0]):
+                writing.lose("approximated", "edit", _REPEATED, group[0])
+
+
+def _old_messages(entries: Sequence[Entry], before: Sequence[Entry]) -> dict[str, Message]:
+    """The old messages by the ids of the entries: the same id, or the same place, where ids come from a file's name."""
+    found = {entry.id: entry.message for entry in before}
+    if len(entries) == len(before):
+        found = {each.id: other.message for each, other in zip(entries, before, strict=True)} | found
+    return found
+
+
+def _gone(writing: WriteState, group: Sequence[Entry]) -> frozenset[str]:
+    return original_bytes.texts_gone(writing.file_format, [entry.message for entry in group]) if group else frozenset()
+
+
+def _texts(message: Message) -> Iterator[str]:
+    for part in message.content:
+        yield from _texts_of(part)
+
+
+def _texts_of(part: AnyPart) -> Iterator[str]:
+    """What a part says: its text, or the strings of its value."""
+    match part:
+        case Text() | Reasoning() | Refusal():
+            yield part.text
+        case ToolCall():
+            yield part.arguments_json
+            yield from _strings(part.arguments_json)
+        case Json():
+            yield from _strings(bytes(part.value_json))
+        case _:
+            return
+
+
+def _strings(raw: bytes | str) -> Iterator[str]:
+    try:
+        values: list[Any] = [jsontext.value(raw)]
+    except PalaverError:
+        return
+    while values:
+        match values.pop():
+            case str() as text:
+                yield text
+            case list() as items:
+                values.extend(items)
+            case dict() as fields:
+                values.extend(fields.values())
+            case _:
+                pass
+
+
+def _stands(text: str, body: bytes) -> bool:
+    """Whether a text stands in a file: in a string, or in JSON that a string holds."""
+    for ascii_ in (False, True):
+        token = json.dumps(text, ensure_ascii=ascii_)[1:-1]
+        for form in (token, json.dumps(token, ensure_ascii=ascii_)[1:-1]):
+            if form.encode("utf-8", "surrogatepass") in body:
+                return True
+    return False
+
+
+def _standing(body: bytes, hashes: set[str]) -> dict[str, str]:
+    """The strings of a file that have one of the hashes, by their hash."""
+    found: dict[str, str] = {}
+    level = [body] if hashes else []
+    for _ in range(_NESTED):
+        inside: list[bytes] = []
+        for raw in level:
+            for match in _STRINGS.finditer(raw):
+                if len(match[1]) < original_bytes.LEAST:
+                    continue
+                try:
+                    text = str(json.loads(match[0]))
+                    token = jsontext.encode(text)[1:-1].decode()
+                except (ValueError, PalaverError):
+                    continue
+                each = original_bytes.text_sum(token)
+                if each in hashes:
+                    found[each] = text
+                if '"' in text:
+                    inside.append(text.encode("utf-8", "surrogatepass"))
+        level = inside
+    return found

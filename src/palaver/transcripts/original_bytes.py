@@ -9,7 +9,7 @@ Rules (docs/spec/dialects.md#17.1, #17.9):
   first record. Joined and in order, the records of a thread are its file.
 - Long texts and media are not kept twice: where the text of a part stands in a record as it would be written, the
   record has the number of that part in its place (counted over the group). So an image leaves the record, and a store
-  keeps it once.
+  keeps it once. ``cut`` has a hash of what stood there, by that number: after an edit nothing else is left of it.
 - Bytes that are not UTF-8 are kept in base64, as ``{"at": …, "bytes": …}``.
 - ``sum`` is a hash of what the messages of the group say, without ids. A group whose sum still agrees was not edited,
   and is written back from its records. A time that was given to messages without one (a thread stamps what it appends)
@@ -64,6 +64,7 @@ class _StoredRecord(Struct, omit_defaults=True):
 class _Group(Struct, omit_defaults=True):
     records: list[_StoredRecord]
     sum: str
+    cut: dict[str, str] = {}
 
 
 class Piece(NamedTuple):
@@ -81,7 +82,9 @@ def keep(file_format: str, messages: Sequence[Message], records: Sequence[Record
     """Give the messages of a group with the records they came from. There is at least one of each."""
     holes = list(_holes(messages))
     kept = [_cut(record, holes) for record in records]
-    first = Raw(_written(_Group(kept, sum_of(messages, times=True))))
+    used = {piece for each in kept for piece in each.text or () if isinstance(piece, int)}
+    cut = {str(number): text_sum(token) for number, token in holes if number in used}
+    first = Raw(_written(_Group(kept, sum_of(messages, times=True), cut)))
     of = Raw(b'{"%s":%d}' % (OF.encode(), records[0].at))
     return tuple([_with(message, file_format, of if place else first) for place, message in enumerate(messages)])
 
@@ -106,6 +109,23 @@ def records_of(file_format: str, group: Sequence[Message]) -> tuple[Piece, ...] 
         return tuple([Piece(each.at, _filled(each, parts)) for each in kept.records])
     except (msgspec.MsgspecError, ValueError, PalaverError):
         return None
+
+
+def text_sum(token: str) -> str:
+    """A hash of a text as it stands in JSON, which may have left a record."""
+    return blake2b(token.encode(), digest_size=8).hexdigest()
+
+
+def texts_gone(file_format: str, group: Sequence[Message]) -> frozenset[str]:
+    """The hashes (``text_sum``) of the texts that left the records of a group, and that its parts do not say now."""
+    stored = own(group[0], file_format)
+    if stored is None or "cut" not in stored:
+        return frozenset()
+    try:
+        cut = _group(jsontext.encode(stored)).cut
+    except msgspec.MsgspecError:
+        return frozenset()
+    return frozenset(cut.values()) - {text_sum(token) for _, token in _holes(group)}
 
 
 def numbers_of(message: Message, file_format: str) -> tuple[int, ...]:
