@@ -278,6 +278,31 @@ def test_an_edited_event_stream_stays_one():
     assert messages(again)[-1].usage.input == 7
 
 
+@pytest.mark.parametrize("found", ["How high is it?", "One moment.", "38 m", "About 39 m."])
+def test_an_edit_is_in_the_list_of_a_later_run_too(found):
+    """The second run begins with the whole history: it is no history of its own after an edit."""
+    (transcript, *_) = file("events.jsonl")
+    written = FORMAT.write(edited(transcript, found, "ZZ"))
+    assert not [loss for loss in written.losses if loss.what == "edit"]
+    assert found.encode() not in written.body
+    (again, *_) = FORMAT.read(written.body)
+    assert [each.text for each in messages(again)] == [each.text.replace(found, "ZZ") for each in messages(transcript)]
+
+
+def test_an_edit_in_the_list_of_a_later_run_changes_alone():
+    body = (FILES / "events.jsonl").read_bytes()
+    main, sub = FORMAT.read(body)
+    written = FORMAT.write_many([edited(main, "How high is it?", "ZZ"), sub])
+    assert written.body == body.replace(b"How high is it?", b"ZZ")
+
+
+def test_an_edit_leaves_a_list_that_cannot_be_read_as_it_is():
+    first = lines(event("MESSAGES_SNAPSHOT", messages=[{"id": "u1", "role": "user", "content": "Hello there, you"}]))
+    body = first + first.replace(b"you", b"\xf4")
+    written = FORMAT.write(edited(FORMAT.read(body)[0], "Hello there, you", "ZZ"))
+    assert written.body == first.replace(b"Hello there, you", b"ZZ") + first.replace(b"you", b"\xf4")
+
+
 def test_an_edit_in_a_list_of_one_line():
     body = (FILES / "snapshot.json").read_bytes()
     written = FORMAT.write(edited(FORMAT.read(body)[0], "Hi", "Hey"))

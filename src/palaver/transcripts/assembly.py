@@ -42,6 +42,7 @@ from palaver.transcripts.writer import (
     OnLoss,
     Options,
     RecordWriter,
+    Repeating,
     WriteState,
     Written,
     chosen_history,
@@ -327,7 +328,7 @@ def _placed(
             claimed |= _numbers(kept)
         state = "edited" if pieces is None else original_bytes.state_of(file_format, [each.message for each in group])
         if pieces is not None and (state != "edited" or not edits):
-            raws = [piece.raw for piece in pieces]
+            raws = _repeated(writing, rendering, group, pieces) if edits else [piece.raw for piece in pieces]
             if state == "stamped":
                 writing.lose("dropped", "sent at", "its record has no time, and was not edited", group[0])
         else:
@@ -370,6 +371,19 @@ def _is_framed(piece: original_bytes.Piece) -> bool:
 def _numbers(pieces: Sequence[original_bytes.Piece] | None) -> set[int]:
     """The numbers of records that hold messages alone."""
     return {piece.at for piece in pieces or () if piece.at != documents.TAIL}
+
+
+def _repeated(
+    writing: WriteState, rendering: RecordWriter, group: Sequence[Entry], pieces: Sequence[original_bytes.Piece]
+) -> list[bytes]:
+    """The records of an unedited group: the very bytes, but for the edits of messages that they tell again."""
+    if not isinstance(rendering, Repeating):
+        return [piece.raw for piece in pieces]
+    olds = [_body(piece.raw) for piece in pieces]
+    return [
+        piece.raw if new == old else _like(piece.raw, restyled(old, on_one_line(new), whole=writing.whole))
+        for piece, old, new in zip(pieces, olds, rendering.repeat(group, olds), strict=True)
+    ]
 
 
 def _not_carried(writing: WriteState, full: WriteState, rendering: RecordWriter) -> Iterator[Loss]:

@@ -177,6 +177,15 @@ class Continuing(Protocol):
         ...
 
 
+@runtime_checkable
+class Repeating(Protocol):
+    """What a ``RecordWriter`` of a format has beside, where records tell messages again that others told before."""
+
+    def repeat(self, group: Sequence[Entry], old: Sequence[bytes], /) -> Sequence[bytes]:
+        """The records of a group that was not edited, as many, with the edits of messages that they tell again."""
+        ...
+
+
 def singly(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
     """Each entry alone: ``RecordWriter.groups`` of a transcript format where a message is a record."""
     for entry in entries:

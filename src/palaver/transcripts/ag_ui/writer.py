@@ -4,7 +4,8 @@ Rules (docs/spec/dialects.md#12):
 
 - A conversation from elsewhere is a ``RunAgentInput``: one object with the list of messages, a line for its head, so
   that it is read as a document. A response becomes several messages where it has reasoning, or text behind a call.
-- In a stream, what was edited or is new is written as events; events of the run that stood between stay.
+- In a stream, what was edited or is new is written as events; events of the run that stood between stay. A later list
+  that tells an edited message again has it as it is now, by its id.
 - What a message says beyond that is carried in ``metadata``, which the protocol leaves to whoever writes it.
 
 Stability: experimental.
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import Raw
 
 from palaver.core import jsontext
-from palaver.core.errors import DecodeError
+from palaver.core.errors import DecodeError, PalaverError
 from palaver.core.messages import AssistantMessage, FlushMarker, Message, RescueMarker, ToolMessage
 from palaver.core.parts import (
     AnyPart,
@@ -76,6 +77,7 @@ class RecordWriter:
             self._names |= {call.id: call.name for call in entry.message.tool_calls}
             self._names |= {call.id: call.name or "" for call in entry.message.malformed_tool_calls if call.id}
         self._before: Message | None = None
+        self._edited = {entry.id: entry for entry in writing.entries if writing.native and _is_edited(entry)}
 
     def head(self) -> Iterator[bytes]:
         """The run that would be asked for, up to its list."""
@@ -180,7 +182,7 @@ class RecordWriter:
             self._writing.lose("dropped", "edit", "the list holds fewer messages", group[0])
             yield from old
             return
-        written: list[Any] = [raw for _, _, told_by in units[: len(units) - len(said)] for raw in told_by]
+        written = self._again(units[: len(units) - len(said)])
         for entry, (message, _, told_by) in zip(said, units[len(units) - len(said) :], strict=True):
             now = original_bytes.bare(entry.message, NAME)
             same = original_bytes.sum_of([now.replace(source=None)]) == original_bytes.sum_of(
@@ -192,6 +194,35 @@ class RecordWriter:
             new = {"input": {**inner(event, "input"), **new}}
         for at, each in enumerate(old):
             yield each if at != place else self._line({**event, **new}).rstrip(b"\n")
+
+    def repeat(self, group: Sequence[Entry], old: Sequence[bytes]) -> Sequence[bytes]:
+        """The records of a group, with the edits of messages that its list tells again."""
+        if self._listed or not self._edited:
+            return old
+        try:
+            lists = [None if (event := _event(each)) is None else _list_of(event) for each in old]
+            place = next((at for at, each in enumerate(lists) if each is not None), None)
+            if place is None:
+                return old
+            units = list(RecordReader(Origin(), Watch()).units(lists[place] or [], None))
+        except PalaverError:  # a list that could not be read, and stays as it is
+            return old
+        if not any(named in self._edited and self._edited[named] not in group for _, named, _ in units):
+            return old
+        return list(self._relisted(group, old, place))
+
+    def _again(self, units: Sequence[tuple[Message, str | None, list[Raw]]]) -> list[Any]:
+        """What a list tells again, by the ids of its messages: those that were edited as they are now."""
+        written: list[Any] = []
+        for place, (_, named, told_by) in enumerate(units):
+            entry = self._edited.get(named or "")
+            if entry is None:
+                written += told_by
+                continue
+            before, self._before = self._before, units[place - 1][0] if place else None
+            written += self._messages(entry)
+            self._before = before
+        return written
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
@@ -336,6 +367,11 @@ _UNKNOWN = "application/octet-stream"
 def part_has_citations(part: Text | Refusal) -> bool:
     """Whether a text says where it comes from."""
     return isinstance(part, Text) and bool(part.citations)
+
+
+def _is_edited(entry: Entry) -> bool:
+    """Whether a message has records, and says something else now."""
+    return original_bytes.leads(entry.message, NAME) and original_bytes.state_of(NAME, [entry.message]) == "edited"
 
 
 def _event(raw: bytes) -> Fields | None:
