@@ -67,6 +67,28 @@ def test_threads_counts_messages_and_not_the_records_beside_them(run, tmp_path):
     assert {row[0]: row[-3] for row in rows if row and row[0] in {"full", "empty"}} == {"full": "2", "empty": "0"}
 
 
+def test_a_record_is_no_message_of_a_thread(run, tmp_path):
+    """The record of a compaction or of a decision is sent by no wire: no command counts it, shows it or loses it."""
+    with open_store(tmp_path / "palaver.db") as store:
+        record = p.SystemMessage(tags=(RECORD,), mode="tool")
+        store.create("trip")
+        store.append("trip", [p.user("a"), record, p.assistant("b"), record, record])
+    assert run("fork", "trip", "b2").out == "thread trip: branch b2 starts after 2 messages\n"
+    for last, told in ((1, "1 message"), (2, "2 messages"), (3, "2 messages")):
+        shown = run("show", "trip@b2", "--last", str(last)).out
+        assert shown.startswith(f"thread trip · b2 · {told}\n")
+        assert "record" not in shown
+        assert ("│ a" in shown) == (last > 1)
+    tree = run("show", "trip", "--branches").out
+    assert tree.startswith("thread trip · 2 messages · 2 branches\n")
+    assert "(2)" in tree
+    done = run("export", "trip", "--as", "anthropic_messages", "--model", "m")
+    assert [each["role"] for each in json.loads(done.out)["messages"]] == ["user", "assistant"]
+    assert "a request of 2 messages" in done.err
+    assert "system message" not in done.err
+    assert run("export", "trip", "-o", "trip.jsonl").err == "thread trip: 2 messages, 2 branches\n"
+
+
 def test_several_losses_are_plural(run, tmp_path):
     parts = [p.Image.from_url("https://a.b/c.png"), p.Image.from_url("https://a.b/d.png")]
     request = p.Request((p.user("hi", *parts), p.assistant("yes")))

@@ -218,7 +218,7 @@ class Chat:
     def _greet(self) -> None:
         conversation = self._conversation
         where = f"thread {safe_line(conversation.address)}"
-        length = len(conversation.thread.path())
+        length = len(conversation.thread.path().messages)
         pieces = [safe_line(conversation.agent.model.name), f"{where}, {count(length, 'message')}" if length else where]
         self._renderer.command(" · ".join([*pieces, "/help"]))
 

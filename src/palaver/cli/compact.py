@@ -105,7 +105,8 @@ def _undo(thread: StoredThread, name: str) -> int:
     kept = anyio.run(compaction.undo, thread)
     if kept is None:
         bad_input(name, "no compaction to undo")
-    echo(f"{name}: {count(len(thread.path()), 'message')} again; the compacted conversation is branch {safe(kept)}")
+    restored = count(len(thread.path().messages), "message")
+    echo(f"{name}: {restored} again; the compacted conversation is branch {safe(kept)}")
     return 0
 
 

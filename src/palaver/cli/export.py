@@ -130,7 +130,7 @@ def _write_thread_file(store: Store, found: stores.Address, output: str) -> int:
     with files.open_output(output) as out, progress.bar("exporting") as report:
         exported = export_thread(store, found.info.id, out, branch=found.position, progress=None if quiet else report)
     branches = len(found.info.branches) if found.position is None else 1
-    about = f"{count(exported.entries, 'message')}, {count(branches, 'branch')}"
+    about = f"{count(exported.messages, 'message')}, {count(branches, 'branch')}"
     thread = safe(stores.short(found.info.id))
     echo(f"thread {thread}: {about}", err=True)
     if not exported.unreadable:

@@ -26,5 +26,5 @@ def command(thread: str, name: str, location: str | None) -> None:
             store.fork(found.info.id, name, of=found.position_or_main)
         else:
             store.fork(found.info.id, name, at=found.position_or_main)
-        length = len(store.path(found.info.id, name))
+        length = len(stores.message_entries(store, stores.Address(found.info, name)))
         echo(f"thread {safe(stores.short(found.info.id))}: branch {safe(name)} starts after {count(length, 'message')}")

@@ -397,10 +397,11 @@ def branches(tree: Thread) -> Iterator[Line]:
 
 
 def _stretch(tree: Thread, first: str, names: dict[str, list[str]]) -> tuple[str, int]:
-    """Return the last entry of the stretch that starts with an entry, and its length."""
-    end, length = first, 1
+    """Return the last entry of the stretch that starts with an entry, and its length without records."""
+    end, length = first, int(stores.is_message(tree.entry(first).message))
     while len(children := tree.children(end)) == 1 and end not in names:
-        end, length = children[0], length + 1
+        end = children[0]
+        length += stores.is_message(tree.entry(end).message)
     return end, length
 
 

@@ -3,7 +3,8 @@
 - A transcript shows its main branch, including the messages that a compaction hides from models. Unknown fields are
   reported on standard error. A message that a compaction copied is shown once, at its first place.
 - An existing file comes first. Any other name is looked up in the store, as ``THREAD``, ``THREAD@BRANCH`` or
-  ``THREAD@ENTRY``. A thread shows all messages, including those that its markers hide from models.
+  ``THREAD@ENTRY``. A thread shows all messages, including those that its markers hide from models, and no
+  records.
 - ``--events`` lists the events of a recorded stream, one line each: name, part number, and content as JSON.
 
 Stability: experimental.
@@ -51,9 +52,7 @@ REQUEST: Final = "request"
 
 def stored_request(store: Store, found: Address) -> Request:
     """Return the conversation at a position as a request, with the imported settings and the bytes of its media."""
-    messages = tuple(
-        [with_media_bytes(store, entry.message) for entry in store.path(found.info.id, found.position_or_main)]
-    )
+    messages = tuple([with_media_bytes(store, entry.message) for entry in stores.message_entries(store, found)])
     return request_without_messages(found).replace(messages=messages)
 
 
@@ -175,13 +174,15 @@ def _show_thread(
         found = _address(store, what)
         if tree:
             loaded = store.load(found.info.id)
-            heading = _heading(found.info, count(len(loaded), "message"), count(len(loaded.branches), "branch"))
+            heading = _heading(
+                found.info,
+                count(sum(stores.is_message(entry.message) for entry in loaded.entries), "message"),
+                count(len(loaded.branches), "branch"),
+            )
             for line in (heading, *render.branches(loaded)):
                 out.print(line, overflow="fold")
             return
-        messages = [
-            entry.message for entry in without_copies(store.path(found.info.id, found.position_or_main, last=last))
-        ]
+        messages = [entry.message for entry in without_copies(stores.message_entries(store, found, last))]
     heading = _heading(found.info, safe(stores.short(found.position_or_main)), count(len(messages), "message"))
     out.print(heading, overflow="fold")
     for block in render.messages(messages, view):

@@ -23,13 +23,16 @@ from palaver.cli.terminal import bad_input, safe_json
 from palaver.core import jsontext
 from palaver.core.errors import NotFoundError, excerpt
 from palaver.store.location import default_location, open_store, split_location
+from palaver.store.records import is_unreadable
 from palaver.threads.ids import is_uuid
-from palaver.threads.thread import MAIN
+from palaver.threads.thread import MAIN, RECORD
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from palaver.core.messages import Message
     from palaver.store.store import Store, ThreadInfo
+    from palaver.threads.thread import Entry
 
 _MIN_PREFIX: Final = 4
 _MAX_ID: Final = 200
@@ -135,6 +138,24 @@ def find_position(store: Store, info: ThreadInfo, name: str) -> str:
         return found[0]
     why = _ambiguous("entries", found) if found else "no branch or entry has that name"
     raise NotFoundError(f"thread {short(info.id)}: {excerpt(name)!r}: {why}")
+
+
+def is_message(message: Message) -> bool:
+    """Whether an entry holds a message. A record holds none, unless it stands for a message that cannot be read."""
+    return RECORD not in message.tags or is_unreadable(message)
+
+
+def message_entries(store: Store, found: Address, last: int | None = None) -> Sequence[Entry]:
+    """Return the entries at a position that hold messages, oldest first: all, or the ``last`` ones."""
+    wanted = last
+    while True:
+        path = store.path(found.info.id, found.position_or_main, last=wanted)
+        entries = [entry for entry in path if is_message(entry.message)]
+        if last is None or wanted is None or len(path) < wanted:
+            return entries if last is None else entries[-last:]
+        if len(entries) >= last:
+            return entries[-last:]
+        wanted *= 2
 
 
 def _splits(text: str) -> Iterator[tuple[str, str | None]]:

@@ -34,7 +34,7 @@ from palaver.store import message_codec
 from palaver.store.records import is_unreadable
 from palaver.store.store import Damage, Progress, Store, ThreadInfo
 from palaver.store.thread_file import Header, Scan, Writer
-from palaver.threads.thread import Entry
+from palaver.threads.thread import RECORD, Entry
 from palaver.transcripts.file_reader import check_unpacked
 
 if sys.version_info >= (3, 14):
@@ -53,12 +53,14 @@ _COMPRESSED: Final = b"\x28\xb5\x2f\xfd"  # RFC 8878, section 3.1.1
 
 
 class Exported(Struct, frozen=True):
-    """What a file holds: the number of its ``entries``, and the ids of those whose message the store cannot read.
+    """What a file holds: the number of its ``entries``, of which ``messages`` are no records, and ``unreadable``.
 
-    Such an entry is a record with the bytes that are stored.
+    Those are the ids of the entries whose message the store cannot read: records with the bytes that are stored, which
+    count as messages.
     """
 
     entries: int
+    messages: int
     unreadable: tuple[str, ...] = ()
 
 
@@ -119,17 +121,19 @@ class _Plan:
     def write(self, writer: Writer, progress: Progress | None) -> Exported:
         """Write the file."""
         unreadable: list[str] = []
+        messages = 0
         writer.header(*_header(self._info, self._branches))
         for entry in _entries(self._store, self._info):
             if entry.id not in self._chosen:
                 continue
             if is_unreadable(entry.message):
                 unreadable.append(entry.id)
+            messages += RECORD not in entry.message.tags or is_unreadable(entry.message)
             writer.entry(entry.id, entry.parent, self._write_blobs(entry.message, writer))
             if progress is not None and (writer.entries % _SLICE == 0 or writer.entries == len(self._chosen)):
                 progress(writer.entries, len(self._chosen))
         writer.end()
-        return Exported(writer.entries, tuple(unreadable))
+        return Exported(writer.entries, messages, tuple(unreadable))
 
     def _write_blobs(self, message: Message, writer: Writer) -> Message:
         """Write the blobs of a message that are not there yet, and give the message that refers to them."""
