@@ -23,6 +23,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from uuid import UUID
@@ -32,15 +33,16 @@ from msgspec import UNSET, Struct, UnsetType, structs
 
 from palaver.core import trusted
 from palaver.core.canonical import content_hash
-from palaver.core.errors import DecodeError
+from palaver.core.errors import DecodeError, MessageError, NotFoundError
 from palaver.core.messages import AssistantMessage, FlushMarker, Message, SystemMessage
-from palaver.threads.thread import MAIN, Entry, Thread
+from palaver.core.type_checks import check_arguments
+from palaver.threads.thread import MAIN, Entry, Thread, verified
 from palaver.threads.view import RECORD
-from palaver.transcripts.original_bytes import keep
+from palaver.transcripts.original_bytes import keep, with_records_of
 from palaver.transcripts.unknown_fields import UnknownFields, Watch, failure_of, losses_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from palaver.core.request import Loss
     from palaver.transcripts.record import Record
@@ -153,12 +155,71 @@ def with_messages(steps: Iterable[Step]) -> Iterator[Step]:
 
 
 class Transcript(Struct, frozen=True):
-    """A conversation that was read whole. ``unread`` is what its file holds and no conversation in it has."""
+    """A conversation that was read whole. ``unread`` is what its file holds and no conversation in it has.
+
+    ``replaced`` names the fields that ``replace`` changed: a file that was read keeps its own, and the receipt says so.
+    """
 
     thread: Thread
     title: str | None = None
     metadata: Mapping[str, Any] = {}
     unread: tuple[Loss, ...] = ()
+    replaced: tuple[str, ...] = ()
+
+    def replace(
+        self, *, title: str | UnsetType | None = UNSET, metadata: Mapping[str, Any] | UnsetType = UNSET
+    ) -> Transcript:
+        """Return a copy with another title or other metadata. Raises ``MessageError`` for a value of the wrong type."""
+        given = {"title": title, "metadata": metadata}
+        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not UNSET}
+        check_arguments("Transcript.replace", Transcript, changes)
+        return structs.replace(self, **changes, replaced=tuple(dict.fromkeys((*self.replaced, *changes))))
+
+    def edit(self, id: str, message: Message) -> Transcript:
+        """Return a copy with another message in the place of one, on all branches.
+
+        ``id`` is that of its entry, else of the message. The entry and the message keep their ids. Raises
+        ``NotFoundError`` when no message has it, and ``MessageError`` for what is no sound message or has another id.
+        """
+        check_arguments("Transcript.edit", Transcript.edit, {"id": id})
+        entries = [entry for entry in self.thread.entries if RECORD not in entry.message.tags]
+        found = [entry.id for entry in entries if entry.id == id] or [
+            entry.id for entry in entries if entry.message.id == id
+        ]
+        if not found:
+            raise NotFoundError(f"thread {self.thread.id}: no message {id!r}")
+        return self._with(dict.fromkeys(found, message))
+
+    def map(self, change: Callable[[Message], Message]) -> Transcript:
+        """Return a copy in which ``change(message)`` stands in the place of each message, on all branches.
+
+        Records, which are no messages, stay as they are. Entries and messages keep their ids. Raises ``MessageError``
+        where ``change`` returns what is no sound message or has another id.
+        """
+        check_arguments("Transcript.map", Transcript.map, {"change": change})
+        entries = [entry for entry in self.thread.entries if RECORD not in entry.message.tags]
+        return self._with({entry.id: change(entry.message) for entry in entries})
+
+    def _with(self, messages: Mapping[str, Message]) -> Transcript:
+        """A copy with other messages, by the ids of their entries."""
+        thread = Thread(self.thread.id)
+        for entry in self.thread.entries:
+            new = messages.get(entry.id, entry.message)
+            message = entry.message if new is entry.message else _in_place_of(entry, new)
+            thread.add([Entry(entry.id, entry.parent, message)])
+        thread.add((), self.thread.branches)
+        return structs.replace(self, thread=thread)
+
+
+def _in_place_of(entry: Entry, message: Message) -> Message:
+    """A message with the id and the records of the one that it replaces."""
+    try:
+        (new,) = verified([message])
+    except MessageError as error:
+        raise MessageError(f"entry {entry.id}: {str(error).removeprefix('messages[0]: ')}") from None
+    if new.id not in {None, entry.message.id}:
+        raise MessageError(f"entry {entry.id}: id: expected {entry.message.id!r}, got {new.id!r}")
+    return with_records_of(structs.replace(new, id=entry.message.id), entry.message)
 
 
 def record_message(sent_at: int | None = None) -> SystemMessage:

@@ -21,6 +21,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import structs
+
 from palaver.core import jsontext
 from palaver.core.errors import PalaverError
 from palaver.core.messages import FlushMarker, RescueMarker
@@ -28,13 +30,13 @@ from palaver.core.request import Loss
 from palaver.threads.thread import Entry, Thread
 from palaver.threads.view import RECORD
 from palaver.transcripts import documents, original_bytes
-from palaver.transcripts.conversation import Transcript
 from palaver.transcripts.fields import string
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from palaver.core.messages import Message
+    from palaver.transcripts.conversation import Transcript
 
 
 # --- left out ---------------------------------------------------------------------------------------------------------
@@ -143,7 +145,7 @@ def line_of(
     others = [name for name, leaf in thread.branches.items() if leaf is not None and leaf not in stored]
     named = {thread.branches[name] for name in others}
     nameless = [f"ending in {leaf}" for leaf in thread.leaves if leaf not in stored and leaf not in named]
-    return Transcript(line, transcript.title, transcript.metadata, transcript.unread), (*others, *nameless)
+    return structs.replace(transcript, thread=line), (*others, *nameless)
 
 
 def frames(entry: Entry, file_format: str) -> bool:

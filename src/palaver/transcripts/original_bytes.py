@@ -193,6 +193,15 @@ def bare(message: M, file_format: str) -> M:
     return structs.replace(message, provider_json=jsontext.raw(fields) if fields else UNSET)
 
 
+def with_records_of(message: Message, old: Message) -> Message:
+    """A message with the records that another keeps and it lacks, of all transcript formats."""
+    fields = {} if old.provider_json is UNSET else jsontext.fields(old.provider_json)
+    for name in formats(old):
+        if own(message, name) is None:
+            message = _with(message, name, fields[BOOKKEEPING + name])
+    return message
+
+
 def _with(message: Message, file_format: str, stored: Raw) -> Message:
     fields = {} if message.provider_json is UNSET else jsontext.fields(message.provider_json)
     fields[BOOKKEEPING + file_format] = stored

@@ -135,7 +135,10 @@ class WriteState:
     def losses(self) -> tuple[Loss, ...]:
         """The receipt so far."""
         title = self.transcript.title
-        if title is None or self.native or self._title_written:
+        if self.native:
+            own = [Loss("dropped", name, "the file keeps its own") for name in self.transcript.replaced]
+            return (*self._losses, *own)
+        if title is None or self._title_written:
             return tuple(self._losses)
         return (*self._losses, Loss("dropped", "title", "the format has no place for it"))
 

@@ -122,4 +122,4 @@ def laid_over(old: Transcript, new: Transcript) -> Transcript:
                 message = message.replace(provider={**message.provider, BOOKKEEPING + NAME: stored})
         line.add([Entry(entry.id, before, message)], {MAIN: entry.id})
         before = entry.id
-    return Transcript(line, new.title, new.metadata, new.unread)
+    return structs.replace(new, thread=line)

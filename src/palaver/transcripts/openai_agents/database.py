@@ -19,6 +19,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from msgspec import structs
+
 from palaver.core import jsontext
 from palaver.core.errors import EncodeError, StoreError
 from palaver.threads.thread import MAIN, Entry, Thread
@@ -249,7 +251,7 @@ def _main(transcript: Transcript, session: Session) -> Transcript:
         message = without_records(entry.message) if run else entry.message
         thread.add([Entry(entry.id, parent, message)], {MAIN: entry.id})
         parent = entry.id
-    return Transcript(thread, transcript.title, transcript.metadata, transcript.unread)
+    return structs.replace(transcript, thread=thread)
 
 
 def _rows(body: bytes) -> Sequence[bytes]:
