@@ -4,7 +4,8 @@
 
 A changed test is needed itself. For a changed module of `palaver` these are needed:
 
-- the tests that mirror it: for `store/sqlite/schema.py` the files `tests/store/**/test_schema*.py` and `test_sqlite*.py`;
+- the tests that mirror it: for `store/sqlite/schema.py` the files `tests/store/**/test_schema*.py` and
+  `test_sqlite*.py`;
   the folder `tests/store` where no file mirrors it;
 - the laws of its package, `test_laws*.py`;
 - the tests that import it by name;
