@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from palaver.core.jsontext import Fields
     from palaver.core.messages import SystemMessage
+    from palaver.core.parts import AnyPart
     from palaver.core.request import LossKind, Request
     from palaver.wires._engine.capabilities import IdRule, MediaKind, WireCapabilities
 
@@ -66,6 +67,8 @@ class Context:
         """The request that is encoded; not its messages, to which others may have been appended."""
         self.system: Sequence[SystemMessage] = ()
         """The leading system messages that stand in the head."""
+        self.known: Sequence[AnyPart] | None = None
+        """For an edited answer that this wire read: its parts as they were read, which go back as they are."""
         self.offset = 0
         """The position of the first part that is looked at, for a message that is fitted part by part."""
         self.kept: dict[int, Sequence[int]] = {}
