@@ -328,13 +328,10 @@ class Wire:
     def _encoded(self, response: Response, known: Sequence[AnyPart] | None = None) -> Encoded:
         own = response.origin == self._origin
         context = Context(self.name, self.capabilities, own=own, variant=self.variant, options=Options())
-        context.known = known
+        context.known, context.whole = known, "response"
         if not own:
             response = metadata.with_time(response) if self.capabilities.has_time else response
-            timed = self.capabilities.has_time and response.message.sent_at is not None
-            for wire, key, _ in json_fields.foreign(response, self.name):
-                if not (timed and key in metadata.FIELDS):
-                    context.lose("dropped", key, f"a field of {wire}")
+            metadata.lose_fields(response, context)
             choices = (response.message, *(response.alternatives if self.capabilities.choices else ()))
             own_usage = [with_own_usage(each, response.origin, self.name) for each in choices]
             answers = [fit_answer(each, i, context) for i, each in enumerate(own_usage)]
