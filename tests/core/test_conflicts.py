@@ -33,6 +33,7 @@ ACCESSORS = (
     "reasoning",
     "images",
     "tool_calls",
+    "client_tool_calls",
     "malformed_tool_calls",
     "is_summary",
     "metadata",

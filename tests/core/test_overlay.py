@@ -56,6 +56,10 @@ def test_only_what_was_edited_is_written_anew() -> None:
         ([["a"], "b"], [{"t": "a"}, "b"], [{"t": "a"}], [["a"]]),
         (["a", "b"], ["a b"], ["a b", "c"], ["a b", "c"]),
         ({"a": 1}, 5, {"a": 2}, {"a": 2}),
+        ({"n": 1}, {"n": 1, "made": None}, {"n": 2, "made": None}, {"n": 2}),
+        ({"n": 1, "none": []}, {"n": 1, "made": None}, {"n": 2, "made": None}, {"n": 2}),
+        ({"n": 1}, {"n": 1, "made": 1}, {"n": 1, "made": 2}, {"n": 1, "made": 2}),
+        ({"n": 1}, {"n": 1}, {"n": 1, "made": None}, {"n": 1, "made": None}),
     ],
 )
 def test_an_edit_wins_over_another_spelling(original: Any, before: Any, after: Any, over: Any) -> None:

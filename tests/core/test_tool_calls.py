@@ -5,7 +5,7 @@ Source: docs/spec/deepagents-swift.md#1.5.
 
 import pytest
 
-from palaver.core.factories import tool_call
+from palaver.core.factories import assistant, tool_call
 from palaver.core.parts import ToolCall
 
 
@@ -40,3 +40,12 @@ def test_deep_arguments_are_described_too():
 
 def test_a_call_of_values_is_described_as_one_of_text():
     assert tool_call("f", {"b": ("x",), "a": {"k": None}}, id="1").described == "a: {k: null}, b: [x]"
+
+
+def test_client_tool_calls_leave_out_what_the_provider_ran() -> None:
+    """A tool message for a call that the provider ran would be sent as user text."""
+    search = ToolCall("srv_1", "web_search", "{}", provider_executed=True)
+    call = ToolCall("call_1", "weather", "{}")
+    message = assistant("a", search, call)
+    assert message.tool_calls == (search, call)
+    assert message.client_tool_calls == (call,)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -122,7 +122,47 @@ def test_an_edited_answer_goes_out_as_edited(exchange: Exchange) -> None:
         edited = response.replace(message=each)
         body = _body(exchange.wire, "response", edited)
         bare = _body(exchange.wire, "response", structs.replace(edited, original=None))
-        assert _decoded(exchange.wire, "response", body) == _decoded(exchange.wire, "response", bare)
+        assert _says(_decoded(exchange.wire, "response", body)) == _says(_decoded(exchange.wire, "response", bare))
+
+
+def _says(response: p.Response) -> list[Any]:
+    """What an answer says, without what one without an original needs: fields, names, and ids that clients take."""
+    found: list[Any] = []
+    for message in (response.message, *response.alternatives):
+        found += [message.finish_reason, message.usage, message.model or None]
+        for part in message.content:
+            if isinstance(part, p.Text) and not part.text.strip():
+                continue  # an original keeps it where the wire refuses a new one
+            plain = part if isinstance(part, p.Opaque) else part.replace(provider={})
+            found.append(plain.replace(id="") if isinstance(plain, (p.ToolCall, p.MalformedToolCall)) else plain)
+    return found
+
+
+@pytest.mark.law(2)
+def test_an_edited_answer_gets_no_field_that_it_did_not_have(exchange: Exchange) -> None:
+    if "response" not in exchange.record:
+        return
+    try:
+        response = _decoded(exchange.wire, "response", exchange.record["response"])
+    except p.ProviderError:
+        return
+    for at in range(len(response.message.content)):
+        message = _text(response.message, at)
+        if message is None:
+            continue
+        encoded = wires.get(exchange.wire).encode_response(response.replace(message=message))
+        assert NEW in encoded.body.decode()
+        assert set(_fields(json.loads(encoded.body))) <= set(_fields(exchange.record["response"]))
+        assert not encoded.losses
+
+
+def _fields(value: Any, path: str = "") -> Iterator[str]:
+    if isinstance(value, (dict, list)):
+        yield path
+        for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _fields(each, f"{path}.{key}")
+    else:
+        yield path
 
 
 @pytest.mark.law(2)
@@ -135,3 +175,72 @@ def test_a_stale_original_is_not_sent(exchange: Exchange) -> None:
     assert _decoded(exchange.wire, "request", body) == _decoded(
         exchange.wire, "request", _body(exchange.wire, "request", structs.replace(stale, original=None))
     )
+
+
+BROKEN = '{"a": '
+
+
+def _chat(*, calls: bool = True) -> dict[str, Any]:
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": BROKEN}}
+    message: dict[str, Any] = {"role": "assistant", "content": "a", **({"tool_calls": [call]} if calls else {})}
+    second = {"index": 1, "message": {"role": "assistant", "content": "b"}, "finish_reason": "stop"}
+    return {"id": "x", "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}, second]}
+
+
+def _item(arguments: str) -> dict[str, Any]:
+    return {"type": "function_call", "call_id": "c1", "name": "f", "arguments": arguments}
+
+
+ANSWERS: dict[str, dict[str, Any]] = {
+    "openai_chat": _chat(),
+    "openai_responses": {
+        "id": "r",
+        "status": "completed",
+        "output": [
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "a"}]},
+            _item(BROKEN),
+        ],
+    },
+    "anthropic_messages": {"content": [{"type": "text", "text": "a"}], "stop_reason": "a word of tomorrow"},
+    "bedrock_converse": {"output": {"message": {"role": "assistant", "content": [{"text": "a"}]}}},
+    "cohere_chat": {"message": {"role": "assistant", "content": [{"type": "text", "text": "a"}]}},
+    "google_generate": {"candidates": [{"content": {"parts": [{"text": "a"}]}}]},
+    "ollama_chat": {
+        "message": {
+            "role": "assistant",
+            "content": "a",
+            "tool_calls": [{"function": {"name": "f", "arguments": BROKEN}}],
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("wire", ANSWERS)
+def test_an_edited_text_is_all_that_changes_in_an_answer(wire: str) -> None:
+    """Neither fields that clients require nor another form of a call that the model wrote wrongly."""
+    response = _decoded(wire, "response", ANSWERS[wire])
+    message = _text(response.message, 0)
+    assert isinstance(message, p.AssistantMessage)
+    encoded = wires.get(wire).encode_response(response.replace(message=message), losses="raise")
+    assert json.loads(encoded.body) == json.loads(json.dumps(ANSWERS[wire]).replace('"a"', json.dumps(NEW)))
+
+
+def test_a_part_of_another_wire_is_fitted_into_an_edited_answer() -> None:
+    response = _decoded("openai_responses", "response", ANSWERS["openai_responses"])
+    added = (p.Text("b"), p.Reasoning("r", wire="anthropic_messages"), p.MalformedToolCall("{", "torn", "f", "c2"))
+    message = response.message.replace(content=(*response.message.content, *added))
+    encoded = wires.get("openai_responses").encode_response(response.replace(message=message))
+    body = json.loads(encoded.body)
+    assert body.keys() == ANSWERS["openai_responses"].keys()
+    assert body["output"][:2] == ANSWERS["openai_responses"]["output"]
+    assert {"id", "status"} <= body["output"][2].keys()
+    assert json.loads(body["output"][3]["arguments"]) == {"INVALID_JSON": "{"}
+    assert [loss.part for loss in encoded.losses] == [3, 4]
+
+
+def test_an_answer_without_its_original_gets_what_clients_require() -> None:
+    response = _decoded("openai_chat", "response", _chat(calls=False))
+    bare = structs.replace(response.replace(), original=None)
+    body = json.loads(wires.get("openai_chat").encode_response(bare).body)
+    assert {"object", "created", "model"} <= body.keys()
+    assert "refusal" in body["choices"][0]["message"]

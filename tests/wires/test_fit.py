@@ -14,6 +14,7 @@ from hypothesis import example, given, strategies as st
 
 import palaver as p
 from palaver import wires
+from palaver.stream.replay_events import replay_events
 from palaver.testing import rules
 from tests.corpus import Exchange
 from tests.wires.histories import FOREIGN, carriers, histories
@@ -405,3 +406,28 @@ def test_a_receipt_counts_the_parts_that_another_vendor_wrote():
     answer = wires.get("openai_chat:vllm").decode_response(json.dumps({"id": "r", "choices": [choice]})).message
     encoded = wires.get("openai_chat").encode_request(p.Request((p.user("q"), answer, p.user("r")), "m"))
     assert [(loss.what, loss.part) for loss in encoded.losses] == [("opaque block", 0), ("text", 1)]
+
+
+def _incomplete(reason: str) -> p.Response:
+    body = {"id": "r", "status": "incomplete", "incomplete_details": {"reason": reason}, "output": []}
+    return wires.get("openai_responses").decode_response(body)
+
+
+@pytest.mark.parametrize("wire", ["openai_chat", "anthropic_messages", "google_generate", "bedrock_converse"])
+def test_a_field_that_says_what_the_finish_reason_says_is_no_loss(wire: str) -> None:
+    response = _incomplete("max_output_tokens")
+    assert not any("incomplete_details" in loss.what for loss in wires.get(wire).encode_response(response).losses)
+    losses = wires.get(wire).encode_response(_incomplete("a word of tomorrow")).losses
+    assert any("incomplete_details" in loss.what for loss in losses)
+
+
+def test_a_loss_of_a_whole_answer_is_of_the_response() -> None:
+    response = p.Response(p.assistant("a"), (p.assistant("b"),))
+    losses = wires.get("openai_responses").encode_response(response).losses
+    assert [str(loss) for loss in losses] == ["response: alternative dropped (the wire gives one answer)"]
+    assert [p.Loss("dropped", "alternative", "the wire gives one answer", whole="response")] == list(losses)
+    stream = wires.get("openai_chat").stream_encoder()
+    for event in replay_events(_incomplete("a word of tomorrow")):
+        stream.feed(event)
+    stream.finish()
+    assert {loss.where for loss in stream.losses if loss.message is None} == {"response"}

@@ -13,7 +13,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from msgspec import Struct
 
@@ -22,9 +22,7 @@ from palaver.core.messages import AssistantMessage
 from palaver.core.usage import Usage
 from palaver.store.stored_thread import StoredThread
 from palaver.threads.thread import Entry, Thread
-
-if TYPE_CHECKING:
-    from palaver.turn.journal import AnyThread
+from palaver.turn.journal import AnyThread
 
 Row: TypeAlias = tuple[str | None, str | None]
 """An agent and a model, as the messages name them; ``None`` where they do not."""

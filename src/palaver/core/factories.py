@@ -13,7 +13,8 @@ Stability: stable.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
@@ -44,9 +45,6 @@ from palaver.core.parts import (
 )
 from palaver.core.usage import Usage
 from palaver.core.value import json_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 
 def _json(item: object, name: str) -> Raw | UnsetType:

@@ -3,8 +3,8 @@
 Rules:
 
 - ``Message`` is the union of seven classes, told apart by ``role`` (C1, C2). Every member has the
-  same views: ``text``, ``reasoning``, ``images``, ``tool_calls``, ``malformed_tool_calls``,
-  ``is_summary``.
+  same views: ``text``, ``reasoning``, ``images``, ``tool_calls``, ``client_tool_calls``,
+  ``malformed_tool_calls``, ``is_summary``.
 - Fields are given by keyword. The factories (``palaver.user``, ``palaver.assistant``, …) are the
   documented way to build; they are pure and invent neither id nor time. A thread stamps ``id`` and
   ``sent_at`` (MSG-06).
@@ -126,8 +126,13 @@ class _Message(Value, frozen=True, kw_only=True, tag_field="role", metaclass=Che
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """All tool calls, in content order."""
+        """All tool calls, in content order; also those that the provider ran, which take no result of yours."""
         return tuple([part for part in self.content if type(part) is ToolCall])
+
+    @property
+    def client_tool_calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls that you answer, each with a tool message: all but those that the provider ran."""
+        return tuple([call for call in self.tool_calls if not call.provider_executed])
 
     @property
     def malformed_tool_calls(self) -> tuple[MalformedToolCall, ...]:

@@ -5,8 +5,9 @@ Rules:
 - There are three texts of JSON: the *original*, what we write for the value as it was read (*before*), and what we
   write for the value as it is now (*after*). Where before and after agree, the original stands. Everywhere else after
   does: no edit is undone, and no field of the original stands beside an edit that contradicts it.
-- Objects are compared key by key. A key that only the original has leaves an edited object; one that is ``null`` there,
-  and is something before, stands for another spelling of the key.
+- Objects are compared key by key. A key that only the original has leaves an edited object. One that says nothing there
+  stays so while its value is unedited: a missing key is left out, and ``null`` is ``null``. Where the original has
+  something under a key that before does not have, that may be another spelling: after stands.
 - What a tool was given or gave back (``VALUES``) is one value: an edited one keeps nothing of the original.
 - The items of arrays are paired from both ends as long as before and after agree, and one by one in between, from the
   front. An array that before splits otherwise than the original is taken from after.
@@ -32,6 +33,8 @@ VALUES: Final = frozenset(
 )
 """Fields whose value, an object, is a tool's: its text is kept whole, since providers' caches see its bytes."""
 
+_EMPTY: Final = frozenset((b"null", b'""', b"[]", b"{}"))
+
 
 def laid_over(original: bytes, before: bytes, after: bytes) -> bytes:
     """Return ``after``, spelled as ``original`` where it says what ``before`` says."""
@@ -56,12 +59,17 @@ def _value(original: Raw, before: Raw, after: Raw, *, whole: bool = False) -> Ra
 
 def _object(original: Raw, before: Raw, after: Raw) -> Raw:
     one, other, new = jsontext.fields(original), jsontext.fields(before), jsontext.fields(after)
-    # A null says nothing: what before says under that key stands under another name.
-    both = {key for key in one.keys() & other.keys() if one[key] != jsontext.NULL or other[key] == jsontext.NULL}
+    both = one.keys() & other.keys()
+    added = other.keys() - both
+    # What before says may stand in the original under a name that we do not write.
+    if any(bytes(each) not in _EMPTY for key, each in one.items() if key not in both):
+        both = {key for key in both if one[key] != jsontext.NULL or other[key] == jsontext.NULL}
+        added = set()
     return jsontext.raw(
         {
             key: _value(one[key], other[key], each, whole=key in VALUES) if key in both else each
             for key, each in new.items()
+            if key not in added or each != other[key]
         }
     )
 

@@ -222,7 +222,7 @@ class Loss(Struct, frozen=True, gc=False, omit_defaults=True):
     """One thing that a target could not express: ``kind`` is the outcome, ``why`` the reason.
 
     ``message`` and ``part`` are positions in the request (``None``: the request itself); ``what``
-    names the part type or field.
+    names the part type or field. Of an answer ``whole`` is ``response``, and ``message`` counts its choices.
     """
 
     kind: LossKind
@@ -230,12 +230,13 @@ class Loss(Struct, frozen=True, gc=False, omit_defaults=True):
     why: str
     message: int | None = None
     part: int | None = None
+    whole: Literal["request", "response"] = "request"
 
     @property
     def where(self) -> str:
-        """The place, as a path: ``messages[3].content[0]``."""
+        """The place, as a path: ``messages[3].content[0]``; what has no such place is of the whole."""
         if self.message is None:
-            return "request"
+            return self.whole
         return f"messages[{self.message}]" + ("" if self.part is None else f".content[{self.part}]")
 
     def __str__(self) -> str:

@@ -18,16 +18,14 @@ import os
 import re
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack, cast
+from typing import Final, Literal, TypedDict, Unpack, cast
 from urllib.parse import unquote
 
 import platformdirs
 
 from palaver.core.errors import StoreError, UnavailableError, excerpt
 from palaver.core.type_checks import check_arguments
-
-if TYPE_CHECKING:
-    from palaver.store.store import Store
+from palaver.store.store import Store
 
 VARIABLE: Final = "PALAVER_STORE"
 _FILE: Final = "palaver.db"

@@ -52,7 +52,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, Protocol, Self, TypeAlias, TypeVar
+from types import TracebackType
+from typing import Any, Final, Literal, ParamSpec, Protocol, Self, TypeAlias, TypeVar
 
 from anyio import CapacityLimiter
 from anyio.lowlevel import RunVar
@@ -67,10 +68,6 @@ from palaver.core.value import short_repr
 from palaver.store.stored_thread import StoredThread
 from palaver.threads.ids import now_ms
 from palaver.threads.thread import MAIN, Entry, Thread
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
 
 Progress: TypeAlias = Callable[[int, int | None], None]
 """Called from time to time with the amount done, and the total where it is known."""

@@ -12,17 +12,16 @@ Stability: experimental.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, UnsetType
 
+from palaver.core.messages import Message
 from palaver.threads.ids import now_ms
 from palaver.threads.thread import MAIN, Entry, Path, Thread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from palaver.core.messages import Message
     from palaver.store.store import Store
 
 

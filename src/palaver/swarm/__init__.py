@@ -9,6 +9,7 @@ Stability: experimental.
 """
 
 from palaver.core.errors import BusyError, ClosedError, NavigationError, SwarmError, TurnError
+from palaver.swarm import call
 from palaver.swarm.agent import Hooks, SwarmAgent
 from palaver.swarm.bus import Bus, Since, Where
 from palaver.swarm.call import Call, CallContext
@@ -90,3 +91,6 @@ __all__ = [
     "tool",
     "triage",
 ]
+
+# The module of ``CallContext`` cannot import the type of its field, which ``help`` and ``inspect.signature`` look for.
+vars(call)["Session"] = Session

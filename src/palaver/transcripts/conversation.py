@@ -23,9 +23,9 @@ Stability: experimental.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -35,17 +35,13 @@ from palaver.core import trusted
 from palaver.core.canonical import content_hash
 from palaver.core.errors import DecodeError, MessageError, NotFoundError
 from palaver.core.messages import AssistantMessage, FlushMarker, Message, SystemMessage
+from palaver.core.request import Loss
 from palaver.core.type_checks import check_arguments
 from palaver.threads.thread import MAIN, Entry, Thread, verified
 from palaver.threads.view import RECORD
 from palaver.transcripts.original_bytes import keep, with_records_of
+from palaver.transcripts.record import Record
 from palaver.transcripts.unknown_fields import UnknownFields, Watch, failure_of, losses_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from palaver.core.request import Loss
-    from palaver.transcripts.record import Record
 
 M = TypeVar("M", bound=Message)
 

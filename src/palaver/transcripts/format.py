@@ -17,7 +17,8 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
@@ -27,18 +28,12 @@ from palaver.core.type_checks import check_arguments
 from palaver.stream.partial_json import PartialJSON
 from palaver.threads.thread import MAIN
 from palaver.transcripts import assembly
-from palaver.transcripts.conversation import Noted, Transcript, collected
+from palaver.transcripts.conversation import Noted, Step, Transcript, collected
 from palaver.transcripts.detection import Detection, Head
 from palaver.transcripts.documents import fields_of
 from palaver.transcripts.record import LONGEST, Lines, Record
-from palaver.transcripts.unknown_fields import Watch
+from palaver.transcripts.unknown_fields import UnknownFields, Watch
 from palaver.transcripts.writer import History, Layout, OnLoss, Options, RecordWriter, WriteState, Written
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from palaver.transcripts.conversation import Step
-    from palaver.transcripts.unknown_fields import UnknownFields
 
 _BOM: Final = b"\xef\xbb\xbf"
 _LARGEST: Final = 2 * LONGEST

@@ -8,7 +8,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct, structs
@@ -21,10 +21,9 @@ from palaver.threads.view import RECORD, for_model, is_shown
 from palaver.transcripts import original_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from palaver.core.request import LossKind
     from palaver.transcripts.conversation import Transcript
+
 
 History: TypeAlias = Literal["model", "user", "all"]
 Layout: TypeAlias = Literal["lines", "document", "either"]

@@ -22,7 +22,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import is_
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import anyio
 from msgspec import Struct, structs
@@ -52,6 +52,7 @@ from palaver.core.usage import Usage
 from palaver.models.catalogue import Capabilities, rates_of
 from palaver.models.failures import cut_by_window
 from palaver.models.language_model import LanguageModel, Prompt, Reply, complete
+from palaver.store.jsonl.log import LogSink
 from palaver.store.store import to_thread
 from palaver.store.stored_thread import StoredThread
 from palaver.threads.ids import now_ms
@@ -64,10 +65,6 @@ from palaver.turn.middleware import CallModel, CallTool, Middleware, RunContext,
 from palaver.turn.results import READER, SEARCHER
 from palaver.turn.token_budget import TokenBudget, fit
 from palaver.turn.tool import AgentTool, Output
-
-if TYPE_CHECKING:
-    from palaver.store.jsonl.log import LogSink
-
 
 # --- summaries --------------------------------------------------------------------------------------------------------
 

@@ -133,7 +133,7 @@ def edited(request: p.Request, place: int, at: int) -> tuple[p.Request, Any, Any
         case p.Text(text=before) | p.Reasoning(text=before):
             new, after = structs.replace(part, text=NEW), NEW
         case p.ToolCall(provider_executed=False):
-            before, after = part.arguments, {"edited": NEW}
+            before, after = json.loads(part.arguments_json or "{}"), {"edited": NEW}
             new = part.replace(arguments=after)
         case p.Json(value=before):
             after = {"edited": NEW}

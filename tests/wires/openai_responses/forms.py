@@ -63,7 +63,7 @@ def normal_items(items: list[Any]) -> list[Any]:
 def _item(item: Any) -> Any:
     if not isinstance(item, dict):
         return item
-    kind, role = item.get("type"), item.get("role")
+    kind, role = (each if isinstance(each, (str, type(None))) else "" for each in map(item.get, ("type", "role")))
     if role in TEXTS and kind in ("message", None) and "content" in item:
         made = {**item, "content": _content(item["content"], TEXTS[role])}
         return {"type": "message", **made}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from palaver.core.jsontext import Fields
     from palaver.core.messages import SystemMessage
+    from palaver.core.parts import AnyPart
     from palaver.core.request import LossKind, Request
     from palaver.wires._engine.capabilities import IdRule, MediaKind, WireCapabilities
 
@@ -60,12 +61,16 @@ class Context:
         self._losses: dict[Loss, None] = {}
         self._taken: dict[str, None] = {}
         self._rewritten: dict[str, str] = {}
+        self.whole: Literal["request", "response"] = "request"
+        """What is encoded, for the receipt."""
         self.called: dict[str, None] = {}
         """Names of the tools called so far."""
         self.request: Request | None = None
         """The request that is encoded; not its messages, to which others may have been appended."""
         self.system: Sequence[SystemMessage] = ()
         """The leading system messages that stand in the head."""
+        self.known: Sequence[AnyPart] | None = None
+        """For an edited answer that this wire read: its parts as they were read, which go back as they are."""
         self.offset = 0
         """The position of the first part that is looked at, for a message that is fitted part by part."""
         self.kept: dict[int, Sequence[int]] = {}
@@ -98,7 +103,7 @@ class Context:
         stood = None if message is None else self.before.get(message)
         if part is not None and stood is not None:
             part = stood[part] if part < len(stood) else part
-        self.add(Loss(kind, what, why, message, None if part is None else part + self.offset))
+        self.add(Loss(kind, what, why, message, None if part is None else part + self.offset, self.whole))
 
     def add(self, loss: Loss) -> None:
         """Add a loss that another module found to the receipt."""
@@ -111,7 +116,7 @@ class Context:
             return tuple(self._losses)
         count = len(self._rewritten)
         why = f"{count} rewritten to what the wire takes, calls and results alike"
-        return (Loss("converted", "tool call ids", why), *self._losses)
+        return (Loss("converted", "tool call ids", why, whole=self.whole), *self._losses)
 
     # -- names that must not repeat --
 

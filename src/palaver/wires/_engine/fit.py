@@ -293,6 +293,11 @@ def _parts(
     """Fit parts, each with its position in the message; ``stood`` gets the positions of those that stay."""
     preserved: list[AnyPart] = []
     for position, part in content:
+        if context.known and part in context.known:
+            preserved.append(part)
+            if stood is not None:
+                stood.append(position)
+            continue
         bare, mark = taken(part, context)
         if bare is not None:
             bare = with_detail(bare, context.wire) if isinstance(bare, Image) else bare

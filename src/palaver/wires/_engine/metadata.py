@@ -9,7 +9,8 @@
 - ``compaction``, the mark of the context layer on what it shortened, is not sent.
 - Each key that is not sent is named once on the receipt, with the reason.
 - ``created`` or ``created_at`` of an answer holds seconds since 1970, or an ISO time. An answer without ``sent_at``
-  gets this time where the target has a time (``WireCapabilities.has_time``).
+  gets this time where the target has a time (``WireCapabilities.has_time``). A field that says the same as the finish
+  reason is no loss.
 
 Source: docs/spec/message-fields.md, R09, C12 and MSG-07.
 
@@ -28,9 +29,9 @@ from palaver.core.messages import FlushMarker, RescueMarker, ToolMessage
 from palaver.wires._engine import json_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
-    from palaver.core.messages import Message
+    from palaver.core.messages import FinishReason, Message
     from palaver.core.request import Request, Response
     from palaver.wires._engine.capabilities import MetadataRule
     from palaver.wires._engine.encode_state import Context
@@ -157,9 +158,13 @@ def _drop(key: str, why: str, context: Context) -> None:
 # -- times of answers ------------------------------------------------------------------------------
 
 
-__all__ = ["FIELDS", "iso", "with_time"]
+__all__ = ["iso", "lose_fields", "with_time"]
 
-FIELDS: Final = ("created", "created_at")
+_FIELDS: Final = ("created", "created_at")
+_ENDINGS: Final[Mapping[str, Collection[FinishReason]]] = {
+    "incomplete_details.reason": frozenset({"length", "content_filter"})
+}
+"""Fields of an answer of which these finish reasons say the same."""
 
 
 def with_time(response: Response) -> Response:
@@ -171,11 +176,19 @@ def with_time(response: Response) -> Response:
         if jsontext.kind(raw) != "an object":
             continue
         stored = jsontext.fields(raw)
-        for key in FIELDS:
+        for key in _FIELDS:
             time = _milliseconds(jsontext.value(stored[key])) if key in stored else None
             if time is not None:
                 return response.replace(message=message.replace(sent_at=time), origin=response.origin)
     return response
+
+
+def lose_fields(response: Response, context: Context) -> None:
+    """Name the fields of other wires that an answer keeps, but for what its time and its finish reason say."""
+    timed = context.capabilities.has_time and response.message.sent_at is not None
+    for wire, key, _ in json_fields.foreign(response, context.wire):
+        if not (timed and key in _FIELDS) and response.finish_reason not in _ENDINGS.get(key, ()):
+            context.lose("dropped", key, f"a field of {wire}")
 
 
 def _milliseconds(value: object) -> int | None:

@@ -192,7 +192,9 @@ class StreamEncoder:
     # -- inside --
 
     def _context(self, *, own: bool) -> Context:
-        return Context(self.wire, self._capabilities, own=own, variant=self._variant, options=Options())
+        context = Context(self.wire, self._capabilities, own=own, variant=self._variant, options=Options())
+        context.whole = "response"
+        return context
 
     def _taken(self) -> bytes:
         if not self._out:
@@ -241,10 +243,8 @@ class StreamEncoder:
 
     def _list_foreign_fields(self, response: Response) -> None:
         if not self.context.own:
-            timed = self._capabilities.has_time and metadata.with_time(response).message.sent_at is not None
-            for wire, key, _ in json_fields.foreign(response, self.wire):
-                if not (timed and key in metadata.FIELDS):
-                    self.context.lose("dropped", key, f"a field of {wire}")
+            timed = metadata.with_time(response) if self._capabilities.has_time else response
+            metadata.lose_fields(timed, self.context)
             for choice, message in enumerate((response.message, *response.alternatives)):
                 for wire, key, _ in json_fields.foreign(message, self.wire):
                     self.context.lose("dropped", key, f"a field of {wire}", choice)

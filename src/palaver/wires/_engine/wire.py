@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from importlib import import_module
+from operator import eq
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from msgspec import UNSET, Raw, structs
@@ -42,8 +43,10 @@ from palaver.wires._engine.encoder import RequestEncoder, Writer, renumber
 from palaver.wires._engine.fit import fit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from palaver.core.parts import AnyPart
+    from palaver.core.request import Loss
     from palaver.wires._engine.cache_marks import CachePlan
     from palaver.wires._engine.capabilities import WireCapabilities
     from palaver.wires._engine.stream_decoder import StreamDecoder
@@ -291,21 +294,44 @@ class Wire:
         again = None if body is None else self._again(self._response, body)
         if body is not None and again == response and response.origin == self._origin:
             return Encoded((body,))
-        encoded = self._encoded(response)
-        if body is not None and again is not None:
-            over = laid_over(body, self._encoded(again).body, encoded.body)
-            encoded = Encoded((over,), encoded.losses)
-        return self._checked(encoded, losses)
+        if body is None or again is None:
+            return self._checked(self._encoded(response), losses)
+        return self._checked(self._edited(response, body, again), losses)
 
-    def _encoded(self, response: Response) -> Encoded:
+    def _edited(self, response: Response, body: bytes, read: Response) -> Encoded:
+        """Write an answer that was edited since ``body``, which says ``read``.
+
+        Both are written with what the answers of others need, so that the same stands in both and none of it is added.
+        """
+        known = [
+            part
+            for each in _answers(read)
+            for part in each.content
+            if not (self.capabilities.object_arguments and isinstance(part, MalformedToolCall))
+        ]
+        before, after = (
+            self._encoded(structs.replace(each, origin=None, original=None), known) for each in (read, response)
+        )
+        over = laid_over(body, before.body, after.body)
+        return Encoded((over,), self._real(after.losses, response, over))
+
+    def _real(self, losses: tuple[Loss, ...], response: Response, body: bytes) -> tuple[Loss, ...]:
+        """Leave out the losses of what stands in the body after all, because the original does."""
+        said = self._again(self._response, body) if losses else None
+        if said is None:
+            return losses
+        if structs.replace(said, origin=response.origin) == response:
+            return ()
+        whole = [at for at, pair in enumerate(zip(_answers(said), _answers(response), strict=False)) if eq(*pair)]
+        return tuple(loss for loss in losses if loss.message not in whole)
+
+    def _encoded(self, response: Response, known: Sequence[AnyPart] | None = None) -> Encoded:
         own = response.origin == self._origin
         context = Context(self.name, self.capabilities, own=own, variant=self.variant, options=Options())
+        context.known, context.whole = known, "response"
         if not own:
             response = metadata.with_time(response) if self.capabilities.has_time else response
-            timed = self.capabilities.has_time and response.message.sent_at is not None
-            for wire, key, _ in json_fields.foreign(response, self.name):
-                if not (timed and key in metadata.FIELDS):
-                    context.lose("dropped", key, f"a field of {wire}")
+            metadata.lose_fields(response, context)
             choices = (response.message, *(response.alternatives if self.capabilities.choices else ()))
             own_usage = [with_own_usage(each, response.origin, self.name) for each in choices]
             answers = [fit_answer(each, i, context) for i, each in enumerate(own_usage)]
@@ -367,6 +393,10 @@ class Wire:
         return encoded
 
 
+def _answers(response: Response) -> tuple[AssistantMessage, ...]:
+    return (response.message, *response.alternatives)
+
+
 def with_own_usage(message: AssistantMessage, origin: str | None, wire: str) -> AssistantMessage:
     """Leave behind a usage object of another provider; the counters stay."""
     foreign = origin is not None and origin.partition(":")[0] != wire
@@ -419,7 +449,7 @@ def fit_answer(
             provider_json=part.provider_json,
             extra=part.extra,
         )
-        if isinstance(part, MalformedToolCall)
+        if isinstance(part, MalformedToolCall) and part not in (context.known or ())
         else part
         for place, part in enumerate(message.content, position)
     )

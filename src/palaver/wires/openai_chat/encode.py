@@ -513,8 +513,11 @@ def _choice(message: AssistantMessage, index: int, context: Context) -> dict[str
     word = finish_word(message, context)
     if word is not UNSET:
         fields["finish_reason"] = word
-    beside = jsontext.fields(noted.get("choice", jsontext.EMPTY_OBJECT)) if context.own else {"logprobs": None}
-    return {"index": index, **fields, **beside}
+    if not context.own:
+        fields["logprobs"] = None
+    if context.own or context.known is not None:
+        fields |= jsontext.fields(noted.get("choice", jsontext.EMPTY_OBJECT))
+    return {"index": index, **fields}
 
 
 def _join_texts(body: dict[str, Any], context: Context, index: int) -> None:
