@@ -1,7 +1,7 @@
 """Count the walk of `tools/walk.py agent` through pydantic-ai: the same server, two streamed answers and one tool call.
 
 `python bench/peer_walk.py` runs in an environment that has `pydantic-ai-slim[openai]`. It prints the modules that are
-entered, the functions, and the calls that cross modules: of pydantic-ai alone, and with the client that it asks through.
+entered, the functions, and the calls that cross modules: of pydantic-ai alone, and with the client that it uses.
 Counted is what `tools/walk.py` counts: a second run, and a caller is the last frame of the packages that are counted.
 """
 

@@ -64,7 +64,7 @@ def _object(original: Raw, before: Raw, after: Raw) -> Raw:
     # What before says may stand in the original under a name that we do not write.
     if any(bytes(each) not in _EMPTY for key, each in one.items() if key not in both):
         both = {key for key in both if one[key] != jsontext.NULL or other[key] == jsontext.NULL}
-        added = set()
+        added = set[str]()
     return jsontext.raw(
         {
             key: _value(one[key], other[key], each, whole=key in VALUES) if key in both else each

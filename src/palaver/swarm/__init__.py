@@ -93,4 +93,4 @@ __all__ = [
 ]
 
 # The module of ``CallContext`` cannot import the type of its field, which ``help`` and ``inspect.signature`` look for.
-vars(call)["Session"] = Session
+setattr(call, "Session", Session)  # noqa: B010 (the checker knows no such name there)

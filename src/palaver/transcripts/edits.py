@@ -219,15 +219,11 @@ def _strings(raw: bytes | str) -> Iterator[str]:
     except PalaverError:
         return
     while values:
-        match values.pop():
-            case str() as text:
-                yield text
-            case list() as items:
-                values.extend(items)
-            case dict() as fields:
-                values.extend(fields.values())
-            case _:
-                pass
+        found = values.pop()
+        if isinstance(found, str):
+            yield found
+        elif isinstance(found, list | dict):
+            values += found.values() if isinstance(found, dict) else found
 
 
 def _stands(text: str, body: bytes) -> bool:

@@ -149,8 +149,9 @@ def ids_of(message: Message) -> frozenset[str]:
     """The ids that items of a message came with: any other was made up by the wire."""
     found: list[Any] = []
     for each in (message, *message.content):
-        item = each.provider.get(NOTES, {}).get("item", {})
-        found += [each.provider.get(WIRE, {}).get("id"), item.get("id") if isinstance(item, Mapping) else None]
+        item: Any = each.provider.get(NOTES, {}).get("item", {})
+        named = cast("Mapping[str, Any]", item).get("id") if isinstance(item, Mapping) else None
+        found += [each.provider.get(WIRE, {}).get("id"), named]
     return frozenset(each for each in found if isinstance(each, str))
 
 

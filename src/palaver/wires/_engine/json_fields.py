@@ -218,7 +218,7 @@ def each(rest_items: list[Raw], path: str, decode: Callable[[Raw], T]) -> Iterat
 
 def provider(wire: str, rest: Fields, notes: Fields | None = None) -> Raw | UnsetType:
     """Keep what remains, as the ``provider_json`` of a value, and notes of our own beside it."""
-    stored = {}
+    stored: dict[str, Fields] = {}
     if rest:
         stored[wire] = rest
     if notes:

@@ -19,8 +19,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from functools import cache, reduce
-from operator import or_
+from functools import cache
 from types import GenericAlias, MappingProxyType, NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
@@ -46,7 +45,7 @@ from palaver.core.jsontext import NULL, Fields
 from palaver.wires._engine import json_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 _REST: Final = "palaver:rest"
 """The name of ``rest`` for msgspec, which wants one; no provider has such a field."""
@@ -150,7 +149,7 @@ class Union(Generic[S]):
         """Read these shapes, which are struct classes with a ``tag``."""
         self._tag = tag
         self._shapes = {str(shape.__struct_config__.tag): shape for shape in shapes}
-        union: Any = reduce(or_, shapes)
+        union: Any = _union(shapes)
         if len(shapes) == 1:  # alone, msgspec would take an object without the word
             never: Any = Annotated[int, Meta(gt=0, lt=0)]
             union |= msgspec.defstruct("Other", [("never", never)], tag_field=tag, tag="palaver:other")
@@ -235,8 +234,15 @@ def _list_or_one(many: Callable[[Raw], object], one: Callable[[Raw], object]) ->
     return lambda raw: one(raw) if jsontext.kind(raw) == "an object" else many(raw)
 
 
+def _union(kinds: Iterable[Any]) -> Any:
+    first, *others = kinds
+    for each in others:
+        first |= each
+    return first
+
+
 def _any_of(kinds: list[Any]) -> Callable[[Raw], object]:
-    decode = msgspec.json.Decoder(reduce(or_, kinds)).decode
+    decode = msgspec.json.Decoder(_union(kinds)).decode
     words = [get_args(kind) for kind in kinds if get_origin(kind) is Literal]
     expected = f"one of {', '.join(map(str, words[0]))}" if words else "another type"
 

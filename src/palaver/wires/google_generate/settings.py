@@ -285,14 +285,16 @@ _read_declarations = list_reader(_Declaration)
 
 
 def _tool(found: _Declaration) -> Tool:
-    rest, notes = found.rest, {}
+    rest = found.rest
+    notes: Fields = {}
     schema: Raw | UnsetType = UNSET
     if found.parameters_json_schema not in _NOTHING:
         schema = jsontext.own(found.parameters_json_schema)
         if found.parameters not in _NOTHING:
             rest = {**rest, "parameters": found.parameters}
     elif found.parameters not in _NOTHING:
-        schema, notes["field"] = json_schema(found.parameters), word("parameters")
+        schema = json_schema(found.parameters)
+        notes["field"] = word("parameters")
     description = None if found.description is UNSET else found.description
     return trusted.Tool(found.name, description, schema, provider_json=provider(WIRE, rest, notes))
 
