@@ -3,6 +3,8 @@
 import enum
 import inspect
 import itertools
+import json
+import pickle
 from uuid import uuid4
 
 import pytest
@@ -262,6 +264,16 @@ def test_replace_has_written_keywords_which_are_the_fields(cls):
     annotation = inspect.signature(cls.replace).parameters["changes"].annotation
     written = getattr(changes, annotation.removeprefix("Unpack[").removesuffix("]")).__annotations__
     assert set(written) == expected
+
+
+def test_a_number_that_was_read_is_taken_again():
+    """A decoded `0.70` remembers how it was written: it can be set, and goes to another process."""
+    body = {"model": "m", "messages": []}
+    request = palaver.wires.get("openai_chat").decode_request(json.dumps(body)[:-1] + ',"temperature":0.70}')
+    settings = Settings(temperature=request.settings.temperature)
+    assert settings == request.settings.replace(temperature=settings.temperature)
+    assert pickle.loads(pickle.dumps(request)) == request
+    assert pickle.loads(pickle.dumps(request)).original == request.original
 
 
 def test_settings_are_replaced_and_checked():

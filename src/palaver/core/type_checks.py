@@ -360,6 +360,7 @@ _UNSET: Final = _exactly(UnsetType)
 _SCALARS: Final[dict[object, _Field]] = {
     str: _plain(str, "a string"),
     int: _plain(int, "an integer"),
+    float: _Field(frozenset({float, jsontext.Number}), _refuse("float"), "float"),  # also one that was read
     bool: _exactly(bool, "True or False"),
     NoneType: _exactly(NoneType, "None"),
     UnsetType: _UNSET,
