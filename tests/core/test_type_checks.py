@@ -29,6 +29,7 @@ from palaver import (
     tool,
     tool_call,
     user,
+    wires,
 )
 from palaver.core import canonical, changes, jsontext, type_checks
 from palaver.core.errors import EncodeError, PalaverError
@@ -269,7 +270,7 @@ def test_replace_has_written_keywords_which_are_the_fields(cls):
 def test_a_number_that_was_read_is_taken_again():
     """A decoded `0.70` remembers how it was written: it can be set, and goes to another process."""
     body = {"model": "m", "messages": []}
-    request = palaver.wires.get("openai_chat").decode_request(json.dumps(body)[:-1] + ',"temperature":0.70}')
+    request = wires.get("openai_chat").decode_request(json.dumps(body)[:-1] + ',"temperature":0.70}')
     settings = Settings(temperature=request.settings.temperature)
     assert settings == request.settings.replace(temperature=settings.temperature)
     assert pickle.loads(pickle.dumps(request)) == request
