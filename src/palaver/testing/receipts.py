@@ -100,12 +100,12 @@ def check_receipt(name: str, request: Request, encoded: Encoded) -> list[str]:
     complaints = [
         f"{_place(each)}: {each.what} {_short(each.value)} is neither sent nor on the receipt"
         for each in _of_request(request, name)
-        if not body.contains(each) and not _on_receipt(each, encoded) and not _is_carried_mark(each, body)
+        if not body.contains(each) and not _on_receipt(each, encoded) and not _is_carried(each, body)
     ]
     complaints += [
         f"{_place(each)}: {each.what} {_short(each.value)} belongs to another vendor and has no loss"
         for each in _foreign(request, wire, variant)
-        if not _on_receipt(each, encoded) and not _is_carried_mark(each, body)
+        if not _on_receipt(each, encoded) and not _is_carried(each, body)
     ]
     complaints += _missing_settings(request, name, encoded)
     complaints += [f"the body names {each!r}, which no provider fetches" for each in _unreachable(request, body)]
@@ -118,9 +118,11 @@ def check_receipt(name: str, request: Request, encoded: Encoded) -> list[str]:
 _MARKS: Final = frozenset({"cache_control", "cachePoint"})
 
 
-def _is_carried_mark(item: RequestValue, body: BodyValues) -> bool:
-    """Return whether a value is a cache mark, which the body spells in its own wire's way."""
+def _is_carried(item: RequestValue, body: BodyValues) -> bool:
+    """Return whether a value is one that the body says in its own wire's way: a cache mark, the detail of an image."""
     value: Any = item.value
+    if item.what.rpartition(".")[2] == "detail":
+        return ("detail", value) in body.leaves
     verbatim = item.what in {"block", "provider tool"}
     block = verbatim and isinstance(value, dict) and any(name in value for name in _MARKS)
     return (block or item.what in _MARKS) and not _MARKS.isdisjoint(body.names)
