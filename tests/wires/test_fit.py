@@ -17,6 +17,7 @@ from palaver import wires
 from palaver.stream.replay_events import replay_events
 from palaver.testing import rules
 from tests.corpus import Exchange
+from tests.folding import over
 from tests.wires.histories import FOREIGN, carriers, histories
 
 TARGETS = [*wires.names(), *(f"openai_chat:{name}" for name in wires.variants("openai_chat"))]
@@ -39,8 +40,8 @@ TOOLS = (p.Tool.of("search", "Find things.", {"type": "object", "properties": {"
 
 
 @pytest.mark.law(5)
-@pytest.mark.parametrize("target", TARGETS)
 @given(messages=histories())
+@over("target", TARGETS)
 def test_any_history_satisfies_the_provider(target: str, messages: tuple[p.Message, ...]) -> None:
     request = p.Request(messages=messages, model="some-model", tools=TOOLS)
     encoded = wires.get(target).encode_request(request)
@@ -48,8 +49,8 @@ def test_any_history_satisfies_the_provider(target: str, messages: tuple[p.Messa
 
 
 @pytest.mark.law(5)
-@pytest.mark.parametrize("target", TARGETS)
 @given(messages=histories())
+@over("target", TARGETS)
 def test_every_part_arrives_or_is_on_the_receipt(target: str, messages: tuple[p.Message, ...]) -> None:
     encoded = wires.get(target).encode_request(p.Request(messages=messages))
     body = _values(encoded.body).replace("\\\\", "\\").replace('\\"', '"')
@@ -90,8 +91,8 @@ def test_reasoning_of_another_wire_is_not_sent_and_told(target: str, origin: str
 
 
 @pytest.mark.row("MSG-08")
-@pytest.mark.parametrize("target", TARGETS)
 @given(messages=histories())
+@over("target", TARGETS)
 def test_nothing_foreign_is_sent(target: str, messages: tuple[p.Message, ...]) -> None:
     marked = tuple(
         message.replace(
@@ -114,8 +115,8 @@ def test_nothing_foreign_is_sent(target: str, messages: tuple[p.Message, ...]) -
 
 
 @pytest.mark.row("MSG-07")
-@pytest.mark.parametrize("target", TARGETS)
 @given(messages=histories())
+@over("target", TARGETS)
 def test_metadata_payload_tags_mode_and_source_change_no_body(target: str, messages: tuple[p.Message, ...]) -> None:
     wire = wires.get(target)
     changed = tuple(
@@ -161,8 +162,8 @@ def test_reasoning_goes_back_to_its_own_wire_unmodified(name: str) -> None:
     assert lost == []
 
 
-@pytest.mark.parametrize("target", TARGETS)
 @given(messages=histories())
+@over("target", TARGETS)
 def test_repair_is_deterministic_and_settles(target: str, messages: tuple[p.Message, ...]) -> None:
     wire = wires.get(target)
     once = wire.encode_request(p.Request(messages=messages))
@@ -171,8 +172,8 @@ def test_repair_is_deterministic_and_settles(target: str, messages: tuple[p.Mess
     assert json.loads(again.body) == json.loads(once.body)
 
 
-@pytest.mark.parametrize("target", TARGETS)
 @given(messages=histories(), cuts=st.lists(st.integers(0, 8), max_size=3))
+@over("target", TARGETS)
 def test_growing_gives_what_encoding_at_once_gives(
     target: str, messages: tuple[p.Message, ...], cuts: list[int]
 ) -> None:
@@ -202,8 +203,8 @@ def late_results(draw: Any) -> tuple[p.Message, ...]:
     return tuple(messages)
 
 
-@pytest.mark.parametrize("target", TARGETS)
 @given(messages=late_results(), cut=st.integers(1, 6))
+@over("target", TARGETS)
 @example((p.user("a"), *_TWO_CALLS, p.tool("r", tool_call_id="call00000")), 3)
 def test_growing_gives_the_same_where_results_come_late(target: str, messages: tuple[p.Message, ...], cut: int) -> None:
     wire = wires.get(target)
