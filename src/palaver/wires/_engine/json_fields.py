@@ -32,10 +32,6 @@ _encode = msgspec.json.Encoder().encode
 _integer = msgspec.json.Decoder(int).decode
 _truth = msgspec.json.Decoder(bool).decode
 _number = msgspec.json.Decoder(float).decode
-_content: Callable[[Raw], str | list[Raw] | None] = msgspec.json.Decoder(str | list[Raw] | None).decode
-_content_rows: Callable[[Raw], str | list[Fields] | None] = msgspec.json.Decoder(
-    str | list[dict[str, Raw]] | None
-).decode
 _native = msgspec.json.Decoder(dict[str, dict[str, Raw]]).decode
 
 
@@ -181,26 +177,6 @@ def need_items(rest: Fields, key: str) -> list[Raw]:
     found = take_items(rest, key)
     if found is None:
         raise DecodeError("missing", path=key)
-    return found
-
-
-def string_or_items(raw: Raw) -> str | list[Raw] | None:
-    """Read a field that is a string, an array or null. Raises ``DecodeError`` for anything else."""
-    try:
-        return _content(raw)
-    except msgspec.ValidationError:
-        raise DecodeError(f"expected a string or an array, got {jsontext.kind(raw)}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return jsontext.text(raw) if jsontext.kind(raw) == "a string" else jsontext.items(raw)
-
-
-def string_or_rows(raw: Raw) -> str | list[Fields] | None:
-    """Read a field that is a string, an array of objects or null. Raises ``DecodeError`` for anything else."""
-    try:
-        found: str | list[Fields] | None = _content_rows(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        items = string_or_items(raw)
-        return jsontext.rows(raw) if isinstance(items, list) else items
     return found
 
 
