@@ -24,6 +24,7 @@ from palaver.core.messages import AssistantMessage, Message, Mode, RescueMarker,
 from palaver.core.pairs import client_calls
 from palaver.core.parts import MalformedToolCall, Text
 from palaver.models.language_model import Prompt
+from palaver.swarm.agent_answers import AgentAnswers
 from palaver.swarm.agent_calls import AgentCalls
 from palaver.swarm.agent_turn import AgentTurn
 from palaver.swarm.batch import (
@@ -31,9 +32,7 @@ from palaver.swarm.batch import (
     normalised,
     offered_tools,
     retryable,
-    spoken,
     with_calls,
-    with_text,
 )
 from palaver.swarm.call import LOGGER, CallContext, called, watched
 from palaver.swarm.names import of_turn
@@ -41,7 +40,6 @@ from palaver.swarm.rescue import START, Custom, Recomplete, placeholder
 from palaver.swarm.tool import SwarmTool
 from palaver.swarm.turn import UNSHOWN, Turn
 from palaver.swarm.user_input import UserInput, said
-from palaver.threads.view import DISCARDED, PLACEHOLDER
 from palaver.turn import calls as outcomes
 from palaver.turn.approvals import Decision, LeftOpen
 from palaver.turn.middleware import Blocked
@@ -54,7 +52,7 @@ if TYPE_CHECKING:
     from palaver.swarm.session import Session
 
 
-class AgentSession(AgentCalls):
+class AgentSession(AgentAnswers, AgentCalls):
     """An agent while it serves one client."""
 
     def __init__(self, session: Session, agent: SwarmAgent) -> None:
@@ -474,74 +472,6 @@ class AgentSession(AgentCalls):
         if agent.map is not None:
             message = await called(agent.map, message)
         return normalised(message)
-
-    async def _transformed(self, text: str) -> str:
-        return text if self.agent.transform is None else str(await called(self.agent.transform, text))
-
-    async def _refused(self, text: str) -> str | None:
-        reason: str | None = await called(self.agent.validate, text)
-        return reason
-
-    # -- answers ---------------------------------------------------------------------------------------------------
-
-    def _late(self, turn: Turn) -> bool:
-        return self.gone or turn.over
-
-    async def _show(self, turn: Turn, place: CallContext, answer: AssistantMessage, text: str) -> None:
-        """Keep an answer that passed, and give it out; a policy has the last word."""
-        raw = answer.text
-        banned = await self.session.refused_output(text)
-        if self.gone or not turn.claim():
-            await self._withhold(turn, answer)
-            return
-        try:
-            if banned is not None:
-                turn.banned = True
-                await self._discard(turn, answer)
-                await self.session.keep(of_turn(turn, spoken(place, banned, PLACEHOLDER)))
-                turn.give(banned)
-                return
-            await self.session.keep(of_turn(turn, answer if text == raw else with_text(answer, text)))
-            await self._given(turn, place, raw, text)
-        except BaseException as error:
-            turn.break_off(error if isinstance(error, Exception) else TurnError("the turn was interrupted"))
-            raise
-
-    async def _given(self, turn: Turn, place: CallContext, raw: str, text: str) -> None:
-        hooks = self.agent.hooks
-        await watched("on_output", hooks.on_output, place, text)
-        await watched("on_assistant_message", hooks.on_assistant_message, place, text)
-        self.session.publish_event(
-            "agent", "emit-output", place.agent, input={"mode": turn.mode, "rawResult": raw}, output={"result": text}
-        )
-        if self.agent.structured is None and place.agent in turn.parts:
-            turn.parts[place.agent].output = text
-        turn.give(text)
-
-    async def _discard(self, turn: Turn, answer: AssistantMessage) -> None:
-        """Keep an answer that nobody was shown."""
-        await self.session.keep(of_turn(turn, answer.replace(tags=(*(answer.tags or ()), DISCARDED))))
-
-    async def _withhold(self, turn: Turn, answer: AssistantMessage) -> None:
-        """Keep an answer that is late; a turn whose agent was changed from outside has no other."""
-        await self._discard(turn, answer)
-        if turn.overtaken:
-            turn.resolve("")
-
-    async def _apologise(self, turn: Turn, place: CallContext) -> None:
-        """Show a placeholder."""
-        raw = placeholder(self.agent.placeholders)
-        text = await self._transformed(raw)
-        refused = await self._refused(text)
-        if refused is not None:
-            raise SwarmError(f"the placeholder {text!r} is refused itself: {refused}")
-        if turn.claim():
-            try:
-                await self.session.keep(of_turn(turn, spoken(place, text, PLACEHOLDER)))
-                await self._given(turn, place, raw, text)
-            except BaseException as error:
-                turn.break_off(error if isinstance(error, Exception) else TurnError("the turn was interrupted"))
-                raise
 
     # -- rescue ----------------------------------------------------------------------------------------------------
 
