@@ -104,18 +104,18 @@ class _Result(Spelled):
     parts: list[dict[str, Raw]] | UnsetType = UNSET
 
 
-class _InlineData(Spelled):
+class _Data(Spelled):
     SOFT = frozenset({"mimeType", "displayName"})
+    mime_type: str | UnsetType = UNSET
+    display_name: str | UnsetType = UNSET
+
+
+class _InlineData(_Data, kw_only=True):
     data: str
-    mime_type: str | UnsetType = UNSET
-    display_name: str | UnsetType = UNSET
 
 
-class _FileData(Spelled):
-    SOFT = frozenset({"mimeType", "displayName"})
+class _FileData(_Data, kw_only=True):
     file_uri: str
-    mime_type: str | UnsetType = UNSET
-    display_name: str | UnsetType = UNSET
 
 
 class _Code(Spelled):
