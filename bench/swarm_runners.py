@@ -109,8 +109,8 @@ def _swarm(how: dict[str, Any]) -> Any:
 
     model = ScriptedModel([], then=echo)
     agents = [
-        SwarmAgent("echo", model, prompt=PROMPT, tools=[hand_over("triage")], **how),
-        SwarmAgent("triage", model, prompt=PROMPT, tools=[hand_over("echo")], **how),
+        SwarmAgent("echo", model, instructions=PROMPT, tools=[hand_over("triage")], **how),
+        SwarmAgent("triage", model, instructions=PROMPT, tools=[hand_over("echo")], **how),
     ]
     return Swarm("bench", agents, default="echo")
 

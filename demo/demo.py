@@ -239,13 +239,13 @@ async def sail(out: Console, store: Store) -> str:
     async with replay(RECORDING) as model:
         out.print(Line.assemble(("$ palaver run ", "dim"), (f'"{demo_model.PROMPT}"', "bold")), soft_wrap=True)
         thread = store.create(title=demo_model.PROMPT).id
-        run = await told(renderer, sailor(model).start(demo_model.PROMPT, thread=store.open(thread)))
+        run = await told(renderer, sailor(model).stream(demo_model.PROMPT, thread=store.open(thread)))
         (request,) = run.pending
         out.print()
         out.print(Line("The process could end here: what waits is in the thread. Another one decides, and goes on:"))
         command(out, "run", "--thread", stores.short(thread), "--decide", f"{request.call.id}=approve")
         decisions = {request.call.id: approve()}
-        await told(renderer, sailor(model).start(thread=store.open(thread), decisions=decisions))
+        await told(renderer, sailor(model).stream(thread=store.open(thread), decisions=decisions))
     return thread
 
 

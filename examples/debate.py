@@ -28,7 +28,7 @@ def debater(side: str, lines: list[str]) -> SwarmAgent:
         return message.agent == side
 
     prompt = f"You argue {side} what is proposed, in one sentence. Answer the other side's last point."
-    return SwarmAgent(side, model(lines), prompt=prompt, where=own)
+    return SwarmAgent(side, model(lines), instructions=prompt, where=own)
 
 
 swarm = Swarm(
@@ -37,7 +37,7 @@ swarm = Swarm(
         SwarmAgent(
             "judge",
             model(["Against has it: it answered every point. Keep one chart on board all the same."]),
-            prompt="You heard a debate. Say in two sentences who made the better case, and why.",
+            instructions="You heard a debate. Say in two sentences who made the better case, and why.",
             keep=None,
         ),
         *(debater(side, lines) for side, lines in SIDES.items()),

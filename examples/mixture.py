@@ -21,10 +21,12 @@ swarm = Swarm(
         SwarmAgent(
             "merger",
             model(["Leave by nine and be back before 13:00: the wind holds until noon, the channel until one."]),
-            prompt="Give one answer, made of what the experts said. Leave out what does not matter.",
+            instructions="Give one answer, made of what the experts said. Leave out what does not matter.",
         ),
         *(
-            SwarmAgent(name, model([line]), prompt=f"You are a {name}. Answer in one sentence, from your trade alone.")
+            SwarmAgent(
+                name, model([line]), instructions=f"You are a {name}. Answer in one sentence, from your trade alone."
+            )
             for name, line in EXPERTS.items()
         ),
     ],

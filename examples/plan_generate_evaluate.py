@@ -34,7 +34,7 @@ swarm = Swarm(
         SwarmAgent(
             "planner",
             model([calls("write_by", plan="What it is, what it costs, how to get it.")]),
-            prompt="Make a plan of three points for the text that is asked for, and give it to the writer.",
+            instructions="Make a plan of three points for the text that is asked for, and give it to the writer.",
             tools=[write_by],
         ),
         SwarmAgent(
@@ -45,13 +45,13 @@ swarm = Swarm(
                     calls("submit", draft="The ferry to the islands costs 12.00 and leaves the harbour at nine."),
                 ]
             ),
-            prompt="Write what you are told to, or write it better, and submit it.",
+            instructions="Write what you are told to, or write it better, and submit it.",
             tools=[submit],
         ),
         SwarmAgent(
             "critic",
             model(["REVISE: neither the price nor the time is said.", "APPROVED"]),
-            prompt="Judge the last draft. Answer APPROVED, or REVISE: and what is wrong with it. Be hard to please.",
+            instructions="Judge the last draft. Answer APPROVED, or REVISE: and what is wrong. Be hard to please.",
         ),
     ],
 )

@@ -48,19 +48,19 @@ swarm = Swarm(
                     "Your ship is 9.5 metres long; a night costs 39.90.",
                 ]
             ),
-            prompt="You run a yard. Delegate one task at a time; answer the client when you know everything.",
+            instructions="You run a yard. Delegate one task at a time; answer the client when you know everything.",
             tools=[delegate],
         ),
         SwarmAgent(
             "surveyor",
             model([calls("measure", part="hull"), calls("report", result="The hull is 9.5 metres long.")]),
-            prompt="You measure ships. Always report.",
+            instructions="You measure ships. Always report.",
             tools=[measure, report],
         ),
         SwarmAgent(
             "accountant",
             model([calls("multiply", a=9.5, b=4.2), calls("report", result="It costs 39.90.")]),
-            prompt="You calculate prices. Always report.",
+            instructions="You calculate prices. Always report.",
             tools=[multiply, report],
         ),
     ],

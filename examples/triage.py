@@ -21,7 +21,7 @@ swarm = Swarm(
         SwarmAgent(
             "reception",
             model([calls("to_refunds"), calls("to_sales")]),
-            prompt="You are the reception of a shoe shop. Hand over to whoever can help; answer nothing yourself.",
+            instructions="You are the reception of a shoe shop. Hand over to whoever can help; never answer.",
             tools=[
                 navigation("sales", description="Hand over: the client wants to buy something."),
                 navigation("refunds", description="Hand over: the client wants to give something back."),
@@ -30,13 +30,13 @@ swarm = Swarm(
         SwarmAgent(
             "sales",
             model(["The red ones come in 36 to 44, at 119.00. Which size may it be?"]),
-            prompt="You sell shoes. There is one red pair of boots, in 36 to 44, at 119.00.",
+            instructions="You sell shoes. There is one red pair of boots, in 36 to 44, at 119.00.",
             tools=[triage()],
         ),
         SwarmAgent(
             "refunds",
             model([calls("refund", order=17), "Done: 89.00 are on their way back to you.", calls("to_default")]),
-            prompt="You refund orders. Anything else is not your topic: hand back.",
+            instructions="You refund orders. Anything else is not your topic: hand back.",
             tools=[refund, triage()],
         ),
     ],

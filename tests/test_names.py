@@ -26,6 +26,7 @@ NOUNS = {
     "thinking": "noun of the field: what Anthropic and others call reasoning",
     "spending": "noun of the field: what a run has used, in tokens and money",
     "tracing": "noun of the field: OpenTelemetry",
+    "warning": "noun: what Python issues",
 }
 
 # Words that told a story, and what to write in their place.

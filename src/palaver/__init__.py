@@ -4,8 +4,13 @@
 it back; ``dump_conversation`` and ``load_conversation`` do the same for a whole conversation, one
 message a line. The rest of the canonical form is in ``palaver.core.canonical``.
 
+``model``, ``Agent``, ``Swarm``, ``SwarmAgent`` and ``open_store`` are imported from their packages when they are first
+used, so ``import palaver`` stays small.
+
 Stability: stable.
 """
+
+from typing import TYPE_CHECKING
 
 from palaver.core.canonical import (
     content_hash,
@@ -22,6 +27,7 @@ from palaver.core.errors import (
     DecodeError,
     EncodeError,
     LossError,
+    LossWarning,
     MessageError,
     NotFoundError,
     PalaverError,
@@ -82,7 +88,14 @@ from palaver.core.request import (
 from palaver.core.tools import ProviderTool, Tool
 from palaver.core.usage import Usage, UsagePass
 
+if TYPE_CHECKING:
+    from palaver.agent import Agent
+    from palaver.models import model
+    from palaver.store import open_store
+    from palaver.swarm import Swarm, SwarmAgent
+
 __all__ = [
+    "Agent",
     "ArgumentsError",
     "AssistantMessage",
     "Audio",
@@ -102,6 +115,7 @@ __all__ = [
     "Json",
     "Loss",
     "LossError",
+    "LossWarning",
     "MalformedToolCall",
     "Message",
     "MessageError",
@@ -120,6 +134,8 @@ __all__ = [
     "Settings",
     "StoreError",
     "StreamError",
+    "Swarm",
+    "SwarmAgent",
     "SystemMessage",
     "Text",
     "Tool",
@@ -142,9 +158,30 @@ __all__ = [
     "hash_chain",
     "load_conversation",
     "loads",
+    "model",
+    "open_store",
     "rescue",
     "system",
     "tool",
     "tool_call",
     "user",
 ]
+
+_PACKAGES = {"Agent": "agent", "Swarm": "swarm", "SwarmAgent": "swarm", "model": "models", "open_store": "store"}
+"""The packages of names that are imported when they are first used."""
+
+
+def __getattr__(name: str) -> object:
+    """Import a name of ``_PACKAGES`` from its package."""
+    if name not in _PACKAGES:
+        raise AttributeError(f"module 'palaver' has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 (most programs need nothing of it)
+
+    found: object = getattr(import_module(f"palaver.{_PACKAGES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """List the names that are imported later too."""
+    return sorted({*globals(), *_PACKAGES})

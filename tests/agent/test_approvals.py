@@ -414,7 +414,7 @@ async def test_a_handler_that_is_cancelled_leaves_a_whole_thread(anyio_backend, 
         await anyio.sleep_forever()
 
     agent = asked_agent(ran, decide=never, limits=Limits(seconds=0.05 if how == "limit" else None))
-    async with agent.start("go") as running:
+    async with agent.stream("go") as running:
         if how == "cancel":
             async with anyio.create_task_group() as group:
                 group.start_soon(running.wait)

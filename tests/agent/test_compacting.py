@@ -88,7 +88,7 @@ def prompts(made):
 
 
 async def watched(made, prompt, **how):
-    async with made.start(prompt, **how) as running:
+    async with made.stream(prompt, **how) as running:
         events = [event async for event in running]
     return running.result, [event for event in events if isinstance(event, ContextCompacted)]
 
@@ -337,7 +337,7 @@ async def test_behind_middleware_that_changes_the_messages_nothing_is_compacted_
     before = [entry.message for entry in thread.path()]
     model = ScriptedModel(["done"], capabilities=Capabilities(window=12_000, max_output=1_000))
     made = Agent(model, middleware=[Redacting(), Compactor()])
-    async with made.start("My secret.", thread=thread) as running:
+    async with made.stream("My secret.", thread=thread) as running:
         warned = [event.text for event in await all_of(running) if isinstance(event, Warned)]
     assert ["before" in text for text in warned] == [True]
     assert running.result.ok
@@ -543,7 +543,7 @@ async def test_one_object_serves_an_agent_and_its_sub_agent():
     )  # fmt: skip
     task = p.assistant(p.ToolCall("t", "task", '{"description": "Look at all."}'))
     parent = Agent(ScriptedModel([task, "done"], capabilities=can), middleware=[shared, subagents([child])])
-    async with parent.start("Have it looked at.") as running:
+    async with parent.stream("Have it looked at.") as running:
         events = await all_of(running)
     assert running.result.ok
     inside = [event.event for event in events if isinstance(event, SubagentEvent)]

@@ -162,7 +162,7 @@ from palaver.agent.agent import Agent
 from palaver.turn.run import Run
 from palaver.models.scripted import ScriptedModel
 run = Run.load(open({str(tmp_path / "run.json")!r}, "rb").read())
-print([each.text for each in Agent(ScriptedModel(["two"])).run_sync("on", previous=run).path.messages])
+print([each.text for each in Agent(ScriptedModel(["two"])).sync.run("on", previous=run).path.messages])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)  # noqa: ASYNC221
     assert (done.stdout, done.stderr) == ("['go', 'one', 'on', 'two']\n", "")
@@ -203,7 +203,7 @@ async def test_what_a_newer_version_wrote_is_kept(anyio_backend):
 @pytest.mark.law(6)
 @given(st.data())
 def test_any_bytes_are_a_run_or_one_error(data):
-    whole = json.loads(Agent(ScriptedModel(["one"])).run_sync("go").dump())
+    whole = json.loads(Agent(ScriptedModel(["one"])).sync.run("go").dump())
     name = data.draw(st.sampled_from(sorted(whole)))
     values = st.none() | st.booleans() | st.integers() | st.text() | st.lists(st.dictionaries(st.text(), st.integers()))
     whole[name] = data.draw(values)
@@ -233,9 +233,9 @@ def test_a_small_cost_and_a_short_time_are_read_again():
 def test_the_size_is_that_of_the_messages():
     sizes = []
     for turns in (1, 2):
-        run = Agent(ScriptedModel([], then="x" * 1000)).run_sync("go")
+        run = Agent(ScriptedModel([], then="x" * 1000)).sync.run("go")
         for _ in range(50 * turns):
-            run = Agent(ScriptedModel(["x" * 1000])).run_sync("on", previous=run)
+            run = Agent(ScriptedModel(["x" * 1000])).sync.run("on", previous=run)
         sizes.append(len(run.dump()))
     assert sizes[1] < 2.05 * sizes[0]
 
@@ -282,7 +282,7 @@ async def test_every_prefix_of_a_thread_is_a_snapshot_to_go_on_with(anyio_backen
 @pytest.mark.row("CBF-23")
 async def test_the_path_of_a_run_under_way_grows_with_the_thread_and_never_changes_under_its_holder(anyio_backend):
     agent = Agent(ScriptedModel([calls(call(to="ann")), "done"]), tools=[noting([])])
-    running = agent.start("go")
+    running = agent.stream("go")
     assert running.path == Path([])
     seen = []
     async with running:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 import palaver as p
 from palaver.agent import Agent, Compactor, Limits, approve, function_tool
-from palaver.agent.agent import AgentFields
+from palaver.agent.agent import AgentFields, SyncAgent
 from palaver.core import events as core_events
 from palaver.core.errors import MessageError, PalaverError
 from palaver.models import Prompt, ScriptedModel
@@ -68,13 +68,13 @@ def test_a_limit_that_is_no_whole_number_is_refused(given):
 @pytest.mark.parametrize("field", ["branch", "values", "decide", "decisions", "on_event", "thread", "previous"])
 def test_an_ill_typed_field_of_a_run_is_refused_by_its_name(field):
     with pytest.raises(MessageError, match=f"^{field}"):
-        agent().run_sync("go", **{field: 3})
+        agent().sync.run("go", **{field: 3})
     with pytest.raises(MessageError, match=f"^{field}"):
         agent().driver("go", None, **{field: 3})
 
 
 def test_an_unknown_keyword_is_a_type_error_that_names_it():
-    for call in (lambda: agent().run_sync("go", theme="dark"), lambda: agent().replace(theme="dark")):
+    for call in (lambda: agent().sync.run("go", theme="dark"), lambda: agent().replace(theme="dark")):
         with pytest.raises(TypeError, match="theme"):
             call()
     with pytest.raises(TypeError, match="theme"):
@@ -91,7 +91,7 @@ def test_all_ways_to_run_have_the_same_keywords():
         listed = inspect.signature(function).parameters
         return [each for each in listed.values() if each.kind is inspect.Parameter.KEYWORD_ONLY]
 
-    assert keywords(Agent.run) == keywords(Agent.start) == keywords(Agent.run_sync) == keywords(Agent.driver)
+    assert keywords(Agent.run) == keywords(Agent.stream) == keywords(SyncAgent.run) == keywords(Agent.driver)
 
 
 # -- decisions ---------------------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ def test_a_decide_that_gives_no_decisions_is_one_clear_error(given):
         return "put"
 
     made = agent(p.assistant(tool_calls=[p.tool_call("put", {}, id="c1")]), tools=[put], policy="ask")
-    run = made.run_sync("go", decide=lambda _: given)
+    run = made.sync.run("go", decide=lambda _: given)
     assert (run.outcome, run.ok, type(run.error)) == ("waiting", False, MessageError), "it can be decided once more"
     assert run.reason.startswith("decide: ")
 
@@ -121,9 +121,9 @@ def print_it() -> None:
 @pytest.mark.finding("F-16")
 def test_a_whole_answer_to_the_only_call_is_completed():
     made = agent("Hello.", limits=Limits(iterations=1))
-    run = made.run_sync("Hi")
+    run = made.sync.run("Hi")
     assert (run.outcome, run.ok, run.text) == ("completed", True, "Hello.")
-    withheld = agent("Hello.", limits=Limits(iterations=1), tools=[function_tool(print_it)]).run_sync("Hi")
+    withheld = agent("Hello.", limits=Limits(iterations=1), tools=[function_tool(print_it)]).sync.run("Hi")
     assert withheld.outcome == "max_iterations", "the tools were withheld: it may have wanted one"
 
 
@@ -138,7 +138,7 @@ def test_a_whole_answer_to_the_only_call_is_completed():
     ],
 )
 def test_an_answer_that_is_not_whole_is_cut_short_by_the_limit(answer):
-    run = agent(answer, limits=Limits(iterations=1)).run_sync("Hi")
+    run = agent(answer, limits=Limits(iterations=1)).sync.run("Hi")
     assert (run.outcome, run.ok) == ("max_iterations", False)
 
 
@@ -147,9 +147,8 @@ def test_an_answer_that_is_not_whole_is_cut_short_by_the_limit(answer):
 
 @pytest.mark.finding("F-20")
 @pytest.mark.anyio
-async def test_run_sync_in_an_event_loop_says_what_to_write(anyio_backend):
-    with pytest.raises(RuntimeError, match=r"write “await agent\.run\(…\)”"):
-        agent().run_sync("go")
+async def test_sync_runs_where_an_event_loop_runs(anyio_backend):
+    assert agent().sync.run("go").text == "hi"
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -159,10 +158,10 @@ def anyio_backend(request):
 
 @pytest.mark.finding("F-20")
 def test_the_error_of_a_run_stands_in_its_repr():
-    assert repr(agent(ValueError("no key")).run_sync("go")) == "Run('agent', 'failed', '', error=ValueError('no key'))"
-    blocked = agent(p.assistant("x", finish_reason="content_filter")).run_sync("go")
+    assert repr(agent(ValueError("no key")).sync.run("go")) == "Run('agent', 'failed', '', error=ValueError('no key'))"
+    blocked = agent(p.assistant("x", finish_reason="content_filter")).sync.run("go")
     assert repr(blocked) == "Run('agent', 'blocked', 'x', reason=\"the provider's content filter\")"
-    assert repr(agent().run_sync("go")) == "Run('agent', 'completed', 'hi')"
+    assert repr(agent().sync.run("go")) == "Run('agent', 'completed', 'hi')"
 
 
 @pytest.mark.finding("F-20")
@@ -170,7 +169,7 @@ def test_there_is_one_class_for_more_text():
     assert events.TextDelta is core_events.TextDelta
     assert events.ReasoningDelta is core_events.ReasoningDelta
     seen = []
-    run = agent(p.assistant(p.Reasoning("hm"), "hello"), name="mate").run_sync("go", on_event=seen.append)
+    run = agent(p.assistant(p.Reasoning("hm"), "hello"), name="mate").sync.run("go", on_event=seen.append)
     deltas = [each for each in seen if isinstance(each, core_events.TextDelta | core_events.ReasoningDelta)]
     assert [(type(each).__name__, each.text, each.agent, each.run) for each in deltas] == [
         ("ReasoningDelta", "hm", "mate", run.id),
@@ -208,12 +207,12 @@ FORMS = {
 @pytest.mark.parametrize("name", FORMS)
 def test_an_output_may_be_any_type_that_pydantic_or_msgspec_reads(name):
     form, text, value = FORMS[name]
-    run = agent(text, output=form).run_sync("go")
+    run = agent(text, output=form).sync.run("go")
     assert (run.outcome, run.output) == ("completed", value)
 
 
 @pytest.mark.finding("F-21")
 def test_an_output_that_does_not_fit_names_the_path():
-    run = agent('[{"name": 3}]', '[{"name": "Ida"}]', output=list[Boat]).run_sync("go")
+    run = agent('[{"name": 3}]', '[{"name": "Ida"}]', output=list[Boat]).sync.run("go")
     assert run.output == [Boat(name="Ida")]
     assert "$[0].name" in run.messages[2].text

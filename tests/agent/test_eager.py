@@ -185,7 +185,7 @@ async def test_reads_begin_before_the_stream_ends_on_every_wire(wire):
 
     done = streams(*frames(wire, say(wire, "Done.")), content_type=kind_of(wire, stream=True))
     with serve(answers, done) as server:
-        async with Agent(model_at(wire, server.url), tools=[look, note], eager=True).start("Go.") as running:
+        async with Agent(model_at(wire, server.url), tools=[look, note], eager=True).stream("Go.") as running:
             seen = [event async for event in running]
     run = running.result
     assert (run.outcome, run.text, early) == ("completed", "Done.", [True])

@@ -141,7 +141,7 @@ async def test_who_watches_is_told_of_every_wait():
     steps = (says(error("slow down"), 429, retry_after="5"), says(error("oops"), 500), streams(*HELLO))
     waits = Waits()
     with serve(*steps) as server:
-        async with Agent(at(server.url, waits)).start("Hi.") as run:
+        async with Agent(at(server.url, waits)).stream("Hi.") as run:
             seen = [event async for event in run]
     told = [event for event in seen if isinstance(event, events.Retrying)]
     assert [(each.wait, each.attempt, each.fallback, each.model) for each in told] == [
@@ -172,7 +172,7 @@ async def test_a_chain_takes_over_within_a_run_and_says_so():
         ) as (server, there),
     ):
         chain = Fallback([model_at(first, dying.url, retry=Retry(attempts=1)), there])
-        async with agent_of(chain, world).start("Go.") as running:
+        async with agent_of(chain, world).stream("Go.") as running:
             seen = [event async for event in running]
         assert [check_request(first, each.body) for each in dying.asked] == [[]] * len(dying.asked)
         assert [check_request(second, body) for _, body in server.requests] == [[], []]
@@ -230,7 +230,7 @@ async def _cancelled(agent, thread, how):
     """Cancel a run when its first words have come; gives what was seen."""
     seen = ""
     with anyio.CancelScope() as scope:
-        async with agent.start("Talk.", thread=thread) as run:
+        async with agent.stream("Talk.", thread=thread) as run:
             async for event in run:
                 seen += event.text if isinstance(event, events.TextDelta) else ""
                 if isinstance(event, events.TextDelta) and len(seen) > 10:

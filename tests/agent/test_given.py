@@ -18,7 +18,7 @@ from palaver.turn.middleware import Middleware
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"model": "anthropic/claude"}, r"model: 'anthropic/claude' is a name; palaver\.models\.model\(…\)"),
+        ({"model": 5}, r"model: 5 is no model; palaver\.models\.model\(…\)"),
         ({"tools": [None]}, r"tools\[0\]: None is neither a tool nor a function"),
         ({"tools": ["send"]}, r"tools\[0\]: 'send' is neither a tool nor a function"),
         ({"tools": None}, "tools: None is no list of tools or functions"),
@@ -41,7 +41,7 @@ def test_what_an_agent_cannot_be_made_of(given, told):
 )
 def test_where_a_run_cannot_begin(given, told):
     with pytest.raises(MessageError, match=told):
-        Agent(ScriptedModel(["Hello."])).run_sync("Hi.", **given)
+        Agent(ScriptedModel(["Hello."])).sync.run("Hi.", **given)
 
 
 @pytest.mark.parametrize("name", ["tokens", "cost", "seconds", "context_tokens", "recoveries", "output_attempts"])

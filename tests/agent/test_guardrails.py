@@ -75,7 +75,7 @@ async def test_a_blocked_answer_is_kept_discarded_counted_and_never_sent():
     usage = Usage(input=10, output=5)
     bad = p.assistant("the password is 1234").replace(usage=usage)
     made = agent([bad, "fine"], after_model=[lambda m, _c: deny("leak") if "password" in m.text else None])
-    async with made.start("x") as running:
+    async with made.stream("x") as running:
         shown = [event async for event in running]
     run = running.result
     assert (run.outcome, run.reason) == ("blocked", "leak")
@@ -91,7 +91,7 @@ async def test_a_blocked_answer_is_kept_discarded_counted_and_never_sent():
 @pytest.mark.anyio
 async def test_an_answer_that_passes_is_shown_whole_before_it_is_added():
     made = agent([p.assistant(p.Reasoning("hm"), "hello")], after_model=[lambda _m, _c: None])
-    async with made.start("x") as running:
+    async with made.stream("x") as running:
         told = [e async for e in running if isinstance(e, TextDelta | MessageAdded)]
     assert [getattr(e, "text", None) or e.message.text for e in told] == ["x", "hello", "hello"]
 
@@ -256,7 +256,7 @@ async def test_a_policy_that_raises_denies(place, policy):
 @pytest.mark.anyio
 async def test_a_policy_that_raises_may_be_told_to_allow():
     made = agent(["ok"], before_model=[raising], after_model=[lambda _m, _c: warn("short")], on_error="allow")
-    async with made.start("x") as running:
+    async with made.stream("x") as running:
         told = [e.text async for e in running if isinstance(e, Warned)]
     assert running.result.outcome == "completed"
     assert told == ["Guardrail: a policy failed: KeyError: 'policy'", "Guardrail: short"]
@@ -361,7 +361,7 @@ async def test_an_answer_that_is_cancelled_before_a_guardrail_passed_it_is_kept_
         await anyio.sleep_forever()
 
     made = agent([KEY, "fine"], after_model=stuck)
-    async with made.start("x") as running:
+    async with made.stream("x") as running:
         await entered.wait()
         running.cancel()
         await running.wait()

@@ -83,7 +83,7 @@ async def play(scene: Scene, thread: Any, stop: int, way: str) -> tuple[Ran, Poi
 
 
 async def _watched(agent: Agent, scene: Scene, thread: Any, points: Points, ran: Ran) -> None:
-    async with agent.start("go", thread=thread) as running:
+    async with agent.stream("go", thread=thread) as running:
         points.then = running.cancel
         async for event in running:
             if len(ran.shown) in scene.steers:
@@ -327,7 +327,7 @@ async def test_cancellation_waits_for_nothing_that_runs(anyio_backend, where):
         policy="ask" if where == "decide" else "allow",
         decide=stay,
     )
-    async with agent.start("go") as running:
+    async with agent.stream("go") as running:
         await reached.wait()
         running.cancel("enough")
         run = await running.wait()
@@ -347,7 +347,7 @@ async def test_leaving_a_run_by_an_error_raises_that_error(anyio_backend):
         await anyio.sleep(30)
 
     agent = Agent(ScriptedModel([p.assistant(p.ToolCall("a", "waits", "{}"))]), tools=[waits])
-    running = agent.start("go")
+    running = agent.stream("go")
 
     async def reads() -> None:
         async with running:
@@ -370,7 +370,7 @@ async def test_a_tool_in_a_worker_thread_can_show_how_far_it_is(anyio_backend):
         return "done"
 
     agent = Agent(ScriptedModel([p.assistant(p.ToolCall("a", "counts", "{}")), "ok"]), tools=[function_tool(counts)])
-    async with agent.start("go") as running:
+    async with agent.stream("go") as running:
         seen = [each async for each in running]
     assert [each.value for each in seen if isinstance(each, events.ToolProgress)] == [0, 1, 2]
     assert running.result.text == "ok"

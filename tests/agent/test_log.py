@@ -26,7 +26,7 @@ def test_a_log_has_what_compaction_made_and_what_it_left_behind(make, tmp_path):
         log=JsonlLog(tmp_path),
     )
     for _ in range(8):
-        agent.run_sync("u" * 900, thread=thread)
+        agent.sync.run("u" * 900, thread=thread)
     rebuilt = threads_of(read_log(tmp_path))
     assert rebuilt.damage == ()
     again = rebuilt.threads[thread.id]
@@ -47,14 +47,14 @@ def test_a_log_has_what_compact_and_undo_wrote(make, tmp_path):
     log = JsonlLog(tmp_path)
     agent = Agent(ScriptedModel([], then="a" * 900), log=log)
     for _ in range(4):
-        agent.run_sync("u" * 900, thread=thread)
+        agent.sync.run("u" * 900, thread=thread)
     anyio.run(lambda: compact(thread, to=300, log=log))
     rebuilt = threads_of(read_log(tmp_path))
     assert rebuilt.damage == ()
     assert dict(rebuilt.threads[thread.id].branches) == dict(tree.branches)
     assert list(rebuilt.threads[thread.id].path()) == list(tree.path())
 
-    agent.run_sync("behind it", thread=thread)
+    agent.sync.run("behind it", thread=thread)
     anyio.run(lambda: undo(thread, log=log))
     rebuilt = threads_of(read_log(tmp_path))
     assert rebuilt.damage == ()
@@ -68,10 +68,10 @@ def test_a_log_knows_where_a_branch_went_on_after_an_undo(tmp_path):
     thread, log = Thread(), JsonlLog(tmp_path)
     agent = Agent(ScriptedModel([], then="a" * 900), log=log)
     for _ in range(4):
-        agent.run_sync("u" * 900, thread=thread)
+        agent.sync.run("u" * 900, thread=thread)
     anyio.run(lambda: compact(thread, to=300, log=log))
     anyio.run(lambda: undo(thread, log=log))
-    agent.run_sync("on", thread=thread)
+    agent.sync.run("on", thread=thread)
     again = threads_of(read_log(tmp_path)).threads[thread.id]
     assert list(again.path()) == list(thread.path())
     assert {each.id for each in again.entries} == {each.id for each in thread.entries}
@@ -80,8 +80,8 @@ def test_a_log_knows_where_a_branch_went_on_after_an_undo(tmp_path):
 @pytest.mark.row("DAS-21")
 def test_a_log_that_fails_stops_no_compaction_and_is_warned_of(caplog):
     thread = Thread()
-    Agent(ScriptedModel(["a" * 900])).run_sync("u" * 9000, thread=thread)
-    Agent(ScriptedModel(["b" * 900])).run_sync("u" * 9000, thread=thread)
+    Agent(ScriptedModel(["a" * 900])).sync.run("u" * 9000, thread=thread)
+    Agent(ScriptedModel(["b" * 900])).sync.run("u" * 9000, thread=thread)
     done = anyio.run(lambda: compact(thread, to=300, log=AsyncSink(OSError("disk full"))))
     assert done.original_branch is not None
     assert "the log did not take a compaction: disk full" in caplog.text
@@ -94,7 +94,7 @@ def test_a_log_has_the_messages_of_sub_agents(own, tmp_path):
     kid = Agent(ScriptedModel(["child"]), name="kid", log=JsonlLog(tmp_path / "kid") if own else None)
     ask = assistant(tool_calls=[tool_call("task", {"description": "D", "agent": "kid"}, id="t")])
     log = JsonlLog(tmp_path / "parent")
-    Agent(ScriptedModel([ask, "end"]), name="parent", middleware=[subagents([kid])], log=log).run_sync("go")
+    Agent(ScriptedModel([ask, "end"]), name="parent", middleware=[subagents([kid])], log=log).sync.run("go")
     lines = list(read_log(tmp_path / ("kid" if own else "parent")))
     spoken = [line.message.text for line in lines if line.context.agent == "kid"]
     assert spoken == ["D", "child"]
@@ -123,7 +123,7 @@ class AsyncSink:
 @pytest.mark.filterwarnings("error")
 def test_an_async_log_is_awaited_in_order():
     sink = AsyncSink()
-    run = Agent(ScriptedModel(["hi"]), name="me", log=sink).run_sync("go")
+    run = Agent(ScriptedModel(["hi"]), name="me", log=sink).sync.run("go")
     assert run.ok
     assert sink.texts == [("go", "me"), ("hi", "me")]
 
@@ -133,7 +133,7 @@ def test_an_async_log_is_awaited_in_order():
 @pytest.mark.filterwarnings("error")
 def test_an_async_log_that_fails_stops_nothing_and_is_told():
     events = []
-    run = Agent(ScriptedModel(["hi"]), log=AsyncSink(OSError("disk full"))).run_sync("go", on_event=events.append)
+    run = Agent(ScriptedModel(["hi"]), log=AsyncSink(OSError("disk full"))).sync.run("go", on_event=events.append)
     assert run.ok
     assert any("disk full" in str(event) for event in events)
 

@@ -75,7 +75,7 @@ def step(folder: Path, number: int) -> None:
     with SQLiteStore(folder / "t.db") as store:
         decisions = {call: approve() for call in json.loads(waiting.read_text())} if waiting.exists() else {}
         said = () if decisions else ("Go on. " * 150,)
-        run = boss.run_sync(*said, thread=store.open("t"), decisions=decisions)
+        run = boss.sync.run(*said, thread=store.open("t"), decisions=decisions)
         assert run.outcome in ("completed", "waiting"), run.reason
         waiting.write_text(json.dumps([each.call.id for each in run.pending]))
 
@@ -107,12 +107,12 @@ def test_what_is_compacted_by_hand_and_undone_reads_back(tmp_path: Path) -> None
     thread, log = Thread(), JsonlLog(tmp_path)
     agent = Agent(ScriptedModel([], then="a" * 900), log=log)
     for _ in range(4):
-        agent.run_sync("u" * 900, thread=thread)
+        agent.sync.run("u" * 900, thread=thread)
     done = anyio.run(lambda: compact(thread, to=300, log=log))
     assert done.original_branch is not None
     assert_read_back(tmp_path, thread)
-    agent.run_sync("u", thread=thread)
+    agent.sync.run("u", thread=thread)
     assert_read_back(tmp_path, thread)
     assert anyio.run(lambda: undo(thread, log=log)) is not None
-    agent.run_sync("v", thread=thread)
+    agent.sync.run("v", thread=thread)
     assert_read_back(tmp_path, thread)

@@ -510,7 +510,7 @@ async def test_a_malformed_call_is_kept_fed_back_and_never_sent_as_a_call(mixed)
 @pytest.mark.parametrize("bad", [call("z", "nobody"), call("z", "look", '{"x": "no"}')])
 async def test_under_note_a_call_that_cannot_be_run_is_one_error_event_and_leaves_no_call(bad):
     model = ScriptedModel([p.assistant("Two.", bad, call("a")), "done"])
-    async with Agent(model, tools=[LOOK], invalid_calls="note").start("go") as running:
+    async with Agent(model, tools=[LOOK], invalid_calls="note").stream("go") as running:
         seen = [each async for each in running]
     run = running.result
     assert refused_path(run.path) == {}
@@ -573,7 +573,7 @@ async def test_results_are_cut_behind_six_thousand_characters(length, cut, chara
 async def test_a_step_keeps_parts_as_they_came_then_results_then_notes():
     message = p.assistant(p.Reasoning("hm"), "One.", call("a"), "Two.", BAD, call("b", arguments='{"x": 2}'))
     model = ScriptedModel([message, "done"])
-    async with Agent(model, tools=[LOOK]).start("go") as running:
+    async with Agent(model, tools=[LOOK]).stream("go") as running:
         seen = [each async for each in running]
     run = running.result
     assert [type(each).__name__ for each in run.path.messages[1].content] == [
@@ -702,7 +702,7 @@ async def test_an_answer_that_broke_off_is_gone_on_with():
 
 @pytest.mark.row("CBF-26")
 async def test_what_is_said_meanwhile_joins_behind_the_results_and_keeps_the_turn_alive():
-    async with Agent(ScriptedModel([calls("a", "b"), "done", "and that"]), tools=[LOOK]).start("go") as running:
+    async with Agent(ScriptedModel([calls("a", "b"), "done", "and that"]), tools=[LOOK]).stream("go") as running:
         async for event in running:
             if isinstance(event, events.ToolStarted) and event.call.id == "a":
                 running.steer("Be brief.")
@@ -719,7 +719,7 @@ async def test_what_is_said_meanwhile_joins_behind_the_results_and_keeps_the_tur
 
 async def test_what_is_said_while_a_decision_waits_is_heard_when_the_run_goes_on():
     agent = Agent(ScriptedModel([calls("a"), "done"]), tools=[look], policy="ask")
-    async with agent.start("go") as running:
+    async with agent.stream("go") as running:
         async for event in running:
             if isinstance(event, events.IterationStarted):
                 running.steer("By the way.")
@@ -740,7 +740,7 @@ async def test_what_is_said_when_the_run_is_over_is_kept():
         async def after_agent(self, context: Any) -> None:
             running.steer("One more thing.")
 
-    running = Agent(ScriptedModel(["done"]), middleware=[Late()]).start("go")
+    running = Agent(ScriptedModel(["done"]), middleware=[Late()]).stream("go")
     async with running:
         run = await running.wait()
     assert (run.text, run.outcome) == ("done", "completed")
@@ -872,7 +872,7 @@ class Log:
 
 @pytest.mark.row("DAS-21")
 async def test_a_log_that_fails_stops_nothing_and_is_reported():
-    async with Agent(ScriptedModel([calls("a"), "done"]), tools=[LOOK], log=Log(fails=True)).start("go") as running:
+    async with Agent(ScriptedModel([calls("a"), "done"]), tools=[LOOK], log=Log(fails=True)).stream("go") as running:
         seen = [each async for each in running]
     assert running.result.outcome == "completed"
     assert [each.text for each in seen if isinstance(each, events.Warned)] == ["log: OSError: disk full"] * 4

@@ -109,7 +109,7 @@ async def test_events_come_in_their_order_to_readers_and_observers(scenario, is_
         seen.append(event)
 
     made = scripted(*script, middleware=[team()], observers=[later if is_async else seen.append])
-    async with made.start("x") as running:
+    async with made.stream("x") as running:
         read = [event async for event in running]
     assert kinds(read) == expected
     assert seen == read
@@ -222,7 +222,7 @@ async def test_one_that_falls_behind_is_left_out(monkeypatch):
     monkeypatch.setattr(events, "BACKLOG", 3)
     release, seen = threading.Event(), []
     made = scripted(p.assistant(call("look")), "ok", observers=[lambda _event: release.wait(60)])
-    async with made.start("x") as running:
+    async with made.stream("x") as running:
         seen = [event.text async for event in running if isinstance(event, Warned)]
     release.set()
     assert len(seen) == 1

@@ -93,7 +93,7 @@ async def test_a_form_and_tools_in_one_run(anyio_backend):
 @pytest.mark.anyio
 async def test_a_form_while_events_are_read(anyio_backend):
     agent = Agent(ScriptedModel([BAD[0], GOOD]), output=City)
-    async with agent.start("Where?") as running:
+    async with agent.stream("Where?") as running:
         seen = [event async for event in running]
     assert running.result.output == City("Rome", 3)
     assert "".join(each.text for each in seen if isinstance(each, events.TextDelta)) == BAD[0] + GOOD

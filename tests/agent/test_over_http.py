@@ -95,7 +95,7 @@ def _is_what_was_said(path, answers):
 @pytest.mark.parametrize("wire", wires.names())
 async def test_what_is_watched_is_what_is_said(wire, stream):
     with provider(wire, _turns(wire), stream=stream) as (_, model):
-        async with agent_of(model, World(), stream=stream).start("Look around.") as run:
+        async with agent_of(model, World(), stream=stream).stream("Look around.") as run:
             seen = [event async for event in run]
     assert "".join(e.text for e in seen if isinstance(e, events.TextDelta)) == "I look.All seen."
     assert "".join(e.text for e in seen if isinstance(e, events.ReasoningDelta)) == "".join(
@@ -139,7 +139,7 @@ async def test_an_agent_that_changes_its_provider_at_each_run(stream):
         for wire in wires.names() * ROUNDS:
             agent = agent.replace(model=made[wire][1])
             before = [] if previous is None else [entry.message for entry in previous.path]
-            async with agent.start("Go on.", previous=previous) as running:
+            async with agent.stream("Go on.", previous=previous) as running:
                 lost = [event async for event in running if isinstance(event, events.Lost)]
             previous = running.result
             assert (previous.outcome, previous.text) == ("completed", f"{wire} is done.")

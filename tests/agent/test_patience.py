@@ -54,7 +54,7 @@ async def test_the_time_of_the_model_is_not_the_wrappers(monkeypatch):
 
 def warned(agent, **how):
     seen = []
-    run = agent.run_sync("Go.", on_event=seen.append, **how)
+    run = agent.sync.run("Go.", on_event=seen.append, **how)
     return run, [each.text for each in seen if isinstance(each, events.Warned)]
 
 
@@ -71,5 +71,5 @@ def test_a_limit_of_money_that_cannot_be_counted_is_told_once():
 @pytest.mark.row("KAI-13")
 def test_a_budget_says_which():
     model = ScriptedModel([], then=lambda _: calls(call(to="B")).replace(usage=p.Usage(input=10, output=1)))
-    run = Agent(model, tools=[noting([])], limits=Limits(tokens=1)).run_sync("Go.")
+    run = Agent(model, tools=[noting([])], limits=Limits(tokens=1)).sync.run("Go.")
     assert (run.outcome, run.reason) == ("budget", "11 of 1 tokens")

@@ -22,7 +22,7 @@ def test_a_tool_of_the_provider_is_offered_and_its_calls_need_no_answer():
     tool = p.ProviderTool("anthropic_messages", Raw(encode(SEARCH)))
     searched = p.ToolCall("srv_1", "web_search", '{"query": "tide"}', provider_executed=True)
     model = ScriptedModel([p.assistant(searched, "High water at 18:42.")])
-    run = Agent(model, tools=[look, tool]).run_sync("When?")
+    run = Agent(model, tools=[look, tool]).sync.run("When?")
     assert run.ok
     assert [message.role for message in run.messages] == ["user", "assistant"]
     sent = wires.get("anthropic_messages").encode_request(model.asked[0].request("m"))

@@ -39,7 +39,7 @@ def run(message: AssistantMessage, *, repairs: tuple[str, ...] = ("path",), inva
         return f"text of {path}"
 
     agent = Agent(ScriptedModel([message, "Done."]), tools=[read], invalid_calls=invalid_calls)
-    return list(agent.run_sync("go").messages)
+    return list(agent.sync.run("go").messages)
 
 
 @pytest.mark.parametrize("wire", [chat, responses])

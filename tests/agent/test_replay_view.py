@@ -67,7 +67,7 @@ def test_an_approval_by_another_process_sends_the_result_itself(tmp_path, middle
     for last in ({"content": "go"}, {"decisions": {"c3": approve()}}):
         with open_store(where) as store:
             agent = Agent(model, tools=[triple], policy="ask", middleware=middleware)
-            run = agent.run_sync(last.pop("content", None), thread=store.open("t"), **last)
+            run = agent.sync.run(last.pop("content", None), thread=store.open("t"), **last)
     assert run.text == "9"
     sent = list(model.asked[-1].messages)
     assert [message.role for message in sent] == ["user", "assistant", "tool"]

@@ -45,7 +45,7 @@ def file(tmp_path_factory):
     path = tmp_path_factory.mktemp("run") / "palaver.db"
     with SQLiteStore(path) as store:
         model = ScriptedModel([calls(call(to="Kim")), "Sent."])
-        run = Agent(model, tools=[noting([])]).run_sync("Write.", thread=store.open(store.create().id))
+        run = Agent(model, tools=[noting([])]).sync.run("Write.", thread=store.open(store.create().id))
         assert run.ok
         assert store.verify().damage == ()
     return path
@@ -57,7 +57,7 @@ def logged(tmp_path_factory):
     folder = tmp_path_factory.mktemp("log")
     with JsonlLog(folder) as log:
         model = ScriptedModel([calls(call(to="Kim")), "Sent."])
-        run = Agent(model, tools=[noting([])], log=log).run_sync("Write.")
+        run = Agent(model, tools=[noting([])], log=log).sync.run("Write.")
     [path] = folder.iterdir()
     return run, path.read_bytes()
 

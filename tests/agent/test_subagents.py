@@ -147,7 +147,7 @@ async def test_an_answer_that_a_limit_asked_for_is_a_result():
 @pytest.mark.anyio
 async def test_events_of_a_child_stand_between_its_start_and_its_finish():
     digger = child([p.assistant(p.Reasoning("hm"), "found")])
-    async with parent(one(task("digger")), [digger]).start("x") as running:
+    async with parent(one(task("digger")), [digger]).stream("x") as running:
         told = [event async for event in running]
     inner = [event for event in told if isinstance(event, SubagentEvent)]
     assert isinstance(inner[0].event, RunStarted)
@@ -308,7 +308,7 @@ async def test_cancelling_reaches_children_and_what_they_used_counts():
 
     digger = child([paid(p.assistant(call("wait")), 7)], tools=[wait])
     inner = []
-    async with parent(one(task("digger")), [digger]).start("x") as running:
+    async with parent(one(task("digger")), [digger]).stream("x") as running:
         async for event in running:
             if isinstance(event, SubagentEvent):
                 inner.append(event.event)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
 
@@ -70,7 +71,7 @@ def other() -> str:
 @pytest.mark.parametrize("tool", [*EITHER, *ASYNCIO])
 def test_a_tool_that_exits_is_a_failed_call_and_the_run_goes_on(tool):
     made = Agent(ScriptedModel([calling(tool, other), "done"]), tools=[tool, other])
-    run = made.run_sync("x")
+    run = made.sync.run("x")
     assert (run.outcome, run.text) == ("completed", "done")
     failed, went_on = run.messages[2:4]
     assert (failed.is_error, went_on.text) == (True, "fine")
@@ -89,7 +90,7 @@ def test_middleware_sees_a_tool_that_exits_as_one_that_failed():
     seen = []
     guard = Guardrail(after_tool=lambda output, _c, _r: seen.append(output.is_error) or deny("no"))
     made = Agent(ScriptedModel([calling(leave_later), "done"]), tools=[leave_later], middleware=[guard])
-    assert made.run_sync("x").outcome == "completed"
+    assert made.sync.run("x").outcome == "completed"
     assert seen == [True]
 
 
@@ -123,7 +124,7 @@ async def test_a_cancellation_from_outside_is_none_of_the_tool(native, anyio_bac
         with pytest.raises(asyncio.CancelledError):
             await task
     else:
-        async with made.start("x", thread=thread) as running:
+        async with made.stream("x", thread=thread) as running:
             await entered.wait()
             running.cancel()
             await running.wait()
@@ -137,7 +138,7 @@ def test_the_users_own_interrupt_goes_through():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Agent(ScriptedModel([calling(interrupted), "never"]), tools=[interrupted]).run_sync("x")
+        Agent(ScriptedModel([calling(interrupted), "never"]), tools=[interrupted]).sync.run("x")
 
 
 @pytest.fixture
@@ -153,9 +154,9 @@ def test_a_key_that_is_pressed_while_a_tool_runs_ends_the_run():
     thread = Thread()
 
     async def pressed() -> None:
-        signal.raise_signal(signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
         await anyio.sleep_forever()
 
     with pytest.raises(KeyboardInterrupt):
-        Agent(ScriptedModel([calling(pressed), "never"]), tools=[pressed]).run_sync("x", thread=thread)
+        Agent(ScriptedModel([calling(pressed), "never"]), tools=[pressed]).sync.run("x", thread=thread)
     assert "User interrupted the response." in thread.path()[-1].message.text

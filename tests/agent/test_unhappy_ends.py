@@ -100,7 +100,7 @@ async def test_hooks_after_a_cancel_have_little_time_together(monkeypatch):
 
     model = ScriptedModel([p.assistant(p.ToolCall("c1", "wait", "{}"))])
     agent = Agent(model, tools=[function_tool(wait)], middleware=[Slow(), Slow(), Slow()])
-    async with agent.start("go") as running:
+    async with agent.stream("go") as running:
         async for event in running:
             if isinstance(event, events.ToolStarted):
                 running.cancel()
@@ -129,7 +129,7 @@ async def test_a_price_that_fails_makes_the_cost_unknown_and_no_more():
         raise KeyError(model)
 
     answer = p.assistant("hi").replace(usage=p.Usage(input=1, output=1))
-    async with Agent(ScriptedModel([answer]), prices=prices).start("x") as running:
+    async with Agent(ScriptedModel([answer]), prices=prices).stream("x") as running:
         told = [each for each in [event async for event in running] if isinstance(each, events.Warned)]
     run = running.result
     assert (run.outcome, run.text, run.cost) == ("completed", "hi", None)

@@ -26,7 +26,7 @@ def call(tmp_path):
 
     def call_(name, **arguments):
         model = ScriptedModel([assistant(tool_calls=[tool_call(name, arguments, id="c")]), "ok"])
-        run = Agent(model, tools=file_tools(folder)).run_sync("go")
+        run = Agent(model, tools=file_tools(folder)).sync.run("go")
         result = next(each for each in run.messages if each.role == "tool")
         return result.is_error, result.text
 

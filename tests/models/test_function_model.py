@@ -56,7 +56,7 @@ async def test_a_function_of_a_swarm_gets_client_and_agent():
 
 async def test_an_answer_is_streamed_and_asked_without_an_agent():
     model = FunctionModel(lambda prompt: prompt.messages[-1].text.upper(), name="my/shout")
-    async with Agent(model).start("go") as run:
+    async with Agent(model).stream("go") as run:
         texts = [event.text async for event in run if isinstance(event, TextDelta)]
     assert texts == ["GO"]
     reply = await complete(model, p.Request((p.user("go"),)))

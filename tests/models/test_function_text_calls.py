@@ -31,8 +31,8 @@ def written(prompt: Prompt) -> str:
 def test_an_agent_runs_the_calls_that_a_function_writes_as_text(stream: bool) -> None:
     seen: list[Any] = []
     agent = Agent(FunctionModel(written, text_calls="hermes"), tools=[weather], stream=stream)
-    run = agent.run_sync("Weather?", on_event=seen.append)
-    run = agent.run_sync("Again?", previous=run)
+    run = agent.sync.run("Weather?", on_event=seen.append)
+    run = agent.sync.run("Again?", previous=run)
     roles = ["user", "assistant", "tool", "assistant"]
     messages = [entry.message for entry in run.path]
     assert [each.role for each in messages] == roles * 2

@@ -51,7 +51,7 @@ def agent(name="A", script=echo, **more):
         model = ScriptedModel([], then=script)
     else:
         model = script
-    more.setdefault("prompt", f"P{name}")
+    more.setdefault("instructions", f"P{name}")
     more.setdefault("placeholders", [PLACEHOLDER])
     return SwarmAgent(name, model, **more)
 

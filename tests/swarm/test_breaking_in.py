@@ -93,7 +93,7 @@ async def test_a_turn_that_begins_while_a_change_is_kept_has_an_answer(tmp_path)
             assert await it.session.complete("again") == "echo:again"
 
 
-@pytest.mark.parametrize("where", ["transform", "validate", "prompt", "on_execute", "map_calls"])
+@pytest.mark.parametrize("where", ["transform", "validate", "instructions", "on_execute", "map_calls"])
 async def test_a_change_of_agent_while_no_model_is_asked_answers_the_turn(where):
     gate = Gate(silent=where == "validate")
     more = {"hooks": OnExecute(gate)} if where == "on_execute" else {where: gate}
@@ -171,7 +171,7 @@ async def stray_speaking(call: Call) -> None:
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-@pytest.mark.parametrize("where", ["straying", "speaking", "on_execute", "transform", "prompt"])
+@pytest.mark.parametrize("where", ["straying", "speaking", "on_execute", "transform", "instructions"])
 async def test_a_cancelled_task_that_an_application_awaits_ends_no_swarm(where):
     """A stray cancellation of one client's code ended the tasks of all of them, and the block of the swarm."""
     more = {"hooks": OnExecute(stray)} if where == "on_execute" else {where: stray}
@@ -262,7 +262,7 @@ async def test_an_agent_that_is_handed_a_conversation_reads_what_it_lists_itself
         return f"cart: {await place.session.state('cart').get()}"
 
     desk = agent("desk", branching(go=calling("to_sales")), tools=[navigation("sales", execute="a client")])
-    sales = agent("sales", echo, prompt=prompt, states=[cart])
+    sales = agent("sales", echo, instructions=prompt, states=[cart])
     async with at_work(desk, sales, states=[cart]) as it:
         assert await it.session.complete("go") == "echo:a client"
     assert asked(sales)[0][0] == "system\"cart: ['pear']\""

@@ -15,7 +15,7 @@ states = ["cart"]
 
 [agents.triage]
 model = "scripted/triage"
-prompt = "Pass on who wants to buy."
+instructions = "Pass on who wants to buy."
 hand_over = ["sales"]
 
 [agents.sales]

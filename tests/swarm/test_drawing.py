@@ -26,7 +26,7 @@ def shop():
         SwarmAgent(
             "triage",
             model,
-            prompt="Send people on.\n```\nnot the end\n```",
+            instructions="Send people on.\n```\nnot the end\n```",
             tools=[navigation("sales"), navigation("help desk")],
             description="Who comes first.",
             depends_on=["sales"],
@@ -34,7 +34,7 @@ def shop():
         SwarmAgent(
             "sales",
             model,
-            prompt=lambda _: "now",
+            instructions=lambda _: "now",
             system=["Be brief."],
             dynamic=lambda _: ["It is Monday."],
             tools=[lookup, commit_action(order), triage()],

@@ -36,7 +36,7 @@ async def test_agentflow_a_prompt_may_be_a_function(prompt):
         await anyio.lowlevel.checkpoint()
         return f"for {place.client}"
 
-    a = agent(prompt=later if prompt == "async" else prompt)
+    a = agent(instructions=later if prompt == "async" else prompt)
     async with at_work(a) as it:
         await it.session.complete("hi")
     assert asked(a) == [['system"for ann"', 'user/user"hi"']]

@@ -59,7 +59,7 @@ async def look(call: Call) -> None:
 
 @BANGS
 @pytest.mark.row("ASK-30", "ASK-17")
-@pytest.mark.parametrize("hook", ["transform", "map", "map_calls", "validate", "prompt", "dynamic"])
+@pytest.mark.parametrize("hook", ["transform", "map", "map_calls", "validate", "instructions", "dynamic"])
 async def test_hookguard_what_changes_an_answer_and_raises_is_the_error_of_the_turn(hook, bad):
     """The caller gets the very error; there is no marker, no half answer, and the session goes on."""
     a = agent(script=branching(go=calling("look")), tools=[look], **{hook: bad})
@@ -346,7 +346,7 @@ async def test_whoever_is_cancelled_leaves_a_session_that_works(where):
     [
         ("swarm", "on_execute"),
         *[("hooks", name) for name in ("on_execute", "on_completion", "on_output", "on_assistant_message")],
-        *[("agent", name) for name in ("prompt", "dynamic", "map", "transform", "validate")],
+        *[("agent", name) for name in ("instructions", "dynamic", "map", "transform", "validate")],
     ],
 )
 async def test_a_hook_that_does_not_return_meets_the_deadline(where, name):
@@ -357,7 +357,7 @@ async def test_a_hook_that_does_not_return_meets_the_deadline(where, name):
         if not hung:
             hung.append(name)
             await anyio.sleep_forever()
-        return {"validate": None, "prompt": "P", "dynamic": ()}.get(name, arguments[0])
+        return {"validate": None, "instructions": "P", "dynamic": ()}.get(name, arguments[0])
 
     hooks, options = Hooks(), {"agent": {}, "swarm": {}}
     if where == "hooks":

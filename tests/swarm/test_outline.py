@@ -41,7 +41,7 @@ async def test_an_answer_that_is_right_at_once():
     model = scripted(GOOD)
     outline = order(
         model,
-        prompt="Read orders.",
+        instructions="Read orders.",
         system=["Be exact."],
         flags=["/no_think"],
         on_attempt=lambda attempt: heard.append(("attempt", attempt.number, told(attempt.messages))),
@@ -134,7 +134,7 @@ async def test_an_empty_answer_is_not_told_back():
 
 async def test_a_prompt_may_be_a_function_and_a_text_is_a_history():
     model = scripted(GOOD)
-    outline = order(model, prompt=lambda item: f"About {item}.", history=lambda _, item: f"how many {item}?")
+    outline = order(model, instructions=lambda item: f"About {item}.", history=lambda _, item: f"how many {item}?")
     assert (await outline.run("pens")).is_valid
     assert told(model.asked[0].messages) == ['system"About pens."', 'user/None"how many pens?"']
 
@@ -180,7 +180,7 @@ def test_what_cannot_be_asked_for_is_told():
 @pytest.mark.row("ASK-27")
 async def test_what_a_provider_is_sent_holds_the_schema_and_the_error():
     model = scripted("no idea", GOOD)
-    result = await order(model, prompt="Read orders.").run("two pens")
+    result = await order(model, instructions="Read orders.").run("two pens")
     prompt = model.asked[1]
     wire = wires.get("openai_chat")
     encoded = wire.encode_request(prompt.request("m"))

@@ -59,7 +59,7 @@ async def embed(text):
     return [float("pen" in text), 1.0]
 
 
-A = agent("A", using, prompt="first", tools=[result_tool(price)])
+A = agent("A", using, instructions="first", tools=[result_tool(price)])
 MOOD, NUMBER = State("mood", "calm"), State("number", 2)
 NOTES = Storage("notes", index=lambda item: item["text"], embed=embed, score=0.5)
 DOUBLE = Compute("double", lambda _, number: number * 2, depends_on=[NUMBER])
@@ -82,9 +82,9 @@ def tripled(_, number):
 
 
 CHANGES = {
-    "agent": ({"agents": [A.replace(prompt="second")]}, answer, "first one shell", "second one shell"),
+    "agent": ({"agents": [A.replace(instructions="second")]}, answer, "first one shell", "second one shell"),
     "default": (
-        {"agents": [agent("B", using, prompt="other"), A], "default": "B"},
+        {"agents": [agent("B", using, instructions="other"), A], "default": "B"},
         answer,
         "first one shell",
         "PLACEHOLDER",
@@ -134,7 +134,7 @@ async def test_a_client_goes_on_with_the_changed_swarm_where_it_was():
     store = MemoryStore()
     async with SHOP.start(store=store) as live, live.session("ann") as ann:
         await ann.complete("hi")
-    changed = SHOP.replace(agents=[A.replace(prompt="second")])
+    changed = SHOP.replace(agents=[A.replace(instructions="second")])
     async with changed.start(store=store) as live, live.session("ann") as ann:
         assert await ann.complete("and now?") == "second and now?"
         assert [each.text for each in ann.user_history] == ["hi", "and now?"]
@@ -199,6 +199,6 @@ async def test_of_two_observers_the_later_one_is_told():
 
 
 async def test_a_description_of_an_agent_is_not_changed_by_a_copy_of_it():
-    copy = A.replace(prompt="second", keep=3, tools=[])
-    assert (A.prompt, len(A.tools), copy.prompt, copy.keep, copy.tools) == ("first", 1, "second", 3, ())
+    copy = A.replace(instructions="second", keep=3, tools=[])
+    assert (A.instructions, len(A.tools), copy.instructions, copy.keep, copy.tools) == ("first", 1, "second", 3, ())
     assert isinstance(copy, SwarmAgent)

@@ -168,7 +168,7 @@ async def test_an_advisor_answers_and_keeps_nothing():
 
 async def test_an_advisor_may_be_a_model():
     model = ScriptedModel(["yes", "no"])
-    advisor = Advisor("broker", model=model, prompt="You are a broker.")
+    advisor = Advisor("broker", model=model, instructions="You are a broker.")
     assert await ask(advisor, "buy?") == "yes"
     assert await ask(advisor, {"ticker": "X"}) == "no"
     assert [[(m.role, m.text) for m in prompt.messages] for prompt in model.asked] == [

@@ -399,7 +399,7 @@ async def test_a_model_sees_the_question_of_its_turn_however_many_tools_it_calls
             return "done"
         return p.assistant(tool_calls=[p.tool_call("look", {"number": number}, id=f"call-{number}")])
 
-    a = agent("A", script, tools=[look], prompt="")
+    a = agent("A", script, tools=[look], instructions="")
     async with at_work(a, name="shop") as it:
         assert await getattr(it.session, way)("What is the sum?") == "done"
         assert await it.session.execute("And now?") == "done"

@@ -58,7 +58,7 @@ def agent(**given):
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("prompt", 5),
+        ("instructions", 5),
         ("system", "one text"),
         ("system", ["a", 5]),
         ("system", (each for each in ["a", 5])),

@@ -110,8 +110,8 @@ def test_what_expired_is_not_sent_by_the_loop() -> None:
     look = function_tool(lambda: "seen", name="look", description="Look.", effect="read")
     model = ScriptedModel([p.assistant(p.ToolCall("1", "look", "{}")), "a", "b"])
     agent = Agent(model, tools=[look])
-    agent.run_sync(None, thread=thread)
-    agent.run_sync("next", thread=thread)
+    agent.sync.run(None, thread=thread)
+    agent.sync.run("next", thread=thread)
     asked = [[each.text for each in prompt.messages] for prompt in model.asked]
     assert asked == [["q", "step", "prompt"], ["q", "prompt", "", "seen"], ["q", "", "seen", "a", "next"]]
     assert [entry.message.text for entry in thread.path()][:3] == ["q", "step", "prompt"]

@@ -187,7 +187,7 @@ def write(*items, id="w1"):
 async def test_a_list_is_told_and_found_again_in_the_thread(tmp_path):
     made = Agent(ScriptedModel([write("a", "b"), write("a", "b", id="w2"), "ok"]), middleware=[TodoList()])
     with SQLiteStore(tmp_path / "s.db") as store:
-        async with made.start("x", thread=store.open("t")) as running:
+        async with made.stream("x", thread=store.open("t")) as running:
             told = [e async for e in running if isinstance(e, ValuesChanged)]
     assert [(e.names, e.values["todos"]) for e in told] == [(("todos",), (Todo("a"), Todo("b")))]
     assert [m.text for m in made.model.asked[0].system] == [INSTRUCTIONS]

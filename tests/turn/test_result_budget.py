@@ -53,7 +53,7 @@ def ran(texts: Any, window: Any, *, limit: Any = None, eager: Any = False, first
     )
     middleware = [Compactor(), *first]
     agent = Agent(model, instructions=LONG, tools=[look], middleware=middleware, result_limit=limit, eager=eager, **how)
-    run = agent.run_sync("Look.")
+    run = agent.sync.run("Look.")
     assert run.ok, run.reason
     return run
 
@@ -178,11 +178,11 @@ def test_results_that_wait_for_a_decision_have_a_budget_in_another_process(tmp_p
 
     calls = [p.ToolCall(f"c{n}", "send", json.dumps({"at": n})) for n in range(8)]
     with SQLiteStore(tmp_path / "t.db") as store:
-        run = agent(p.assistant(*calls)).run_sync("Send.", thread=store.open("t"))
+        run = agent(p.assistant(*calls)).sync.run("Send.", thread=store.open("t"))
         assert run.outcome == "waiting"
     with SQLiteStore(tmp_path / "t.db") as store:
         decisions = {call.id: approve() for call in calls}
-        run = agent("Sent.").run_sync(thread=store.open("t"), decisions=decisions)
+        run = agent("Sent.").sync.run(thread=store.open("t"), decisions=decisions)
         assert run.ok
         found = results(run)
     assert [message.metadata[f"{KEY}per_result_tokens"] for message in found] == [1024] * 8
@@ -202,5 +202,5 @@ def test_a_script_gets_the_whole_result_of_its_hidden_call(middleware: Any) -> N
         heard.append((yield call_of("look", hidden=True)))
 
     model = ScriptedModel(["Done."], capabilities=Capabilities(window=100_000, max_output=1))
-    assert Agent(model, tools=[look], middleware=[middleware, Scripted(script)]).run_sync("Go.").ok
+    assert Agent(model, tools=[look], middleware=[middleware, Scripted(script)]).sync.run("Go.").ok
     assert len(heard[0].result.content[0].text) == 100_000

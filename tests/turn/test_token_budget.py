@@ -92,7 +92,7 @@ def test_a_counter_counts_in_place_of_the_estimate() -> None:
 async def test_a_run_counts_with_the_counter_it_was_given() -> None:
     async def ran(**how: Any) -> Any:
         made = Agent(of(20_000, then="done"), middleware=[Compactor(**how)])
-        async with made.start("word " * 4_000) as running:
+        async with made.stream("word " * 4_000) as running:
             return [event async for event in running if isinstance(event, ContextCompacted)]
 
     (compacted,) = await ran(counter=Tiktoken(ENCODING))

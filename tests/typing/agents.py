@@ -15,23 +15,23 @@ class City:
 def typed(model: LanguageModel) -> Agent[City]:
     agent = Agent(model, output=City)
     assert_type(agent, Agent[City])
-    assert_type(agent.run_sync("Where?"), Run[City])
-    assert_type(agent.run_sync("Where?").output, City)
-    assert_type(agent.run_sync("Where?").check().output, City)
-    assert_type(agent.start("Where?"), ActiveRun[City])
+    assert_type(agent.sync.run("Where?"), Run[City])
+    assert_type(agent.sync.run("Where?").output, City)
+    assert_type(agent.sync.run("Where?").check().output, City)
+    assert_type(agent.stream("Where?"), ActiveRun[City])
     return agent
 
 
 async def awaited(agent: Agent[City]) -> City:
-    async with agent.start("Where?") as running:
+    async with agent.stream("Where?") as running:
         assert_type(await running.wait(), Run[City])
     return (await agent.run("Where?")).output
 
 
 def untyped(model: LanguageModel) -> None:
-    assert_type(Agent(model).run_sync("Hi"), Run[Any])
-    assert_type(Agent(model, output={"type": "object"}).run_sync("Hi"), Run[Any])
-    assert_type(Agent(model, output=list[int]).run_sync("Hi").output, list[int])
+    assert_type(Agent(model).sync.run("Hi"), Run[Any])
+    assert_type(Agent(model, output={"type": "object"}).sync.run("Hi"), Run[Any])
+    assert_type(Agent(model, output=list[int]).sync.run("Hi").output, list[int])
     assert_type(Run.load(b""), Run[Any])
 
 

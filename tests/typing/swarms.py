@@ -25,7 +25,7 @@ def weather(city: str) -> str:
 
 def described(model: LanguageModel) -> None:
     agent = SwarmAgent("a", model, keep=3, states=[State("s", 1), "t"])
-    assert_type(agent.replace(keep=None, prompt="Be brief."), SwarmAgent)
+    assert_type(agent.replace(keep=None, instructions="Be brief."), SwarmAgent)
     assert_type(Swarm("s", [agent]).replace(default="a"), Swarm)
     assert_type(result_tool(weather, available=lambda place: place.client == "ann"), SwarmTool)
     assert_type(tool(weather, name="w"), SwarmTool)

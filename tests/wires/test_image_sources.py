@@ -69,10 +69,10 @@ def test_an_image_is_in_its_place_or_on_the_receipt(target: str, kind: str) -> N
 @pytest.mark.parametrize("target", TARGETS)
 def test_an_image_that_a_store_keeps_by_its_hash_is_sent_by_a_later_run(target: str, tmp_path: Path) -> None:
     with SQLiteStore(tmp_path / "t.db") as store:
-        Agent(ScriptedModel(["A cat."])).run_sync(p.user("See", PNG), thread=store.open("t"))
+        Agent(ScriptedModel(["A cat."])).sync.run(p.user("See", PNG), thread=store.open("t"))
     model = ScriptedModel(["Yes."])
     with SQLiteStore(tmp_path / "t.db") as store:
-        Agent(model).run_sync("Sure?", thread=store.open("t"))
+        Agent(model).sync.run("Sure?", thread=store.open("t"))
     encoded = wires.get(target).encode_request(p.Request(messages=tuple(model.asked[0].messages), model="m"))
     lost = [loss for loss in encoded.losses if loss.what == "image"]
     assert (DATA in encoded.body.decode()) != bool(lost)

@@ -9,7 +9,7 @@ Rules:
 Stability: experimental.
 """
 
-from palaver.agent.agent import Agent
+from palaver.agent.agent import Agent, SyncActiveRun, SyncAgent
 from palaver.agent.driver import ActiveRun
 from palaver.agent.functions import function_tool, merged, schema_tool
 from palaver.agent.guardrails import Guardrail, ToolBreaker, Verdict, deny, modify, warn
@@ -76,6 +76,8 @@ __all__ = [
     "Step",
     "Stepped",
     "Subagents",
+    "SyncActiveRun",
+    "SyncAgent",
     "Todo",
     "TodoList",
     "ToolBreaker",

@@ -3,8 +3,8 @@
 Rules:
 
 - An agent is a description and holds no conversation: it may run any number of times, and many times at once.
-- ``run`` carries a task to its end and gives a ``Run``; it raises nothing but cancellation. ``start`` does the same
-  while its events are read; ``run_sync`` is ``run`` for programs without an event loop. Without a prompt, both go on
+- ``run`` carries a task to its end and returns a ``Run``; it raises nothing but cancellation. ``stream`` does the same
+  while its events are read. ``agent.sync`` has both without ``await``. Without a prompt, both go on
   where a thread was left: calls that wait are decided by ``decisions`` or ``decide``, an unanswered user is answered.
 - ``thread`` is a ``Thread``, or a ``StoredThread`` that keeps every message as it comes; without one the run begins
   its own. ``previous`` goes on behind an earlier run, which does not change; ``branch`` names a branch of a ``Thread``.
@@ -25,8 +25,6 @@ from functools import partial
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypedDict, Unpack, cast
 
-import anyio
-
 from palaver.agent.driver import ActiveRun, Driver
 from palaver.agent.functions import function_tool
 from palaver.agent.prompt import Carry
@@ -36,19 +34,21 @@ from palaver.core.errors import MessageError, PalaverError, excerpt
 from palaver.core.factories import system
 from palaver.core.jsontext import is_json
 from palaver.core.messages import (
-    MESSAGE_CLASSES,
     AssistantMessage,
     DeveloperMessage,
     Message,
     SystemMessage,
     UserMessage,
 )
-from palaver.core.parts import AnyPart, MalformedToolCall, ToolCall, UserPart
+from palaver.core.parts import MalformedToolCall, ToolCall
+from palaver.core.prompt_input import PromptInput, prompt_messages
 from palaver.core.request import Settings
 from palaver.core.tools import AnyTool, ProviderTool
+from palaver.models.names import model as named_model
+from palaver.models.sync import SyncFacade, SyncStream, on_loop, sync_method, sync_stream
 from palaver.store.stored_thread import StoredThread
 from palaver.threads.ids import uuid7
-from palaver.threads.thread import MAIN, Thread
+from palaver.threads.thread import MAIN, Path, Thread
 from palaver.turn import notes
 from palaver.turn.approvals import (
     Decide,
@@ -62,7 +62,7 @@ from palaver.turn.approvals import (
     left_open,
 )
 from palaver.turn.calls import PlannedCall, result
-from palaver.turn.events import Observer, Observing
+from palaver.turn.events import AgentEvent, Observer, Observing
 from palaver.turn.journal import AnyThread, Journal, check_log
 from palaver.turn.limits import Limits, Pricing
 from palaver.turn.middleware import Chain, Middleware, RunContext
@@ -76,8 +76,6 @@ from palaver.turn.tool_output import RESULT_LIMIT
 
 def check_kinds(model: object, tools: object, middleware: object) -> None:
     """Say of what is easily given for another thing what it should be. Raises ``MessageError``."""
-    if isinstance(model, str):
-        raise MessageError(f"model: {excerpt(repr(model))} is a name; palaver.models.model(…) makes a model of it")
     if not callable(getattr(model, "session", None)):
         raise MessageError(f"model: {excerpt(repr(model))} is no model; palaver.models.model(…) makes one")
     for name, given, kind in (("tools", tools, "tools or functions"), ("middleware", middleware, "Middleware")):
@@ -151,16 +149,7 @@ def check_run(*, decisions: object, **fields: object) -> None:
         checked_mapping(decisions, "decisions")
 
 
-def check_no_loop() -> None:
-    """Raise ``RuntimeError`` where an event loop runs in this thread already."""
-    try:
-        anyio.get_current_task()
-    except RuntimeError:
-        return
-    raise RuntimeError(
-        "run_sync cannot be called where an event loop runs already, as in a notebook or an async function: "
-        "write “await agent.run(…)”"
-    )
+_PROMPT: Final = UserMessage(mode="user", tags=(notes.USER_PROMPT,))
 
 
 # --- agent ------------------------------------------------------------------------------------------------------------
@@ -181,13 +170,13 @@ else:
     T = TypeVar("T")
 
 Instructions: TypeAlias = "str | SystemMessage | DeveloperMessage | Callable[[RunContext], str | Awaitable[str]]"
-Input: TypeAlias = "str | UserPart | Message | Sequence[str | UserPart] | Sequence[Message] | None"
+Input: TypeAlias = PromptInput | None
 
 
 class AgentFields(TypedDict, total=False):
     """What of an agent can be changed in a copy; the keywords of ``Agent``."""
 
-    model: LanguageModel
+    model: LanguageModel | str
     name: str
     instructions: Instructions
     tools: Sequence[AgentTool | ProviderTool | Callable[..., Any]]
@@ -213,7 +202,7 @@ class Agent(Generic[T]):
 
     def __init__(
         self,
-        model: LanguageModel,
+        model: LanguageModel | str,
         *,
         name: str = "agent",
         instructions: Instructions = "",
@@ -236,6 +225,7 @@ class Agent(Generic[T]):
     ) -> None:
         """Describe an agent.
 
+        ``model`` is a model, or the name of one, as ``palaver.models.model`` takes it (``"openai/…"``).
         ``policy`` says which tools are allowed, asked for or denied; a table must name tools that are there, and what
         it does not name is asked for, unless it only reads. ``decide`` decides what is asked for while a run goes on.
         ``output`` is the form of the answer: a type, or a JSON Schema; ``None`` and ``str`` take any text as it is.
@@ -247,6 +237,8 @@ class Agent(Generic[T]):
         catalogue does. Raises ``MessageError`` for tools that cannot stand together.
         """
         self._given = {key: value for key, value in locals().items() if key != "self"}
+        if isinstance(model, str):
+            model = named_model(model)
         check_kinds(model, tools, middleware)
         check_fields(self._given)
         check_log(log)
@@ -254,7 +246,7 @@ class Agent(Generic[T]):
         self.policy: Policy = policy
         self.instructions = instructions
         self.provider: Mapping[str, Mapping[str, Any]] = provider or {}
-        self.result_limit, self.polling, self.stream, self.log = result_limit, tuple(polling), stream, log
+        self.result_limit, self.polling, self.streams, self.log = result_limit, tuple(polling), stream, log
         self.eager, self.observers = eager, tuple(observers)
         self._invalid_calls, self.price = invalid_calls, Pricing(prices)
         self.chain = Chain(middleware)
@@ -360,7 +352,7 @@ class Agent(Generic[T]):
         decisions: Mapping[str, Decision] | None = None,
         on_event: Observer | None = None,
     ) -> Run[T]:
-        """Carry a task to its end. Keywords as in ``start``; raises ``MessageError`` for input that cannot be.
+        """Carry a task to its end. Keywords as in ``stream``; raises ``MessageError`` for input that cannot be.
 
         Everything that goes wrong later is the outcome of the run.
         """
@@ -378,7 +370,7 @@ class Agent(Generic[T]):
         )
         return await driver.drive()
 
-    def start(
+    def stream(
         self,
         prompt: Input = None,
         *,
@@ -391,7 +383,7 @@ class Agent(Generic[T]):
         decisions: Mapping[str, Decision] | None = None,
         on_event: Observer | None = None,
     ) -> ActiveRun[T]:
-        """Begin a run and read its events: ``async with agent.start("…") as run: async for event in run: …``.
+        """Begin a run and read its events: ``async with agent.stream("…") as run: async for event in run: …``.
 
         Keywords: ``thread``, ``branch``, ``previous``, ``deps`` (anything, for tools and middleware), ``values`` (what
         they share), ``decide``, ``decisions`` (by the id of the call), ``on_event`` (one more observer). Raises as
@@ -411,34 +403,10 @@ class Agent(Generic[T]):
         )
         return ActiveRun(begin)
 
-    def run_sync(
-        self,
-        prompt: Input = None,
-        *,
-        thread: AnyThread | None = None,
-        branch: str = MAIN,
-        previous: Run[Any] | None = None,
-        deps: Any = None,
-        values: dict[str, Any] | None = None,
-        decide: Decide | None = None,
-        decisions: Mapping[str, Decision] | None = None,
-        on_event: Observer | None = None,
-    ) -> Run[T]:
-        """``run`` for programs without an event loop. Raises ``RuntimeError`` where one runs already."""
-        check_no_loop()
-        begin = partial(
-            self.run,
-            prompt,
-            thread=thread,
-            branch=branch,
-            previous=previous,
-            deps=deps,
-            values=values,
-            decide=decide,
-            decisions=decisions,
-            on_event=on_event,
-        )
-        return anyio.run(begin)
+    @property
+    def sync(self) -> SyncAgent[T]:
+        """The same agent without ``await``: ``agent.sync.run("…")``; its methods have the same parameters."""
+        return SyncAgent(self)
 
     def driver(
         self,
@@ -467,7 +435,9 @@ class Agent(Generic[T]):
         run = uuid7()
         journal = Journal(Thread() if thread is None else thread, branch, agent=self.name, run=run, log=self.log)
         opened = left_open(journal.path)
-        first = _resumed(journal, opened) if prompt is None else _begun(opened, as_messages(prompt))
+        first = (
+            _resumed(journal, opened) if prompt is None else _begun(opened, prompt_messages(prompt, template=_PROMPT))
+        )
         known = Recorded() if opened is None or prompt is not None else opened.recorded
         checked_decisions(decisions or {}, known.pending.values())
         checked_choices(decisions or {}, known.pending.values())
@@ -487,21 +457,6 @@ class Agent(Generic[T]):
             watch=Observing(observers, watch) if observers else watch,
             known=known,
         )
-
-
-def as_messages(prompt: object) -> tuple[Message, ...]:
-    """Messages for what a prompt may be: a text, parts, a message, or several. Raises ``MessageError``."""
-    items: tuple[object, ...] = (prompt,)
-    if isinstance(prompt, Sequence) and not isinstance(prompt, str):
-        items = tuple(cast("Sequence[object]", prompt))
-    found = [each for each in items if isinstance(each, MESSAGE_CLASSES)]
-    if found and len(found) == len(items):
-        return tuple(found)
-    if found:
-        raise MessageError("a prompt is messages, or the parts of one: not both")
-    return (
-        UserMessage(mode="user", tags=(notes.USER_PROMPT,)).replace(content=cast("tuple[str | AnyPart, ...]", items)),
-    )
 
 
 def _behind(previous: Run[Any]) -> tuple[AnyThread, str]:
@@ -535,3 +490,35 @@ def _resumed(journal: Journal, opened: LeftOpen | None) -> Resumed:
     if not journal.path:
         raise MessageError("there is nothing to go on with: give a prompt, or a thread that has messages")
     return Resumed(0.0, last=last_answer(journal.path))
+
+
+class SyncActiveRun(SyncStream[ActiveRun[T], AgentEvent], Generic[T]):
+    """A run under way, and an iterator of its events: ``with agent.sync.stream("…") as run: for event in run: …``."""
+
+    wait = sync_method(ActiveRun[T].wait)
+
+    def steer(self, text: str) -> None:
+        """Add a message to the run, at the next boundary of steps. Raises ``MessageError`` when the run is over."""
+        on_loop(partial(self.wrapped.steer, text))
+
+    def cancel(self, reason: str = "") -> None:
+        """Stop the run; its outcome is ``cancelled``. ``reason`` is kept with it."""
+        on_loop(partial(self.wrapped.cancel, reason))
+
+    @property
+    def path(self) -> Path:
+        """The conversation so far, as a window that never changes."""
+        return self.wrapped.path
+
+    @property
+    def result(self) -> Run[T]:
+        """The run, when it is over. Raises ``MessageError`` before."""
+        return self.wrapped.result
+
+
+class SyncAgent(SyncFacade[Agent[T]], Generic[T]):
+    """An agent whose methods are called without ``await``, also where an event loop runs. Made by ``agent.sync``."""
+
+    run = sync_method(Agent[T].run)
+
+    stream = sync_stream(Agent[T].stream, SyncActiveRun[T])

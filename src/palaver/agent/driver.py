@@ -129,7 +129,7 @@ class Driver:
             depths=carry.depths,
             decisions=decisions or {},
             known=known,
-            early=agent.eager and agent.stream,
+            early=agent.eager and agent.streams,
         )
         self.context.judge, self.context.call_tool = self._tools.judge, self._tools.call
         self.context.toolbox = agent.toolbox
@@ -140,7 +140,7 @@ class Driver:
             self.context,
             self._spending,
             carry.session,
-            stream=agent.stream,
+            stream=agent.streams,
             received=agent.received,
             refresh=self._prompts.refresh,
             eager=self._tools.eager,

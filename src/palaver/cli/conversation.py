@@ -368,7 +368,7 @@ class Conversation:
         active: list[ActiveRun],
     ) -> Run:
         how: dict[str, Any] = {"thread": self.thread} if self._previous is None else {"previous": self._previous}
-        async with self.agent.start(prompt, decisions=decisions, **how) as active_run:
+        async with self.agent.stream(prompt, decisions=decisions, **how) as active_run:
             active.append(active_run)
             async for event in active_run:
                 queue.put(event)

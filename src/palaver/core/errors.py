@@ -135,6 +135,10 @@ class LossError(EncodeError):
         self.losses = losses
 
 
+class LossWarning(UserWarning):
+    """Something could not be carried, and the caller did not say what should become of it."""
+
+
 class ProviderError(PalaverError):
     """The body is the provider's own error, not an answer. ``body`` is that error, verbatim."""
 

@@ -23,6 +23,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field, structs
 from palaver.core import jsontext, type_checks
 from palaver.core.errors import MessageError, excerpt
 from palaver.core.messages import AssistantMessage, FinishReason, Message
+from palaver.core.prompt_input import as_messages
 from palaver.core.tools import AnyTool
 from palaver.core.type_checks import Checked
 from palaver.core.value import Record, Value, short_repr
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from palaver.core.changes import OutputFormatChanges, RequestChanges, ResponseChanges, SettingsChanges
+    from palaver.core.parts import ToolCall
     from palaver.core.usage import Usage
 
 
@@ -171,9 +173,9 @@ class Request(Value, frozen=True, tag_field="type", tag="request", metaclass=Che
         """Return an edited copy, which has no ``origin`` any more."""
         return super().__replace__(**{"origin": None, **changes})
 
-    def append(self, *messages: Message) -> Self:
-        """Return a copy with messages at the end."""
-        return self.replace(messages=(*self.messages, *messages))
+    def append(self, *messages: Message | str) -> Self:
+        """Return a copy with ``messages`` at the end; a text is a user message. Raises ``MessageError``."""
+        return self.replace(messages=(*self.messages, *as_messages(messages)))
 
 
 @final
@@ -184,6 +186,16 @@ class Response(Value, frozen=True, tag_field="type", tag="response", metaclass=C
     alternatives: tuple[AssistantMessage, ...] = ()
     origin: str | None = None
     original: Original | None = None
+
+    @property
+    def text(self) -> str:
+        """The text of the answer, without reasoning."""
+        return self.message.text
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls of the answer, in order."""
+        return self.message.tool_calls
 
     @property
     def usage(self) -> Usage | None:

@@ -14,6 +14,7 @@ from palaver.core.errors import (
     TimedOutError,
     TransportError,
 )
+from palaver.models.ask import Askable, ResponseStream, SyncModel, SyncResponseStream
 from palaver.models.catalogue import Capabilities, Prices
 from palaver.models.endpoint import ApiKey, NoKey
 from palaver.models.failures import Retry
@@ -27,6 +28,7 @@ from palaver.models.scripted import Broken, FunctionModel, ScriptedModel
 __all__ = [
     "Answer",
     "ApiKey",
+    "Askable",
     "AuthenticationError",
     "Broken",
     "Capabilities",
@@ -44,9 +46,12 @@ __all__ = [
     "Prompt",
     "RateLimitError",
     "Reply",
+    "ResponseStream",
     "Retry",
     "ScriptedModel",
     "Session",
+    "SyncModel",
+    "SyncResponseStream",
     "TimedOutError",
     "Timeouts",
     "TransportError",

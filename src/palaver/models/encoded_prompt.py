@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 from msgspec import Raw, structs
 
-from palaver.core.errors import CapabilityError
+from palaver.core.errors import CapabilityError, LossError
 from palaver.core.factories import system
 from palaver.core.messages import AssistantMessage, Message, ToolMessage
 from palaver.core.pairs import result_as_user
@@ -247,7 +247,7 @@ class PromptEncoder:
         self._places: tuple[int, ...] = ()
 
     def encode(self, prompt: Prompt, *, stream: bool) -> Encoded:
-        """The body for a prompt, and its receipt. Raises ``CapabilityError``, ``EncodeError``."""
+        """The body for a prompt, and its receipt. Raises ``CapabilityError``, ``EncodeError``, ``LossError``."""
         settings = merge_settings(self._settings, prompt.settings)
         prompt = prompt if settings is prompt.settings else prompt.replace(settings=settings)
         prompt, unfit = fit(prompt, self._capabilities, self._missing)
@@ -267,6 +267,8 @@ class PromptEncoder:
         encoded = Encoded(encoder.chunks(), (*unfit, *_shift_losses(encoder.losses, len(prompt.system))))
         self._last, self._streamed, self._messages, self._encoder = prompt, stream, messages, encoder
         self._places = tuple(marked)
+        if encoded.losses and prompt.losses == "raise":
+            raise LossError(self._wire.name, encoded.losses)
         return encoded
 
     def _marks(self, prompt: Prompt, messages: Sequence[Message]) -> dict[int, Message]:

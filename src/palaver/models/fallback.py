@@ -38,9 +38,11 @@ from palaver.core.errors import (
 from palaver.core.events import Event, ProviderEvent, Start, Update, UsageUpdate
 from palaver.core.request import Response
 from palaver.core.type_checks import check_arguments
+from palaver.models.ask import Askable
 from palaver.models.catalogue import Capabilities
 from palaver.models.failures import classify
 from palaver.models.language_model import Answer, LanguageModel, Notice, OnNotice, Prompt, Reply, Session
+from palaver.models.names import model as named
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -74,15 +76,16 @@ _WITHOUT_CONTENT: Final = (Start, Update, UsageUpdate, ProviderEvent)
 
 
 @final
-class Fallback(LanguageModel):
+class Fallback(Askable, LanguageModel):
     """A chain of models. Raises ``MessageError`` when there is none.
 
+    ``models`` are models, or their names, in the order in which they are asked.
     ``rest`` is in seconds; ``clock`` gives seconds that only grow; ``hops`` is the table of failures.
     """
 
     def __init__(
         self,
-        models: Iterable[LanguageModel],
+        models: Iterable[LanguageModel | str],
         *,
         rest: float = COOLDOWN,
         clock: Callable[[], float] = time.monotonic,
@@ -90,7 +93,9 @@ class Fallback(LanguageModel):
     ) -> None:
         """Hold the models, in the order in which they are asked."""
         check_arguments("Fallback", Fallback.__init__, locals())
-        self.models = tuple(models)
+        self.models: tuple[LanguageModel, ...] = tuple(
+            named(each) if isinstance(each, str) else each for each in models
+        )
         if not self.models:
             raise MessageError("a chain needs a model")
         self.clock = clock

@@ -41,6 +41,7 @@ from palaver.core.parts import Reasoning, Refusal, Text
 from palaver.core.request import Encoded, Response, Settings
 from palaver.core.type_checks import check_arguments
 from palaver.models import http
+from palaver.models.ask import Askable
 from palaver.models.catalogue import Capabilities, Missing
 from palaver.models.encoded_prompt import PromptEncoder
 from palaver.models.endpoint import Credentials, Endpoint
@@ -341,7 +342,7 @@ def _is_ping(event: Event) -> bool:
 # -- http model ------------------------------------------------------------------------------------
 
 
-class Model(Struct, frozen=True, kw_only=True):
+class Model(Askable, Struct, frozen=True, kw_only=True):
     """What is asked, where, as whom, and how patiently; a ``LanguageModel``.
 
     ``name`` is what people call it (``openai/gpt-…``), ``id`` what is sent. ``settings`` are defaults: each field that

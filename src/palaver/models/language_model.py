@@ -44,6 +44,7 @@ class PromptFields(TypedDict, total=False):
     cache: CachePlan | None
     agent: str | None
     client: str | None
+    losses: Literal["keep", "raise"]
 
 
 class Prompt(Struct, frozen=True, kw_only=True):
@@ -53,6 +54,7 @@ class Prompt(Struct, frozen=True, kw_only=True):
     a list that only grows. ``provider`` holds fields that only one wire understands, by its name. ``cache`` says what
     the provider shall keep, and where marks shall stand: places count from the first of ``messages``. ``agent`` and
     ``client`` are the names of who asks and for whom, where there are such; they are sent to no provider.
+    ``losses="raise"`` raises ``LossError``, and sends nothing, where the wire cannot express all of it.
     """
 
     messages: Sequence[Message]
@@ -63,6 +65,7 @@ class Prompt(Struct, frozen=True, kw_only=True):
     cache: CachePlan | None = None
     agent: str | None = None
     client: str | None = None
+    losses: Literal["keep", "raise"] = "keep"
 
     def replace(self, **changes: Unpack[PromptFields]) -> Prompt:
         """Give an edited copy. Raises ``TypeError`` for a field that a prompt does not have."""

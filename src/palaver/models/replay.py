@@ -25,6 +25,7 @@ from msgspec import structs
 
 from palaver.core.errors import MessageError
 from palaver.models import http, providers
+from palaver.models.ask import Askable
 from palaver.models.endpoint import Credentials, Endpoint, HttpCall
 from palaver.models.http import HttpResponse, Sender, Timeouts
 from palaver.models.http_model import Model
@@ -273,7 +274,7 @@ def replay(recording: Recording | FilePath, model: Model | None = None) -> Repla
 
 
 @final
-class Replay(_SyncAsyncContext, LanguageModel):
+class Replay(_SyncAsyncContext, Askable, LanguageModel):
     """A recorded model; ``server`` is the server that it asks. ``with`` is needed only to stop that at once."""
 
     def __init__(self, serving: ReplayServer, model: Model) -> None:

@@ -36,6 +36,7 @@ from palaver.core.factories import assistant
 from palaver.core.messages import AssistantMessage
 from palaver.core.request import Response
 from palaver.core.type_checks import check_arguments
+from palaver.models.ask import Askable
 from palaver.models.catalogue import Capabilities
 from palaver.models.language_model import Answer, LanguageModel, OnNotice, Prompt, Reply, Session
 from palaver.models.text_calls import TextCallSession
@@ -61,7 +62,7 @@ Script: TypeAlias = "Iterable[Turn | TurnFunction]"
 
 
 @final
-class ScriptedModel(LanguageModel):
+class ScriptedModel(Askable, LanguageModel):
     """Plays a script. ``asked`` is what it was asked, in order."""
 
     def __init__(
@@ -215,7 +216,7 @@ Completion: TypeAlias = "str | AssistantMessage | Response"
 
 
 @final
-class FunctionModel(LanguageModel):
+class FunctionModel(Askable, LanguageModel):
     """Asks a function: ``FunctionModel(complete)``, with ``async def complete(prompt: Prompt) -> str``."""
 
     def __init__(

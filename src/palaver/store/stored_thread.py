@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET, UnsetType
 
 from palaver.core.messages import Message
+from palaver.core.prompt_input import as_messages
 from palaver.threads.ids import now_ms
 from palaver.threads.thread import MAIN, Entry, Path, Thread
 
@@ -61,13 +62,13 @@ class StoredThread:
         """The conversation of this branch; costs what is new."""
         return self.tree.path(self.branch)
 
-    def append(self, *messages: Message, key: str | None = None) -> tuple[Entry, ...]:
-        """Append stamped messages; return their entries when they are durable.
+    def append(self, *messages: Message | str, key: str | None = None) -> tuple[Entry, ...]:
+        """Append stamped ``messages``; return their entries when they are durable. A text is a user message.
 
         A ``key`` that was used before adds nothing, and returns the entries of the first call. Raises as
         ``Store.append`` does, ``ConflictError`` when the branch has moved on.
         """
-        appended = self._store.append(self.id, messages, branch=self.branch, expect=self.head, key=key)
+        appended = self._store.append(self.id, as_messages(messages), branch=self.branch, expect=self.head, key=key)
         if appended.repeated:
             self.refresh()
         elif appended.entries:

@@ -31,7 +31,8 @@ from palaver.swarm.policy import Policy
 from palaver.swarm.rescue import Custom, Flush, Recomplete, no_tool_syntax, not_empty, plain_text
 from palaver.swarm.session import Session
 from palaver.swarm.state import State
-from palaver.swarm.swarm import LiveSwarm, Swarm
+from palaver.swarm.swarm import LiveSwarm, Swarm, SyncLiveSwarm, SyncSwarm
+from palaver.swarm.sync import SyncSession
 from palaver.swarm.tool import SwarmTool, result_tool, tool
 
 __all__ = [
@@ -73,6 +74,9 @@ __all__ = [
     "SwarmAgent",
     "SwarmError",
     "SwarmTool",
+    "SyncLiveSwarm",
+    "SyncSession",
+    "SyncSwarm",
     "TurnError",
     "Where",
     "ask",

@@ -3,7 +3,7 @@
 Rules (docs/spec/agent-swarm-kit.md#3):
 
 - An agent is a description and holds no conversation. It sees of the client's thread what ``threads.AgentView`` gives
-  it: its prompt, the swarm's instructions, its own ``system`` texts and what ``dynamic`` gives, the model's
+  it: its ``instructions``, those of the swarm, its own ``system`` texts and what ``dynamic`` gives, the model's
   ``flags``, the system messages committed for it, and the last ``keep`` messages of the dialogue.
 - ``tools`` are offered in their order, navigation first; ``sources`` give more of them, asked for each call of the
   model, and one that fails is left out (K12). Of one answer the last ``max_tool_calls`` calls are run, or the one
@@ -33,6 +33,7 @@ from palaver.core.request import Settings
 from palaver.core.type_checks import check_arguments
 from palaver.core.usage import Usage
 from palaver.models.language_model import LanguageModel
+from palaver.models.names import model as named_model
 from palaver.swarm.call import CallContext
 from palaver.swarm.extras.storage import Storage
 from palaver.swarm.rescue import PLACEHOLDERS, Flush, Rescue, not_empty
@@ -113,7 +114,7 @@ class Hooks:
 class AgentOptions(TypedDict, total=False):
     """What an agent may be given besides its name and who answers: the keywords of ``SwarmAgent``."""
 
-    prompt: Text
+    instructions: Text
     system: Iterable[str]
     dynamic: Callable[[CallContext], Iterable[str] | Awaitable[Iterable[str]]] | None
     flags: Iterable[str]
@@ -153,7 +154,7 @@ class AgentChanges(AgentOptions, total=False):
     """What ``SwarmAgent.replace`` changes."""
 
     name: str
-    model: LanguageModel | None
+    model: LanguageModel | str | None
     operator: Operator | None
 
 
@@ -163,9 +164,9 @@ class SwarmAgent:
     def __init__(
         self,
         name: str,
-        model: LanguageModel | None = None,
+        model: LanguageModel | str | None = None,
         *,
-        prompt: Text = "",
+        instructions: Text = "",
         system: Iterable[str] = (),
         dynamic: Callable[[CallContext], Iterable[str] | Awaitable[Iterable[str]]] | None = None,
         flags: Iterable[str] = (),
@@ -203,22 +204,25 @@ class SwarmAgent:
     ) -> None:
         """Describe an agent.
 
-        ``states`` and ``storages`` are what its tools may use, by description or by name; ``depends_on`` names the
-        agents that it may hand over to, for drawings. With ``stream`` the text of an answer is published as it comes,
-        in events ``agent delta``: for agents whose answers nothing changes. ``operator_timeout`` is in seconds; after
-        it the answer is ``""``. ``middleware``, ``policy``, ``decide``, ``limits``, ``output``, ``result_limit``,
-        ``observers`` and ``prices`` are those of ``palaver.agent.Agent``; limits are of the agent's part in one turn,
-        and ``recoveries``, ``repeats`` and ``continue_cut`` mean nothing here. Raises ``MessageError`` for an
-        argument of the wrong type, for an agent with neither a model nor an operator, with one that cannot be called,
-        without a name, with a limit below 0, or with a tool that can never be called since another has its name.
+        ``model`` is a model, or the name of one (``"openai/…"``). ``states`` and ``storages`` are what its tools may
+        use, by description or by name; ``depends_on`` names the agents that it may hand over to, for drawings. With
+        ``stream`` the text of an answer is published as it comes, in events ``agent delta``: for agents whose answers
+        nothing changes. ``operator_timeout`` is in seconds; after it the answer is ``""``. ``middleware``, ``policy``,
+        ``decide``, ``limits``, ``output``, ``result_limit``, ``observers`` and ``prices`` are those of
+        ``palaver.agent.Agent``; limits are of the agent's part in one turn, and ``recoveries``, ``repeats`` and
+        ``continue_cut`` mean nothing here. Raises ``MessageError`` for an argument of the wrong type, for an agent with
+        neither a model nor an operator, with one that cannot be called, without a name, with a limit below 0, or with a
+        tool that can never be called since another has its name.
         """
         self._given: dict[str, Any] = {key: value for key, value in locals().items() if key != "self"}
         whose = f"the agent {name!r}"
+        if isinstance(model, str):
+            model = named_model(model)
         if operator is not None and not callable(operator):
             raise MessageError(f"the operator of {name!r} cannot be called: {excerpt(repr(operator))}")
         check_arguments(whose, SwarmAgent.__init__, self._given)
         _check_limits(self._given)
-        self.name, self.model, self.prompt, self.description = name, model, prompt, description
+        self.name, self.model, self.instructions, self.description = name, model, instructions, description
         self.system, self.dynamic, self.flags = tuple(system), dynamic, tuple(flags)
         self.tools: tuple[SwarmTool, ...] = _distinct(name, tools)
         self.sources = tuple(sources)

@@ -407,7 +407,8 @@ class AgentSession(AgentAnswers, AgentCalls):
 
     async def _context(self, place: CallContext, turn: Turn | None) -> Sequence[Message]:
         agent = self.agent
-        prompt = agent.prompt if isinstance(agent.prompt, str) else str(await called(agent.prompt, place) or "")
+        own = agent.instructions
+        prompt = own if isinstance(own, str) else str(await called(own, place) or "")
         dynamic = () if agent.dynamic is None else tuple(await called(agent.dynamic, place))
         sections = [each.instructions for each in agent.chain.all if each.instructions]
         texts = (*self.session.swarm.instructions, *agent.system, *dynamic, *agent.flags, *sections)

@@ -42,7 +42,7 @@ class _Agent(Struct, forbid_unknown_fields=True):
     model: str | None = None
     operator: str | None = None
     operator_timeout: float | None = None
-    prompt: str = ""
+    instructions: str = ""
     system: tuple[str, ...] = ()
     description: str = ""
     tools: tuple[str, ...] = ()
@@ -125,7 +125,7 @@ def _agent(
         return SwarmAgent(
             name,
             model,
-            prompt=config.prompt,
+            instructions=config.instructions,
             system=config.system,
             description=config.description,
             tools=tools,

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypedDict, Unpack
 
 import anyio
@@ -33,6 +34,7 @@ from anyio.abc import TaskGroup
 
 from palaver.core.errors import ClosedError, SwarmError
 from palaver.core.type_checks import check_arguments
+from palaver.models.sync import SyncContext, SyncFacade, on_loop, run
 from palaver.store.store import Store
 from palaver.swarm.agent import SwarmAgent
 from palaver.swarm.bus import Bus
@@ -47,6 +49,7 @@ from palaver.swarm.policy import Policy
 from palaver.swarm.resources import Shared, open_shared
 from palaver.swarm.session import Session
 from palaver.swarm.state import State
+from palaver.swarm.sync import SyncSession
 from palaver.swarm.turn import NESTED
 from palaver.threads.thread import Thread
 
@@ -324,9 +327,39 @@ class Swarm:
         """
         return LiveSwarm(self, store=store, bus=bus)
 
+    @property
+    def sync(self) -> SyncSwarm:
+        """The same swarm without ``await``: ``with swarm.sync.start() as live``."""
+        return SyncSwarm(self)
+
     def __repr__(self) -> str:
         """Show the name and the agents."""
         return f"Swarm({self.name!r}, {list(self.agents)})"
+
+
+class SyncLiveSwarm(SyncContext[LiveSwarm]):
+    """A swarm that has been started. Made by ``SyncSwarm.start``; entered by ``with``."""
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """The names of the clients whose sessions are open."""
+        return self.wrapped.clients
+
+    def session(self, client: str) -> SyncSession:
+        """Return the session of ``client``, to be entered by ``with``. Raises as ``LiveSwarm.session`` does."""
+        return SyncSession(on_loop(partial(self.wrapped.session, client)))
+
+
+class SyncSwarm(SyncFacade[Swarm]):
+    """A swarm whose methods are called without ``await``, also where an event loop runs. Made by ``swarm.sync``."""
+
+    def start(self, *, store: Store | None = None, bus: Bus | None = None) -> SyncLiveSwarm:
+        """Start the swarm: ``with swarm.sync.start() as live``; the parameters are those of ``Swarm.start``."""
+
+        async def make() -> Any:
+            return self.wrapped.start(store=store, bus=bus)
+
+        return SyncLiveSwarm(run(make))
 
 
 def _by_name(whose: str, kind: str, given: Iterable[Any]) -> dict[str, Any]:

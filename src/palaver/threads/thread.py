@@ -38,6 +38,7 @@ from msgspec import UNSET, Struct, UnsetType, structs
 from palaver.core import type_checks
 from palaver.core.errors import ConflictError, MessageError, NotFoundError, StoreError
 from palaver.core.messages import MESSAGE_CLASSES, AssistantMessage, Message
+from palaver.core.prompt_input import as_messages
 from palaver.core.type_checks import check_arguments
 from palaver.core.usage import Usage
 from palaver.core.value import short_repr
@@ -281,15 +282,15 @@ class Thread:
     # -- growing ---------------------------------------------------------------------------------------------------
 
     def append(
-        self, *messages: Message, branch: str = MAIN, expect: str | UnsetType | None = UNSET
+        self, *messages: Message | str, branch: str = MAIN, expect: str | UnsetType | None = UNSET
     ) -> tuple[Entry, ...]:
-        """Append stamped messages to a branch; return their entries.
+        """Append stamped ``messages`` to ``branch``; return their entries. A text is a user message.
 
         ``expect`` is the head that the caller knows. Raises ``ConflictError`` when the head is another one,
         ``NotFoundError`` for a branch that does not exist, and ``MessageError`` for what is no sound message.
         """
         head = self.checked_head(branch, expect)
-        entries = self.new_entries(messages, head, self._clock())
+        entries = self.new_entries(as_messages(messages), head, self._clock())
         self._add(entries)
         if entries:
             self._branches[branch] = entries[-1].id

@@ -1,8 +1,8 @@
 """Advisors: one question, one answer, without a conversation (docs/spec/agent-swarm-kit.md#5.2, #6).
 
 - ``chat`` sends messages to a model and returns the text of its answer.
-- An ``Advisor`` is a function of a message, plain or async, or a model with a prompt. A function may take any value as
-  the message; a model gets text as it is and any other value as JSON.
+- An ``Advisor`` is a function of a message, plain or async, or a model with instructions. A function may take any
+  value as the message; a model gets text as it is and any other value as JSON.
 - ``ask`` raises what the model or the function raises. Observers change nothing.
 
 Stability: experimental.
@@ -35,24 +35,24 @@ class AdvisorChanges(TypedDict, total=False):
     name: str
     answer: Callable[[Any], Awaitable[str] | str] | None
     model: LanguageModel | None
-    prompt: str
+    instructions: str
     on_chat: Callable[[Any], Any] | None
     on_result: Callable[[Any, str], Any] | None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Advisor:
-    """A source of answers. ``advisor.replace(prompt="Be brief.")`` returns an edited copy.
+    """A source of answers. ``advisor.replace(instructions="Be brief.")`` returns an edited copy.
 
-    ``answer`` is a function of the message. Without one ``model`` answers, with ``prompt`` as system prompt. Observers:
-    ``on_chat`` (message) and ``on_result`` (message, answer).
+    ``answer`` is a function of the message. Without one ``model`` answers, with ``instructions`` as system prompt.
+    Observers: ``on_chat`` (message) and ``on_result`` (message, answer).
     """
 
     name: str
     answer: Callable[[Any], Awaitable[str] | str] | None = None
     _: KW_ONLY
     model: LanguageModel | None = None
-    prompt: str = ""
+    instructions: str = ""
     on_chat: Callable[[Any], Any] | None = None
     on_result: Callable[[Any, str], Any] | None = None
 
@@ -79,5 +79,5 @@ async def _answer(advisor: Advisor, message: Any) -> str:
     if advisor.model is None:
         return str(await called(advisor.answer, message)) if advisor.answer is not None else ""
     text = message if isinstance(message, str) else jsontext.encode(message).decode()
-    prompt = (system(advisor.prompt),) if advisor.prompt else ()
+    prompt = (system(advisor.instructions),) if advisor.instructions else ()
     return await chat(advisor.model, (*prompt, user(text)))

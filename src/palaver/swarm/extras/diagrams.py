@@ -96,11 +96,11 @@ def _agent(swarm: Swarm, agent: SwarmAgent) -> Iterator[str]:
 
 
 def _prompts(agent: SwarmAgent) -> Iterator[str]:
-    if not isinstance(agent.prompt, str):
+    if not isinstance(agent.instructions, str):
         yield f"Prompt: {_FUNCTION}"
         yield ""
-    elif agent.prompt:
-        yield from _quoted(agent.prompt)
+    elif agent.instructions:
+        yield from _quoted(agent.instructions)
     for text in (*agent.system, *agent.flags):
         yield from _quoted(text)
     if agent.dynamic is not None:

@@ -76,7 +76,7 @@ class OutlineChanges(TypedDict, total=False):
     model: LanguageModel
     form: Any
     history: Callable[..., Any] | None
-    prompt: str | Callable[..., Any]
+    instructions: str | Callable[..., Any]
     system: Iterable[str]
     flags: Iterable[str]
     validations: Iterable[Callable[..., Any]]
@@ -98,7 +98,7 @@ class Outline:
         form: Any,
         *,
         history: Callable[..., Any] | None = None,
-        prompt: str | Callable[..., Any] = "",
+        instructions: str | Callable[..., Any] = "",
         system: Iterable[str] = (),
         flags: Iterable[str] = (),
         validations: Iterable[Callable[..., Any]] = (),
@@ -113,7 +113,7 @@ class Outline:
 
         ``form`` is a type or a JSON Schema, as for ``palaver.agent.Agent(output=…)``. ``history`` gets an ``Attempt``
         and the parameters, and returns messages or user texts; without it the parameters are the texts. A
-        ``prompt`` may be a function of the parameters. ``validations`` get the data and the parameters. Raises
+        ``instructions`` may be a function of the parameters. ``validations`` get the data and the parameters. Raises
         ``SwarmError`` without a name or attempts and for arguments of the wrong type, and ``MessageError`` for a form
         that cannot be described.
         """
@@ -130,7 +130,7 @@ class Outline:
         self.name, self.model, self.attempts = name, model, attempts
         self.form = Structured(form, model.capabilities)
         self._settings = self.form.asked(settings)
-        self._prompt, self._history = prompt, history
+        self._instructions, self._history = instructions, history
         self._system: tuple[str, ...] = (*self._arguments["system"], *self._arguments["flags"])
         self._validations: tuple[Callable[..., Any], ...] = self._arguments["validations"]
         self._on_attempt, self._on_document = on_attempt, on_document
@@ -162,8 +162,12 @@ class Outline:
 
     async def _messages(self, number: int, result_id: str, params: tuple[Any, ...]) -> tuple[Message, ...]:
         """Return the messages of an attempt, without corrections."""
-        prompt = self._prompt if isinstance(self._prompt, str) else str(await called(self._prompt, *params))
-        start = tuple([system(text) for text in (prompt, *self._system) if text])
+        instructions = (
+            self._instructions
+            if isinstance(self._instructions, str)
+            else str(await called(self._instructions, *params))
+        )
+        start = tuple([system(text) for text in (instructions, *self._system) if text])
         attempt = Attempt(
             outline=self.name, number=number, messages=start, format=self.form.format, result_id=result_id
         )

@@ -15,12 +15,13 @@ from typing import final
 
 from palaver.core.errors import MessageError
 from palaver.core.type_checks import check_arguments
+from palaver.models.ask import Askable
 from palaver.models.catalogue import Capabilities
 from palaver.models.language_model import Answer, LanguageModel, OnNotice, Prompt, Session
 
 
 @final
-class RoundRobin(LanguageModel):
+class RoundRobin(Askable, LanguageModel):
     """Models that take turns. Raises ``MessageError`` when there is none."""
 
     def __init__(self, models: Iterable[LanguageModel]) -> None:

@@ -1,0 +1,67 @@
+"""An agent without ``await``, and an agent made with the name of a model."""
+
+import asyncio
+import inspect
+
+import pytest
+
+from palaver import MessageError, UnknownNameError
+from palaver.agent import Agent
+from palaver.core.events import TextDelta
+from palaver.models import ScriptedModel
+
+
+def test_run_returns_the_run():
+    assert Agent(ScriptedModel(["Hello."])).sync.run("Hi").text == "Hello."
+
+
+def test_run_works_where_an_event_loop_runs():
+    async def cell():
+        return Agent(ScriptedModel(["Hello."])).sync.run("Hi").text
+
+    assert asyncio.run(cell()) == "Hello."
+
+
+def test_stream_gives_the_events_and_the_run():
+    with Agent(ScriptedModel(["Hello."])).sync.stream("Hi") as run:
+        assert "".join(event.text for event in run if isinstance(event, TextDelta)) == "Hello."
+    assert run.result.ok
+    assert run.path.messages[-1].text == "Hello."
+
+
+def test_a_stream_can_be_waited_for_steered_and_cancelled():
+    with Agent(ScriptedModel(["one", "two"], delay=0.2)).sync.stream("Hi") as run:
+        next(run)
+        run.steer("And then?")
+        assert run.wait().text == "two"
+        with pytest.raises(MessageError, match="over"):
+            run.steer("late")
+    with Agent(ScriptedModel(["one"], delay=3600)).sync.stream("Hi") as run:
+        run.cancel("enough")
+        assert run.wait().outcome == "cancelled"
+
+
+def test_leaving_the_block_early_ends_the_run():
+    with Agent(ScriptedModel(["one"], delay=3600)).sync.stream("Hi") as run:
+        next(run)
+    assert run.result.outcome == "cancelled"
+
+
+def test_methods_have_the_parameters_of_the_async_ones():
+    agent = Agent(ScriptedModel([]))
+    for name in ("run", "stream"):
+        assert (
+            inspect.signature(getattr(agent.sync, name)).parameters.keys()
+            == inspect.signature(getattr(agent, name)).parameters.keys()
+        )
+
+
+def test_an_agent_takes_the_name_of_a_model():
+    assert Agent("anthropic/claude-opus-4-8").model.name == "anthropic/claude-opus-4-8"
+    assert Agent("anthropic/claude-opus-4-8").replace(name="b").model.name == "anthropic/claude-opus-4-8"
+    assert Agent(ScriptedModel([])).replace(model="openai/gpt-5").model.name == "openai/gpt-5"
+
+
+def test_an_unknown_name_is_refused_at_once():
+    with pytest.raises(UnknownNameError, match="provider/id"):
+        Agent("claude")
