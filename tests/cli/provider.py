@@ -9,10 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class Provider:
-    """`env` makes the command ask here; `asked` is what it was asked; set `go` to let a `HOLD` go on."""
+    """`env` makes the command ask here; `asked` is what it was asked, `keys` by whom; `go` lets a `HOLD` go on."""
 
     url: str
     asked: list = field(default_factory=list)
+    keys: list = field(default_factory=list)
     go: threading.Event = field(default_factory=threading.Event)
     left: threading.Event = field(default_factory=threading.Event)
 
@@ -49,6 +50,7 @@ def provider(*answers, status=200):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self):
+            made.keys.append(self.headers.get("Authorization"))
             made.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             self.send_response(status)
             self.send_header("Content-Type", "text/event-stream" if status == 200 else "application/json")

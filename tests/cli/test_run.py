@@ -351,12 +351,11 @@ def test_an_entry_is_gone_on_from_on_a_branch_of_its_own(process, location, thre
     assert [each.text for each in threads()["talk"]] == ["first", "one", "second", "two"]
 
 
-def test_an_image_is_shown_to_the_model(process, saved, tmp_path):
+def test_an_image_is_shown_to_the_model(process, tmp_path):
     (tmp_path / "a.gif").write_bytes(b"GIF89a\x01\x00\x01\x00\x00\x00\x00;")
-    saved("words", "a.txt")
     with provider(says("a dot")) as there:
-        assert process("run", "hi", "--model", MODEL, "--image", "a.txt", **there.env).code == 2
-        assert process("run", "what is it?", "--model", MODEL, "--image", "a.gif", **there.env).code == 0
+        assert process("run", "hi", "--model", MODEL, "--attachment", "none.gif", **there.env).code == 1
+        assert process("run", "what is it?", "--model", MODEL, "-a", "a.gif", **there.env).code == 0
     assert [part["type"] for part in there.asked[0]["messages"][0]["content"]] == ["text", "image_url"]
 
 

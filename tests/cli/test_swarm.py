@@ -225,7 +225,7 @@ def test_a_swarm_is_drawn(run, desk, location, kind, begins):
 
 
 def test_a_drawing_cannot_steer_the_terminal(terminal, saved):
-    saved('name = "sh\\u001bop"\n[agents.a]\nmodel = "openai/gpt-5.2"\nprompt = "be \\u001b[2J"\n', "shop.toml")
+    saved('name = "sh\\u001bop"\n[agents.a]\nmodel = "openai/gpt-5.2"\ninstructions = "be \\u001b[2J"\n', "shop.toml")
     drawn = terminal("--draw", "markdown", file="shop.toml", expect="be ␛[2J")
     assert "# Swarm `sh␛op`" in drawn.raw
     assert "\x1b" not in drawn.raw

@@ -26,13 +26,16 @@ import click
 
 from palaver.agent import mcp
 from palaver.agent.functions import function_tool
-from palaver.cli import files, stores, swarm_file
+from palaver.cli import files, key_store, stores, swarm_file
 from palaver.cli.demo_model import NAME, demo_model, demo_tools
 from palaver.cli.terminal import bad_input, echo
-from palaver.core.errors import MessageError, ToolError, excerpt
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError, MessageError, ToolError, excerpt, near
+from palaver.core.request import Settings
 from palaver.models import names, providers
 from palaver.models.catalogue import Capabilities, capabilities_of, catalogue
 from palaver.models.endpoint import first_set
+from palaver.models.redaction import shown_url
 from palaver.turn.tool import AgentTool
 
 if TYPE_CHECKING:
@@ -55,13 +58,20 @@ class AgentOptions(NamedTuple):
     system: str = ""
     approve: Mode = "ask"
     steps: int | None = None
-    images: tuple[str, ...] = ()
+    attachments: tuple[str, ...] = ()
     no_compaction: bool = False
+    last: bool = False
+    settings: Settings = Settings()
+    url: str | None = None
+    wire: str | None = None
+    output: Mapping[str, Any] | None = None
 
     def again(self, command: str, thread: str, *more: str) -> str:
         """Return the command that continues a thread with the same options. It shows the store without its password."""
         words = ["palaver", command, "--thread", thread]
         words += [] if self.model is None else ["--model", self.model]
+        words += [] if self.url is None else ["--url", shown_url(self.url)]
+        words += [] if self.wire is None else ["--wire", self.wire]
         words += [word for each in self.tools for word in ("--tools", each)]
         words += [] if self.location is None else ["--store", stores.display_name(self.location)]
         words += [] if self.approve == "ask" else ["--approve", self.approve]
@@ -69,17 +79,66 @@ class AgentOptions(NamedTuple):
         return shlex.join([*words, *more])
 
 
+def _parse_settings(_context: click.Context, _option: click.Parameter, pairs: Sequence[tuple[str, str]]) -> Settings:
+    """Read ``-o KEY VALUE``: a value is JSON, or else text. Raises ``click.BadParameter``."""
+    given: dict[str, Any] = {}
+    for name, text in pairs:
+        if name not in _SETTINGS:
+            close = near(name, _SETTINGS)
+            hint = "" if close is None else f"did you mean {close}? "
+            raise click.BadParameter(f"no setting {name!r}; {hint}There are {', '.join(_SETTINGS)}")
+        try:
+            value: Any = jsontext.value(text.encode())
+        except (DecodeError, MessageError):
+            value = text
+        if name == "stop":
+            given.setdefault(name, []).append(text)
+        else:
+            given[name] = text if name == "effort" else value
+    try:
+        return Settings(**given)
+    except MessageError as error:
+        raise click.BadParameter(str(error).removeprefix("Settings: ")) from None
+
+
+_SETTINGS: Final = tuple(
+    [name for name in Settings.__struct_fields__ if name not in {"extra", "output", "tool_choice", "stream"}]
+)
 _OPTIONS: Final = (
-    click.option("--model", metavar="M", help="provider/id, or demo. Default: PALAVER_MODEL."),
+    click.option("-m", "--model", metavar="M", help="provider/id, or demo. Default: PALAVER_MODEL."),
+    click.option("-s", "--system", default="", metavar="TEXT", help="The system prompt."),
+    click.option(
+        "-o",
+        "--option",
+        "settings",
+        type=(str, str),
+        multiple=True,
+        metavar="KEY VALUE",
+        callback=_parse_settings,
+        help=f"A setting of the model: {', '.join(_SETTINGS)}; may be repeated.",
+    ),
+    click.option("-c", "--continue", "last", is_flag=True, help="Continue the thread that changed last."),
+    click.option("-t", "--thread", metavar="T", help="Continue a thread, or start one of that name."),
     click.option(
         "--tools",
         multiple=True,
         metavar="TOOLS",
         help="FILE.py, FILE.py:name,…, mcp:URL, “mcp:COMMAND …”, or files; may be repeated.",
     ),
-    click.option("--thread", metavar="T", help="Continue a thread, or start one of that name."),
+    click.option(
+        "-a",
+        "--attachment",
+        "attachments",
+        multiple=True,
+        metavar="FILE",
+        type=click.Path(),
+        help="Add an image, a recording or a document to the prompt; may be repeated.",
+    ),
+    click.option(
+        "--url", metavar="URL", help="The address of any compatible server, such as http://127.0.0.1:8000/v1."
+    ),
+    click.option("--wire", metavar="WIRE", help="The wire that is spoken there. Default: the provider's."),
     stores.option,
-    click.option("--system", default="", metavar="TEXT", help="The system prompt."),
     click.option(
         "--approve",
         type=click.Choice(("ask", "allow", "deny")),
@@ -89,14 +148,6 @@ _OPTIONS: Final = (
     ),
     click.option(
         "--max-steps", "steps", type=click.IntRange(min=1), metavar="N", help="Ask the model at most N times."
-    ),
-    click.option(
-        "--image",
-        "images",
-        multiple=True,
-        metavar="FILE",
-        type=click.Path(),
-        help="Add an image to the prompt; may be repeated.",
     ),
     click.option("--no-compaction", is_flag=True, help="Do not compact a conversation that fills the window."),
 )
@@ -108,8 +159,11 @@ def options(command: _F) -> _F:
 
 
 def parse(values: dict[str, Any]) -> AgentOptions:
-    """Read the options from the arguments that click passes."""
-    return AgentOptions(**{name: values[name] for name in AgentOptions._fields})
+    """Read the options from the arguments that click passes. Raises ``click.UsageError`` for a contradiction."""
+    made = AgentOptions(**{name: values[name] for name in AgentOptions._fields if name in values})
+    if made.last and made.thread is not None:
+        raise click.UsageError("--continue and --thread exclude each other")
+    return made
 
 
 class TypedDecision(NamedTuple):
@@ -147,20 +201,27 @@ _MAX_KEYS: Final = 6
 _USAGE: Final = 2
 
 
-def choose_model(name: str | None, *, demo: bool = True) -> Model:
+def choose_model(name: str | None, *, demo: bool = True, url: str | None = None, wire: str | None = None) -> Model:
     """Return the model of a name, or of ``PALAVER_MODEL``. ``demo``: suggest the demo model when a key is missing.
 
+    With ``url`` the whole name is that of a model of the server there; ``wire`` is what it speaks, and its key that of
+    ``PALAVER_API_KEY`` or of ``palaver keys set server``. Other stored keys are used where the environment has none.
     Raises ``UnknownNameError``. Without a model or its key, print what to do and end the command.
     """
     name = name or os.environ.get(names.DEFAULT, "").strip()
     if is_demo(name):
         return demo_model()
+    if not name and url is not None:
+        _exit_with_hint("no model is given", iter([f"palaver models --url {shown_url(url)} lists those of the server"]))
     if not name:
         _exit_with_hint("no model is given", _model_hints())
+    if url is not None:
+        return names.model(f"{key_store.SERVER}/{name}", url=url, wire=wire, key=key_store.server_key())
     provider = name.partition("/")[0]
-    found = names.model(name)
     row = providers.PROVIDERS.get(provider)
-    if row is not None and row.needs_key and row.keys and first_set(row.keys) is None:
+    key = None if row is None or first_set(row.keys) else key_store.find(provider)
+    found = names.model(name, wire=wire, key=key)
+    if row is not None and row.needs_key and row.keys and key is None and first_set(row.keys) is None:
         _exit_with_hint(f"{provider}: no key: set {' or '.join(row.keys)}", _demo_hint() if demo else iter(()))
     return found
 

@@ -22,7 +22,7 @@ import click
 
 from palaver.cli import agent_options, context
 from palaver.cli.compact import render_compaction
-from palaver.cli.conversation import images, open_conversation
+from palaver.cli.conversation import attachments, open_conversation
 from palaver.cli.run_renderer import RunRenderer
 from palaver.cli.terminal import count, safe_line
 from palaver.core.errors import PalaverError
@@ -129,7 +129,7 @@ class Chat:
         self._options, self._conversation, self._interactive = options, conversation, interactive
         self._renderer = RunRenderer()
         self._lines = PromptReader(self._renderer, interactive=interactive)
-        self._images = first
+        self._attached = first
         self._usage, self._cost = Usage(), 0.0
         self._unpriced = False
         own: Mapping[str, tuple[Callable[[str], None], str]] = {
@@ -162,8 +162,8 @@ class Chat:
                     self._commands.run(line)
                 elif line.strip():
                     self._conversation.set_title(line)
-                    self._turn([line, *self._images] if self._images else line)
-                    self._images = ()
+                    self._turn([line, *self._attached] if self._attached else line)
+                    self._attached = ()
             except QuitChat:
                 break
             except KeyboardInterrupt:
@@ -287,6 +287,6 @@ def command(**given: Any) -> int:
     The conversation is a thread of the store; --thread continues one.
     """
     options = agent_options.parse(given)
-    first = images(options.images)
+    first = attachments(options.attachments)
     with open_conversation(options) as conversation:
         return Chat(options, conversation, first, interactive=sys.stdin.isatty()).go()

@@ -25,7 +25,7 @@ from rich.text import Text
 
 from palaver.cli import agent_options, files, stores
 from palaver.cli.show import request_without_messages, with_media_bytes
-from palaver.cli.source import load
+from palaver.cli.source import form_name, load
 from palaver.cli.terminal import bad_input, console, count, safe, safe_line
 from palaver.context.compaction import DEFAULT
 from palaver.context.contents import contents
@@ -261,7 +261,9 @@ class _Conversation(NamedTuple):
 @click.option(
     "--window", type=click.IntRange(min=1), metavar="TOKENS", help="The model's window, when it is not known."
 )
-@click.option("--from", "source_format", metavar="WIRE", help="The file's wire. Default: recognised.")
+@click.option(
+    "--from", "source_format", callback=form_name, metavar="WIRE", help="The file's wire. Default: recognised."
+)
 @click.option("--exact", is_flag=True, help="Let the provider count the tokens; needs a key.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @stores.option

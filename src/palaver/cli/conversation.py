@@ -40,7 +40,7 @@ from palaver.context.compaction import DEFAULT
 from palaver.context.contents import contents
 from palaver.core import jsontext
 from palaver.core.errors import MessageError, NotFoundError, PalaverError
-from palaver.core.parts import Image, UserPart
+from palaver.core.parts import Audio, File, Image, UserPart, Video
 from palaver.core.usage import Usage
 from palaver.store.location import open_store
 from palaver.threads.ids import now_ms, uuid7
@@ -402,7 +402,7 @@ def open_conversation(options: AgentOptions, *, create: bool = True) -> Generato
 
     A new thread without messages is deleted at the end. Raises ``click.ClickException`` and ``PalaverError``.
     """
-    model = agent_options.choose_model(options.model)
+    model = agent_options.choose_model(options.model, url=options.url, wire=options.wire)
     names = (*options.tools, *(["demo"] if model.name.startswith("demo/") and "demo" not in options.tools else []))
     if not create and not stores.exists(options.location):
         raise NotFoundError(
@@ -413,10 +413,12 @@ def open_conversation(options: AgentOptions, *, create: bool = True) -> Generato
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(toolset(names)) as tools,
     ):
-        thread, existed = _thread(store, options.thread, create=create)
+        thread, existed = _thread(store, _last(store) if options.last else options.thread, create=create)
         agent = Agent(
             model,
             instructions=options.system,
+            settings=options.settings,
+            output=options.output,
             tools=tools,
             policy=_policy(options.approve, tools),
             limits=Limits() if options.steps is None else Limits(iterations=options.steps),
@@ -432,6 +434,13 @@ def open_conversation(options: AgentOptions, *, create: bool = True) -> Generato
 def _policy(mode: Judgement, tools: tuple[AgentTool, ...]) -> Policy:
     """Return a policy that allows tools that only read, and applies ``mode`` to the others."""
     return {tool.name: mode for tool in tools if tool.effect != "read"}
+
+
+def _last(store: Store) -> str:
+    """Return the id of the thread that changed last. Raises ``NotFoundError`` when there is none."""
+    for info in store.threads(limit=1):
+        return info.id
+    raise NotFoundError("there is no thread to continue")
 
 
 def _thread(store: Store, name: str | None, *, create: bool) -> tuple[StoredThread, bool]:
@@ -453,10 +462,18 @@ def _thread(store: Store, name: str | None, *, create: bool) -> tuple[StoredThre
     return thread.fork(branch, at=found.position_or_main), True
 
 
-def images(files: Sequence[str]) -> list[UserPart]:
-    """Read images. Raises ``OSError``, and ``click.UsageError`` for a file that is not an image."""
-    found = [Image.from_path(each) for each in files]
-    for each, image in zip(files, found, strict=True):
-        if not (image.media_type or "").startswith("image/"):
-            raise click.UsageError(f"--image {each}: not an image")
-    return [*found]
+_ATTACHED: Final[Mapping[str, type[Image | Audio | Video]]] = {
+    "image": Image,
+    "audio": Audio,
+    "video": Video,
+}
+
+
+def attachments(paths: Sequence[str]) -> list[UserPart]:
+    """Read files that are sent with a prompt, each as the part of its kind. Raises ``OSError``."""
+    found: list[UserPart] = []
+    for path in paths:
+        part = File.from_path(path)
+        kind = _ATTACHED.get((part.media_type or "").partition("/")[0])
+        found.append(part if kind is None else kind.from_path(path))
+    return found

@@ -21,7 +21,7 @@ from msgspec import structs
 
 from palaver import transcripts
 from palaver.cli import files, receipt, transcript_io
-from palaver.cli.source import PALAVER, Source, find_wire, load
+from palaver.cli.source import PALAVER, Source, find_wire, form_name, load
 from palaver.cli.terminal import bad_input, echo, indent_json
 from palaver.core import canonical
 from palaver.core.request import Encoded, Request
@@ -37,10 +37,19 @@ _CHOICES: Final = ("show", "json", "raise")
 @click.command(name="convert")
 @click.argument("file", type=click.Path(allow_dash=True))
 @click.option(
-    "--to", "target", required=True, metavar="FORM", help="A wire, wire:variant, a transcript format, or palaver."
+    "--to",
+    "target",
+    required=True,
+    callback=form_name,
+    metavar="FORM",
+    help="A wire, wire:variant, a transcript format, or palaver.",
 )
 @click.option(
-    "--from", "source_format", metavar="WIRE", help="The file's wire or transcript format. Default: recognised."
+    "--from",
+    "source_format",
+    callback=form_name,
+    metavar="WIRE",
+    help="The file's wire or transcript format. Default: recognised.",
 )
 @click.option("--model", metavar="NAME", help="The model that the request names.")
 @click.option("-o", "--output", default=files.STDIO, metavar="OUT", help="Write to a file, completely or not at all.")

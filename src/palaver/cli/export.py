@@ -24,7 +24,7 @@ from msgspec import structs
 from palaver import transcripts
 from palaver.cli import convert, files, progress, stores, transcript_io
 from palaver.cli.show import stored_request, with_media_bytes
-from palaver.cli.source import PALAVER, Source, find_wire
+from palaver.cli.source import PALAVER, Source, find_wire, form_name
 from palaver.cli.terminal import bad_input, count, echo, safe
 from palaver.core.request import Request
 from palaver.store.archive import export_thread
@@ -44,6 +44,7 @@ _THREAD: Final = "thread"
 @click.option(
     "--as",
     "form",
+    callback=form_name,
     default=_THREAD,
     show_default=True,
     metavar="FORM",

@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from palaver import transcripts
-from palaver.cli import stores
+from palaver.cli import rows
+from palaver.cli.rows import Form
 from palaver.cli.terminal import console
 
 FIDELITY: Final = {
@@ -27,11 +28,11 @@ FIDELITY: Final = {
 
 @click.command(name="formats")
 @click.argument("names", metavar="[NAME]...", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def command(names: tuple[str, ...], *, as_json: bool) -> None:
+@rows.options
+def command(names: tuple[str, ...], *, form: Form | None) -> None:
     """List the transcript formats that are read and written. With NAME, show what one keeps and loses."""
-    if as_json:
-        stores.print_json(_plain(transcripts.get(name)) for name in names or transcripts.names())
+    if form is not None:
+        rows.write([_plain(transcripts.get(name)) for name in names or transcripts.names()], form)
         return
     out = console()
     if names:
@@ -47,12 +48,15 @@ def command(names: tuple[str, ...], *, as_json: bool) -> None:
         signs = ("✓" if row.tree else "·", "✓" if row.resumes else "·")
         table.add_row(name, row.title, FIDELITY[row.fidelity], *signs)
     out.print(table)
+    aliases = ", ".join(f"{alias} ({name})" for alias, name in transcripts.ALIASES.items())
+    out.print(Text(f"Short names: {aliases}.", "dim"))
     out.print(Text("palaver formats NAME shows what one keeps and loses.", "dim"))
 
 
 def _plain(row: transcripts.TranscriptFormat) -> dict[str, Any]:
     return {
         "name": row.name,
+        "aliases": [alias for alias, name in transcripts.ALIASES.items() if name == row.name],
         "title": row.title,
         "fidelity": row.fidelity,
         "branches": row.tree,

@@ -36,7 +36,17 @@ from msgspec import Struct, structs
 from palaver import transcripts
 from palaver.cli import files, progress, stores
 from palaver.cli.show import REQUEST
-from palaver.cli.source import PALAVER, Group, Source, find_wire, group_files, join_messages, load, read_message
+from palaver.cli.source import (
+    PALAVER,
+    Group,
+    Source,
+    find_wire,
+    form_name,
+    group_files,
+    join_messages,
+    load,
+    read_message,
+)
 from palaver.cli.terminal import count, echo, safe, safe_line
 from palaver.cli.transcript_io import format_of
 from palaver.core import canonical, jsontext
@@ -161,6 +171,7 @@ class _Walk:
 @click.option(
     "--from",
     "source_format",
+    callback=form_name,
     metavar="WIRE",
     help="The wire or transcript format of all files. Default: recognised.",
 )

@@ -1,6 +1,8 @@
 """``palaver run``: run an agent on one task, in a terminal or in a script.
 
 - Standard input, when piped, comes before PROMPT in the same message. ``-``, or no PROMPT, means standard input alone.
+- ``--schema`` prints the answer as one line of JSON, ``--extract`` its first code block, or all of it when there is
+  none. What the run does meanwhile is not shown.
 - Every message is kept in a thread of the store as it arrives, also when the run is stopped.
 - Without a terminal nobody is asked: a call that needs a decision stays pending, and the command to continue is
   printed.
@@ -16,7 +18,7 @@ from typing import Any
 
 import click
 
-from palaver.cli import agent_options, conversation, files, run_renderer, stores
+from palaver.cli import agent_options, code_block, conversation, files, output_schema, run_renderer, stores
 from palaver.cli.agent_options import AgentOptions, TypedDecision
 from palaver.cli.conversation import Conversation
 from palaver.cli.run_renderer import RunRenderer
@@ -36,8 +38,18 @@ from palaver.turn.run import Run
     callback=agent_options.parse_decisions,
     help="Decide a pending call: approve, edit:JSON, reject:TEXT, answer:TEXT; may be repeated.",
 )
+@click.option(
+    "--schema",
+    "output",
+    metavar="SCHEMA",
+    callback=output_schema.parse,
+    help="Answer in JSON of this form: a JSON Schema in a file or as text, or “name, age int, bio: short”.",
+)
+@click.option("-x", "--extract", is_flag=True, help="Print only the first fenced code block of the answer.")
 @click.option("--json", "as_json", is_flag=True, help="One event a line, as JSON.")
-def command(prompt: str | None, *, typed: tuple[TypedDecision, ...], as_json: bool, **values: Any) -> int:
+def command(
+    prompt: str | None, *, typed: tuple[TypedDecision, ...], extract: bool, as_json: bool, **values: Any
+) -> int:
     """Run an agent on PROMPT. Piped standard input comes before it.
 
     PROMPT may be - or left out when standard input is the whole prompt. Without either, a thread continues where it
@@ -47,15 +59,21 @@ def command(prompt: str | None, *, typed: tuple[TypedDecision, ...], as_json: bo
     task = "" if prompt in {None, files.STDIO} else prompt
     piped = _read_stdin() if prompt == files.STDIO or files.is_piped() else ""
     prompt = "\n\n".join(each for each in (piped, task) if each)
-    if not prompt and options.thread is None:
-        raise click.UsageError("give a PROMPT, or --thread to continue a thread")
-    images = conversation.images(options.images)
-    content = [prompt, *images] if prompt and images else images or prompt or None
+    if not prompt and not options.attachments and options.thread is None and not options.last:
+        raise click.UsageError("give a PROMPT, or --thread or --continue to continue a thread")
+    if extract + as_json + (options.output is not None) > 1:
+        raise click.UsageError("--extract, --json and --schema exclude each other")
+    attached = conversation.attachments(options.attachments)
+    content = [prompt, *attached] if prompt and attached else attached or prompt or None
     decisions = conversation.parse_decisions(typed)
     with conversation.open_conversation(options, create=content is not None) as chat:
         chat.set_title(task or prompt)
         try:
-            run = _run(chat, content, decisions, as_json=as_json)
+            if extract or options.output is not None:
+                run = chat.run_once(content, lambda _: None, decisions=decisions)
+                _print_result(run, extract=extract)
+            else:
+                run = _run(chat, content, decisions, as_json=as_json)
         except KeyboardInterrupt:  # at a question, or twice
             _print_continuation(options, chat, None)
             raise
@@ -69,7 +87,7 @@ def _read_stdin() -> str:
     try:
         return data.decode("utf-8-sig").strip()
     except UnicodeDecodeError as error:
-        cause = f"standard input is not UTF-8 text (byte {error.start:,}); pass images with --image"
+        cause = f"standard input is not UTF-8 text (byte {error.start:,}); pass other files with --attachment"
         raise click.UsageError(cause) from None
 
 
@@ -83,6 +101,17 @@ def _run(chat: Conversation, content: Any, decisions: Any, *, as_json: bool) -> 
         return chat.run_once(content, show, decisions=decisions)
     asks = sys.stdin.isatty() and sys.stderr.isatty()
     return chat.run_with_approvals(content, RunRenderer(), decisions=decisions, asks=asks)
+
+
+def _print_result(run: Run, *, extract: bool) -> None:
+    """Print the code block of an answer, or the answer in the form of the schema; an error goes to standard error."""
+    if run.error is not None:
+        echo(f"palaver: {safe_line(str(run.error))}", err=True)
+    elif extract and run.ok:
+        blocks = code_block.code_blocks(run.text)
+        files.write(files.STDIO, (blocks[0] if blocks else f"{run.text}\n").encode("utf-8", "replace"))
+    elif run.ok:
+        stores.print_json([run.output])
 
 
 def _print_continuation(options: AgentOptions, chat: Conversation, run: Run | None) -> None:

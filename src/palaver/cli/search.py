@@ -13,7 +13,8 @@ from msgspec import structs
 from rich.padding import Padding
 from rich.text import Text
 
-from palaver.cli import stores
+from palaver.cli import rows, stores
+from palaver.cli.rows import Form
 from palaver.cli.terminal import console, count, echo, parse_time, safe, when
 from palaver.core.messages import Role
 from palaver.store import search_text
@@ -40,10 +41,10 @@ _WORD: Final = re.compile("(?:[^\\W_][\u0300-\u036f]*)+")
 @click.option(
     "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="At most N messages."
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@rows.options
 @stores.option
 def command(
-    words: tuple[str, ...], *, thread: str | None, limit: int, location: str | None, as_json: bool, **about: Any
+    words: tuple[str, ...], *, thread: str | None, limit: int, location: str | None, form: Form | None, **about: Any
 ) -> None:
     """Search messages, the newest first.
 
@@ -57,8 +58,8 @@ def command(
         query = Query(text=" ".join(words), thread=where, limit=limit + 1, **about)
         found = _without_copies(store, query)
         hits, more = found[:limit], len(found) > limit
-        if as_json:
-            stores.print_json(_plain(hit) for hit in hits)
+        if form is not None:
+            rows.write([_plain(hit) for hit in hits], form)
         elif hits:
             _draw(store, hits, query)
     if not hits:

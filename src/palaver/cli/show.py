@@ -22,7 +22,7 @@ from msgspec import structs
 from rich.text import Text, Text as Line
 
 from palaver.cli import files, render, stores
-from palaver.cli.source import load, load_stream
+from palaver.cli.source import form_name, load, load_stream
 from palaver.cli.terminal import bad_input, console, count, echo, safe
 from palaver.cli.transcript_io import report_unknown
 from palaver.core import canonical, jsontext
@@ -126,7 +126,11 @@ _MAX_BRANCHES: Final = 6
 @click.command(name="show")
 @click.argument("what", metavar="FILE|THREAD[@POSITION]", type=click.Path(allow_dash=True))
 @click.option(
-    "--from", "source_format", metavar="WIRE", help="The file's wire or transcript format. Default: recognised."
+    "--from",
+    "source_format",
+    callback=form_name,
+    metavar="WIRE",
+    help="The file's wire or transcript format. Default: recognised.",
 )
 @click.option("--reasoning", is_flag=True, help="Show the reasoning completely.")
 @click.option("--full", is_flag=True, help="Show everything completely.")

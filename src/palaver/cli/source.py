@@ -21,6 +21,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import click
 from msgspec import UNSET, Struct, structs
 
 from palaver import transcripts, wires
@@ -249,6 +250,14 @@ class Source(Struct, frozen=True):
     transcript_file: TranscriptFile | None = None
     unread: tuple[Loss, ...] = ()
     """Losses of parts that could not be read."""
+
+
+def form_name(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
+    """Return the full name of a wire or a transcript format, which may be an alias: a callback of options."""
+    if name is None or name == PALAVER:
+        return name
+    known = transcripts.full_name(name)
+    return known if known in transcripts.names() else wires.full_name(name)
 
 
 def find_wire(name: str) -> Wire:

@@ -12,7 +12,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from palaver.cli import stores
+from palaver.cli import rows, stores
+from palaver.cli.rows import Form
 from palaver.cli.terminal import console, count, echo, safe, when
 from palaver.core.errors import PalaverError
 from palaver.store.store import Query
@@ -27,16 +28,16 @@ if TYPE_CHECKING:
 @click.option(
     "--limit", type=click.IntRange(min=1), default=50, show_default=True, metavar="N", help="At most N threads."
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@rows.options
 @stores.option
-def command(tag: str | None, limit: int, location: str | None, *, as_json: bool) -> None:
+def command(tag: str | None, limit: int, location: str | None, *, form: Form | None) -> None:
     """List the threads of a store, the last changed first."""
     with stores.open_existing(location) as store:
         found = list(store.threads(tag=tag, limit=limit + 1))
         infos, more = found[:limit], len(found) > limit
         messages = [_messages(store, info) for info in infos]
-    if as_json:
-        stores.print_json(_plain(info, number) for info, number in zip(infos, messages, strict=True))
+    if form is not None:
+        rows.write([_plain(info, number) for info, number in zip(infos, messages, strict=True)], form)
     elif infos:
         _draw(infos, messages)
     else:

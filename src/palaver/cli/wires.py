@@ -16,7 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from palaver import wires
-from palaver.cli import stores
+from palaver.cli import rows
+from palaver.cli.rows import Form
 from palaver.cli.terminal import console
 
 if TYPE_CHECKING:
@@ -70,12 +71,17 @@ def _cell(text: str) -> Text:
 
 
 def _plain(name: str) -> dict[str, Any]:
+    aliases = [alias for alias, wire in wires.ALIASES.items() if wire == name]
+    return {"name": name, "aliases": aliases, "variants": wires.variants(name)}
+
+
+def _can(name: str) -> dict[str, str | bool]:
     capabilities = wires.get(name).capabilities
     can: dict[str, str | bool] = {}
     for what, cell in _ROWS.items():
         sign = cell(capabilities)
         can[what] = {_YES: True, _NO: False}.get(sign, sign)
-    return {"name": name, "variants": wires.variants(name), "says": can}
+    return can
 
 
 def _widest(name: str) -> int:
@@ -84,12 +90,12 @@ def _widest(name: str) -> int:
 
 
 @click.command(name="wires")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def command(*, as_json: bool) -> None:
+@rows.options
+def command(*, form: Form | None) -> None:
     """List the wires and what each can carry."""
     names = wires.names()
-    if as_json:
-        stores.print_json(map(_plain, names))
+    if form is not None:
+        rows.write([_plain(name) | (_can(name) if form == "csv" else {"says": _can(name)}) for name in names], form)
         return
     out = console()
     drawn = table(names)
@@ -103,4 +109,6 @@ def command(*, as_json: bool) -> None:
     for name in names:
         if variants := wires.variants(name):
             out.print(Text.assemble(("variants of ", "dim"), name, (": ", "dim"), ", ".join(variants)))
+    aliases = ", ".join(f"{alias} ({wire})" for alias, wire in wires.ALIASES.items())
+    out.print(Text(f"Short names: {aliases}.", "dim"))
     out.print(Text("Name a variant after its wire: --to openai_chat:mistral.", "dim"))

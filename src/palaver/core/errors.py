@@ -387,7 +387,7 @@ def near(name: str, names: Iterable[str]) -> str | None:
 
     whole = {each: each for each in names}
     begun = {each[: len(name)]: each for each in reversed(whole)}
-    close = get_close_matches(name, whole, n=1) or get_close_matches(name, begun, n=1)
+    close = get_close_matches(name, whole, n=1) or get_close_matches(name, begun, n=1, cutoff=0.8)
     return {**begun, **whole}[close[0]] if close else None
 
 

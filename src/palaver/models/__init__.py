@@ -24,6 +24,7 @@ from palaver.models.http_model import Model
 from palaver.models.language_model import Answer, LanguageModel, Notice, Prompt, Reply, Session, complete
 from palaver.models.names import available, local_servers, model
 from palaver.models.scripted import Broken, FunctionModel, ScriptedModel
+from palaver.models.server_models import list_models
 
 __all__ = [
     "Answer",
@@ -57,6 +58,7 @@ __all__ = [
     "TransportError",
     "available",
     "complete",
+    "list_models",
     "local_servers",
     "model",
 ]

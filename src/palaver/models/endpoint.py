@@ -112,6 +112,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     """How prompts are counted there; ``None`` where the provider cannot, or does not say how."""
     metadata: bool = True
     """Whether the address takes the wire's field for metadata."""
+    listing: str | None = None
+    """Where the server lists its models; ``None`` where it does not, or where that is not known."""
 
     def __repr__(self) -> str:
         """Where, and by which wire; no key of the address or the headers."""

@@ -57,6 +57,7 @@ def resolve(
 ) -> ResolvedModel:
     """Take a name apart. Raises ``UnknownNameError`` for a name, provider or wire that there is not."""
     name = name or os.environ.get(DEFAULT, "").strip()
+    wire = None if wire is None else wires.full_name(wire)
     if not name:
         raise UnknownNameError(f"no model is named: give one, such as “anthropic/claude-…”, or set {DEFAULT}")
     provider, _, model_id = name.partition("/")
@@ -117,6 +118,7 @@ def _with_address(row: Provider, endpoint: Endpoint, url: str | None) -> Endpoin
         url=at(endpoint.url),
         stream_url=None if endpoint.stream_url is None else at(endpoint.stream_url),
         counting=None if counting is None else structs.replace(counting, url=at(counting.url)),
+        listing=None if endpoint.listing is None else at(endpoint.listing),
     )
 
 

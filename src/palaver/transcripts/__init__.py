@@ -72,6 +72,26 @@ _FORMATS: Final = {
     "hf_sts": "palaver.transcripts.hf_sts",
 }
 
+ALIASES: Final = {
+    "claude": "claude_code",
+    "qwen": "qwen_code",
+    "ai_sdk": "vercel_ui",
+    "vercel": "vercel_ui",
+    "sharegpt": "openai_messages",
+    "otel": "otel_genai",
+}
+"""Short names, and the formats that they stand for. ``gemini`` is a wire (``palaver.wires.ALIASES``)."""
+
+
+def full_name(name: str) -> str:
+    """Return the full name of a format for ``name``, which may be an alias or have hyphens.
+
+    A name that is unknown is returned as it is.
+    """
+    plain = name.replace("-", "_")
+    known = ALIASES.get(plain, plain)
+    return known if known in _FORMATS else name
+
 
 def names() -> tuple[str, ...]:
     """Names of all transcript formats."""
@@ -79,7 +99,11 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> TranscriptFormat:
-    """Find a transcript format. Raises ``UnknownNameError`` listing those that exist."""
+    """Find a transcript format.
+
+    ``name`` is a name of ``names()`` or ``ALIASES``. Raises ``UnknownNameError`` listing those that exist.
+    """
+    name = full_name(name)
     if name not in _FORMATS:
         raise UnknownNameError.among(f"no transcript format {name!r}", _FORMATS, name)
     file_format: TranscriptFormat = import_module(_FORMATS[name]).FORMAT

@@ -31,6 +31,18 @@ _WIRES: Final = {
     "cohere_chat": "palaver.wires.cohere_chat",
     "ollama_chat": "palaver.wires.ollama_chat",
 }
+ALIASES: Final = {
+    "openai": "openai_chat",
+    "chat": "openai_chat",
+    "responses": "openai_responses",
+    "anthropic": "anthropic_messages",
+    "google": "google_generate",
+    "gemini": "google_generate",
+    "bedrock": "bedrock_converse",
+    "cohere": "cohere_chat",
+    "ollama": "ollama_chat",
+}
+"""Short names, and the wires that they stand for."""
 _NO_VARIANTS: Final[Mapping[str, Wire]] = {}
 
 
@@ -39,15 +51,31 @@ def names() -> tuple[str, ...]:
     return tuple(_WIRES)
 
 
+def full_name(name: str) -> str:
+    """Return the full name of a wire for ``name``, which may be an alias, or have a variant or hyphens.
+
+    A name that is unknown is returned as it is.
+    """
+    base, colon, variant = name.partition(":")
+    plain = base.replace("-", "_")
+    known = ALIASES.get(plain, plain)
+    return f"{known}{colon}{variant}" if known in _WIRES else name
+
+
 def variants(name: str) -> tuple[str, ...]:
     """Names of the variants of a wire."""
+    name = full_name(name)
     return tuple(_with_variant(name)) if name in _WIRES else ()
 
 
 def get(name: str, variant: str | None = None) -> Wire:
-    """Find a wire, with a variant where one is given. Raises ``UnknownNameError`` listing those that exist."""
+    """Find a wire, with a variant where one is given.
+
+    ``name`` is a name of ``names()`` or ``ALIASES``, and may hold a variant: ``openai_chat:mistral``. ``variant`` is
+    one of ``variants(name)``. Raises ``UnknownNameError`` listing those that exist.
+    """
     check_arguments("wires.get", get, locals(), UnknownNameError)
-    base, _, suffix = name.partition(":")
+    base, _, suffix = full_name(name).partition(":")
     if base not in _WIRES:
         raise UnknownNameError.among(f"no wire {name!r}", _WIRES, base)
     chosen = variant or suffix

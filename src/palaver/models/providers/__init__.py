@@ -40,5 +40,5 @@ def names() -> tuple[str, ...]:
 def find(name: str) -> Provider:
     """The row of a provider. Raises ``UnknownNameError`` listing those that exist."""
     if name not in PROVIDERS:
-        raise UnknownNameError(f"no provider {name!r}; there are {', '.join(PROVIDERS)}")
+        raise UnknownNameError.among(f"no provider {name!r}", PROVIDERS, name)
     return PROVIDERS[name]

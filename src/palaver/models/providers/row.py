@@ -88,10 +88,15 @@ _PATHS: Final[dict[str, Endpoint]] = {
         wire="",
         url="{base}/chat/completions",
         stream_provider={"openai_chat": {"stream_options": {"include_usage": True}}},
+        listing="{base}/models",
     ),
-    "openai_responses": Endpoint(provider_name="", wire="", url="{base}/responses"),
+    "openai_responses": Endpoint(provider_name="", wire="", url="{base}/responses", listing="{base}/models"),
     "anthropic_messages": Endpoint(
-        provider_name="", wire="", url="{base}/v1/messages", headers={"anthropic-version": "2023-06-01"}
+        provider_name="",
+        wire="",
+        url="{base}/v1/messages",
+        headers={"anthropic-version": "2023-06-01"},
+        listing="{base}/v1/models?limit=1000",
     ),
     "google_generate": Endpoint(
         provider_name="",
@@ -100,9 +105,12 @@ _PATHS: Final[dict[str, Endpoint]] = {
         stream_url="{base}/v1beta/models/{model}:streamGenerateContent?alt=sse",
         names_model=False,
         stream_field=False,
+        listing="{base}/v1beta/models?pageSize=1000",
     ),
-    "cohere_chat": Endpoint(provider_name="", wire="", url="{base}/v2/chat"),
-    "ollama_chat": Endpoint(provider_name="", wire="", url="{base}/api/chat"),
+    "cohere_chat": Endpoint(
+        provider_name="", wire="", url="{base}/v2/chat", listing="{base}/v1/models?endpoint=chat&page_size=1000"
+    ),
+    "ollama_chat": Endpoint(provider_name="", wire="", url="{base}/api/chat", listing="{base}/api/tags"),
 }
 """Where each wire is spoken, behind the address of a provider; one that stands elsewhere says so in its row."""
 
@@ -119,6 +127,7 @@ def endpoint_for(
         url=url or standard_wires.url,
         counting=counting,
         metadata=metadata,
+        listing=standard_wires.listing if url is None else None,
     )
 
 

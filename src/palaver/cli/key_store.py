@@ -1,0 +1,116 @@
+"""API keys that ``palaver keys`` stores: in the platform's keyring where there is one, else in a private file.
+
+- The keyring is used where the package ``keyring`` is installed (extra ``keyring``) and has a backend. The file is
+  ``keys.json`` in the user's configuration folder, readable by its owner only.
+- Only the command line reads stored keys, and only where the environment has none. ``palaver.models`` never does.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, cast
+
+import platformdirs
+
+from palaver.cli.terminal import bad_input
+
+_SERVICE: Final = "palaver"
+_NAMES: Final = "palaver-names"
+"""The keyring's entry with the names that have a key: a keyring cannot be listed."""
+_FOLDER: Final = "PALAVER_CONFIG"
+SERVER: Final = "server"
+"""Stands for the server of ``--url``, which is no provider of the table."""
+_SERVER_KEY: Final = "PALAVER_API_KEY"
+
+
+def path() -> Path:
+    """Return the file that holds the keys where there is no keyring."""
+    folder = os.environ.get(_FOLDER, "").strip() or platformdirs.user_config_dir("palaver", appauthor=False)
+    return Path(folder) / "keys.json"
+
+
+def keyring() -> Any:
+    """Return the keyring module, or ``None`` where it is not installed or has no backend."""
+    if os.environ.get(_FOLDER, "").strip() or find_spec("keyring") is None:
+        return None
+    module = import_module("keyring")
+    return module if module.get_keyring().priority > 0 else None
+
+
+def place() -> str:
+    """Return where keys are stored, for people."""
+    ring = keyring()
+    return str(path()) if ring is None else f"the keyring ({type(ring.get_keyring()).__module__})"
+
+
+def names() -> tuple[str, ...]:
+    """Return the names that have a key, sorted. Raises ``click.ClickException`` for a damaged file."""
+    ring = keyring()
+    stored: Any = _read() if ring is None else json.loads(ring.get_password(_SERVICE, _NAMES) or "[]")
+    return tuple(sorted(stored))
+
+
+def find(name: str) -> str | None:
+    """Return the key of a name; ``None`` where there is none."""
+    ring = keyring()
+    return _read().get(name) if ring is None else ring.get_password(_SERVICE, name)
+
+
+def server_key() -> str | None:
+    """Return the key for the server of ``--url``; ``None`` where there is none."""
+    return os.environ.get(_SERVER_KEY, "").strip() or find(SERVER)
+
+
+def store(name: str, key: str) -> None:
+    """Store a key, in place of an earlier one."""
+    ring = keyring()
+    if ring is None:
+        _write(_read() | {name: key})
+        return
+    ring.set_password(_SERVICE, name, key)
+    ring.set_password(_SERVICE, _NAMES, json.dumps(sorted({*names(), name})))
+
+
+def remove(name: str) -> bool:
+    """Remove a key. Return whether there was one."""
+    known = names()
+    if name not in known:
+        return False
+    ring = keyring()
+    if ring is None:
+        _write({each: key for each, key in _read().items() if each != name})
+        return True
+    ring.delete_password(_SERVICE, name)
+    ring.set_password(_SERVICE, _NAMES, json.dumps([each for each in known if each != name]))
+    return True
+
+
+def _read() -> dict[str, str]:
+    file = path()
+    try:
+        found: Any = json.loads(file.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError):
+        bad_input(str(file), "the file of keys cannot be read")
+    stored = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    if not isinstance(found, dict) or not all(isinstance(key, str) for key in stored.values()):
+        bad_input(str(file), "the file of keys cannot be read")
+    return stored
+
+
+def _write(keys: dict[str, str]) -> None:
+    """Replace the file, which nobody else may read at any time."""
+    file = path()
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    temporary = file.with_name(f"{file.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+        json.dump(keys, out, indent=2)
+    temporary.replace(file)

@@ -1,0 +1,93 @@
+"""``palaver keys``: store API keys for the command line.
+
+- A key is read from a prompt that shows nothing, or from standard input when that is piped; never from an argument,
+  which other processes can see.
+- NAME is a provider, or ``server`` for the server of ``--url``. A key of the environment always comes first.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+from rich.text import Text
+
+from palaver.cli import key_store, rows
+from palaver.cli.rows import Form
+from palaver.cli.terminal import bad_input, console, echo
+from palaver.core.errors import UnknownNameError
+from palaver.models import providers
+from palaver.models.endpoint import first_set
+
+
+@click.group(name="keys")
+def command() -> None:
+    """Store API keys, for commands that name a model."""
+
+
+def _check_provider(name: str) -> None:
+    known = [*providers.PROVIDERS, key_store.SERVER]
+    if name not in known:
+        raise UnknownNameError.among(f"no provider {name!r}", known, name)
+
+
+@command.command(name="set")
+@click.argument("name")
+def set_key(name: str) -> None:
+    """Store the key of provider NAME. It is read from a hidden prompt, or from piped standard input."""
+    _check_provider(name)
+    key = click.prompt("Key", hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline()
+    if not key.strip():
+        bad_input(name, "the key is empty")
+    key_store.store(name, key.strip())
+    echo(f"stored the key of {name} in {key_store.place()}", err=True)
+
+
+@command.command(name="list")
+@rows.options
+def list_keys(form: Form | None) -> None:
+    """List the providers that have a key, and where it comes from. No key is shown."""
+    stored = set(key_store.names())
+    found: list[dict[str, Any]] = []
+    variables = {name: row.keys for name, row in providers.PROVIDERS.items()} | {key_store.SERVER: ()}
+    for name, keys in variables.items():
+        variable = next((each for each in keys if first_set([each])), None)
+        if variable is not None or name in stored:
+            found.append({"name": name, "source": variable or "stored", "stored": name in stored})
+    if form is not None:
+        rows.write(found, form)
+        return
+    for each in found:
+        console().print(Text.assemble((each["name"], "bold"), ("  " + each["source"], "dim")), soft_wrap=True)
+    if not found:
+        echo("no key is stored or set; palaver keys set NAME stores one", err=True)
+
+
+@command.command(name="get")
+@click.argument("name")
+def get_key(name: str) -> None:
+    """Print the stored key of provider NAME."""
+    _check_provider(name)
+    key = key_store.find(name)
+    if key is None:
+        bad_input(name, "no key is stored")
+    echo(key)
+
+
+@command.command(name="remove")
+@click.argument("name")
+def remove_key(name: str) -> None:
+    """Remove the stored key of provider NAME."""
+    _check_provider(name)
+    if not key_store.remove(name):
+        bad_input(name, "no key is stored")
+    echo(f"removed the key of {name}", err=True)
+
+
+@command.command(name="path")
+def show_path() -> None:
+    """Print where keys are stored."""
+    echo(key_store.place())

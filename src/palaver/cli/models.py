@@ -1,0 +1,131 @@
+"""``palaver models``: the models of the catalogue, or those that a server offers by its own listing.
+
+- Without a name, the catalogue: the beginning of the id, the window, the longest answer, the prices in USD for a
+  million tokens, and what the model takes. WORDS select the rows that have all of them.
+- With ``--server NAME``, or ``--url``, the server is asked.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import click
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from palaver.cli import key_store, rows
+from palaver.cli.rows import Form
+from palaver.cli.terminal import console, count, echo, safe
+from palaver.models import providers
+from palaver.models.catalogue import ModelCard, catalogue
+from palaver.models.endpoint import first_set
+from palaver.models.server_models import list_models
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@click.command(name="models")
+@click.argument("words", metavar="[WORDS]...", nargs=-1)
+@click.option("--server", metavar="PROVIDER", help="Ask this provider which models it offers.")
+@click.option("--url", metavar="URL", help="Ask the server at this address.")
+@click.option("--wire", metavar="WIRE", help="The wire that the server at --url speaks.")
+@rows.options
+def command(
+    words: tuple[str, ...], *, server: str | None, url: str | None, wire: str | None, form: Form | None
+) -> None:
+    """List the models of the catalogue that have all WORDS in their name, or those that a server offers."""
+    if server is not None or url is not None:
+        _list_server(server, url, wire, words, form)
+        return
+    found = [row for row in _rows(catalogue().cards) if all(word.lower() in row["name"].lower() for word in words)]
+    if form is not None:
+        rows.write(found, form)
+    elif found:
+        _draw(found)
+        echo(f"{count(len(found), 'row')}; a row is for all models whose name begins so", err=True)
+    else:
+        echo("no row matches; any name of a provider's model can be used: provider/id", err=True)
+
+
+def _list_server(
+    server: str | None, url: str | None, wire: str | None, words: tuple[str, ...], form: Form | None
+) -> None:
+    if server is None:
+        key = key_store.server_key()
+    else:
+        row = providers.PROVIDERS.get(server)
+        key = None if row is None or first_set(row.keys) else key_store.find(server)
+
+    async def ask() -> tuple[str, ...]:
+        return await list_models(server or key_store.SERVER, url=url, wire=wire, key=key)
+
+    names = [each if server is None else f"{server}/{each}" for each in anyio.run(ask)]
+    names = [each for each in names if all(word.lower() in each.lower() for word in words)]
+    if form is not None:
+        rows.write(({"name": each} for each in names), form)
+        return
+    for each in names:
+        echo(safe(each))
+    if not names:
+        echo("the server offers no such model", err=True)
+
+
+def _rows(cards: Iterable[ModelCard]) -> Iterable[dict[str, Any]]:
+    for card in cards:
+        for provider in card.providers:
+            row = providers.PROVIDERS.get(provider)
+            prices = card.prices
+            yield {
+                "name": f"{provider}/{card.prefix}",
+                "window": card.window,
+                "max_output": card.max_output,
+                "input": None if prices is None else prices.input,
+                "output": None if prices is None else prices.output,
+                "cache_read": None if prices is None else prices.cache_read,
+                "cache_write": None if prices is None else prices.cache_write,
+                "takes": None if card.media is None else " ".join(sorted(card.media)),
+                "tools": card.tools,
+                "reasoning": card.reasoning,
+                "key": row is not None and (not row.needs_key or first_set(row.keys) is not None),
+                "source": card.source,
+                "checked": card.checked.isoformat(),
+            }
+
+
+def _draw(found: list[dict[str, Any]]) -> None:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+    table.add_column("model", no_wrap=True, min_width=max(len(row["name"]) for row in found))
+    for column in ("window", "answer", "in $", "out $"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("takes", overflow="fold")
+    out = console()
+    for row in found:
+        name = Text(safe(row["name"]), "bold" if row["key"] else "")
+        sizes = [_size(row["window"]), _size(row["max_output"])]
+        prices = ["" if row[each] is None else f"{row[each]:g}" for each in ("input", "output")]
+        takes = [*(row["takes"] or "").split(), *(each for each in ("tools", "reasoning") if row[each])]
+        table.add_row(name, *sizes, *prices, Text(" ".join(takes), "dim"))
+    if out.width >= max(len(row["name"]) for row in found) + _NUMBERS:
+        out.print(table)
+        return
+    for row in found:  # a narrow terminal: a line for each model, so that no name is cut
+        about = f"  {_size(row['window']) or '?'} in, {_size(row['max_output']) or '?'} out"
+        out.print(Text.assemble((safe(row["name"]), "bold" if row["key"] else ""), (about, "dim")), soft_wrap=True)
+
+
+_NUMBERS: Final = 36
+"""The width of all columns but the first."""
+
+
+def _size(tokens: int | None) -> str:
+    """``200k``, ``1.0M``; nothing where it is not known."""
+    if tokens is None:
+        return ""
+    if tokens >= 1_000_000:  # noqa: PLR2004 (a million)
+        return f"{tokens / 1_000_000:.1f}M"
+    return f"{round(tokens / 1000)}k"

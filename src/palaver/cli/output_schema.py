@@ -1,0 +1,68 @@
+"""The schema of ``--schema``: a file, JSON, or a short list of fields.
+
+- ``boat.json`` is a file with a JSON Schema. Text that begins with ``{`` is the schema itself.
+- ``"name, year int, tags: list of words"`` is a list of fields, as ``llm`` writes it: a name, a type (``str`` unless it
+  is ``int``, ``float`` or ``bool``), and a description after a colon. All fields are required. With line breaks, each
+  line is a field, and a description may hold commas.
+
+Source: https://llm.datasette.io/en/stable/schemas.html#concise-llm-schema-syntax
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, cast
+
+import click
+
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError, MessageError
+
+_TYPES: Final = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
+
+
+def parse(_context: click.Context, _option: click.Parameter, text: str | None) -> Mapping[str, Any] | None:
+    """Read the schema that a user typed: the callback of ``--schema``. Raises ``click.BadParameter``."""
+    if text is None:
+        return None
+    if text.lstrip().startswith("{"):
+        return _schema(text.encode(), "the schema")
+    if text.endswith(".json") or Path(text).is_file():
+        try:
+            return _schema(Path(text).read_bytes(), text)
+        except OSError as error:
+            raise click.BadParameter(f"{text}: {(error.strerror or str(error)).lower()}") from None
+    return _fields(text)
+
+
+def _schema(data: bytes, place: str) -> Mapping[str, Any]:
+    try:
+        found: Any = jsontext.value(data)
+    except (DecodeError, MessageError) as error:
+        raise click.BadParameter(f"{place}: {error}") from None
+    if not isinstance(found, Mapping):
+        raise click.BadParameter(f"{place}: a JSON Schema is an object")
+    return cast("Mapping[str, Any]", found)
+
+
+def _fields(text: str) -> dict[str, Any]:
+    lines = [line for line in (text.split("\n") if "\n" in text else text.split(",")) if line.strip()]
+    properties: dict[str, Any] = {}
+    for line in lines:
+        head, _, description = line.partition(":")
+        words = head.split()
+        kind = words[1] if len(words) > 1 else "str"
+        if len(words) not in {1, 2} or kind not in _TYPES or not words[0].isidentifier():
+            raise click.BadParameter(
+                f"{line.strip()!r} is not NAME [{'|'.join(_TYPES)}][: DESCRIPTION]; "
+                "a schema is a file, JSON, or such fields"
+            )
+        properties[words[0]] = {"type": _TYPES[kind]} | (
+            {"description": description.strip()} if description.strip() else {}
+        )
+    if not properties:
+        raise click.BadParameter("there is no field in it")
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}

@@ -1,0 +1,143 @@
+"""The options of `palaver run`, as people's fingers expect them."""
+
+import json
+
+import pytest
+
+from palaver.cli.code_block import code_blocks
+from tests.cli.provider import MODEL, provider, says
+
+
+def test_short_options_reach_the_model(process):
+    with provider(says("ok")) as there:
+        done = process(
+            "run",
+            "hi",
+            "-m",
+            MODEL,
+            "-s",
+            "Be brief.",
+            "-o",
+            "temperature",
+            "0.5",
+            "-o",
+            "max_tokens",
+            "9",
+            "-o",
+            "stop",
+            "END",
+            "-o",
+            "stop",
+            "1",
+            **there.env,
+        )
+    assert (done.code, done.out) == (0, "ok\n")
+    asked = there.asked[0]
+    assert asked["messages"][0] == {"role": "system", "content": "Be brief."}
+    assert (asked["temperature"], asked["max_tokens"], asked["stop"]) == (0.5, 9, ["END", "1"])
+
+
+@pytest.mark.parametrize(
+    ("pair", "cause"),
+    [
+        (("temprature", "1"), "did you mean temperature?"),
+        (("temperature", "hot"), "temperature: expected"),
+        (("xyz", "1"), "no setting 'xyz'"),
+        (("output", "1"), "no setting 'output'"),
+    ],
+)
+def test_a_wrong_setting_is_refused(run, pair, cause):
+    done = run("run", "hi", "-m", "demo", "-o", *pair)
+    assert done.code == 2
+    assert cause in done.err
+
+
+def test_continue_goes_on_in_the_thread_that_changed_last(process):
+    with provider(says("one"), says("two")) as there:
+        assert process("run", "first", "-m", MODEL, **there.env).code == 0
+        assert process("run", "second", "-m", MODEL, "-c", **there.env).code == 0
+    assert [each["content"] for each in there.asked[1]["messages"]] == ["first", "one", "second"]
+
+
+def test_continue_without_a_thread_says_so(run):
+    done = run("run", "hi", "-m", "demo", "-c")
+    assert (done.code, "there is no thread to continue" in done.err) == (1, True)
+    assert run("run", "hi", "-m", "demo", "-c", "-t", "x").code == 2
+
+
+def test_a_server_at_an_address_is_asked_by_its_own_name(process):
+    with provider(says("ok")) as there:
+        done = process("run", "hi", "-m", "openai/gpt-oss-20b", "--url", f"{there.url}/v1", NO_PROXY="*")
+    assert (done.code, done.out) == (0, "ok\n")
+    assert there.asked[0]["model"] == "openai/gpt-oss-20b"
+
+
+def test_an_address_without_a_model_says_how_to_list_them(process):
+    done = process("run", "hi", "--url", "http://127.0.0.1:9/v1", PALAVER_MODEL="")
+    assert done.code == 2
+    assert "palaver models --url http://127.0.0.1:9/v1" in done.err
+
+
+@pytest.mark.parametrize("schema", ["name, year int, note: one, sentence".replace(", sentence", ""), None])
+def test_a_schema_gives_one_line_of_json(process, saved, schema):
+    answer = {"name": "Elbe", "year": 1891, "note": "old"}
+    if schema is None:
+        schema = str(saved(json.dumps({"type": "object", "properties": {"name": {"type": "string"}}}), "s.json"))
+    with provider(says(json.dumps(answer))) as there:
+        done = process("run", "Which boat?", "-m", MODEL, "--schema", schema, **there.env)
+    assert done.code == 0, done.err
+    assert json.loads(done.out) == answer
+    assert there.asked[0]["response_format"]["type"] == "json_schema"
+
+
+@pytest.mark.parametrize(
+    ("schema", "cause"),
+    [
+        ("{", "the schema"),
+        ("missing.json", "no such file"),
+        ("name text", "is not NAME"),
+        (",", "no field"),
+        ("[1]", "is not NAME"),
+    ],
+)
+def test_a_wrong_schema_is_refused(run, schema, cause):
+    done = run("run", "hi", "-m", "demo", "--schema", schema)
+    assert (done.code, cause in done.err) == (2, True), done.err
+
+
+def test_extract_prints_the_first_code_block(process):
+    with provider(says("Here:\n\n```py\nprint(1)\n```\n\n```\ntwo\n```\n"), says("none")) as there:
+        assert process("run", "code", "-m", MODEL, "-x", **there.env).out == "print(1)\n"
+        assert process("run", "code", "-m", MODEL, "-x", **there.env).out == "none\n"
+
+
+def test_extract_json_and_schema_exclude_each_other(run):
+    assert run("run", "hi", "-m", "demo", "-x", "--json").code == 2
+    assert run("run", "hi", "-m", "demo", "-x", "--schema", "a").code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "blocks"),
+    [
+        ("none", []),
+        ("```\na\n```", ["a\n"]),
+        ("~~~~\n```\n~~~\n~~~~", ["```\n~~~\n"]),
+        ("  ```py\n    x\n  ```", ["  x\n"]),
+        ("```\nopen", ["open\n"]),
+        ("``` a`b\ntext", []),
+        ("````\n```\n````\n```\nb\n```", ["```\n", "b\n"]),
+    ],
+)
+def test_code_blocks_are_those_of_commonmark(text, blocks):
+    assert code_blocks(text) == blocks
+
+
+@pytest.mark.parametrize(
+    ("alias", "written"),
+    [("anthropic", b"max_tokens"), ("gemini", b"contents"), ("openai-chat", b"messages"), ("claude", b"parentUuid")],
+)
+def test_a_form_may_be_named_shortly(run, saved, alias, written):
+    saved('{"messages": [{"role": "user", "content": "hi"}], "model": "m"}', "a.json")
+    done = run("convert", "a.json", "--from", "chat", "--to", alias)
+    assert done.code == 0, done.err
+    assert written.decode() in done.out
