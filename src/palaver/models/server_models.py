@@ -90,12 +90,13 @@ def _ids(provider: str, body: bytes) -> tuple[str, ...]:
     if isinstance(listing, dict):
         fields = cast("dict[str, Any]", listing)
         items = fields.get("data", fields.get("models"))
-    if not isinstance(items, list):
-        raise DecodeError("a listing without a list of models", path="data", source=provider)
+    try:
+        models = msgspec.convert(items, list[dict[str, Any]])
+    except msgspec.ValidationError as error:
+        raise DecodeError(f"a listing without a list of models: {error}", path="data", source=provider) from None
     ids: list[str] = []
-    for index, item in enumerate(items):
-        fields = cast("dict[str, Any]", item) if isinstance(item, dict) else {}
-        name = fields.get("id", fields.get("name"))
+    for index, item in enumerate(models):
+        name = item.get("id", item.get("name"))
         if not isinstance(name, str):
             raise DecodeError("a model without a name", path=f"data[{index}]", source=provider)
         ids.append(name.removeprefix("models/"))
