@@ -47,13 +47,14 @@ test-changed: $(VENV)/.dev ## run the tests that a change needs (BASE=REV for wh
 test-long: $(VENV)/.dev ## run the tests that take minutes: crashes by the hundred, large threads
 	@$(PY) -m pytest $(SPREAD) -m long $(ARGS)
 
-test-peers: $(PEERS_VENV)/.peers ## let the programs' own packages read what we write (ARGS="-k langchain" for one)
+test-peers: $(PEERS_VENV)/.peers $(VENV)/.dev ## let the programs' own packages read what we write (ARGS="-k langchain" for one)
 	@if [ -n "$(NODE)" ] && [ ! -d tests/transcripts/peers/node_modules ]; then \
 	    echo "Installing the packages of Node that own formats"; \
 	    npm install --silent --no-audit --no-fund --no-package-lock --prefix tests/transcripts/peers || \
 	        echo "npm could not install them: their tests are skipped, by name" >&2; \
 	fi
 	@$(PEERS_PY) -m pytest tests/transcripts/peers $(ARGS)
+	@$(PY) -m pytest tests/serve/peers $(ARGS)
 
 check: $(VENV)/.dev ## format, lint, types, layers, API lock, changelog, docs (ARGS="lint types FILE" for some)
 	@$(PY) tools/check.py $(ARGS)

@@ -1,0 +1,264 @@
+"""An endpoint for web front ends: requests in, server-sent events out, whatever the protocol.
+
+Rules:
+
+- ``routes(path)`` gives the routes for an application; ``respond(request)`` answers one request inside a route of your
+  own, with the conversation that you name.
+- Conversations of clients are threads whose ids begin with ``prefix``, so no client can name another thread of the
+  store. Who may read which conversation is for the application to decide: give ``conversation``, or use ``respond``.
+- A conversation answers one request at a time; another one gets 409. With ``resume`` an answer goes on when its reader
+  leaves, and can be read again from its beginning; without it the run is cancelled.
+- A body that is not of the protocol gets 400 and the place of the mistake.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+import anyio
+from msgspec import Struct, structs
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError, PalaverError
+from palaver.core.type_checks import check_arguments
+from palaver.serve.http.access import Access, Limits, body_of
+from palaver.serve.http.errors import Refused, as_json, refusal
+from palaver.serve.http.event_stream import HEARTBEAT
+from palaver.serve.ui.turns import SOURCE, Ended, Turn, Turns, UiRequest, turns_of
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from palaver.store.store import Store
+
+Chunk: TypeAlias = dict[str, Any]
+"""One event of a protocol, as a JSON object."""
+_MOST_ID: Final = 100
+
+
+class TurnWriter(Protocol):
+    """Writes the events of one answer in a protocol."""
+
+    @abstractmethod
+    def write(self, event: Turn) -> Iterator[Chunk]:
+        """Return the protocol's events for one event of the turn."""
+        ...
+
+
+class UiProtocol(Struct, frozen=True, kw_only=True):
+    """A protocol: how a body is read, how an answer is written, and the headers of the response.
+
+    ``end`` are the bytes behind the last event.
+    """
+
+    name: str
+    parse: Callable[[bytes], UiRequest]
+    writer: Callable[[UiRequest], TurnWriter]
+    headers: Mapping[str, str] = {}
+    end: bytes = b""
+
+
+class _Answer:
+    """An answer that is under way: what was written, for every reader."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.over = False
+        self.scope = anyio.CancelScope()
+        self._grown = anyio.Event()
+
+    def add(self, piece: bytes) -> None:
+        self.pieces.append(piece)
+        self._wake()
+
+    def end(self) -> None:
+        self.over = True
+        self._wake()
+
+    def _wake(self) -> None:
+        self._grown.set()
+        self._grown = anyio.Event()
+
+    async def read(self) -> AsyncIterator[bytes]:
+        """Yield the answer from its beginning; a comment after each ``HEARTBEAT`` seconds of silence."""
+        place = 0
+        while True:
+            while place < len(self.pieces):
+                place += 1
+                yield self.pieces[place - 1]
+            if self.over:
+                return
+            grown = self._grown
+            with anyio.move_on_after(HEARTBEAT) as silence:
+                await grown.wait()
+            if silence.cancelled_caught:
+                yield b":\n\n"
+
+
+class UiEndpoint:
+    """Serves an agent or a swarm by a protocol. An ASGI application; ``routes`` and ``respond`` fit it into another."""
+
+    def __init__(
+        self,
+        source: object,
+        *,
+        store: Store | None = None,
+        prefix: str = "chat/",
+        conversation: Callable[[Request, str], str] | None = None,
+        resume: bool = True,
+        access: Access | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        """Serve ``source``: an ``Agent``, or a swarm that has been started (``LiveSwarm``).
+
+        ``store`` keeps an agent's conversations; without one the client's messages are the conversation. ``prefix``
+        begins the id of each thread. ``conversation`` gives the name of the conversation for a request and the id that
+        the client sent (the user's own name in front of it, say); it may raise ``Refused``. ``resume``: answers go on
+        without a reader. ``access`` checks hosts, origins and tokens, where the application does not; ``limits`` has
+        the size of a body. Raises ``MessageError`` for arguments of another type.
+        """
+        given = {key: value for key, value in locals().items() if key not in {"source", "self"}}
+        check_arguments(type(self).__name__, UiEndpoint.__init__, given)
+        self._turns: Turns = turns_of(source, store)
+        self._prefix = prefix if store is not None else ""
+        self._conversation = conversation
+        self._resume = resume
+        self._access = access
+        self._limits = limits or Limits(body=4 * 1024 * 1024)
+        self._answers: dict[str, _Answer] = {}
+        self._app = Starlette(routes=self.routes("/"))
+
+    @property
+    @abstractmethod
+    def protocol(self) -> UiProtocol:
+        """The protocol that is spoken."""
+        ...
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle an ASGI connection."""
+        await self._app(scope, receive, send)
+
+    def routes(self, path: str) -> list[Route]:
+        """Return the routes at ``path``: post a request, read the answer that is under way again, stop it."""
+        base = path.rstrip("/")
+        return [
+            Route(base or "/", self.respond, methods=["POST"]),
+            Route(f"{base}/{{id:path}}/stream", self._read_again, methods=["GET"]),
+            Route(f"{base}/{{id:path}}", self._stop, methods=["DELETE"]),
+        ]
+
+    async def respond(self, request: Request, *, conversation: str | None = None) -> Response:
+        """Answer one ``request``. ``conversation`` names the conversation in place of what the client sent."""
+        try:
+            self._check(request)
+            asked = self.protocol.parse(await body_of(request, self._limits))
+            self._turns.check(asked)
+            name = self._name(request, asked.id) if conversation is None else conversation
+        except (PalaverError, Refused) as error:
+            return refusal(error).response()
+        if name in self._answers:
+            return Refused(409, "conflict", "an answer of this conversation is under way").response()
+        answer = self._answers[name] = _Answer()
+        return _Streaming(self, name, answer, structs.replace(asked, id=name))
+
+    async def _read_again(self, request: Request) -> Response:
+        try:
+            self._check(request)
+            answer = self._answers.get(self._name(request, request.path_params["id"]))
+        except (PalaverError, Refused) as error:
+            return refusal(error).response()
+        return Response(status_code=204) if answer is None else _Streaming(self, "", answer, None)
+
+    async def _stop(self, request: Request) -> Response:
+        try:
+            self._check(request)
+            answer = self._answers.get(self._name(request, request.path_params["id"]))
+        except (PalaverError, Refused) as error:
+            return refusal(error).response()
+        if answer is not None:
+            answer.scope.cancel()
+        return as_json({"stopped": answer is not None})
+
+    def _check(self, request: Request) -> None:
+        """Raise ``Refused`` for a request that may not be made."""
+        if self._access is not None:
+            self._access.check_origin(request)
+            self._access.check_token(request, "")
+        if request.method == "POST":
+            kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if kind != "application/json":
+                raise Refused(415, "media_type", "the body is sent as application/json")
+
+    def _name(self, request: Request, id: str) -> str:
+        if not id or len(id) > _MOST_ID or not id.isprintable():
+            raise DecodeError(f"expected 1 to {_MOST_ID} printable characters", path="id", source=SOURCE)
+        return self._prefix + (id if self._conversation is None else self._conversation(request, id))
+
+    async def run(self, name: str, answer: _Answer, request: UiRequest) -> None:
+        """Write an answer to its end. Cancelling ``answer.scope`` stops the run, which is written too."""
+        writer = self.protocol.writer(request)
+        try:
+            with answer.scope:
+                async with aclosing(self._turns.answer(request)) as turn:
+                    async for event in turn:
+                        for chunk in writer.write(event):
+                            answer.add(_encoded(chunk))
+            if answer.scope.cancelled_caught:
+                for chunk in writer.write(Ended(outcome="cancelled")):
+                    answer.add(_encoded(chunk))
+            answer.add(self.protocol.end)
+        finally:
+            self._answers.pop(name, None)
+            answer.end()
+
+    @property
+    def resumes(self) -> bool:
+        """Whether answers go on without a reader."""
+        return self._resume
+
+
+def _encoded(chunk: Chunk) -> bytes:
+    return b"data: %b\n\n" % jsontext.encode(chunk)
+
+
+class _Streaming(Response):
+    """A response that writes an answer, and runs it where it has a request."""
+
+    def __init__(self, endpoint: UiEndpoint, name: str, answer: _Answer, request: UiRequest | None) -> None:
+        headers = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no", **endpoint.protocol.headers}
+        super().__init__(None, media_type="text/event-stream", headers=headers)
+        del self.headers["content-length"]
+        self._endpoint, self._name, self._answer, self._request = endpoint, name, answer, request
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 (ASGI's)
+        """Send the response. The run goes on behind it where the endpoint resumes."""
+        async with anyio.create_task_group() as tasks:
+            if self._request is not None:
+                tasks.start_soon(self._endpoint.run, self._name, self._answer, self._request)
+            with anyio.CancelScope() as reader:
+                tasks.start_soon(_until_disconnect, receive, reader)
+                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                async for piece in self._answer.read():
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            if self._request is not None and not self._answer.over and not self._endpoint.resumes:
+                self._answer.scope.cancel()
+            while self._request is not None and not self._answer.over:
+                async for _ in self._answer.read():
+                    pass
+            tasks.cancel_scope.cancel()
+
+
+async def _until_disconnect(receive: Receive, reader: anyio.CancelScope) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    reader.cancel()

@@ -1,0 +1,67 @@
+"""What the protocols of ``palaver.serve.ui`` share: bodies, results, usage, and what a client is told of an error.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from palaver.core.errors import DecodeError
+from palaver.core.parts import Json
+from palaver.swarm.call import LOGGER
+
+if TYPE_CHECKING:
+    from palaver.core.messages import ToolMessage
+    from palaver.serve.ui.turns import Ended
+
+
+def json_of(body: bytes, source: str) -> dict[str, Any]:
+    """Decode a body that is a JSON object. Raises ``DecodeError``."""
+    try:
+        found: Any = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DecodeError(f"not JSON: {error}", source=source) from None
+    if not isinstance(found, dict):
+        raise DecodeError("expected a JSON object", source=source)
+    return cast("dict[str, Any]", found)
+
+
+def list_of(value: object) -> Sequence[Any] | None:
+    """Return ``value`` where it is a list, else ``None``."""
+    return cast("Sequence[Any]", value) if isinstance(value, list) else None
+
+
+def output_of(message: ToolMessage) -> Any:
+    """Return the result of a call as JSON: the value of a result that is JSON, else its text."""
+    parts = message.content
+    if len(parts) == 1 and isinstance(parts[0], Json):
+        return parts[0].value
+    return message.text
+
+
+def usage_of(ended: Ended) -> dict[str, Any]:
+    """Return the usage, the model and the cost of a turn, as far as they are known. Counts are in tokens."""
+    made: dict[str, Any] = {"outcome": ended.outcome}
+    if ended.usage is not None and ended.usage.total:
+        read, written = ended.usage.cache_read or 0, ended.usage.cache_write or 0
+        made["usage"] = {
+            "inputTokens": (ended.usage.input or 0) + read + written,
+            "outputTokens": (ended.usage.output or 0) + (ended.usage.reasoning or 0),
+            "cachedInputTokens": read,
+        }
+    if ended.model is not None:
+        made["model"] = ended.model
+    if ended.cost is not None:
+        made["cost"] = ended.cost
+    return made
+
+
+def error_text(error: Exception | None, general: str) -> str:
+    """Return what a client is told of an error; the error itself goes to the log."""
+    if error is not None:
+        LOGGER.error("a run failed", exc_info=error)
+    return general

@@ -1,0 +1,48 @@
+"""An agent and a swarm with every kind of turn, behind both protocols."""
+
+import anyio
+
+from palaver import PalaverError, Reasoning, Text, assistant, tool_call
+from palaver.agent import Agent
+from palaver.models import FunctionModel
+
+POLICY = {"book": "ask", "weather": "allow", "broken": "allow"}
+
+
+def weather(city: str) -> dict:
+    """Return the weather."""
+    return {"city": city, "rain": True}
+
+
+def book(berth: int) -> str:
+    """Book a berth."""
+    return f"booked {berth}"
+
+
+def broken() -> str:
+    """Fail."""
+    raise ValueError("no tide")
+
+
+async def answer(prompt):
+    """Answer by the last word of the user."""
+    last = prompt.messages[-1]
+    text = next(message.text for message in reversed(prompt.messages) if message.role == "user")
+    if last.role == "tool":
+        return f"Done: {last.text}"
+    if text == "weather":
+        calls = [tool_call("weather", {"city": city}, id=city) for city in ("Husum", "Kiel")]
+        return assistant(Reasoning("hm"), Text("I look."), tool_calls=calls)
+    if text == "book":
+        return assistant("I book.", tool_calls=[tool_call("book", {"berth": 7}, id="b1")])
+    if text == "broken":
+        return assistant(tool_calls=[tool_call("broken", {}, id="x1")])
+    if text == "fail":
+        raise PalaverError("the key secret-key was refused")
+    if text == "slow":
+        await anyio.sleep(2)
+    return f"Hello {text}"
+
+
+def agent():
+    return Agent(FunctionModel(answer), tools=[weather, book, broken], policy=POLICY)

@@ -1,0 +1,289 @@
+"""Both protocols over a real server: what is streamed, and what is refused."""
+
+import json
+import re
+
+import anyio
+import httpx
+import pytest
+from starlette.applications import Starlette
+
+from palaver import MessageError
+from palaver.models import ScriptedModel
+from palaver.serve.http.access import Access
+from palaver.serve.ui import AgUiEndpoint, AiSdkEndpoint
+from palaver.store.memory import MemoryStore
+from palaver.swarm import Swarm, SwarmAgent
+from tests.serve.ui.served import agent
+from tests.swarm.served import served
+
+pytestmark = pytest.mark.anyio
+ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f-]{21}")
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+@pytest.fixture
+async def server():
+    store = MemoryStore()
+    routes = [
+        *AiSdkEndpoint(agent(), store=store).routes("/chat"),
+        *AiSdkEndpoint(agent(), resume=False).routes("/bare"),
+        *AgUiEndpoint(agent(), store=store).routes("/agui"),
+        *AiSdkEndpoint(agent(), access=Access(token="t")).routes("/closed"),
+    ]
+    async with served(Starlette(routes=routes)) as (url, _), httpx.AsyncClient(base_url=url) as client:
+        client.store = store
+        yield client
+
+
+def ui(text, id="c", **more):
+    return {"id": id, "messages": [{"id": "u", "role": "user", "parts": [{"type": "text", "text": text}]}], **more}
+
+
+def agui(text, **more):
+    return {"threadId": "t", "runId": "r", "messages": [{"id": "u", "role": "user", "content": text}], **more}
+
+
+def chunks(response):
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"].startswith("text/event-stream")
+    data = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line and not line.startswith(":")]
+    return [json.loads(ID.sub("ID", each)) for each in data if each != "[DONE]"]
+
+
+async def test_an_answer_of_the_ai_sdk_has_steps_parts_calls_and_results(server):
+    response = await server.post("/chat", json=ui("weather"))
+    assert response.headers["x-vercel-ai-ui-message-stream"] == "v1"
+    assert response.text.endswith("data: [DONE]\n\n")
+    assert chunks(response) == [
+        {"type": "start", "messageId": "ID"},
+        {"type": "start-step"},
+        {"type": "reasoning-start", "id": "reasoning-1"},
+        {"type": "reasoning-delta", "id": "reasoning-1", "delta": "hm"},
+        {"type": "reasoning-end", "id": "reasoning-1"},
+        {"type": "text-start", "id": "text-2"},
+        {"type": "text-delta", "id": "text-2", "delta": "I look."},
+        {"type": "text-end", "id": "text-2"},
+        *(
+            {"type": "tool-input-available", "toolCallId": city, "toolName": "weather", "dynamic": True}
+            | {"input": {"city": city}}
+            for city in ("Husum", "Kiel")
+        ),
+        *(
+            {
+                "type": "tool-output-available",
+                "toolCallId": city,
+                "output": {"city": city, "rain": True},
+                "dynamic": True,
+            }
+            for city in ("Husum", "Kiel")
+        ),
+        {"type": "finish-step"},
+        {"type": "start-step"},
+        {"type": "text-start", "id": "text-3"},
+        {"type": "text-delta", "id": "text-3", "delta": "Done: "},
+        {"type": "text-end", "id": "text-3"},
+        {"type": "finish-step"},
+        {"type": "finish", "finishReason": "stop", "messageMetadata": {"outcome": "completed"}},
+    ]
+
+
+async def test_an_answer_of_ag_ui_has_the_events_of_the_protocol(server):
+    found = chunks(await server.post("/agui", json=agui("weather", tools=[], state={"a": 1})))
+    assert [each["type"] for each in found] == [
+        "RUN_STARTED",
+        "CUSTOM",
+        "STEP_STARTED",
+        "REASONING_START",
+        "REASONING_MESSAGE_START",
+        "REASONING_MESSAGE_CONTENT",
+        "REASONING_MESSAGE_END",
+        "REASONING_END",
+        "TEXT_MESSAGE_START",
+        "TEXT_MESSAGE_CONTENT",
+        "TEXT_MESSAGE_END",
+        *["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END"] * 2,
+        "TOOL_CALL_RESULT",
+        "TOOL_CALL_RESULT",
+        "STEP_FINISHED",
+        "STEP_STARTED",
+        "TEXT_MESSAGE_START",
+        "TEXT_MESSAGE_CONTENT",
+        "TEXT_MESSAGE_END",
+        "STEP_FINISHED",
+        "RUN_FINISHED",
+    ]
+    assert found[1] == {"type": "CUSTOM", "name": "palaver.ignored", "value": ["state"]}
+
+
+async def test_the_store_has_the_conversation_under_a_name_that_no_client_can_leave(server):
+    await server.post("/chat", json=ui("one", id="x"))
+    await server.post("/chat", json=ui("two", id="x"))
+    path = server.store.open("chat/x").path()
+    assert [each.text for each in path.messages] == ["one", "Hello one", "two", "Hello two"]
+    assert {info.id for info in server.store.threads()} == {"chat/x"}
+
+
+async def test_a_call_is_approved_and_rejected_by_the_next_request(server):
+    waiting = chunks(await server.post("/chat", json=ui("book")))
+    assert {"type": "tool-approval-request", "approvalId": "b1", "toolCallId": "b1"} in waiting
+    part = {"type": "dynamic-tool", "toolName": "book", "toolCallId": "b1", "input": {"berth": 7}}
+    part |= {"state": "approval-responded", "approval": {"id": "b1", "approved": True}}
+    body = ui("book")
+    body["messages"].append({"id": "a", "role": "assistant", "parts": [{"type": "step-start"}, part]})
+    found = chunks(await server.post("/chat", json=body))
+    assert found[0] == {"type": "start", "messageId": "a"}
+    assert {"type": "tool-output-available", "toolCallId": "b1", "output": "booked 7", "dynamic": True} in found
+    again = chunks(await server.post("/chat", json=body))
+    assert {"type": "error", "errorText": "The run failed."} in again
+
+
+@pytest.mark.parametrize(
+    ("entry", "result"),
+    [
+        ({"status": "resolved", "payload": True}, "booked 7"),
+        ({"status": "resolved", "payload": {"arguments": {"berth": 9}}}, "booked 9"),
+        ({"status": "resolved", "payload": {"answer": "ask again"}}, "ask again"),
+        ({"status": "resolved", "payload": {"approved": False, "reason": "too dear"}}, "too dear"),
+        ({"status": "cancelled"}, "rejected"),
+    ],
+)
+async def test_an_interrupt_is_resumed(server, entry, result):
+    first = chunks(await server.post("/agui", json=agui("book")))
+    assert [each["id"] for each in first[-1]["outcome"]["interrupts"]] == ["b1"]
+    found = chunks(await server.post("/agui", json=agui("book", resume=[{"interruptId": "b1", **entry}])))
+    (content,) = [each["content"] for each in found if each["type"] == "TOOL_CALL_RESULT"]
+    assert result in content
+    assert found[-1]["outcome"] == {"type": "success"}
+
+
+async def test_errors_are_told_without_their_text(server):
+    sdk, ag = await server.post("/chat", json=ui("fail")), await server.post("/agui", json=agui("fail"))
+    assert "secret-key" not in sdk.text + ag.text
+    assert {"type": "error", "errorText": "The run failed."} in chunks(sdk)
+    assert chunks(ag)[-1] == {"type": "RUN_ERROR", "message": "The run failed."}
+    assert '"tool-output-error"' in (await server.post("/chat", json=ui("broken"))).text
+
+
+async def test_without_a_store_the_messages_of_the_client_are_the_conversation(server):
+    body = ui("one")
+    body["messages"] += [
+        {"id": "a", "role": "assistant", "parts": [{"type": "text", "text": "Hello one"}]},
+        {"id": "v", "role": "user", "parts": [{"type": "text", "text": "two"}]},
+    ]
+    assert '"Hello two"' in (await server.post("/bare", json=body)).text
+    assert '"Hello one"' in (await server.post("/bare", json=ui("one", trigger="regenerate-message"))).text
+
+
+async def test_another_answer_is_another_branch_of_the_thread(server):
+    await server.post("/chat", json=ui("one", id="y"))
+    await server.post("/chat", json=ui("one", id="y", trigger="regenerate-message"))
+    thread = server.store.open("chat/y")
+    assert [each.text for each in thread.path().messages] == ["one", "Hello one"]
+    assert len(server.store.read("chat/y")) == 3
+
+
+async def test_a_stream_is_resumed_while_it_goes_on_and_one_request_is_answered_at_a_time(server):
+    async with server.stream("POST", "/chat", json=ui("slow", id="s")) as first:
+        await anext(first.aiter_bytes())
+        assert (await server.post("/chat", json=ui("slow", id="s"))).status_code == 409
+    again = await server.get("/chat/s/stream")
+    assert [each["type"] for each in chunks(again)][:2] == ["start", "start-step"]
+    assert '"Hello slow"' in again.text
+    assert (await server.get("/chat/s/stream")).status_code == 204
+    assert [each.text for each in server.store.open("chat/s").path().messages] == ["slow", "Hello slow"]
+
+
+async def test_a_stream_is_stopped(server):
+    async with anyio.create_task_group() as tasks, server.stream("POST", "/chat", json=ui("slow", id="s")) as first:
+        pieces = first.aiter_text()
+        text = await anext(pieces)
+        assert (await server.delete("/chat/s")).json() == {"stopped": True}
+        async for piece in pieces:
+            text += piece
+        tasks.cancel_scope.cancel()
+    assert '{"type":"abort"}' in text
+    assert (await server.delete("/chat/s")).json() == {"stopped": False}
+
+
+async def test_a_reader_who_leaves_cancels_a_run_that_is_not_resumed(server):
+    async with server.stream("POST", "/bare", json=ui("slow", id="s")) as first:
+        await anext(first.aiter_bytes())
+    for _ in range(100):
+        if (await server.get("/bare/s/stream")).status_code == 204:
+            break
+        await anyio.sleep(0.01)
+    assert '"Hello hi"' in (await server.post("/bare", json=ui("hi", id="s"))).text
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "place"),
+    [
+        ("/chat", b"{", "not JSON"),
+        ("/chat", b"[]", "a JSON object"),
+        ("/chat", {"messages": []}, "id"),
+        ("/chat", {"id": "c", "messages": 5}, "messages"),
+        ("/chat", {"id": "c", "messages": []}, "messages"),
+        ("/chat", {"id": "c" * 101, "messages": ui("x")["messages"]}, "id"),
+        ("/chat", {"id": "a\u0000b", "messages": ui("x")["messages"]}, "id"),
+        ("/chat", {"id": "c", "messages": [{"role": "assistant", "parts": []}]}, "messages"),
+        ("/agui", {"threadId": "t", "messages": []}, "runId"),
+        ("/agui", {"threadId": "t", "runId": "r", "messages": [], "resume": [{}]}, "resume[0].interruptId"),
+        (
+            "/bare",
+            {
+                "id": "c",
+                "messages": [
+                    {
+                        "role": "assistant",
+                        "parts": [
+                            {
+                                "type": "tool-x",
+                                "toolCallId": "b",
+                                "state": "approval-responded",
+                                "approval": {"approved": True},
+                            }
+                        ],
+                    }
+                ],
+            },
+            "decisions need a store",
+        ),
+    ],
+)
+async def test_a_wrong_body_is_refused_with_its_place(server, path, body, place):
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    response = await server.post(path, content=content, headers={"content-type": "application/json"})
+    assert response.status_code == 400, response.text
+    assert place in response.json()["error"]["message"]
+
+
+async def test_access_media_type_and_size_are_checked(server):
+    assert (await server.post("/closed", json=ui("x"))).status_code == 401
+    assert (await server.post("/closed", json=ui("x"), headers={"authorization": "Bearer t"})).status_code == 200
+    assert (await server.get("/closed/c/stream")).status_code == 401
+    assert (await server.post("/chat", content=b"{}", headers={"content-type": "text/plain"})).status_code == 415
+    assert (await server.post("/chat", json=ui("x" * 5_000_000))).status_code == 413
+
+
+async def test_a_swarm_is_asked_by_the_name_of_its_client():
+    desk = SwarmAgent("desk", ScriptedModel(["Moin, you.", "Again."]), stream=True)
+    async with Swarm("shop", [desk]).start() as live:
+        routes = [*AiSdkEndpoint(live).routes("/chat"), *AgUiEndpoint(live).routes("/agui")]
+        async with served(Starlette(routes=routes)) as (url, _), httpx.AsyncClient(base_url=url) as client:
+            found = chunks(await client.post("/chat", json=ui("hi", id="ann")))
+            assert "".join(each["delta"] for each in found if each["type"] == "text-delta") == "Moin, you."
+            other = chunks(await client.post("/agui", json=agui("hi") | {"threadId": "ann"}))
+            assert "".join(each.get("delta", "") for each in other) == "Again."
+            assert live.clients == ("ann",)
+
+
+def test_what_cannot_be_served_is_refused():
+    with pytest.raises(MessageError, match="source: expected an Agent"):
+        AiSdkEndpoint(5)
+    with pytest.raises(MessageError, match="prefix"):
+        AiSdkEndpoint(agent(), prefix=5)
