@@ -38,7 +38,7 @@ def test_one_of_several_is_named(file):
 def test_a_private_name_is_found_when_it_is_named(file):
     path = file(ONE.format(names="_hidden"))
     assert swarm_file.swarm(f"{path}:_hidden").name == "first"
-    with pytest.raises(click.ClickException, match="there is no Swarm in it"):
+    with pytest.raises(click.ClickException, match="there is neither a Swarm nor an Agent in it"):
         swarm_file.swarm(path)
 
 
@@ -49,7 +49,7 @@ def test_a_private_name_is_found_when_it_is_named(file):
         ("raise SystemExit(3)", "", "SystemExit: 3"),
         ("def broken(", "", "SyntaxError"),
         ("import nothing_by_that_name", "", "ModuleNotFoundError"),
-        ("x = 1", "", "there is no Swarm in it"),
+        ("x = 1", "", "there is neither a Swarm nor an Agent in it"),
         ("x = 1", ":x", "'x' is not a Swarm"),
         (TWO, ":four", "there is no 'four' in it; its swarms: one, same, two"),
     ],

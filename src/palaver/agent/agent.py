@@ -267,6 +267,11 @@ class Agent(Generic[T]):
         self.settings = settings if self._structured is None else self._structured.asked(settings)
         self.system = self._fixed_system()
 
+    @property
+    def fields(self) -> AgentFields:
+        """The keywords that the agent was made with, and their values."""
+        return cast("AgentFields", dict(self._given))
+
     def replace(self, **changes: Unpack[AgentFields]) -> Agent[Any]:
         """Give an edited copy. Raises ``TypeError`` for a field that an agent does not have."""
         given: dict[str, Any] = {**self._given, **changes}

@@ -34,8 +34,9 @@ from anyio.lowlevel import checkpoint
 from palaver.cli import stores
 from palaver.cli.terminal import bad_input, echo, safe_line
 from palaver.serve.http import HttpApp, live_history, stored_history
-from palaver.serve.http.access import is_loopback
+from palaver.serve.http.access import Access, is_loopback
 from palaver.serve.http.connections import BACKLOG, LimitedH11Protocol, default_connection_limit
+from palaver.serve.ui import AgUiEndpoint, AiSdkEndpoint
 from palaver.serve.workers import LocalDispatcher
 from palaver.store.location import VARIABLE, open_store
 
@@ -245,7 +246,19 @@ class _Signals:
 async def _in_process(options: ServeOptions, store: Store) -> AsyncGenerator[tuple[HttpApp, _Finish]]:
     """Run everything in this process."""
     async with options.swarm.start(store=store) as live, LocalDispatcher(live) as dispatcher:
-        yield HttpApp(dispatcher, history=live_history(live), **options.access._asdict()), dispatcher.finish
+        access = Access(**options.access._asdict())
+        app = HttpApp(
+            dispatcher,
+            history=live_history(live),
+            routes=[
+                *AiSdkEndpoint(live, access=access).routes("/api/chat"),
+                *AgUiEndpoint(live, access=access).routes("/ag-ui"),
+            ],
+            title=options.swarm.name,
+            agents=tuple(options.swarm.agents),
+            **options.access._asdict(),
+        )
+        yield app, dispatcher.finish
 
 
 @asynccontextmanager
@@ -257,7 +270,14 @@ async def _with_workers(options: ServeOptions, store: Store) -> AsyncGenerator[t
     assert options.bus is not None  # noqa: S101 (the caller's choice)
     name = options.swarm.name
     async with NatsBus(options.bus) as bus, QueueDispatcher(name, nats=options.bus, bus=bus) as dispatcher:
-        app = HttpApp(dispatcher, history=stored_history(store, options.swarm), swarm=name, **options.access._asdict())
+        app = HttpApp(
+            dispatcher,
+            history=stored_history(store, options.swarm),
+            swarm=name,
+            title=name,
+            agents=tuple(options.swarm.agents),
+            **options.access._asdict(),
+        )
         yield app, checkpoint  # the workers finish their own turns
 
 
@@ -269,6 +289,7 @@ async def _announce(options: ServeOptions, server: Server, port: int) -> None:
     echo(f"conversations: {stores.display_name(options.store)}")
     if options.bus is not None:
         echo(f"bus: {stores.display_name(options.bus)}")
+    echo(f"http://{host}:{port}/ shows the routes, and a box to try them")
     echo(f"POST http://{host}:{port}/v1/clients/CLIENT/messages, WebSocket ws://{host}:{port}/v1/clients/CLIENT")
     if options.access.is_open:
         echo("no --token: every program on this machine has access")

@@ -1,6 +1,7 @@
 """Load a swarm for ``palaver swarm``, ``serve`` and ``work``: ``FILE.py``, ``FILE.py:NAME`` or ``FILE.toml``.
 
-- A Python file is executed. Without a name, the swarm is the only ``Swarm`` among its public names.
+- A Python file is executed. Without a name, the swarm is the only ``Swarm`` among its public names; else the only
+  ``Agent``, as a swarm of one whose answers are streamed.
 - A TOML file is a configuration (``palaver.swarm.config``). The tools, policies, states and storages that it names are
   the public names of the Python file beside it: ``shop.py`` for ``shop.toml``.
 - The file's folder comes first on ``sys.path``. Its module gets a unique name, so that it hides no other module.
@@ -13,16 +14,19 @@ from __future__ import annotations
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from palaver.agent.agent import Agent
 from palaver.cli.terminal import bad_input
-from palaver.core.errors import SwarmError
+from palaver.core.errors import PalaverError, SwarmError
+from palaver.swarm.agent import swarm_agent
 from palaver.swarm.config import swarm_from
 from palaver.swarm.swarm import Swarm
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import ModuleType
 
 
@@ -64,6 +68,8 @@ def swarm(named: str) -> Swarm:
     module = load_python(file, "swarm")
     found = {key: value for key, value in vars(module).items() if isinstance(value, Swarm)}
     if name:
+        if name in (agents := _agents(module)):
+            return _of_agent(file, {name: agents[name]})
         if name not in found:
             exists = hasattr(module, name)
             bad_input(file, f"{name!r} is not a Swarm" if exists else f"there is no {name!r} in it{_names(found)}")
@@ -71,7 +77,7 @@ def swarm(named: str) -> Swarm:
     public = {key: value for key, value in found.items() if not key.startswith("_")}
     different = list({id(value): value for value in public.values()}.values())
     if not different:
-        bad_input(file, "there is no Swarm in it")
+        return _of_agent(file, _agents(module))
     if len(different) > 1:
         names = ", ".join(f"{file}:{key}" for key in list(public)[:_MAX_NAMED])
         bad_input(
@@ -79,6 +85,26 @@ def swarm(named: str) -> Swarm:
             f"there are several swarms in it; name one: {names}",
         )
     return different[0]
+
+
+def _agents(module: ModuleType) -> dict[str, Agent[Any]]:
+    """Return the agents among the public names of a module, each once."""
+    named = {key: value for key, value in vars(module).items() if isinstance(value, Agent) and not key.startswith("_")}
+    return {key: value for key, value in named.items() if next(k for k, v in named.items() if v is value) == key}
+
+
+def _of_agent(file: str, agents: Mapping[str, Agent[Any]]) -> Swarm:
+    """Return a swarm of one agent, whose answers are streamed. Raises ``click.ClickException``."""
+    if not agents:
+        bad_input(file, "there is neither a Swarm nor an Agent in it")
+    if len(agents) > 1:
+        names = ", ".join(f"{file}:{key}" for key in list(agents)[:_MAX_NAMED])
+        bad_input(file, f"there are several agents in it; name one: {names}")
+    (agent,) = agents.values()
+    try:
+        return Swarm(agent.name, [swarm_agent(agent)])
+    except PalaverError as error:
+        bad_input(file, error)
 
 
 def _from_toml(file: str) -> Swarm:

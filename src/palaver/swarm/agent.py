@@ -25,11 +25,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack, cast
 
+from palaver.agent.agent import Agent
 from palaver.agent.structured import Structured
 from palaver.core.errors import MessageError, excerpt
 from palaver.core.messages import AssistantMessage, Message, Scope
 from palaver.core.parts import ToolCall
 from palaver.core.request import Settings
+from palaver.core.tools import ProviderTool
 from palaver.core.type_checks import check_arguments
 from palaver.core.usage import Usage
 from palaver.models.language_model import LanguageModel
@@ -277,6 +279,45 @@ class SwarmAgent:
     def __repr__(self) -> str:
         """Show the name and the tools."""
         return f"SwarmAgent({self.name!r}, tools={[each.name for each in self.tools]})"
+
+
+def swarm_agent(agent: Agent[Any]) -> SwarmAgent:
+    """Return an agent of a swarm with the model, instructions, tools and limits of ``agent``, and streamed answers.
+
+    Raises ``MessageError`` for instructions that are no text, and for tools that a provider runs.
+    """
+    made = agent.fields
+    instructions, tools = made["instructions"], made["tools"]
+    if not isinstance(instructions, str):
+        raise MessageError("instructions: a swarm's agent takes a text here, and no message and no function of a run")
+    own: list[AnySwarmTool] = []
+    for tool in tools:
+        if isinstance(tool, ProviderTool):
+            raise MessageError("tools: a swarm's agent has no tools that a provider runs")
+        own.append(tool)
+    return SwarmAgent(
+        agent.name,
+        agent.model,
+        instructions=instructions,
+        tools=own,
+        keep=None,
+        max_tool_calls=_MANY,
+        settings=made["settings"],
+        provider=made["provider"],
+        stream=True,
+        middleware=made["middleware"],
+        policy=made["policy"],
+        decide=made["decide"],
+        result_limit=made["result_limit"],
+        output=made["output"],
+        limits=made["limits"],
+        observers=made["observers"],
+        prices=made["prices"],
+    )
+
+
+_MANY: Final = 10_000
+"""An agent runs every call of an answer."""
 
 
 def _check_limits(given: Mapping[str, Any]) -> None:

@@ -20,13 +20,14 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from palaver.core.errors import PalaverError
+from palaver.serve.http import front_page, openapi
 from palaver.serve.http.access import Access, Limits
-from palaver.serve.http.errors import Refused, refusal
+from palaver.serve.http.errors import Refused, as_json, refusal
 from palaver.serve.http.routes import CLIENT_CLOSED_REQUEST, Endpoints
 from palaver.serve.http.turns import Turns
 from palaver.serve.http.websocket import GOING_AWAY, Socket
@@ -73,21 +74,30 @@ class HttpApp:
         origins: Collection[str] = (),
         swarm: str | None = None,
         middleware: Sequence[Middleware] = (),
+        routes: Sequence[BaseRoute] = (),
+        title: str = "Palaver",
+        agents: Sequence[str] = (),
     ) -> None:
         """Serve a swarm through its dispatcher.
 
         ``history`` returns a client's messages. ``swarm`` names the swarm, when several share a bus. ``token`` reads
         every client; ``tokens`` maps each client to its token. ``hosts`` are names of the server besides
         ``localhost``; ``"*"``, the default with a token, allows any. ``origins`` are origins of other pages that may
-        send requests (``https://app.example``). ``middleware`` is Starlette's. Raises ``SwarmError``.
+        send requests (``https://app.example``). ``middleware`` is Starlette's. ``routes`` are
+        further routes, which check access themselves: those of ``palaver.serve.ui``. ``title`` and ``agents`` are shown
+        at ``/``. Raises ``SwarmError``.
         """
         self._turns = Turns(dispatcher, limits or Limits(), swarm)
         self._access = Access(token=token, tokens=tokens, hosts=hosts, origins=origins)
+        self._title, self._agents, self._ui = title, tuple(agents), bool(routes)
         self._open: set[Socket] = set()
         self._endpoints = endpoints = Endpoints(self._turns, history)
         client = "/v1/clients/{client:palaver_client}"
         self._app = Starlette(
             routes=[
+                *routes,
+                Route("/", self._front_page, methods=["GET"]),
+                Route("/openapi.json", self._openapi, methods=["GET"]),
                 Route("/health", endpoints.health, methods=["GET"]),
                 Route(f"{client}/messages", self._guarded(endpoints.post), methods=["POST"]),
                 Route(f"{client}/messages", self._guarded(endpoints.messages), methods=["GET"]),
@@ -115,6 +125,25 @@ class HttpApp:
     async def _lifespan(self, _app: Starlette) -> AsyncGenerator[None]:
         yield
         self._turns.close()
+
+    async def _front_page(self, request: Request) -> Response:
+        """Show what is served. It needs no token, and shows nothing of any conversation."""
+        try:
+            self._access.check_origin(request)
+        except Refused as error:
+            return error.response()
+        origin = f"{request.url.scheme}://{request.url.netloc}"
+        text = front_page.page(self._title, self._agents, origin=origin, ui=self._ui, secured=self._access.required)
+        headers = {"content-security-policy": front_page.CONTENT_SECURITY_POLICY, "x-frame-options": "DENY"}
+        return Response(text, media_type="text/html", headers=headers)
+
+    async def _openapi(self, request: Request) -> Response:
+        """Describe the routes."""
+        try:
+            self._access.check_origin(request)
+        except Refused as error:
+            return error.response()
+        return as_json(openapi.document(self._title, ui=self._ui, secured=self._access.required))
 
     def _guarded(self, endpoint: Endpoint) -> Endpoint:
         """Wrap an endpoint with the access checks and the common shape of errors."""

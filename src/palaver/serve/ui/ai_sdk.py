@@ -35,7 +35,13 @@ from palaver.turn.approvals import Decision, approve, reject
 _SOURCE: Final = "ai_sdk"
 _FORMAT: Final = "vercel_ui"
 _RESPONDED: Final = "approval-responded"
-_REASONS: Final = {"length": "length", "content_filter": "content-filter", "stop": "stop", "tool_calls": "tool-calls"}
+_REASONS: Final = {
+    "completed": "stop",
+    "length": "length",
+    "content_filter": "content-filter",
+    "stop": "stop",
+    "tool_calls": "tool-calls",
+}
 _MESSAGE: Final = "The run failed."
 
 
@@ -182,7 +188,7 @@ class _Writer(TurnWriter):
             return
         if ended.error is not None or ended.outcome == "failed":
             yield {"type": "error", "errorText": error_text(ended.error, _MESSAGE)}
-        reason = "error" if ended.outcome == "failed" else _REASONS.get(ended.finish_reason or "", "other")
+        reason = "error" if ended.outcome == "failed" else _REASONS.get(ended.finish_reason or ended.outcome, "other")
         if ended.outcome == "waiting":
             reason = "tool-calls"
         yield {"type": "finish", "finishReason": reason, "messageMetadata": usage_of(ended)}

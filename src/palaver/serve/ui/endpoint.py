@@ -192,7 +192,7 @@ class UiEndpoint:
         """Raise ``Refused`` for a request that may not be made."""
         if self._access is not None:
             self._access.check_origin(request)
-            self._access.check_token(request, "")
+            self._access.client_of(request)
         if request.method == "POST":
             kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind != "application/json":
@@ -201,7 +201,10 @@ class UiEndpoint:
     def _name(self, request: Request, id: str) -> str:
         if not id or len(id) > _MOST_ID or not id.isprintable():
             raise DecodeError(f"expected 1 to {_MOST_ID} printable characters", path="id", source=SOURCE)
-        return self._prefix + (id if self._conversation is None else self._conversation(request, id))
+        name = id if self._conversation is None else self._conversation(request, id)
+        if self._access is not None:
+            self._access.check_token(request, name)
+        return self._prefix + name
 
     async def run(self, name: str, answer: _Answer, request: UiRequest) -> None:
         """Write an answer to its end. Cancelling ``answer.scope`` stops the run, which is written too."""

@@ -1,0 +1,48 @@
+"""The page at ``/``: what is served, how it is called, and a box to try it. One file, without scripts from elsewhere.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from html import escape
+from pathlib import Path
+from typing import Final
+
+CONTENT_SECURITY_POLICY: Final = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'"
+)
+
+_FIELD: Final = '<input id="token" type="password" placeholder="Token" aria-label="Token" size="10">'
+_ROUTES: Final = (
+    ("POST /v1/clients/CLIENT/messages", "send a message; with <code>Accept: text/event-stream</code> as events"),
+    ("GET /v1/clients/CLIENT/messages", "the conversation"),
+    ("GET /v1/clients/CLIENT/events", "what happens, as events"),
+    ("DELETE /v1/clients/CLIENT/turn", "cancel the turn in progress"),
+    ("WebSocket /v1/clients/CLIENT", "both directions"),
+)
+_UI_ROUTES: Final = (
+    ("POST /api/chat", "the AI SDK's <code>useChat</code>"),
+    ("POST /ag-ui", "AG-UI clients"),
+)
+
+
+def page(title: str, agents: tuple[str, ...], *, origin: str, ui: bool, secured: bool) -> str:
+    """Return the page. ``origin`` is the server's address; ``ui`` and ``secured`` as in ``openapi.document``."""
+    rows = [*_ROUTES, *(_UI_ROUTES if ui else ())]
+    words = {
+        "title": escape(title),
+        "agents": escape(", ".join(agents)) or "—",
+        "origin": escape(origin),
+        "header": "-H 'authorization: Bearer TOKEN' " if secured else "",
+        "token": _FIELD if secured else "",
+        "routes": "".join(f"<tr><td><code>{route}</code></td><td>{about}</td></tr>" for route, about in rows),
+    }
+    return re.sub("%%([a-z]+)%%", lambda found: words[found[1]], _template())
+
+
+@cache
+def _template() -> str:
+    return Path(__file__).with_name("front_page.html").read_text("utf-8")
