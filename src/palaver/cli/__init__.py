@@ -30,6 +30,7 @@ _COMMANDS: Final = {
     "chat": ("palaver.cli.chat", "Chat with an agent."),
     "serve": ("palaver.cli.serve", "Serve a swarm over HTTP and WebSocket."),
     "work": ("palaver.cli.work", "Run a worker for a swarm that is served elsewhere."),
+    "mcp": ("palaver.cli.mcp", "Serve tools, threads or an agent to MCP clients."),
     "convert": ("palaver.cli.convert", "Convert a file to another wire or transcript format."),
     "show": ("palaver.cli.show", "Show the conversation in a file or a stored thread."),
     "import": ("palaver.cli.imports", "Import conversations into a store without duplicates."),

@@ -1,0 +1,112 @@
+"""``palaver mcp``: be an MCP server, for tools, for the threads of a store, for an agent or a swarm.
+
+- Over standard input and output, unless ``--http`` names an address. An address that other machines can reach needs
+  ``--allow-host``, since there is no token.
+- Nobody can approve a call here: only tools that read run, and with ``--approve allow`` the others too.
+- Exit codes: 0 when the client is gone, 130 after Ctrl-C, 1 for a file, store or port that cannot be used.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack, ExitStack
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import anyio
+import click
+
+from palaver.cli import agent_options, stores, swarm_file
+from palaver.cli.serve import check_extra
+from palaver.cli.terminal import echo
+
+if TYPE_CHECKING:
+    from palaver.store.store import Store
+
+
+@click.command(name="mcp")
+@click.option(
+    "--tools",
+    multiple=True,
+    metavar="TOOLS",
+    help="FILE.py, FILE.py:name,…, or files; may be repeated.",
+)
+@click.option("--ask", metavar="FILE", help="A file with an agent or a swarm, which is asked by a tool.")
+@click.option("--threads", is_flag=True, help="Let clients search and read the threads of the store.")
+@click.option(
+    "--approve",
+    type=click.Choice(("allow", "deny")),
+    default="deny",
+    show_default=True,
+    help="What to do with calls that do more than read.",
+)
+@click.option("--name", default="palaver", show_default=True, metavar="NAME", help="What clients call the server.")
+@click.option("--http", "address", metavar="HOST:PORT", help="Serve over HTTP at this address, under /mcp.")
+@click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="Another host name of the server.")
+@stores.option
+def command(
+    tools: tuple[str, ...],
+    *,
+    ask: str | None,
+    threads: bool,
+    approve: Literal["allow", "deny"],
+    name: str,
+    address: str | None,
+    hosts: tuple[str, ...],
+    location: str | None,
+) -> int:
+    """Serve tools, threads or an agent to MCP clients, such as Claude Code, Cursor or VS Code.
+
+    Without options, the threads of the store.
+    """
+    check_extra("mcp", "mcp")
+    threads = threads or not (tools or ask)
+    host, port = _address(address) if address is not None else ("", 0)
+    if host and host not in _LOCAL and not hosts:
+        raise click.UsageError(f"--http {address} is reachable from other machines: name the server with --allow-host")
+    with ExitStack() as stack:
+        store = stack.enter_context(stores.open_existing(location)) if threads else None
+        return anyio.run(_serve, _Options(tools, ask, store, approve, name, host, port, hosts))
+
+
+_LOCAL = ("127.0.0.1", "localhost", "::1")
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdecimal():
+        raise click.UsageError(f"--http {text}: expected HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+class _Options(NamedTuple):
+    """What is served, and where; an empty ``host`` is standard input and output."""
+
+    tools: tuple[str, ...]
+    ask: str | None
+    store: Store | None
+    approve: Literal["allow", "deny"]
+    name: str
+    host: str
+    port: int
+    hosts: tuple[str, ...]
+
+
+async def _serve(options: _Options) -> int:
+    from palaver.serve.mcp import McpServer  # needs an optional package, which check_extra has found
+
+    async with AsyncExitStack() as stack:
+        own = await stack.enter_async_context(agent_options.toolset(options.tools))
+        asked: Any = None
+        if options.ask is not None:
+            asked = await stack.enter_async_context(swarm_file.swarm(options.ask).start(store=options.store))
+        server = McpServer(options.name, tools=own, policy=options.approve, store=options.store, ask=asked)
+        if not options.host:
+            await server.run_stdio()
+            return 0
+        import uvicorn
+
+        echo(f"http://{options.host}:{options.port}/mcp", err=True)
+        app = server.http_app(hosts=[f"{each}:{options.port}" for each in options.hosts])
+        await uvicorn.Server(uvicorn.Config(app, host=options.host, port=options.port, log_level="warning")).serve()
+    return 0

@@ -1,0 +1,195 @@
+"""An MCP server of ours, read by the official client: over stdio from the real command, and over HTTP."""
+
+import os
+import sys
+
+import anyio
+import httpx
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+from palaver import Image, MessageError, assistant, tool_call, user
+from palaver.agent import Agent, function_tool
+from palaver.cli import main
+from palaver.models import FunctionModel
+from palaver.serve.mcp import McpServer
+from palaver.store import open_store
+from palaver.store.memory import MemoryStore
+from tests.swarm.served import served
+
+pytestmark = pytest.mark.anyio
+PNG = b"\x89PNG\r\n\x1a\n...."
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+@function_tool(effect="read")
+def tide(harbour: str) -> dict:
+    """Return the tide."""
+    return {"harbour": harbour, "high": "18:42"}
+
+
+@function_tool(effect="read")
+def chart() -> Image:
+    """Return a chart."""
+    return Image.from_bytes(PNG)
+
+
+@function_tool
+def book(berth: int) -> str:
+    """Book a berth."""
+    return f"booked {berth}"
+
+
+@function_tool(effect="read")
+def broken() -> str:
+    """Fail."""
+    raise ValueError("no tide")
+
+
+def client_of(server):
+    return Client(server._server)
+
+
+async def call(client, name, **arguments):
+    result = await client.call_tool(name, arguments)
+    return result.is_error, "".join(getattr(each, "text", "") for each in result.content)
+
+
+async def test_tools_keep_their_names_schemas_and_results():
+    async with client_of(McpServer(tools=[tide, chart, book, broken])) as client:
+        listed = {each.name: each for each in (await client.list_tools()).tools}
+        assert list(listed) == ["tide", "chart", "book", "broken"]
+        assert listed["tide"].input_schema["properties"]["harbour"]["type"] == "string"
+        assert (listed["tide"].annotations.read_only_hint, listed["book"].annotations.read_only_hint) == (True, False)
+        result = await client.call_tool("tide", {"harbour": "Husum"})
+        assert result.structured_content == {"harbour": "Husum", "high": "18:42"}
+        (image,) = (await client.call_tool("chart", {})).content
+        assert (image.type, image.mime_type) == ("image", "image/png")
+        assert await call(client, "broken") == (True, "ValueError: no tide")
+        failed, text = await call(client, "tide", harbor="Husum")
+        assert failed
+        assert "harbour" in text
+        assert (await call(client, "nope"))[0]
+
+
+@pytest.mark.parametrize(
+    ("policy", "runs"), [("ask", False), ("deny", False), ("allow", True), ({"book": "allow"}, True)]
+)
+async def test_what_does_more_than_read_runs_only_where_it_is_allowed(policy, runs):
+    async with client_of(McpServer(tools=[tide, book], policy=policy)) as client:
+        failed, text = await call(client, "book", berth=7)
+        assert (failed, text) == (False, "booked 7") if runs else failed
+        assert (await call(client, "tide", harbour="Husum"))[0] is False
+
+
+async def test_a_store_is_searched_and_read_and_never_changed():
+    store = MemoryStore()
+    store.open("t1").append(user("Where is the Elbe?"), assistant("In Hamburg."))
+    store.open("t2").append(*(user(f"word {n} " + "x" * 2000) for n in range(60)))
+    async with client_of(McpServer(store=store)) as client:
+        assert (await call(client, "search_conversations", words="elbe"))[1] == "[t1] user: Where is the Elbe?"
+        assert "t1" in (await call(client, "list_threads"))[1]
+        assert (await call(client, "read_thread", thread="t1"))[
+            1
+        ] == "0 user: Where is the Elbe?\n\n1 assistant: In Hamburg."
+        assert (await call(client, "read_thread", thread="t1", start=1))[1] == "1 assistant: In Hamburg."
+        long = (await call(client, "read_thread", thread="t2", count=50))[1]
+        assert "more characters)" in long
+        assert long.endswith("(10 more messages: start=50)")
+        assert (await call(client, "read_thread", thread="none"))[0]
+        resources = (await client.list_resources()).resources
+        assert {each.uri for each in resources} == {"palaver://thread/t1", "palaver://thread/t2"}
+        (contents,) = (await client.read_resource("palaver://thread/t1")).contents
+        assert "In Hamburg." in contents.text
+
+
+async def test_an_agent_is_asked_and_its_conversations_go_on():
+    store = MemoryStore()
+    agent = Agent(FunctionModel(lambda prompt: f"{len(prompt.messages)} {prompt.messages[-1].text}"))
+    heard = []
+
+    async def progress(done, total, message):
+        heard.append(message)
+
+    async with client_of(McpServer(ask=agent, store=store)) as client:
+        assert await call(client, "ask", message="hi") == (False, "1 hi")
+        result = await client.call_tool("ask", {"message": "and"}, progress_callback=progress)
+        assert result.content[0].text == "3 and"
+        assert await call(client, "ask", message="hi", conversation="other") == (False, "1 hi")
+    assert "".join(heard) == "3 and"
+
+
+async def test_a_call_that_waits_and_a_run_that_fails_are_errors():
+    def answer(prompt):
+        if prompt.messages[-1].text == "fail":
+            raise ValueError("no tide")
+        return assistant(tool_calls=[tool_call("book", {"berth": 7}, id="b")])
+
+    agent = Agent(FunctionModel(answer), tools=[book], policy="ask")
+    async with client_of(McpServer(ask=agent)) as client:
+        failed, text = await call(client, "ask", message="book")
+        assert failed
+        assert "waits for an approval of book" in text
+        assert (await call(client, "ask", message="fail", conversation="b"))[0]
+
+
+def test_a_server_of_nothing_and_names_that_clash_are_refused():
+    with pytest.raises(MessageError, match="needs tools"):
+        McpServer()
+    with pytest.raises(MessageError, match="two tools are named 'tide'"):
+        McpServer(tools=[tide, tide])
+    with pytest.raises(MessageError, match="bok"):
+        McpServer(tools=[book], policy={"bok": "allow"})
+
+
+async def test_it_is_served_over_http_and_refuses_other_hosts():
+    async with served(McpServer(tools=[tide]).http_app()) as (url, _):
+        async with Client(f"{url}/mcp") as client:
+            assert (await call(client, "tide", harbour="Husum"))[0] is False
+        async with httpx.AsyncClient() as other:
+            response = await other.post(f"{url}/mcp", json={}, headers={"host": "evil.example"})
+        assert response.status_code in {403, 421}
+
+
+FILE = """
+from palaver.agent import Agent, function_tool
+from palaver.models import ScriptedModel
+
+@function_tool(effect="read")
+def tide(harbour: str) -> str:
+    "Return the tide."
+    return "18:42"
+
+desk = Agent(ScriptedModel(["Moin.", "Again."]), name="desk")
+"""
+
+
+async def test_the_command_serves_threads_tools_and_an_agent_over_stdio(tmp_path):
+    with open_store(tmp_path / "s.db") as store:
+        store.open("t1").append("Where is the Elbe?")
+    (tmp_path / "desk.py").write_text(FILE)
+    arguments = ["-m", "palaver", "mcp", "--threads", "--tools", "desk.py:tide", "--ask", "desk.py"]
+    command = StdioServerParameters(
+        command=sys.executable,
+        args=[*arguments, "--store", str(tmp_path / "s.db")],
+        cwd=tmp_path,
+        env={**os.environ},
+    )
+    with anyio.fail_after(120):
+        async with Client(stdio_client(command)) as client:
+            names = [each.name for each in (await client.list_tools()).tools]
+            assert names == ["tide", "search_conversations", "list_threads", "read_thread", "ask"]
+            assert await call(client, "tide", harbour="Husum") == (False, "18:42")
+            assert "Elbe" in (await call(client, "search_conversations", words="elbe"))[1]
+            assert await call(client, "ask", message="hi") == (False, "Moin.")
+
+
+@pytest.mark.parametrize("address", ["9000", "0.0.0.0:9000", "x:y"])
+def test_a_wrong_address_is_refused(address, capsys):
+    assert main(["mcp", "--tools", "files", "--http", address]) == 2
+    assert address in capsys.readouterr().err
