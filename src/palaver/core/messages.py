@@ -95,6 +95,12 @@ class _Message(Value, frozen=True, kw_only=True, tag_field="role", metaclass=Che
             changes["content"] = parts_of(type(self), cast("Iterable[object]", changes["content"]))
         return super().__replace__(**changes)
 
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Show it in a notebook."""
+        from palaver.core import notebook  # noqa: PLC0415 (it renders what this module defines)
+
+        return notebook.bundle(self, notebook.message_html(cast("Message", self)))
+
     @property
     def payload(self) -> Any:
         """Application data of this message: any JSON value, ``None``, or ``UNSET``."""

@@ -173,6 +173,12 @@ class Request(Value, frozen=True, tag_field="type", tag="request", metaclass=Che
         """Return an edited copy, which has no ``origin`` any more."""
         return super().__replace__(**{"origin": None, **changes})
 
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Show it in a notebook."""
+        from palaver.core import notebook  # noqa: PLC0415 (it renders what this module defines)
+
+        return notebook.bundle(self, notebook.request_html(self))
+
     def append(self, *messages: Message | str) -> Self:
         """Return a copy with ``messages`` at the end; a text is a user message. Raises ``MessageError``."""
         return self.replace(messages=(*self.messages, *as_messages(messages)))
@@ -216,6 +222,12 @@ class Response(Value, frozen=True, tag_field="type", tag="response", metaclass=C
     def id(self) -> str | None:
         """The provider's id of the answer."""
         return self.message.response_id
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Show it in a notebook."""
+        from palaver.core import notebook  # noqa: PLC0415 (it renders what this module defines)
+
+        return notebook.bundle(self, notebook.response_html(self))
 
     def replace(self, **changes: Unpack[ResponseChanges]) -> Self:
         """Return an edited copy, which has no ``origin`` any more. Raises ``MessageError``."""
@@ -283,6 +295,12 @@ class Encoded:
         if self._body is None:
             self._body = b"".join(self._chunks)
         return self._body
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Show it in a notebook."""
+        from palaver.core import notebook  # noqa: PLC0415 (it renders what this module defines)
+
+        return notebook.bundle(self, notebook.receipt_html(self))
 
     def __repr__(self) -> str:
         """Show the size, not the text."""

@@ -71,6 +71,12 @@ class Usage(Record, frozen=True, kw_only=True, metaclass=Checked):
         """Let ``sum()`` start from 0."""
         return self if other == 0 else NotImplemented
 
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Show it in a notebook."""
+        from palaver.core import notebook  # noqa: PLC0415 (it renders what this module defines)
+
+        return notebook.bundle(self, notebook.usage_html(self))
+
     def __repr__(self) -> str:
         """Show the counters that were reported."""
         shown = (f"{name}={getattr(self, name)}" for name in _COUNTERS if getattr(self, name) is not None)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET, UnsetType
 
+from palaver.core import notebook
 from palaver.core.messages import Message
 from palaver.core.prompt_input import as_messages
 from palaver.threads.ids import now_ms
@@ -113,6 +114,10 @@ class StoredThread:
         new = self.tree.add(self._store.read(self.id, start=self._seen[0], stop=info.length), info.branches)
         self._seen[0] = info.length
         return new
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Show this branch in a notebook."""
+        return notebook.bundle(self, notebook.thread_html(self.id, self.tree.branches, self.path().messages))
 
     def __repr__(self) -> str:
         """Return the size, not the text."""

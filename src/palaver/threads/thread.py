@@ -35,7 +35,7 @@ from typing import Final, TypeVar, cast, overload
 
 from msgspec import UNSET, Struct, UnsetType, structs
 
-from palaver.core import type_checks
+from palaver.core import notebook, type_checks
 from palaver.core.errors import ConflictError, MessageError, NotFoundError, StoreError
 from palaver.core.messages import MESSAGE_CLASSES, AssistantMessage, Message
 from palaver.core.prompt_input import as_messages
@@ -144,6 +144,10 @@ class Path(ListPrefix[Entry]):
     def records(self) -> tuple[Message, ...]:
         """The records that files and runtimes put between the messages, oldest first. Costs the length of the path."""
         return tuple([entry.message for entry in self if RECORD in entry.message.tags])
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Show the conversation in a notebook."""
+        return notebook.bundle(self, notebook.messages_html(self.messages))
 
     def __repr__(self) -> str:
         """Show the size and the leaf, not the text."""
@@ -390,6 +394,11 @@ class Thread:
         self._add(entries)
         self._branches[branch] = entries[-1].id if entries else onto
         return entries
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Show the main branch in a notebook."""
+        messages = self.path().messages
+        return notebook.bundle(self, notebook.thread_html(self.id, self._branches, messages))
 
     def __repr__(self) -> str:
         """Return the size, not the text."""

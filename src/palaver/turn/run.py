@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self
 import msgspec
 from msgspec import UNSET, Raw, Struct, structs
 
-from palaver.core import canonical, jsontext
+from palaver.core import canonical, jsontext, notebook
 from palaver.core.errors import (
     AuthenticationError,
     ContextOverflowError,
@@ -353,6 +353,15 @@ class Run(Struct, Generic[T], frozen=True, kw_only=True, weakref=True):
             raise DecodeError(str(error), path="entries", source="run") from None
         waits = pending_at(path) if read.fields["outcome"] == "waiting" else ()
         return Run[Any](thread=thread, path=path, pending=waits, **read.fields)
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Show it in a notebook: how it ended, what it cost, the error where there is one, and its messages."""
+        spent = f"{self.usage.total:,} tokens" + ("" if self.cost is None else f", ${self.cost:.4f}")
+        waits = ", ".join(each.tool for each in self.pending)
+        head = [("agent", self.agent), ("outcome", self.outcome), ("steps", str(self.iterations)), ("used", spent)]
+        head += [("waits for", waits)] if waits else [("reason", self.reason)] if self.reason else []
+        error = None if self.error is None else f"{type(self.error).__name__}: {self.error}"
+        return notebook.bundle(self, notebook.run_html(head, error, self.text, self.messages))
 
     def __repr__(self) -> str:
         """Show how it ended, its answer, shortened, and what went wrong."""
