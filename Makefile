@@ -29,7 +29,7 @@ export PIP_USER := 0
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-changed test-long test-peers check bench docs constraints clean
+.PHONY: help demo test test-changed test-long test-peers check release-check changelog bench docs constraints clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -66,6 +66,12 @@ bench: $(BENCH_VENV)/.bench ## measure codecs, streams, stores, agents, context,
 	        echo "npm could not install it: its rows are skipped, by name" >&2; \
 	fi
 	@for each in $(BENCH); do $(BENCH_PY) bench/$$each.py $(ARGS) || exit; done
+
+release-check: $(VENV)/.dev ## build the package, install it into an empty environment, and resolve its extras for every Python
+	@$(PY) tools/package.py --install --extras
+
+changelog: $(VENV)/.dev ## show the changelog of the next release
+	@$(PY) -m towncrier build --draft
 
 docs: $(VENV)/.dev ## build the documentation into docs/_build/html
 	@$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build/html

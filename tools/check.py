@@ -34,6 +34,7 @@ STEPS = {
     "lint": ["ruff", "check", "--quiet", "."],
     "format": ["ruff", "format", "--check", "--quiet", "."],
     "changes": ["towncrier", "build", "--draft"],
+    "package": ["python", "tools/package.py"],
 }
 
 FILES = {

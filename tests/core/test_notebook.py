@@ -78,7 +78,7 @@ def values():
             Audio.from_bytes(b"RIFF....WAVE"),
         ),
         assistant(Reasoning(EVIL), Text(EVIL), Refusal(EVIL), tool_calls=[call]),
-        assistant(MalformedToolCall(EVIL, EVIL, EVIL, "c2"), Opaque("openai_chat", Raw(json.dumps({"type": EVIL}).encode()))),
+        assistant(MalformedToolCall(EVIL, EVIL, EVIL, "c2"), Opaque("openai_chat", Raw(json.dumps([EVIL]).encode()))),
         tool(Json.of({"a": EVIL}), EVIL * 50, tool_call_id="c1", tool_name=EVIL, is_error=True),
         flush(),
     ]

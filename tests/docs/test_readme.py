@@ -47,7 +47,7 @@ def run(code, folder, **env):
 
 @pytest.mark.parametrize("code", BLOCKS)
 def test_a_block_runs_alone(code, tmp_path):
-    with serve(WHOLE if "Swarm" in code else STREAMED) as server:  # a swarm asks for whole answers
+    with serve(WHOLE if ".ask(" in code else STREAMED) as server:
         done = run(code, tmp_path, ANTHROPIC_API_KEY="k", ANTHROPIC_BASE_URL=server.url)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout

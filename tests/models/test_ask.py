@@ -163,6 +163,15 @@ async def test_a_loss_is_an_error_before_anything_is_sent(server):
     assert len(server.requests) == 1
 
 
+async def test_an_approximation_is_no_warning():
+    body = (
+        b'{"id": "m", "type": "message", "role": "assistant", "model": "c", "content": [], "stop_reason": "end_turn"}'
+    )
+    with serve(body, content_type="application/json") as server:
+        await at(server.url, wire="anthropic_messages").ask("Hi", losses="raise")
+        assert b'"max_tokens"' in server.requests[0][1]
+
+
 # -- without await ---------------------------------------------------------------------------------
 
 

@@ -6,8 +6,10 @@ Rules:
   ``await``.
 - A prompt is whatever ``PromptInput`` allows, or a ``Request``, whose messages, tools, settings and provider fields are
   used; its model is not.
-- What the model's wire cannot express stands on a receipt. ``losses`` says what becomes of it: one ``LossWarning``,
-  nothing, or a ``LossError`` before anything is sent. ``palaver.models.complete`` returns the receipt itself.
+- What the model's wire cannot express stands on a receipt. ``losses`` says what becomes of what was dropped or sent in
+  another form: one ``LossWarning``, nothing, or a ``LossError`` before anything is sent. An approximation (the most
+  tokens of an answer, where a provider must be told) is none of these. ``palaver.models.complete`` returns the whole
+  receipt.
 - Each call is a conversation of its own. ``model.session()`` encodes a growing conversation only once.
 
 Stability: experimental.
@@ -56,7 +58,7 @@ async def ask_model(
 
     ``prompt`` is a text, parts, messages or a ``Request``. ``instructions`` are the system prompt, before the
     messages. ``tools`` may be called by the model; the answer holds the calls, and ``palaver.agent`` runs them.
-    ``settings`` override the model's own. ``losses`` says what becomes of what the wire cannot express: ``"warn"``
+    ``settings`` override the model's own. ``losses`` says what becomes of what the wire drops or converts: ``"warn"``
     issues a ``LossWarning``, ``"ignore"`` says nothing, ``"raise"`` raises ``LossError`` and sends nothing. Raises
     ``MessageError`` for arguments of another type, and as ``palaver.models.language_model`` says.
     """
@@ -231,8 +233,9 @@ def _prompt(
 
 
 def _response(reply: Reply, losses: OnLosses) -> Response:
-    if reply.losses and losses == "warn":
-        shown = "; ".join(map(str, reply.losses[:_SHOWN]))
-        more = f"; and {len(reply.losses) - _SHOWN} more" if len(reply.losses) > _SHOWN else ""
+    lost = [each for each in reply.losses if each.kind != "approximated"]
+    if lost and losses == "warn":
+        shown = "; ".join(map(str, lost[:_SHOWN]))
+        more = f"; and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
         warnings.warn(f"{reply.model} was not sent everything: {shown}{more}", LossWarning, stacklevel=3)
     return reply.response

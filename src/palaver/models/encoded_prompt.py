@@ -267,8 +267,8 @@ class PromptEncoder:
         encoded = Encoded(encoder.chunks(), (*unfit, *_shift_losses(encoder.losses, len(prompt.system))))
         self._last, self._streamed, self._messages, self._encoder = prompt, stream, messages, encoder
         self._places = tuple(marked)
-        if encoded.losses and prompt.losses == "raise":
-            raise LossError(self._wire.name, encoded.losses)
+        if prompt.losses == "raise" and (lost := tuple(each for each in encoded.losses if each.kind != "approximated")):
+            raise LossError(self._wire.name, lost)
         return encoded
 
     def _marks(self, prompt: Prompt, messages: Sequence[Message]) -> dict[int, Message]:

@@ -54,7 +54,7 @@ class Prompt(Struct, frozen=True, kw_only=True):
     a list that only grows. ``provider`` holds fields that only one wire understands, by its name. ``cache`` says what
     the provider shall keep, and where marks shall stand: places count from the first of ``messages``. ``agent`` and
     ``client`` are the names of who asks and for whom, where there are such; they are sent to no provider.
-    ``losses="raise"`` raises ``LossError``, and sends nothing, where the wire cannot express all of it.
+    ``losses="raise"`` raises ``LossError``, and sends nothing, where something would be dropped or converted.
     """
 
     messages: Sequence[Message]

@@ -41,7 +41,19 @@ from palaver.store.records import (
     prepare,
     time_range,
 )
-from palaver.store.store import Appended, Damage, Freed, Hit, Progress, Query, Store, ThreadInfo, Verified, check_given
+from palaver.store.store import (
+    Appended,
+    Damage,
+    Freed,
+    Hit,
+    Progress,
+    Query,
+    Store,
+    ThreadInfo,
+    Verified,
+    as_query,
+    check_given,
+)
 from palaver.threads.ids import now_ms, uuid7
 from palaver.threads.thread import MAIN, Entry, Thread, verified
 
@@ -299,9 +311,9 @@ class MemoryStore(Store):
 
     # -- search, media -------------------------------------------------------------------------------------------------
 
-    def search(self, query: Query) -> list[Hit]:
+    def search(self, query: Query | str) -> list[Hit]:
         """Return matching messages."""
-        check_given("search", query=query)
+        query = as_query(query)
         terms = search_text.parse(query.text)
         with self._lock:
             chosen = [

@@ -53,7 +53,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Literal, ParamSpec, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, Final, Literal, ParamSpec, Protocol, Self, TypeAlias, TypeVar, cast
 
 from anyio import CapacityLimiter
 from anyio.lowlevel import RunVar
@@ -194,6 +194,12 @@ def check_given(method: str, **given: object) -> None:
     check_arguments(method, getattr(Store, method), given, StoreError)
 
 
+def as_query(query: object) -> Query:
+    """Return the query that ``query`` is, or that has it as its text; for stores. Raises ``StoreError``."""
+    check_given("search", query=query)
+    return Query(text=query) if isinstance(query, str) else cast("Query", query)
+
+
 class Store(Protocol):
     """Stores threads, as the module promises. Every method may raise ``UnavailableError``."""
 
@@ -328,10 +334,10 @@ class Store(Protocol):
     # -- search, media ---------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def search(self, query: Query) -> list[Hit]:
+    def search(self, query: Query | str) -> list[Hit]:
         """Return matching messages, the newest (``sent_at``, then place) first.
 
-        Raises ``StoreError`` for a text without any word.
+        ``query`` is a ``Query``, or its text. Raises ``StoreError`` for a text without any word.
         """
         ...
 

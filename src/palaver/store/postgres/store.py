@@ -29,7 +29,18 @@ from palaver.store.postgres import appends, call_parameters, queries, schema as 
 from palaver.store.postgres.appends import Writers
 from palaver.store.postgres.database import Database
 from palaver.store.records import checked_name, prepare
-from palaver.store.store import Appended, Freed, Hit, Progress, Query, Store, ThreadInfo, Verified, check_given
+from palaver.store.store import (
+    Appended,
+    Freed,
+    Hit,
+    Progress,
+    Query,
+    Store,
+    ThreadInfo,
+    Verified,
+    as_query,
+    check_given,
+)
 from palaver.threads.ids import uuid7
 from palaver.threads.thread import MAIN, Entry
 
@@ -169,9 +180,9 @@ class PostgresStore(Store):
 
     # -- search, media ---------------------------------------------------------------------------------------------
 
-    def search(self, query: Query) -> list[Hit]:
+    def search(self, query: Query | str) -> list[Hit]:
         """Return matching messages."""
-        check_given("search", query=query)
+        query = as_query(query)
         search_text.parse(query.text)  # a query that says nothing takes no connection
         if search.needs_index(query):
             self._database.run(lambda link, _: search.catch_up(link))

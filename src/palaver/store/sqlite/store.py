@@ -45,7 +45,18 @@ from palaver.store.sqlite.schema import Sync, checked_reader, connect, connect_r
 from palaver.store.sqlite.verify import verify
 from palaver.store.sqlite.wal import inspect
 from palaver.store.sqlite.writer_thread import ReadOnlyWriter, Writer
-from palaver.store.store import Appended, Freed, Hit, Progress, Query, Store, ThreadInfo, Verified, check_given
+from palaver.store.store import (
+    Appended,
+    Freed,
+    Hit,
+    Progress,
+    Query,
+    Store,
+    ThreadInfo,
+    Verified,
+    as_query,
+    check_given,
+)
 from palaver.threads.ids import now_ms, uuid7
 from palaver.threads.thread import MAIN, Entry
 
@@ -262,9 +273,9 @@ class SQLiteStore(Store):
 
     # -- search, media ---------------------------------------------------------------------------------------------
 
-    def search(self, query: Query) -> list[Hit]:
+    def search(self, query: Query | str) -> list[Hit]:
         """Find messages; first, index those that are not yet. What is open for reading only is read instead."""
-        check_given("search", query=query)
+        query = as_query(query)
         search_text.parse(query.text)
         if not self._read_only:
             self.index()

@@ -45,7 +45,7 @@ def search_finds_words(open_handle: OpenHandle) -> None:
         assert found("quick", limit=1) == [2]
         assert found("quick", thread="t") == [1]
         assert found("nothing") == []
-        hit = store.search(Query(text="owner"))[0]
+        hit = store.search("owner")[0]
         assert hit.thread == "u"
         assert "owner" in hit.excerpt
         assert hit.entry == store.read("u")[0]
