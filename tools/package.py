@@ -3,7 +3,7 @@
 - `python tools/package.py` builds the source archive and, from it, the wheel; `twine check --strict` reads their
   descriptions, and each file of `src` must be in the wheel.
 - `--install` installs the wheel into an empty environment, and runs what a user would type first.
-- `--extras` resolves every extra for each supported Python, without installing anything.
+- `--extras` resolves all extras together for each supported Python, without installing anything.
 """
 
 import argparse
@@ -57,13 +57,13 @@ def install(wheel: Path, folder: Path) -> None:
 def extras(wheel: Path) -> None:
     """Resolve every extra for each supported Python."""
     named = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    for python in PYTHONS:
-        for extra in named:
-            if extra != "dev":
-                command = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", "install", "--dry-run"]
-                options = ["--ignore-installed", "--only-binary=:all:", "--python-version", python, "--target", "none"]
-                run(*command, *options, f"{wheel}[{extra}]")
-                print(f"{extra} on Python {python}: ok", flush=True)
+    wanted = ",".join(each for each in named if each != "dev")
+    requirement = wheel.with_suffix(".txt")
+    requirement.write_text(f"palaver[{wanted}] @ {wheel.as_uri()}\n")
+    for python in PYTHONS:  # uv, since pip judges markers by the Python that it runs on
+        options = ["-q", "--python-version", python, "--only-binary", ":all:"]
+        run(sys.executable, "-m", "uv", "pip", "compile", *options, requirement)
+        print(f"{wanted}: resolved for Python {python}", flush=True)
 
 
 def main() -> None:
