@@ -37,6 +37,7 @@ from palaver.core.errors import (
     UnavailableError,
     UnknownNameError,
 )
+from palaver.core.events import ReasoningDelta, TextDelta
 from palaver.core.factories import (
     assistant,
     developer,
@@ -126,6 +127,7 @@ __all__ = [
     "ProviderError",
     "ProviderTool",
     "Reasoning",
+    "ReasoningDelta",
     "Refusal",
     "Request",
     "RescueMarker",
@@ -138,6 +140,7 @@ __all__ = [
     "SwarmAgent",
     "SystemMessage",
     "Text",
+    "TextDelta",
     "Tool",
     "ToolCall",
     "ToolChoice",

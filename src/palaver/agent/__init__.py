@@ -19,6 +19,7 @@ from palaver.agent.subagents import Subagents, subagents
 from palaver.agent.todos import PlanMode, Todo, TodoList, last_todos
 from palaver.agent.usage import Used, usage_of
 from palaver.core.errors import RunError, ToolError
+from palaver.core.events import ReasoningDelta, TextDelta
 from palaver.turn.approvals import (
     ApprovalRequest,
     Decide,
@@ -68,6 +69,7 @@ __all__ = [
     "Policy",
     "PromptCache",
     "Question",
+    "ReasoningDelta",
     "Rule",
     "Run",
     "RunContext",
@@ -78,6 +80,7 @@ __all__ = [
     "Subagents",
     "SyncActiveRun",
     "SyncAgent",
+    "TextDelta",
     "Todo",
     "TodoList",
     "ToolBreaker",

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypedDict, TypeGuard, Unpack, cast
 
 from palaver.agent.driver import ActiveRun, Driver
 from palaver.agent.functions import function_tool
@@ -268,9 +268,9 @@ class Agent(Generic[T]):
         self.system = self._fixed_system()
 
     @property
-    def fields(self) -> AgentFields:
-        """The keywords that the agent was made with, and their values."""
-        return cast("AgentFields", dict(self._given))
+    def fields(self) -> Mapping[str, Any]:
+        """The keywords that the agent was made with, and their values: all those of ``AgentFields``."""
+        return dict(self._given)
 
     def replace(self, **changes: Unpack[AgentFields]) -> Agent[Any]:
         """Give an edited copy. Raises ``TypeError`` for a field that an agent does not have."""
@@ -462,6 +462,11 @@ class Agent(Generic[T]):
             watch=Observing(observers, watch) if observers else watch,
             known=known,
         )
+
+
+def is_agent(value: object) -> TypeGuard[Agent[Any]]:
+    """Return whether a value is an agent, for code that takes anything."""
+    return isinstance(value, Agent)
 
 
 def _behind(previous: Run[Any]) -> tuple[AnyThread, str]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from palaver.agent.agent import Agent
+from palaver.agent.agent import Agent, is_agent
 from palaver.cli.terminal import bad_input
 from palaver.core.errors import PalaverError, SwarmError
 from palaver.swarm.agent import swarm_agent
@@ -89,8 +89,11 @@ def swarm(named: str) -> Swarm:
 
 def _agents(module: ModuleType) -> dict[str, Agent[Any]]:
     """Return the agents among the public names of a module, each once."""
-    named = {key: value for key, value in vars(module).items() if isinstance(value, Agent) and not key.startswith("_")}
-    return {key: value for key, value in named.items() if next(k for k, v in named.items() if v is value) == key}
+    found: dict[int, tuple[str, Agent[Any]]] = {}
+    for name, value in vars(module).items():
+        if is_agent(value) and not name.startswith("_"):
+            found.setdefault(id(value), (name, value))
+    return dict(found.values())
 
 
 def _of_agent(file: str, agents: Mapping[str, Agent[Any]]) -> Swarm:

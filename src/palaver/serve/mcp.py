@@ -39,7 +39,7 @@ from palaver.core.factories import tool_call, user
 from palaver.core.messages import AssistantMessage, Message
 from palaver.core.parts import Audio, Image, Inline, Json, Text
 from palaver.serve.ui.turns import Ended, UiRequest, turns_of
-from palaver.store.store import Query, Store, to_thread
+from palaver.store.store import Query, Store, ThreadInfo, to_thread
 from palaver.threads.ids import uuid7
 from palaver.threads.view import RECORD
 from palaver.turn.events import MessageAdded
@@ -204,7 +204,7 @@ class McpServer:
         self, _context: _Context, _params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
         assert self._store is not None  # noqa: S101 (the handler is set only then)
-        found = await to_thread(lambda store: list(store.threads(limit=_MOST)), self._store)
+        found = await to_thread(_threads, self._store, _MOST, "")
         return types.ListResourcesResult(
             resources=[
                 types.Resource(uri=f"{_SCHEME}{each.id}", name=each.title or each.id, mime_type="text/plain")
@@ -301,7 +301,7 @@ def _store_tools(store: Store) -> list[AgentTool]:
         limit: Annotated[int, "At most so many threads."] = 20, tag: Annotated[str, "Only with this tag."] = ""
     ) -> str:
         """List the stored conversations, the last changed first: id, title, number of entries."""
-        found = await to_thread(lambda: list(store.threads(tag=tag or None, limit=max(1, min(limit, _MOST)))))
+        found = await to_thread(_threads, store, limit, tag)
         return _cut("\n".join(f"{each.id}  {each.title or ''}  ({each.length})" for each in found)) or "None."
 
     async def read_thread(
@@ -313,6 +313,10 @@ def _store_tools(store: Store) -> list[AgentTool]:
         return await to_thread(_thread_text, store, thread, max(0, start), max(1, count))
 
     return [function_tool(each, effect="read") for each in (search_conversations, list_threads, read_thread)]
+
+
+def _threads(store: Store, limit: int, tag: str) -> list[ThreadInfo]:
+    return list(store.threads(tag=tag or None, limit=max(1, min(limit, _MOST))))
 
 
 def _thread_text(store: Store, thread: str, start: int, count: int | None) -> str:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 import anyio
 from msgspec import Struct
 
-from palaver.agent.agent import Agent
+from palaver.agent.agent import Agent, is_agent
 from palaver.core.errors import DecodeError, MessageError, PalaverError
 from palaver.core.events import TextDelta
 from palaver.core.factories import assistant
@@ -91,7 +91,7 @@ class Turns(Protocol):
 
 def turns_of(source: object, store: Store | None) -> Turns:
     """Return what answers for an ``Agent`` or a ``LiveSwarm``. Raises ``MessageError`` for anything else."""
-    if isinstance(source, Agent):
+    if is_agent(source):
         return AgentTurns(source, store)
     if isinstance(source, LiveSwarm):
         if store is not None:
