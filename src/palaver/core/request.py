@@ -18,7 +18,7 @@ from __future__ import annotations
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, Unpack, final
 
-from msgspec import UNSET, Raw, Struct, UnsetType, field, structs
+from msgspec import UNSET, Raw, Struct, UnsetType, field, json, structs
 
 from palaver.core import jsontext, type_checks
 from palaver.core.errors import MessageError, excerpt
@@ -295,6 +295,12 @@ class Encoded:
         if self._body is None:
             self._body = b"".join(self._chunks)
         return self._body
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The body as a dictionary: the arguments of the call of an official client, ``create(**encoded.fields)``."""
+        parsed: dict[str, Any] = json.decode(self.body)
+        return parsed
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         """Show it in a notebook."""
