@@ -225,14 +225,19 @@ class Agent(Generic[T]):
     ) -> None:
         """Describe an agent.
 
-        ``model`` is a model, or the name of one, as ``palaver.models.model`` takes it (``"openai/…"``).
-        ``policy`` says which tools are allowed, asked for or denied; a table must name tools that are there, and what
-        it does not name is asked for, unless it only reads. ``decide`` decides what is asked for while a run goes on.
-        ``output`` is the form of the answer: a type, or a JSON Schema; ``None`` and ``str`` take any text as it is.
-        ``invalid_calls``: a call that cannot be run is
-        answered with an error, or becomes a note that leaves no call in the thread. ``polling`` names tools
-        that may be called again and again with the same arguments. ``observers`` are told every event of every run
-        (``palaver.turn.events``). With ``eager`` tools that read begin while the answer that calls them is still
+        ``model`` is a model, or the name of one, as ``palaver.models.model`` takes it (``"openai/…"``). ``policy`` says
+        which tools are allowed, asked for or denied; a table must name tools that are there, and what it does not name
+        is asked for, unless it only reads. ``decide`` decides what is asked for while a run goes on. ``name`` is the
+        name in events and threads. ``instructions`` are the system prompt: a text, a message, or a function of the run.
+        ``tools`` are functions, tools, and tools that the provider runs. ``middleware`` comes first in a run in its
+        order. ``limits`` bound a run; ``settings`` are those of the model, ``provider`` fields that only one wire
+        understands, by its name. ``result_limit`` is the most characters of a result that the model is sent; what is
+        cut can be read by a tool. It holds beside a ``Compactor``, which counts tokens. Without ``stream`` the provider
+        is asked for whole answers. ``log`` gets every message of every run as a line. ``output`` is the form of the
+        answer: a type, or a JSON Schema; ``None`` and ``str`` take any text as it is. ``invalid_calls``: a call that
+        cannot be run is answered with an error, or becomes a note that leaves no call in the thread. ``polling`` names
+        tools that may be called again and again with the same arguments. ``observers`` are told every event of every
+        run (``palaver.turn.events``). With ``eager`` tools that read begin while the answer that calls them is still
         streaming (``palaver.turn.tool_call``). ``prices`` gives what an answer of a model cost, in USD; by default the
         catalogue does. Raises ``MessageError`` for tools that cannot stand together.
         """
@@ -273,7 +278,7 @@ class Agent(Generic[T]):
         return dict(self._given)
 
     def replace(self, **changes: Unpack[AgentFields]) -> Agent[Any]:
-        """Give an edited copy. Raises ``TypeError`` for a field that an agent does not have."""
+        """Return a copy with ``changes``. Raises ``TypeError`` for a field that an agent does not have."""
         given: dict[str, Any] = {**self._given, **changes}
         return Agent(**given)
 
@@ -289,11 +294,14 @@ class Agent(Generic[T]):
         return self._structured is not None
 
     def read_output(self, message: AssistantMessage) -> Any:
-        """Read an answer in the form that was asked for. Raises ``PalaverError``, whose text is for the model."""
+        """Read an answer, ``message``, in the form that was asked for.
+
+        Raises ``PalaverError``, whose text is for the model.
+        """
         return message.text if self._structured is None else self._structured.read(message.text)
 
     def received(self, message: AssistantMessage) -> AssistantMessage:
-        """An answer as it joins the thread.
+        """Return an answer, ``message``, as it joins the thread.
 
         Malformed calls that their tool can read are calls; under ``note``, those that cannot be run are malformed.
         """
@@ -390,9 +398,9 @@ class Agent(Generic[T]):
     ) -> ActiveRun[T]:
         """Begin a run and read its events: ``async with agent.stream("…") as run: async for event in run: …``.
 
-        Keywords: ``thread``, ``branch``, ``previous``, ``deps`` (anything, for tools and middleware), ``values`` (what
-        they share), ``decide``, ``decisions`` (by the id of the call), ``on_event`` (one more observer). Raises as
-        ``run`` does.
+        ``prompt`` is a text, parts or messages; ``None`` goes on where the thread was left. Keywords: ``thread``,
+        ``branch``, ``previous``, ``deps`` (anything, for tools and middleware), ``values`` (what they share),
+        ``decide``, ``decisions`` (by the id of the call), ``on_event`` (one more observer). Raises as ``run`` does.
         """
         begin = partial(
             self.driver,
@@ -427,7 +435,10 @@ class Agent(Generic[T]):
         decisions: Mapping[str, Decision] | None = None,
         on_event: Observer | None = None,
     ) -> Driver:
-        """Return what drives a run, with a watch for its events; for code that runs agents. Raises as ``run`` does."""
+        """Return what drives a run, with a ``watch`` for its events; for code that runs agents. Raises as ``run`` does.
+
+        The other parameters are those of ``stream``.
+        """
         check_places(thread, previous)
         check_run(branch=branch, values=values, decide=decide, decisions=decisions, on_event=on_event)
         if previous is not None:

@@ -64,7 +64,13 @@ def system(
     metadata: Mapping[str, object] | UnsetType = UNSET,
     provider: Mapping[str, object] | UnsetType = UNSET,
 ) -> SystemMessage:
-    """Build a system message from strings and text parts."""
+    """Build a system message.
+
+    ``content`` are texts and parts, in order. The keywords are the fields of ``SystemMessage``: ``id``, ``agent`` (who
+    wrote or reads it), ``mode`` (``"user"`` or ``"tool"``), ``tags``, ``sent_at`` (Unix milliseconds), ``source``,
+    ``verbatim`` (never compacted), ``payload`` (the application's data), ``metadata`` and ``provider`` (fields of one
+    wire). Raises ``MessageError`` for a value of another type.
+    """
     return SystemMessage(
         content=parts_of(SystemMessage, content),
         id=id,
@@ -93,7 +99,13 @@ def developer(
     metadata: Mapping[str, object] | UnsetType = UNSET,
     provider: Mapping[str, object] | UnsetType = UNSET,
 ) -> DeveloperMessage:
-    """Build a developer message from strings and text parts."""
+    """Build a developer message.
+
+    ``content`` are texts and parts, in order. The keywords are the fields of ``DeveloperMessage``: ``id``, ``agent``
+    (who wrote or reads it), ``mode`` (``"user"`` or ``"tool"``), ``tags``, ``sent_at`` (Unix milliseconds), ``source``,
+    ``verbatim`` (never compacted), ``payload`` (the application's data), ``metadata`` and ``provider`` (fields of one
+    wire). Raises ``MessageError`` for a value of another type.
+    """
     return DeveloperMessage(
         content=parts_of(DeveloperMessage, content),
         id=id,
@@ -122,7 +134,13 @@ def user(
     metadata: Mapping[str, object] | UnsetType = UNSET,
     provider: Mapping[str, object] | UnsetType = UNSET,
 ) -> UserMessage:
-    """Build a user message: ``user("What is this?", Image.from_path("a.png"), agent="triage")``."""
+    """Build a user message: ``user("What is this?", Image.from_path("a.png"))``.
+
+    ``content`` are texts and parts, in order. The keywords are the fields of ``UserMessage``: ``id``, ``agent`` (who
+    wrote or reads it), ``mode`` (``"user"`` or ``"tool"``), ``tags``, ``sent_at`` (Unix milliseconds), ``source``,
+    ``verbatim`` (never compacted), ``payload`` (the application's data), ``metadata`` and ``provider`` (fields of one
+    wire). Raises ``MessageError`` for a value of another type.
+    """
     return UserMessage(
         content=parts_of(UserMessage, content),
         id=id,
@@ -158,7 +176,12 @@ def assistant(
     metadata: Mapping[str, object] | UnsetType = UNSET,
     provider: Mapping[str, object] | UnsetType = UNSET,
 ) -> AssistantMessage:
-    """Build an assistant message; parts stand in the order reasoning, content, calls."""
+    """Build an assistant message; parts stand in the order reasoning, content, calls.
+
+    ``content`` are texts and parts, ``reasoning`` is a text or a part, ``tool_calls`` are made by ``tool_call``. The
+    keywords are the fields of ``AssistantMessage``: those of every message (see ``user``), and ``model``, ``usage``,
+    ``finish_reason``, ``finish_reason_raw`` (the provider's own word) and ``response_id``. Raises ``MessageError``.
+    """
     parts = (*_reasoning(reasoning), *content, *_calls(tool_calls))
     return AssistantMessage(
         content=parts_of(AssistantMessage, parts),
@@ -211,7 +234,12 @@ def tool(
     metadata: Mapping[str, object] | UnsetType = UNSET,
     provider: Mapping[str, object] | UnsetType = UNSET,
 ) -> ToolMessage:
-    """Build the result of a tool call from strings, parts, and dicts (``Json`` parts)."""
+    """Build the result of a tool call.
+
+    ``outputs`` are strings, parts, and dicts (``Json`` parts). ``tool_call_id`` names the call, ``tool_name`` its tool,
+    and ``is_error`` says that it failed. The other keywords are the fields of ``ToolMessage`` (see ``user``). Raises
+    ``MessageError``.
+    """
     made = [Json.of(item) if isinstance(item, dict) else item for item in outputs]
     return ToolMessage(
         content=parts_of(ToolMessage, made),
@@ -246,7 +274,11 @@ def rescue(
     metadata: Mapping[str, object] | UnsetType = UNSET,
     provider: Mapping[str, object] | UnsetType = UNSET,
 ) -> RescueMarker:
-    """Build the marker of a failed turn."""
+    """Build the marker of a failed turn; models do not see what it hides.
+
+    ``reason`` is for people; ``scope`` says how far back it reaches. The other keywords are the fields of
+    ``RescueMarker`` (see ``user``). Raises ``MessageError``.
+    """
     return RescueMarker(
         reason=reason,
         scope=scope,
@@ -278,7 +310,11 @@ def flush(
     metadata: Mapping[str, object] | UnsetType = UNSET,
     provider: Mapping[str, object] | UnsetType = UNSET,
 ) -> FlushMarker:
-    """Build the marker that hides all that came before it."""
+    """Build the marker that hides all that came before it from models.
+
+    ``reason`` is for people; ``scope`` says how far back it reaches. The other keywords are the fields of
+    ``FlushMarker`` (see ``user``). Raises ``MessageError``.
+    """
     return FlushMarker(
         reason=reason,
         scope=scope,
@@ -303,7 +339,12 @@ def tool_call(
     custom: bool = False,
     provider: Mapping[str, Any] | None = None,
 ) -> ToolCall:
-    """Build a tool call from parsed arguments, or from the model's own text."""
+    """Build a tool call.
+
+    ``name`` is that of the tool, ``arguments`` are parsed arguments, or the model's own text. ``id`` pairs the call
+    with its result. ``custom`` says that the arguments are free text, ``provider_executed`` that the provider runs the
+    tool; ``provider`` are fields of one wire, by its name. Raises ``MessageError``.
+    """
     if not isinstance(arguments, (str, dict)):
         raise MessageError(f"arguments: expected a dict or JSON text, got {type(arguments).__name__}")
     text = arguments if isinstance(arguments, str) else bytes(jsontext.checked(arguments, "arguments")).decode()

@@ -151,6 +151,9 @@ def model(
 ) -> Model:
     """The model of that name, ready to be asked.
 
+    ``name`` is ``provider/id``; without one the environment's ``PALAVER_MODEL`` is used. ``settings`` are defaults of
+    every prompt, ``retry`` says what is tried again, ``timeouts`` how long each step may take, and ``missing`` whether
+    what the model cannot do is left out (``"drop"``) or refused. ``http`` is a pool of connections of your own.
     ``key`` and ``url`` stand before what the environment says; ``wire`` chooses another wire that the provider speaks
     (``openai_chat``), or the variant of a server (``openai_chat:vllm``). ``capabilities`` are those of the catalogue,
     unless given. ``text_calls`` names the format in which a model writes its calls as text, where its server does not

@@ -104,7 +104,10 @@ def _parse_file_uri(uri: str) -> tuple[str, bool]:
 
 
 def open_store(location: str | os.PathLike[str] | None = None, **options: Unpack[StoreOptions]) -> Store:
-    """Open the store at a location, and begin it where there is none; options are those of its kind.
+    """Open the store at a ``location``, and begin it where there is none; ``options`` are those of its kind.
+
+    A location is a path, ``postgresql://…``, ``jsonl:FOLDER`` or ``memory:``; ``None`` is ``PALAVER_STORE``, else the
+    user's own file.
 
     The folder that a location lies in must be there; that of the user's own file is made.
     Raises ``StoreError`` for what is there and is no store, and for an option of another kind or type;

@@ -1,0 +1,80 @@
+"""Each public name is on a page of the reference, and each parameter is described.
+
+`undescribed.txt` lists the parameters that are not described yet: it may only become shorter. A parameter is described
+where the docstring of its function, or of its class, names it as ``parameter``, or says whose parameters they are.
+"""
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+REFERENCE = ROOT / "docs" / "reference"
+LOCK = (REFERENCE / "api.lock").read_text("utf-8")
+KNOWN = ROOT / "tests" / "docs" / "undescribed.txt"
+OBVIOUS = {"self", "cls", "kind", "error", "trace", "exc_type", "exc", "tb", "_"}
+NAME = re.compile(r"^(?:stable|experimental) +(palaver[\w.]*)", re.MULTILINE)
+
+
+def rendered():
+    """The modules whose members are rendered, and the names that are rendered alone."""
+    found = set()
+    for page in REFERENCE.glob("*.md"):
+        found |= set(re.findall(r"auto(?:module|class|function|data|exception):: ([\w.]+)", page.read_text("utf-8")))
+    return found
+
+
+def objects():
+    """Each locked name, with what it is."""
+    for name in dict.fromkeys(NAME.findall(LOCK)):
+        module, _, rest = name.rpartition(".")
+        parts = []
+        while module:
+            try:
+                value = importlib.import_module(module)
+                break
+            except ImportError:
+                module, _, before = module.rpartition(".")
+                parts.insert(0, before)
+        try:
+            for part in (*parts, rest):
+                value = inspect.getattr_static(value, part) if isinstance(value, type) else getattr(value, part)
+        except AttributeError:
+            continue
+        yield name, value
+
+
+def undescribed():
+    classes = dict(objects())
+    for name, value in classes.items():
+        function = getattr(value, "__func__", value)
+        if isinstance(value, type) or not callable(function):
+            continue
+        try:
+            parameters = inspect.signature(function).parameters
+        except (TypeError, ValueError, NameError):
+            continue
+        owner = classes.get(name.rpartition(".")[0])
+        text = (inspect.getdoc(function) or "") + (inspect.getdoc(owner) or "" if isinstance(owner, type) else "")
+        if re.search(r"(parameters|keywords) are (those|the fields) of ``|Keywords as in ``", text):
+            continue
+        for parameter in parameters:
+            if parameter not in OBVIOUS and not re.search(rf"``[^`]*\b{parameter}\b", text):
+                yield f"{name}: {parameter}"
+
+
+def test_every_parameter_is_described_or_known_not_to_be():
+    known, found = set(KNOWN.read_text("utf-8").split("\n")) - {""}, set(undescribed())
+    assert not found - known, "describe these parameters in their docstrings"
+    assert not known - found, f"these are described now: remove them from {KNOWN.name}"
+
+
+@pytest.mark.parametrize(
+    "package", sorted({name.rpartition(".")[0] for name in re.findall(r" (palaver[a-z_.]*\.[A-Za-z_]+)", LOCK)})
+)
+def test_every_public_package_is_rendered(package):
+    modules = rendered()
+    assert any(package == each or each.startswith(f"{package}.") or package.startswith(f"{each}.") for each in modules)
