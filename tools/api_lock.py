@@ -87,6 +87,13 @@ def signature(function: griffe.Function) -> str:
     return f"({', '.join(parts)}){returns}"
 
 
+def method_named(member: griffe.Attribute) -> griffe.Function | None:
+    """The function of its module that a class has as a method: `ask = ask_model`."""
+    names = None if member.module is None or member.annotation is not None else member.module.members
+    found = None if names is None or member.value is None else names.get(str(member.value))
+    return found if isinstance(found, griffe.Function) and isinstance(member.parent, griffe.Class) else None
+
+
 def describe(member: griffe.Object) -> str:
     """What follows the name of an object in the lock."""
     if isinstance(member, griffe.Function):
@@ -102,6 +109,8 @@ def describe(member: griffe.Object) -> str:
     if "property" in member.labels:
         return f" -> {member.annotation} [property]"
     assert isinstance(member, griffe.Attribute)
+    if (named := method_named(member)) is not None:
+        return describe(named)
     text = "" if member.annotation is None else f": {member.annotation}"
     # The value matters where it is a default (of a field) or the thing itself (of a constant, of a type alias).
     default = "class-attribute" in member.labels
@@ -141,7 +150,9 @@ def marks_in(target: griffe.Class) -> dict[str, str]:
         )
         for name, member in cls.members.items():
             mark = ""
-            if isinstance(member, griffe.Attribute) and "property" not in member.labels:
+            if isinstance(member, griffe.Attribute) and method_named(member) is not None:
+                marks[name] = ""
+            elif isinstance(member, griffe.Attribute) and "property" not in member.labels:
                 named = enum and "class-attribute" in member.labels and member.annotation is None
                 by_name = by_name or "KW_ONLY" in str(member.annotation)  # what stands behind `_: KW_ONLY`
                 field = fields and "instance-attribute" in member.labels

@@ -25,7 +25,7 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from palaver.core.errors import PalaverError
-from palaver.serve.http import front_page, openapi
+from palaver.serve.http import home_page, openapi
 from palaver.serve.http.access import Access, Limits
 from palaver.serve.http.errors import Refused, as_json, refusal
 from palaver.serve.http.routes import CLIENT_CLOSED_REQUEST, Endpoints
@@ -96,7 +96,7 @@ class HttpApp:
         self._app = Starlette(
             routes=[
                 *routes,
-                Route("/", self._front_page, methods=["GET"]),
+                Route("/", self._home_page, methods=["GET"]),
                 Route("/openapi.json", self._openapi, methods=["GET"]),
                 Route("/health", endpoints.health, methods=["GET"]),
                 Route(f"{client}/messages", self._guarded(endpoints.post), methods=["POST"]),
@@ -126,15 +126,15 @@ class HttpApp:
         yield
         self._turns.close()
 
-    async def _front_page(self, request: Request) -> Response:
+    async def _home_page(self, request: Request) -> Response:
         """Show what is served. It needs no token, and shows nothing of any conversation."""
         try:
             self._access.check_origin(request)
         except Refused as error:
             return error.response()
         origin = f"{request.url.scheme}://{request.url.netloc}"
-        text = front_page.page(self._title, self._agents, origin=origin, ui=self._ui, secured=self._access.required)
-        headers = {"content-security-policy": front_page.CONTENT_SECURITY_POLICY, "x-frame-options": "DENY"}
+        text = home_page.page(self._title, self._agents, origin=origin, ui=self._ui, secured=self._access.required)
+        headers = {"content-security-policy": home_page.CONTENT_SECURITY_POLICY, "x-frame-options": "DENY"}
         return Response(text, media_type="text/html", headers=headers)
 
     async def _openapi(self, request: Request) -> Response:

@@ -45,4 +45,4 @@ def page(title: str, agents: tuple[str, ...], *, origin: str, ui: bool, secured:
 
 @cache
 def _template() -> str:
-    return Path(__file__).with_name("front_page.html").read_text("utf-8")
+    return Path(__file__).with_name("home_page.html").read_text("utf-8")
