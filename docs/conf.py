@@ -19,6 +19,8 @@ myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
+# Written out, these unions fill half a page each.
+autodoc_type_aliases = {name: name for name in ("PromptInput", "Input", "Message", "AnyPart", "UserPart", "AnyTool")}
 
 html_theme = "furo"
 html_title = f"Palaver {release}"
