@@ -24,3 +24,4 @@ autodoc_type_aliases = {name: name for name in ("PromptInput", "Input", "Message
 
 html_theme = "furo"
 html_title = f"Palaver {release}"
+html_search_scorer = "scorer.js"

@@ -94,6 +94,18 @@ async def watched(made, prompt, **how):
 
 
 @pytest.mark.anyio
+async def test_a_window_that_is_not_known_is_said_once():
+    made = agent(Looking(400, counted=False), window=None)
+    texts = []
+    for _ in range(2):
+        async with made.stream("Look at all.") as running:
+            texts += [event.text async for event in running if isinstance(event, Warned)]
+    told = [text for text in texts if "is not known" in text]
+    assert len(told) == 1
+    assert "Compactor(window=…)" in told[0]
+
+
+@pytest.mark.anyio
 @pytest.mark.row("KAI-05", "KAI-06", "KAI-08")
 @pytest.mark.parametrize("counted", [False, True])
 async def test_a_long_run_stays_within_its_window(counted):

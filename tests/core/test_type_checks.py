@@ -303,8 +303,11 @@ def test_views_are_replaced_by_python_values():
 
 
 @pytest.mark.finding("F-01")
-def test_a_thread_takes_messages_only():
-    for wrong in ("text", {"role": "user"}, None, Text("a")):
+def test_a_thread_takes_messages_and_texts_only():
+    (entry,) = Thread().append("text")
+    assert isinstance(entry.message, type(user("text")))
+    assert entry.message.text == "text"
+    for wrong in (b"text", {"role": "user"}, None, Text("a")):
         with pytest.raises(MessageError, match=r"messages\[1\]: expected a message, got"):
             Thread().append(user("a"), wrong)
 

@@ -39,7 +39,7 @@ from palaver.context.compaction import (
     without_model,
 )
 from palaver.context.ledger import Ledger, Measure
-from palaver.context.plan import Change, Item, Plan, Stage, SummaryRequest, capacity
+from palaver.context.plan import WINDOW, Change, Item, Plan, Stage, SummaryRequest, capacity
 from palaver.context.rewrite import plan_rewrite, plan_undo, record
 from palaver.context.shorten_stage import oversized
 from palaver.context.summary_stage import summary_of
@@ -183,6 +183,7 @@ class Compactor(Middleware):
             raise MessageError(f"window: {window}: a window has at least one token")
         self._stages, self._window, self._keep_last = tuple(stages), window, frozenset(keep_last)
         self._counter = counter
+        self._assumed: set[str] = set()
         self.summariser = Summariser(model, seconds=seconds)
 
     @property
@@ -239,6 +240,19 @@ class Compactor(Middleware):
             return output
         return structs.replace(output, content=cut.with_handle(request.context.call.id), whole=cut.whole)
 
+    def _check_window(self, context: RunContext) -> None:
+        """Say once for each model that its window is assumed, and how to set it."""
+        model = context.language_model
+        known = model is None or self._window is not None or model.capabilities.window is not None
+        if known or model is None or model.name in self._assumed:
+            return
+        self._assumed.add(model.name)
+        text = (
+            f"the window of {model.name} is not known; {WINDOW:,} tokens are assumed: Compactor(window=…), or "
+            "model(…, capabilities=Capabilities(window=…)), sets it"
+        )
+        context.emit(Warned(agent=context.agent, run=context.run, text=text))
+
     def _stuck(self, plan: Plan, context: RunContext) -> None:
         """Name what fills the window and may not be touched, and how it can be cut."""
         for place in oversized(plan):
@@ -280,6 +294,7 @@ class Compactor(Middleware):
     ) -> tuple[Prompt, Measure]:
         """The prompt behind a compaction; the same one where nothing changed."""
         model = context.language_model
+        self._check_window(context)
         found = await self.summariser.drive(
             compaction_flow(plan, self._stages, goal=goal), model, spent=partial(_spend, context)
         )

@@ -1,6 +1,6 @@
 """Events of a run, and their way to whoever watches it.
 
-Rules (docs/spec/codebuff.md#8, CBF-24):
+Rules (docs/spec/codebuff.md#8):
 
 - A run begins with ``RunStarted`` and ends with one ``RunFinished``. Text comes as deltas, then ``MessageAdded`` has
   the whole message. ``ToolStarted`` stands before ``ToolFinished``; results come as they are ready. Events of a
