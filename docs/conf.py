@@ -1,6 +1,7 @@
 """Sphinx settings."""
 
 from importlib.metadata import version as installed_version
+from pathlib import Path
 
 project = "Palaver"
 author = "The Palaver authors"
@@ -24,4 +25,4 @@ autodoc_type_aliases = {name: name for name in ("PromptInput", "Input", "Message
 
 html_theme = "furo"
 html_title = f"Palaver {release}"
-html_search_scorer = "scorer.js"
+html_search_scorer = str(Path(__file__).with_name("scorer.js"))

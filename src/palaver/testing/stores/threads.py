@@ -91,12 +91,12 @@ def threads_are_listed_by_their_last_change(open_handle: OpenHandle) -> None:
 
 
 def arguments_of_a_wrong_type_are_refused(open_handle: OpenHandle) -> None:
-    """A word for a number, or a text for a ``Query``, is one error of the store, whatever keeps the threads."""
+    """A word for a number, or bytes for a ``Query``, is one error of the store, whatever keeps the threads."""
     with open_handle() as store:
         store.create("t")
         anything: Any = store
         for call in (
-            lambda: anything.search("hello"),
+            lambda: anything.search(b"hello"),
             lambda: anything.search(None),
             lambda: list(anything.threads(limit="5")),
             lambda: list(anything.threads(tag=5)),
