@@ -222,7 +222,8 @@ def choose_model(name: str | None, *, demo: bool = True, url: str | None = None,
     key = None if row is None or first_set(row.keys) else key_store.find(provider)
     found = names.model(name, wire=wire, key=key)
     if row is not None and row.needs_key and row.keys and key is None and first_set(row.keys) is None:
-        _exit_with_hint(f"{provider}: no key: set {' or '.join(row.keys)}", _demo_hint() if demo else iter(()))
+        hints = [f"or store it: palaver keys set {provider}", *(_demo_hint() if demo else ())]
+        _exit_with_hint(f"{provider}: no key: set {' or '.join(row.keys)}", iter(hints))
     return found
 
 
