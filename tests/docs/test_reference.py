@@ -1,7 +1,8 @@
 """Each public name is on a page of the reference, and each parameter is described.
 
 `undescribed.txt` lists the parameters that are not described yet: it may only become shorter. A parameter is described
-where the docstring of its function, or of its class, names it as ``parameter``, or says whose parameters they are.
+where the docstring of its function, of its class or of a base class names it as ``parameter``, or says whose parameters
+they are.
 """
 
 import importlib
@@ -58,7 +59,9 @@ def undescribed():
         except (TypeError, ValueError, NameError):
             continue
         owner = classes.get(name.rpartition(".")[0])
-        text = (inspect.getdoc(function) or "") + (inspect.getdoc(owner) or "" if isinstance(owner, type) else "")
+        bases = [each for each in getattr(owner, "__mro__", ()) if each.__module__.startswith("palaver")]
+        own = [vars(each).get(function.__name__) for each in bases]
+        text = "\n".join(inspect.getdoc(each) or "" for each in (function, *bases, *(each for each in own if each)))
         if re.search(r"(parameters|keywords) are (those|the fields) of ``|Keywords as in ``", text):
             continue
         for parameter in parameters:

@@ -86,7 +86,7 @@ class _Message(Value, frozen=True, kw_only=True, tag_field="role", metaclass=Che
         return cast("Role", type(self).__struct_config__.tag)
 
     def __replace__(self, **changes: object) -> Self:
-        """Return a copy with some fields changed; ``content`` takes what the factories take.
+        """Return a copy with some fields changed by ``changes``; ``content`` takes what the factories take.
 
         Raises ``MessageError`` for a field that does not exist, and for a part that this role
         cannot hold.
@@ -158,7 +158,7 @@ class SystemMessage(_Message, frozen=True, kw_only=True, tag="system"):
     content: tuple[TextPart, ...] = ()
 
     def replace(self, **changes: Unpack[MessageChanges]) -> Self:
-        """Return a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed by ``changes``. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
 
@@ -169,7 +169,7 @@ class DeveloperMessage(_Message, frozen=True, kw_only=True, tag="developer"):
     content: tuple[TextPart, ...] = ()
 
     def replace(self, **changes: Unpack[MessageChanges]) -> Self:
-        """Return a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed by ``changes``. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
 
@@ -180,7 +180,7 @@ class UserMessage(_Message, frozen=True, kw_only=True, tag="user"):
     content: tuple[UserPart, ...] = ()
 
     def replace(self, **changes: Unpack[MessageChanges]) -> Self:
-        """Return a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed by ``changes``. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
 
@@ -199,7 +199,7 @@ class AssistantMessage(_Message, frozen=True, kw_only=True, tag="assistant"):
     response_id: str | None = None
 
     def replace(self, **changes: Unpack[AssistantChanges]) -> Self:
-        """Return a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed by ``changes``. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
 
@@ -216,7 +216,7 @@ class ToolMessage(_Message, frozen=True, kw_only=True, tag="tool"):
     is_error: bool = False
 
     def replace(self, **changes: Unpack[ToolMessageChanges]) -> Self:
-        """Return a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed by ``changes``. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
 
@@ -233,7 +233,7 @@ class RescueMarker(_Message, frozen=True, kw_only=True, tag="rescue"):
     scope: Scope | None = None
 
     def replace(self, **changes: Unpack[MarkerChanges]) -> Self:
-        """Return a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed by ``changes``. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
 
@@ -250,7 +250,7 @@ class FlushMarker(_Message, frozen=True, kw_only=True, tag="flush"):
     scope: Scope | None = None
 
     def replace(self, **changes: Unpack[MarkerChanges]) -> Self:
-        """Return a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed by ``changes``. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
 

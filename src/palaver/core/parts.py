@@ -152,7 +152,7 @@ class Text(Part, frozen=True, tag="text"):
     citations: tuple[Citation, ...] = field(default=(), name="citations")
 
     def replace(self, **changes: Unpack[TextChanges]) -> Self:
-        """Return a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed by ``changes``. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
 
@@ -169,7 +169,7 @@ class Reasoning(Part, frozen=True, tag="reasoning"):
     wire: str | None = None
 
     def replace(self, **changes: Unpack[ReasoningChanges]) -> Self:
-        """Return a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed by ``changes``. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
 
@@ -180,7 +180,7 @@ class Refusal(Part, frozen=True, tag="refusal"):
     text: str
 
     def replace(self, **changes: Unpack[RefusalChanges]) -> Self:
-        """Return a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed by ``changes``. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
 
@@ -194,7 +194,7 @@ class Media(Part, frozen=True):
     media_type: str | None = None
 
     def replace(self, **changes: Unpack[MediaChanges]) -> Self:
-        """Return a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed by ``changes``. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
     @classmethod
@@ -269,7 +269,7 @@ class File(Media, frozen=True, tag="file"):
 
     # pyright takes the keywords that are added for other ones; mypy compares them.
     def replace(self, **changes: Unpack[FileChanges]) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Return a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed by ``changes``. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
 
@@ -298,7 +298,7 @@ class ToolCall(Part, frozen=True, tag="tool_call"):
     provider_executed: bool = False
 
     def replace(self, **changes: Unpack[ToolCallChanges]) -> Self:
-        """Return a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed by ``changes``. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
     @property
@@ -361,7 +361,7 @@ class MalformedToolCall(Part, frozen=True, tag="malformed_tool_call"):
     id: str | None = None
 
     def replace(self, **changes: Unpack[MalformedToolCallChanges]) -> Self:
-        """Return a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed by ``changes``. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
 
@@ -387,7 +387,7 @@ class ServerToolResult(Part, frozen=True, tag="server_tool_result"):
     is_error: bool = False
 
     def replace(self, **changes: Unpack[ServerToolResultChanges]) -> Self:
-        """Return a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed by ``changes``. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
     @property
@@ -403,7 +403,7 @@ class Json(Part, frozen=True, tag="json"):
     value_json: Raw = field(name="value")
 
     def replace(self, **changes: Unpack[JsonChanges]) -> Self:
-        """Return a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed by ``changes``. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
     @classmethod
@@ -427,7 +427,7 @@ class Opaque(Part, frozen=True, tag="opaque"):
     raw_json: Raw = field(name="raw")
 
     def replace(self, **changes: Unpack[RawChanges]) -> Self:
-        """Return a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed by ``changes``. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
     @property

@@ -84,7 +84,7 @@ class OutputFormat(Value, frozen=True, tag_field="type", tag="output_format", me
         return made if provider is None else made.replace(provider=provider)
 
     def replace(self, **changes: Unpack[OutputFormatChanges]) -> Self:
-        """Return a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed by ``changes``. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
     def __post_init__(self) -> None:
@@ -122,7 +122,7 @@ class Settings(Record, frozen=True, kw_only=True, metaclass=Checked):
     stream: bool | None = None
 
     def replace(self, **changes: Unpack[SettingsChanges]) -> Self:
-        """Return a copy with some settings changed. Raises ``MessageError``."""
+        """Return a copy with some settings changed by ``changes``. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
     def __replace__(self, **changes: object) -> Self:
@@ -166,11 +166,11 @@ class Request(Value, frozen=True, tag_field="type", tag="request", metaclass=Che
     original: Original | None = None
 
     def replace(self, **changes: Unpack[RequestChanges]) -> Self:
-        """Return an edited copy, which has no ``origin`` any more. Raises ``MessageError``."""
+        """Return a copy edited by ``changes``, which has no ``origin`` any more. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
     def __replace__(self, **changes: object) -> Self:
-        """Return an edited copy, which has no ``origin`` any more."""
+        """Return a copy edited by ``changes``, which has no ``origin`` any more."""
         return super().__replace__(**{"origin": None, **changes})
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
@@ -230,11 +230,11 @@ class Response(Value, frozen=True, tag_field="type", tag="response", metaclass=C
         return notebook.bundle(self, notebook.response_html(self))
 
     def replace(self, **changes: Unpack[ResponseChanges]) -> Self:
-        """Return an edited copy, which has no ``origin`` any more. Raises ``MessageError``."""
+        """Return a copy edited by ``changes``, which has no ``origin`` any more. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
     def __replace__(self, **changes: object) -> Self:
-        """Return an edited copy, which has no ``origin`` any more."""
+        """Return a copy edited by ``changes``, which has no ``origin`` any more."""
         return super().__replace__(**{"origin": None, **changes})
 
 

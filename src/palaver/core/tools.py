@@ -35,7 +35,7 @@ class Tool(Value, frozen=True, tag_field="type", tag="function", metaclass=Check
     custom: bool = False
 
     def replace(self, **changes: Unpack[ToolChanges]) -> Self:
-        """Return a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed by ``changes``. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
     @classmethod
@@ -74,7 +74,7 @@ class ProviderTool(Value, frozen=True, tag_field="type", tag="provider", metacla
     raw_json: Raw = field(name="raw")
 
     def replace(self, **changes: Unpack[RawChanges]) -> Self:
-        """Return a copy with some fields changed. Raises ``MessageError``."""
+        """Return a copy with some fields changed by ``changes``. Raises ``MessageError``."""
         return self.__replace__(**changes)
 
     @property

@@ -68,7 +68,7 @@ class Prompt(Struct, frozen=True, kw_only=True):
     losses: Literal["keep", "raise"] = "keep"
 
     def replace(self, **changes: Unpack[PromptFields]) -> Prompt:
-        """Give an edited copy. Raises ``TypeError`` for a field that a prompt does not have."""
+        """Return a copy edited by ``changes``. Raises ``TypeError`` for a field that a prompt does not have."""
         return structs.replace(self, **changes)
 
     def request(self, model: str | None = None) -> Request:

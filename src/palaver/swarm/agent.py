@@ -206,15 +206,23 @@ class SwarmAgent:
     ) -> None:
         """Describe an agent.
 
-        ``model`` is a model, or the name of one (``"openai/…"``). ``states`` and ``storages`` are what its tools may
-        use, by description or by name; ``depends_on`` names the agents that it may hand over to, for drawings. With
-        ``stream`` the text of an answer is published as it comes, in events ``agent delta``: for agents whose answers
-        nothing changes. ``operator_timeout`` is in seconds; after it the answer is ``""``. ``middleware``, ``policy``,
-        ``decide``, ``limits``, ``output``, ``result_limit``, ``observers`` and ``prices`` are those of
-        ``palaver.agent.Agent``; limits are of the agent's part in one turn, and ``recoveries``, ``repeats`` and
-        ``continue_cut`` mean nothing here. Raises ``MessageError`` for an argument of the wrong type, for an agent with
-        neither a model nor an operator, with one that cannot be called, without a name, with a limit below 0, or with a
-        tool that can never be called since another has its name.
+        ``name`` is what others call the agent. ``instructions`` are its system prompt, a text or a function of the
+        place; ``system`` further texts behind it, ``dynamic`` a function that gives more for each call of the model,
+        ``flags`` texts for this model only. ``tools`` are offered in their order, ``sources`` give more. ``keep`` is
+        how many messages of the dialogue are sent, ``where`` selects them. Of one answer the last ``max_tool_calls``
+        calls run. ``map`` changes an answer, ``map_calls`` its calls, ``transform`` its text; ``validate`` says why a
+        text must not be shown. ``rescue`` says what becomes of such an answer, over ``rescue_scope``, and
+        ``placeholders`` what is shown in its place; ``on_model_error`` whether a model that fails raises. ``hooks``
+        look on, ``operator`` answers in the model's place. ``settings`` are those of the model, ``provider`` fields of
+        one wire. ``model`` is a model, or the name of one (``"openai/…"``). ``states`` and ``storages`` are what its
+        tools may use, by description or by name; ``depends_on`` names the agents that it may hand over to, for
+        drawings. With ``stream`` the text of an answer is published as it comes, in events ``agent delta``: for agents
+        whose answers nothing changes. ``operator_timeout`` is in seconds; after it the answer is ``""``.
+        ``middleware``, ``policy``, ``decide``, ``limits``, ``output``, ``result_limit``, ``observers`` and ``prices``
+        are those of ``palaver.agent.Agent``; limits are of the agent's part in one turn, and ``recoveries``,
+        ``repeats`` and ``continue_cut`` mean nothing here. Raises ``MessageError`` for an argument of the wrong type,
+        for an agent with neither a model nor an operator, with one that cannot be called, without a name, with a limit
+        below 0, or with a tool that can never be called since another has its name.
         """
         self._given: dict[str, Any] = {key: value for key, value in locals().items() if key != "self"}
         whose = f"the agent {name!r}"
@@ -272,7 +280,7 @@ class SwarmAgent:
         check_policy(policy, names)
 
     def replace(self, **changes: Unpack[AgentChanges]) -> SwarmAgent:
-        """Give an edited copy. Raises as the constructor does."""
+        """Return a copy edited by ``changes``. Raises as the constructor does."""
         given: dict[str, Any] = {**self._given, **changes}
         return SwarmAgent(**given)
 

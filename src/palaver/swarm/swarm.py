@@ -251,8 +251,13 @@ class Swarm:
     ) -> None:
         """Describe a swarm; the first agent is the default one where no other is named.
 
-        The hooks get the session first, and only look on. Raises ``SwarmError`` naming what refers to nothing, is
-        there twice, is less than nothing, or is of the wrong type.
+        ``name`` is that of the swarm, ``agents`` are its agents. ``instructions`` are sent to every agent. ``policies``
+        look at what comes in and goes out; ``states``, ``storages`` and ``computes`` are what tools may use. ``realm``
+        begins the names of its threads. A turn takes at most ``deadline`` seconds; ``nested`` bounds the messages of
+        one turn, and ``recursion`` says whether coming back to an agent of the same turn raises or is refused.
+        ``on_open``, ``on_close``, ``on_execute``, ``on_emit`` and ``on_agent_changed`` are hooks. The hooks get the
+        session first, and only look on. Raises ``SwarmError`` naming what refers to nothing, is there twice, is less
+        than nothing, or is of the wrong type.
         """
         self._given: dict[str, Any] = {key: value for key, value in locals().items() if key != "self"}
         whose = f"the swarm {name!r}"
@@ -316,7 +321,7 @@ class Swarm:
         return found
 
     def replace(self, **changes: Unpack[SwarmChanges]) -> Swarm:
-        """Give an edited copy. Raises as the constructor does."""
+        """Return a copy edited by ``changes``. Raises as the constructor does."""
         given: dict[str, Any] = {**self._given, **changes}
         return Swarm(**given)
 

@@ -67,7 +67,7 @@ class SwarmTool(Struct, frozen=True, kw_only=True):
         return self.definition.name
 
     def replace(self, **changes: Unpack[ToolChanges]) -> SwarmTool:
-        """Give an edited copy. Raises ``MessageError`` for a field of the wrong type."""
+        """Return a copy edited by ``changes``. Raises ``MessageError`` for a field of the wrong type."""
         check_arguments(f"the tool {self.name!r}", SwarmTool, changes)
         return structs.replace(self, **changes)
 

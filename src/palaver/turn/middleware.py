@@ -241,7 +241,12 @@ Judging: TypeAlias = Callable[[ToolCall, AgentTool, RunContext], Awaitable[Rule 
 
 
 class Middleware:
-    """Does nothing: override what you need. One object may serve many runs; keep what is a run's in ``values``."""
+    """Does nothing: override what you need. One object may serve many runs; keep what is a run's in ``values``.
+
+    What hooks are given: ``context`` is the run's; ``prompt`` what the model is asked, ``message`` its answer;
+    ``request`` a call of a tool, ``call`` its ``ToolCall``; ``notice`` a retry or a fallback; ``run`` the result.
+    In a hook that wraps, ``call`` goes on with what is behind it.
+    """
 
     @property
     def name(self) -> str:

@@ -63,7 +63,7 @@ class Advisor:
             raise SwarmError(f"the advisor {self.name!r} needs either a function or a model")
 
     def replace(self, **changes: Unpack[AdvisorChanges]) -> Advisor:
-        """Return an edited copy."""
+        """Return a copy edited by ``changes``."""
         return replace(self, **changes)
 
 

@@ -137,7 +137,7 @@ class Outline:
         self._on_valid, self._on_invalid = on_valid_document, on_invalid_document
 
     def replace(self, **changes: Unpack[OutlineChanges]) -> Outline:
-        """Return an edited copy. Raises as the constructor does."""
+        """Return a copy edited by ``changes``. Raises as the constructor does."""
         given: dict[str, Any] = {**self._arguments, **changes}
         return Outline(**given)
 

@@ -56,7 +56,7 @@ class Pipeline(Generic[T]):
         named("pipeline", self)
 
     def replace(self, **changes: Unpack[PipelineChanges[T]]) -> Pipeline[T]:
-        """Return an edited copy."""
+        """Return a copy edited by ``changes``."""
         return replace(self, **changes)
 
     async def run(self, session: Session, payload: Any = None) -> T | None:
