@@ -276,8 +276,8 @@ def rescue(
 ) -> RescueMarker:
     """Build the marker of a failed turn; models do not see what it hides.
 
-    ``reason`` is for people; ``scope`` says how far back it reaches. The other keywords are the fields of
-    ``RescueMarker`` (see ``user``). Raises ``MessageError``.
+    ``reason`` is for people; ``scope`` says how far back it reaches. The other
+    keywords are the fields of ``RescueMarker`` (see ``user``). Raises ``MessageError``.
     """
     return RescueMarker(
         reason=reason,
@@ -312,8 +312,8 @@ def flush(
 ) -> FlushMarker:
     """Build the marker that hides all that came before it from models.
 
-    ``reason`` is for people; ``scope`` says how far back it reaches. The other keywords are the fields of
-    ``FlushMarker`` (see ``user``). Raises ``MessageError``.
+    ``reason`` is for people; ``scope`` says how far back it reaches. The other
+    keywords are the fields of ``FlushMarker`` (see ``user``). Raises ``MessageError``.
     """
     return FlushMarker(
         reason=reason,

@@ -201,7 +201,13 @@ def as_query(query: object) -> Query:
 
 
 class Store(Protocol):
-    """Stores threads, as the module promises. Every method may raise ``UnavailableError``."""
+    """Stores threads, as the module promises. Every method may raise ``UnavailableError``.
+
+    ``thread`` is the id of a thread, ``branch`` the name of a branch, ``branches`` the heads by name; ``title``,
+    ``tags`` and ``metadata`` describe a thread for people and applications. ``expect`` is the head that the caller
+    knows. ``limit`` is how many are given at most, ``data`` are bytes, and ``progress`` is called with what is done and
+    how much there is.
+    """
 
     # -- threads ---------------------------------------------------------------------------------------------------
 

@@ -61,7 +61,10 @@ MAX_TOOL_CALLS: Final = 1
 class Hooks:
     """Looks on at an agent: override what you need, plain or asynchronous.
 
-    Whatever is raised is logged, and disturbs nothing.
+    What hooks are given: ``place`` is the ``CallContext`` (client, agent, turn); ``text`` what is committed, emitted or
+    answered; ``answer`` the message of the model, ``messages`` what it was asked; ``call`` and ``calls`` are tool
+    calls; ``mode`` is ``"user"`` or ``"tool"``, ``reason`` why an answer was rescued. Whatever is raised is logged, and
+    disturbs nothing.
     """
 
     def on_init(self, place: CallContext) -> Any:

@@ -142,7 +142,12 @@ class Listener(Protocol):
 
 
 class Bus(Protocol):
-    """Carries events. Entered once, by ``async with``, before anything else is asked of it."""
+    """Carries events. Entered once, by ``async with``, before anything else is asked of it.
+
+    ``event`` is what happened. ``where`` selects events by client, source, type and so on; ``since`` begins with
+    earlier ones, by their place or time. ``size`` is how many may wait for a reader or a ``handler``, and ``overflow``
+    what becomes of more.
+    """
 
     @abstractmethod
     def publish(self, event: Event) -> None:

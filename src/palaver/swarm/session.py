@@ -53,7 +53,14 @@ P = TypeVarTuple("P")
 
 
 class Session(SessionRuns, SessionResources):
-    """One client in one swarm. Made by ``LiveSwarm.session``; entered by ``async with``, or by ``LiveSwarm.open``."""
+    """One client in one swarm. Made by ``LiveSwarm.session``; entered by ``async with``, or by ``LiveSwarm.open``.
+
+    What the methods take: ``content`` is a text, parts or a user message, ``payload`` data of the application beside
+    it, ``run`` the name of a turn, which is answered once. ``agent`` is the name of an agent, by default the active
+    one. ``call`` is the tool call in whose place something is answered, ``text`` what is committed, ``mode`` who wrote
+    it (``"user"`` or ``"tool"``), and ``decisions`` decide calls that wait, by the id of the call. ``live`` is the
+    swarm.
+    """
 
     def __init__(self, live: LiveSwarm, client: str) -> None:
         """Set whose session it is; ``async with`` opens it."""

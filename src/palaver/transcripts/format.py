@@ -75,11 +75,14 @@ class Expecting(Protocol):
 class TranscriptFormat(Struct, frozen=True, kw_only=True):
     """A file format. ``keeps`` and ``loses`` are for its readers and for the table in the docs.
 
-    ``history`` is what is written of a conversation from elsewhere, ``tree`` whether the format holds branches,
-    ``many`` whether a file holds several conversations. ``record_reader`` is ``None`` for what is only written,
-    ``record_writer`` for what is only read. ``extension`` is that of its files; with ``message_files``, each message
-    may be a file of its own, ``1.json``, ``2.json`` and so on, in a folder for each conversation. ``rules`` raises
-    ``DecodeError`` for a file that breaks the types of the format, where these are known.
+    ``data`` are the bytes of a file, or its first ones, and ``name`` is its name; ``origin`` says where a file comes
+    from. ``transcripts`` are written together, each with its ``branch``; ``losses`` are those that came before, and
+    ``carry`` keeps beside the messages what the format has no place for. ``history`` is what is written of a
+    conversation from elsewhere, ``tree`` whether the format holds branches, ``many`` whether a file holds several
+    conversations. ``record_reader`` is ``None`` for what is only written, ``record_writer`` for what is only read.
+    ``extension`` is that of its files; with ``message_files``, each message may be a file of its own, ``1.json``,
+    ``2.json`` and so on, in a folder for each conversation. ``rules`` raises ``DecodeError`` for a file that breaks the
+    types of the format, where these are known.
     """
 
     name: str
