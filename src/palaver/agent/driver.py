@@ -509,7 +509,9 @@ class ActiveRun(Generic[T]):
     def __aiter__(self) -> AsyncIterator[AgentEvent]:
         """The events, until the run is over."""
         if self._watch is None:
-            raise MessageError("a run is begun by async with")
+            raise MessageError(
+                "a run begins with its block: async with agent.stream(…) as run, or with agent.sync.stream(…) as run"
+            )
         return self._watch
 
     def steer(self, text: str) -> None:
