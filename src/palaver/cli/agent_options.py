@@ -237,14 +237,10 @@ def model_info(name: str) -> tuple[str, Capabilities]:
     provider, slash, _ = name.partition("/")
     if slash and provider in providers.PROVIDERS:
         return name, capabilities_of(name)
-    card = max(
-        (each for each in catalogue().cards if name.startswith(each.prefix)),
-        key=lambda each: len(each.prefix),
-        default=None,
-    )
-    if card is None:
+    found = catalogue().find_answered(name)
+    if found is None:
         return name, Capabilities()
-    return f"{card.providers[0]}/{name}", card.capabilities
+    return f"{found[0]}/{name}", found[1].capabilities
 
 
 def is_demo(name: str) -> bool:

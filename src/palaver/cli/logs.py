@@ -110,9 +110,8 @@ def _row(info: ThreadInfo, messages: Sequence[Message]) -> dict[str, Any]:
 def _costs(answers: Sequence[AssistantMessage]) -> Iterator[float | None]:
     for answer in answers:
         if answer.usage is not None and answer.model:
-            cards = [each for each in catalogue().cards if answer.model.startswith(each.prefix) and each.prices]
-            best = max(cards, key=lambda each: len(each.prefix), default=None)
-            yield None if best is None else cost(answer.usage, best.prices)
+            found = catalogue().find_answered(answer.model)
+            yield None if found is None else cost(answer.usage, found[1].prices)
 
 
 def _print_answers(found: Sequence[dict[str, Any]], *, extract: bool) -> None:

@@ -15,7 +15,7 @@ from palaver.core.errors import (
     TransportError,
 )
 from palaver.models.ask import Askable, ResponseStream, SyncModel, SyncResponseStream
-from palaver.models.catalogue import Capabilities, Prices
+from palaver.models.catalogue import Capabilities, CatalogueRow, Prices, catalogue_rows
 from palaver.models.endpoint import ApiKey, NoKey
 from palaver.models.failures import Retry
 from palaver.models.fallback import Fallback
@@ -34,6 +34,7 @@ __all__ = [
     "Broken",
     "Capabilities",
     "CapabilityError",
+    "CatalogueRow",
     "ContextOverflowError",
     "Fallback",
     "FunctionModel",
@@ -57,6 +58,7 @@ __all__ = [
     "Timeouts",
     "TransportError",
     "available",
+    "catalogue_rows",
     "complete",
     "list_models",
     "local_servers",

@@ -2,7 +2,8 @@
 
 Rules:
 
-- Provider and the longest matching beginning of the id find a row. Fields that a row omits are unknown, not guessed.
+- Provider and the longest matching beginning of the id find a row. Where none does, ``palaver.models.model_ids`` says
+  what the id of a cloud or a router is called at its home. Fields that a row omits are unknown, not guessed.
 - Each row has its source and the date of the check. ``PALAVER_MODELS`` names a file of the same form whose rows come
   first; ``Catalogue.plus`` adds rows in code.
 - A catalogue is a value and does no I/O beyond its files.
@@ -45,6 +46,7 @@ from msgspec import Struct, structs
 from palaver.core.errors import DecodeError, MessageError
 from palaver.core.type_checks import check_arguments
 from palaver.core.usage import Usage
+from palaver.models.model_ids import home_ids
 from palaver.tokens.media import MediaRates
 from palaver.wires._engine.capabilities import MEDIA_KINDS, MediaKind
 
@@ -126,6 +128,22 @@ def merge_capabilities(card: ModelCard, otherwise: Capabilities) -> Capabilities
     return structs.replace(otherwise, **known)
 
 
+class CatalogueRow(Struct, frozen=True, kw_only=True):
+    """One row of the catalogue, for one provider.
+
+    ``name`` is ``provider/`` and the beginning of the ids that the row is for. ``capabilities`` has what is known, and
+    takes what is not known to be there; sizes that are not known are ``None``, as are ``prices``. ``source`` is the
+    page that it was read from, on the day ``seen``.
+    """
+
+    name: str
+    provider: str
+    capabilities: Capabilities
+    prices: Prices | None
+    source: str
+    seen: dt.date
+
+
 @final
 class Catalogue:
     """Rows, found by provider and beginning of the id. Of two rows for one beginning the first stands."""
@@ -152,12 +170,45 @@ class Catalogue:
         return Catalogue((*cards, *self.cards))
 
     def find(self, provider: str, model_id: str) -> ModelCard | None:
-        """The row of a model; ``None`` where nothing is known. Looks at the length of the id, not at all rows."""
+        """The row of a model; ``None`` where nothing is known. Looks at the length of the id, not at all rows.
+
+        The row of a model that is at home elsewhere has no prices, unless they are the same there.
+        """
+        card = self._longest(provider, model_id)
+        if card is not None:
+            return card
+        for home in home_ids(provider, model_id):
+            card = self._longest(home.provider, home.id)
+            if card is not None:
+                return card if home.priced else structs.replace(card, prices=None)
+        return None
+
+    def find_answered(self, model_id: str) -> tuple[str, ModelCard] | None:
+        """The provider and the row of a model whose id an answer names without its provider."""
+        found = ((each, self._longest(each, model_id)) for each in dict.fromkeys(each for each, _ in self._rows))
+        known = [(provider, card) for provider, card in found if card is not None]
+        return max(known, key=lambda each: len(each[1].prefix), default=None)
+
+    def _longest(self, provider: str, model_id: str) -> ModelCard | None:
         for end in range(len(model_id), 0, -1):
             card = self._rows.get((provider, model_id[:end]))
             if card is not None:
                 return card
         return None
+
+    def rows(self) -> tuple[CatalogueRow, ...]:
+        """Each row, once for each provider; of two rows for one name the first."""
+        return tuple(
+            CatalogueRow(
+                name=f"{provider}/{prefix}",
+                provider=provider,
+                capabilities=card.capabilities,
+                prices=card.prices,
+                source=card.source,
+                seen=card.checked,
+            )
+            for (provider, prefix), card in self._rows.items()
+        )
 
     def __repr__(self) -> str:
         """How many rows there are."""
@@ -167,6 +218,14 @@ class Catalogue:
 def catalogue() -> Catalogue:
     """The rows of ``PALAVER_MODELS``, and those built in. Raises ``DecodeError`` for a file that cannot be read."""
     return _with_file(os.environ.get(FILE, "").strip())
+
+
+def catalogue_rows() -> tuple[CatalogueRow, ...]:
+    """Every model that is known, those of ``PALAVER_MODELS`` first. Raises ``DecodeError`` for a file that is no table.
+
+    A row is for all models whose name begins as its own; of several the longest counts.
+    """
+    return catalogue().rows()
 
 
 def find(provider: str, model_id: str) -> ModelCard | None:

@@ -111,6 +111,12 @@ ROWS: Final = (
         variant="moonshot",
     ),
     _hosted(
+        "minimax",
+        "https://api.minimax.io/v1",
+        "MINIMAX_API_KEY",
+        "https://platform.minimax.io/docs/api-reference/text-openai-api",
+    ),
+    _hosted(
         "together",
         "https://api.together.xyz/v1",
         "TOGETHER_API_KEY",
