@@ -101,7 +101,10 @@ def test_counting_exactly_without_a_key_does_not_name_the_script(run, tmp_path, 
     body = {"model": "claude-opus-4-8", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
     (tmp_path / "body.json").write_text(json.dumps(body))
     done = run("context", "body.json", "--from", "anthropic_messages", "--exact")
-    assert (done.code, done.err) == (2, "palaver: anthropic: no key: set ANTHROPIC_API_KEY\n")
+    assert (done.code, done.err) == (
+        2,
+        "palaver: anthropic: no key: set ANTHROPIC_API_KEY\n  or store it: palaver keys set anthropic\n",
+    )
 
 
 def test_a_byte_order_mark_before_what_is_piped_is_not_said(process):

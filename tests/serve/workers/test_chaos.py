@@ -28,14 +28,15 @@ async def turmoil(stage, server, *, clients, rounds, pause):
     for _ in range(3):
         stage.worker(**options)
     async with chaos.crowd(stage, clients) as talking:
-        await stage.owned(3)
+        owners, replaced = set(await stage.owned(3)), False
         for each in rounds:
             await asyncio.sleep(pause)
-            if each != "worker":
-                await stage.owned(
-                    3
-                )  # a worker that begins without its servers ends: whoever started it starts it again
+            # A worker that begins without its servers ends. The one that is dead owns until its leases end, so what is
+            # waited for is an owner that was not there before.
+            while each != "worker" and replaced:
+                replaced = set(await stage.owned(3)) <= owners
             if each == "worker":
+                owners, replaced = owners | set(await stage.owned(3)), True
                 stage.kill(random.choice(stage.workers))
                 stage.worker(**options)
             elif each == "nats":
