@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from tools.format_table import lines as format_lines
+from tools.model_table import lines as model_lines
 
 from palaver.models.fallback import HOPS
 from palaver.models.providers import PROVIDERS
@@ -76,3 +77,10 @@ def test_the_table_of_formats_is_that_of_their_modules():
     page = (ROOT / "docs/reference/transcripts.md").read_text("utf-8")
     table = page.partition("<!-- transcript formats -->\n")[2].partition("<!-- end -->")[0].splitlines()
     assert table == list(format_lines()), "run: python tools/format_table.py"
+
+
+def test_the_table_of_models_is_that_of_the_catalogue():
+    """``python tools/model_table.py`` writes it."""
+    page = (ROOT / "docs/reference/models.md").read_text("utf-8")
+    table = page.partition("<!-- CATALOGUE -->\n")[2].partition("<!-- end of the catalogue -->")[0].splitlines()
+    assert table == list(model_lines()), "run: python tools/model_table.py"

@@ -21,7 +21,7 @@ from palaver.models.scripted import ScriptedModel
 from palaver.threads import Thread
 from palaver.tokens.tokenizers import Tiktoken
 from palaver.turn.compaction import Compactor
-from palaver.turn.events import ContextCompacted
+from palaver.turn.events import ContextCompacted, Warned
 from palaver.turn.middleware import RunContext
 from palaver.turn.token_budget import TokenBudget
 from tests.agent.scripts import assert_valid  # pyright: ignore[reportUnknownVariableType]
@@ -53,6 +53,51 @@ def context(model: Any, thread: Any = None, **how: Any) -> Any:
         language_model=model,
         **how,
     )
+
+
+LONG = "some words that say little. " * 1_000
+
+
+def spoken(*runs: str, compactor: Compactor | None = None, limits: Limits | None = None, **can: Any) -> list[str]:
+    """What is warned of in the runs of one conversation."""
+    model = ScriptedModel([], then=lambda _: "Yes.", name="lab/small", capabilities=Capabilities(**can))
+    agent = Agent(model, middleware=[compactor or Compactor()], limits=limits or Limits())
+    thread, heard = Thread(), list[str]()
+
+    async def work() -> None:
+        previous = None
+        for prompt in runs:
+            how: dict[str, Any] = {"thread": thread} if previous is None else {"previous": previous}
+            async with agent.stream(prompt, **how) as run:
+                heard.extend([event.text async for event in run if isinstance(event, Warned)])
+            previous = run.result
+
+    anyio.run(work)
+    return heard
+
+
+def test_a_window_that_is_not_known_is_warned_of_once_in_a_conversation_with_how_to_set_it() -> None:
+    heard = spoken("Hello.", LONG, LONG)
+    assert len(heard) == 1
+    assert "lab/small" in heard[0]
+    assert "128,000" in heard[0]
+    assert "Capabilities(window=…)" in heard[0]
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"window": 50_000},
+        {"compactor": Compactor(window=50_000)},
+        {"limits": Limits(context_tokens=50_000)},
+    ],
+)
+def test_a_window_that_somebody_set_is_not_warned_of(how: dict[str, Any]) -> None:
+    assert spoken(LONG, **how) == []
+
+
+def test_a_prompt_that_fits_any_window_is_not_warned_of() -> None:
+    assert spoken("Hello.", "And then?") == []
 
 
 def weighed(

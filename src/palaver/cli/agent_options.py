@@ -65,6 +65,7 @@ class AgentOptions(NamedTuple):
     url: str | None = None
     wire: str | None = None
     output: Mapping[str, Any] | None = None
+    window: int | None = None
 
     def again(self, command: str, thread: str, *more: str) -> str:
         """Return the command that continues a thread with the same options. It shows the store without its password."""
@@ -75,6 +76,7 @@ class AgentOptions(NamedTuple):
         words += [word for each in self.tools for word in ("--tools", each)]
         words += [] if self.location is None else ["--store", stores.display_name(self.location)]
         words += [] if self.approve == "ask" else ["--approve", self.approve]
+        words += [] if self.window is None else ["--window", str(self.window)]
         words += ["--no-compaction"] if self.no_compaction else []
         return shlex.join([*words, *more])
 
@@ -148,6 +150,9 @@ _OPTIONS: Final = (
     ),
     click.option(
         "--max-steps", "steps", type=click.IntRange(min=1), metavar="N", help="Ask the model at most N times."
+    ),
+    click.option(
+        "--window", type=click.IntRange(min=1), metavar="TOKENS", help="The model's window, when it is not known."
     ),
     click.option("--no-compaction", is_flag=True, help="Do not compact a conversation that fills the window."),
 )

@@ -403,6 +403,8 @@ def open_conversation(options: AgentOptions, *, create: bool = True) -> Generato
     A new thread without messages is deleted at the end. Raises ``click.ClickException`` and ``PalaverError``.
     """
     model = agent_options.choose_model(options.model, url=options.url, wire=options.wire)
+    if options.window is not None:
+        model = structs.replace(model, capabilities=structs.replace(model.capabilities, window=options.window))
     names = (*options.tools, *(["demo"] if model.name.startswith("demo/") and "demo" not in options.tools else []))
     if not create and not stores.exists(options.location):
         raise NotFoundError(

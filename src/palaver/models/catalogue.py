@@ -2,8 +2,9 @@
 
 Rules:
 
-- Provider and the longest matching beginning of the id find a row. Where none does, ``palaver.models.model_ids`` says
-  what the id of a cloud or a router is called at its home. Fields that a row omits are unknown, not guessed.
+- Provider and the longest matching beginning of the id find a row, in upper or lower case. Where none does,
+  ``palaver.models.model_ids`` says what the id of a cloud or a router is called at its home. Fields that a row omits
+  are unknown, not guessed.
 - Each row has its source and the date of the check. ``PALAVER_MODELS`` names a file of the same form whose rows come
   first; ``Catalogue.plus`` adds rows in code.
 - A catalogue is a value and does no I/O beyond its files.
@@ -154,7 +155,7 @@ class Catalogue:
         self._rows: dict[tuple[str, str], ModelCard] = {}
         for card in self.cards:
             for provider in card.providers:
-                self._rows.setdefault((provider, card.prefix), card)
+                self._rows.setdefault((provider, card.prefix.lower()), card)
 
     @classmethod
     def read(cls, text: str, *, source: str = "catalogue") -> Self:
@@ -190,6 +191,7 @@ class Catalogue:
         return max(known, key=lambda each: len(each[1].prefix), default=None)
 
     def _longest(self, provider: str, model_id: str) -> ModelCard | None:
+        model_id = model_id.lower()
         for end in range(len(model_id), 0, -1):
             card = self._rows.get((provider, model_id[:end]))
             if card is not None:
@@ -200,14 +202,14 @@ class Catalogue:
         """Each row, once for each provider; of two rows for one name the first."""
         return tuple(
             CatalogueRow(
-                name=f"{provider}/{prefix}",
+                name=f"{provider}/{card.prefix}",
                 provider=provider,
                 capabilities=card.capabilities,
                 prices=card.prices,
                 source=card.source,
                 seen=card.checked,
             )
-            for (provider, prefix), card in self._rows.items()
+            for (provider, _), card in self._rows.items()
         )
 
     def __repr__(self) -> str:

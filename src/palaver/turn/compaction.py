@@ -200,6 +200,9 @@ class Compactor(Middleware):
         """Compact where it is time, ask, and compact once more where it was too long."""
         known = self._known(context)
         measured = known.measure(prompt, context)
+        assumption = known.assumption(measured, context)
+        if assumption is not None:
+            context.emit(Warned(agent=context.agent, run=context.run, text=assumption))
         plan = self._plan(prompt, context, known, measured)
         if plan is not None:
             prompt, measured = await self._compacted(prompt, context, known, plan)
