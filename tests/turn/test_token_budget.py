@@ -76,7 +76,7 @@ def spoken(*runs: str, compactor: Compactor | None = None, limits: Limits | None
     return heard
 
 
-def test_a_window_that_is_not_known_is_warned_of_once_in_a_conversation_with_how_to_set_it() -> None:
+def test_a_window_that_is_not_known_is_warned_of_once_with_how_to_set_it() -> None:
     heard = spoken("Hello.", LONG, LONG)
     assert len(heard) == 1
     assert "lab/small" in heard[0]

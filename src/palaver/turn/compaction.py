@@ -152,6 +152,8 @@ def _fitting(request: Request, model: LanguageModel) -> Request:
 _TOOLS: Final = (READER, SEARCHER)
 _LATEST: Final = 32
 """As many of the latest messages are looked at to see whether a cache is cold."""
+_ANY_WINDOW: Final = 2_048
+"""A prompt of so few tokens, and its answer, fit any window: the smallest that is usual has 4,096 (Ollama's)."""
 
 
 class Compactor(Middleware):
@@ -200,9 +202,8 @@ class Compactor(Middleware):
         """Compact where it is time, ask, and compact once more where it was too long."""
         known = self._known(context)
         measured = known.measure(prompt, context)
-        assumption = known.assumption(measured, context)
-        if assumption is not None:
-            context.emit(Warned(agent=context.agent, run=context.run, text=assumption))
+        if measured.tokens > _ANY_WINDOW:
+            self._check_window(context)
         plan = self._plan(prompt, context, known, measured)
         if plan is not None:
             prompt, measured = await self._compacted(prompt, context, known, plan)
@@ -246,13 +247,14 @@ class Compactor(Middleware):
     def _check_window(self, context: RunContext) -> None:
         """Say once for each model that its window is assumed, and how to set it."""
         model = context.language_model
-        known = model is None or self._window is not None or model.capabilities.window is not None
-        if known or model is None or model.name in self._assumed:
+        if model is None or model.name in self._assumed or model.capabilities.window is not None:
+            return
+        if self._window is not None or context.limits.context_tokens is not None:
             return
         self._assumed.add(model.name)
         text = (
             f"the window of {model.name} is not known; {WINDOW:,} tokens are assumed: Compactor(window=…), or "
-            "model(…, capabilities=Capabilities(window=…)), sets it"
+            "model(…, capabilities=Capabilities(window=…)), sets it; --window does so on the command line"
         )
         context.emit(Warned(agent=context.agent, run=context.run, text=text))
 
@@ -297,7 +299,6 @@ class Compactor(Middleware):
     ) -> tuple[Prompt, Measure]:
         """The prompt behind a compaction; the same one where nothing changed."""
         model = context.language_model
-        self._check_window(context)
         found = await self.summariser.drive(
             compaction_flow(plan, self._stages, goal=goal), model, spent=partial(_spend, context)
         )

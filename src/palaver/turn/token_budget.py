@@ -20,7 +20,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from palaver.context.ledger import Ledger, Measure, has_usage_report, prompt_of
-from palaver.context.plan import WINDOW, capacity
+from palaver.context.plan import capacity
 from palaver.core.messages import AssistantMessage
 from palaver.core.parts import Text, ToolPart
 from palaver.models.catalogue import Capabilities, rates_of
@@ -188,8 +188,6 @@ def _head(text: str, size: int) -> str:
 
 _OF_OVERFLOW: Final = 0.9
 """How much of a prompt that was too long is taken to fit."""
-_ANY_WINDOW: Final = 2_048
-"""A prompt of so few tokens, and its answer, fit any window: the smallest that is usual has 4,096 (Ollama's)."""
 
 
 class TokenBudget:
@@ -202,7 +200,6 @@ class TokenBudget:
         self.ledger = Ledger(first, rates=None if first is None else rates_of(first), counter=counter)
         self.fixed = 0
         self._window = window
-        self._assumed = window is None and bool(self._chain) and self._chain[0].capabilities.window is None
         self._head: tuple[object, ...] | None = None
         self._most: int | None = None
         self._turn: TurnBudget | None = None
@@ -231,17 +228,6 @@ class TokenBudget:
     def goal(self, prompt: Prompt, measured: Measure) -> int:
         """What a prompt shall weigh that was too long: half of it, or what the smallest window of the chain takes."""
         return min([measured.tokens // 2, *[self._of(each, prompt) for each in self._chain]])
-
-    def assumption(self, measured: Measure, context: RunContext) -> str | None:
-        """What is assumed of a window that nobody knows, and how to set it; once, when a prompt may not fit it."""
-        if not self._assumed or measured.tokens <= _ANY_WINDOW or context.limits.context_tokens is not None:
-            return None
-        self._assumed = False
-        return (
-            f"{self._chain[0].name}: how many tokens it reads is not known, and {WINDOW:,} are assumed. "
-            "Set it: model(name, capabilities=Capabilities(window=…)), or Compactor(window=…); --window on the "
-            "command line"
-        )
 
     def overflowed(self, measured: Measure) -> None:
         """So much was too long."""
