@@ -11,16 +11,19 @@ Rules:
   keeps its spelling (``core.overlay``). ``losses="raise"`` makes any loss an error.
 - A variant is a row too: a vendor that speaks the wire with other limits.
 
-Objects of the official clients: pydantic models of answers and chunks, read by what was set on them:
+Objects of the official clients: pydantic models of answers and chunks, read by what was set on them, and dictionaries
+in which boto3 and others have bytes:
 
 - An object may be the body, or stand anywhere inside one: an answer among the messages of the next request.
 - What a client leaves out of a body (``NOT_GIVEN``, ``omit``) is left out.
+- ``client_arguments`` is the way back: the keyword arguments of the client's call (``client_call``).
 
 Stability: experimental.
 """
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Collection
 from importlib import import_module
 from operator import eq
@@ -38,6 +41,7 @@ from palaver.core.request import Encoded, Original, Request, Response
 from palaver.core.type_checks import check_arguments
 from palaver.wires._engine import cache_marks, json_fields, metadata, vendors
 from palaver.wires._engine.capabilities import MediaKind
+from palaver.wires._engine.client_call import call_arguments
 from palaver.wires._engine.encode_state import Context, Options
 from palaver.wires._engine.encoder import RequestEncoder, Writer, renumber
 from palaver.wires._engine.fit import fit
@@ -68,6 +72,8 @@ class ClientObject(Protocol):
 _TEXTS: Final[frozenset[type]] = frozenset({bytes, str, bytearray, memoryview})
 _LEFT_OUT: Final = frozenset({"NotGiven", "Omit"})
 """The classes by which openai and anthropic say that a field is not sent."""
+_BLOBS: Final = frozenset({"bytes", "redactedContent", "data", "thoughtSignature", "images"})
+"""Where boto3, google-genai and ollama have bytes, and the body has base64."""
 
 
 def source(body: Any) -> bytes:
@@ -99,17 +105,19 @@ def _written(made: ClientObject) -> str:
         raise DecodeError(f"{type(made).__name__} cannot be written: {excerpt(str(error), 120)}") from error
 
 
-def _opened(value: object, levels: int) -> object:
+def _opened(value: object, levels: int, key: object = None) -> object:
     """A value whose client objects, at so many levels, are JSON values."""
     if not levels:
         return value
     if isinstance(value, dict):
         items = cast("dict[object, object]", value).items()
-        return {key: _opened(each, levels - 1) for key, each in items if type(each).__name__ not in _LEFT_OUT}
+        return {name: _opened(each, levels - 1, name) for name, each in items if type(each).__name__ not in _LEFT_OUT}
     if isinstance(value, list | tuple):
-        return [_opened(each, levels - 1) for each in cast("list[object]", value)]
+        return [_opened(each, levels - 1, key) for each in cast("list[object]", value)]
     if _is_object(value):
         return jsontext.value(_written(cast("ClientObject", value)).encode())
+    if isinstance(value, bytes) and key in _BLOBS:
+        return b64encode(value).decode()
     return value
 
 
@@ -286,6 +294,17 @@ class Wire:
             join_neighbors=join_neighbors,
         )
         return self._checked(encoder.encoded(), losses)
+
+    def client_arguments(self, request: Request, *, losses: OnLoss = "report") -> dict[str, Any]:
+        """The keyword arguments with which the provider's official client sends a request.
+
+        They are for ``chat.completions.create`` and ``responses.create`` of openai, ``messages.create`` of anthropic,
+        ``models.generate_content`` of google-genai, ``ClientV2.chat`` of cohere, ``chat`` of ollama and ``converse`` of
+        boto3, and for their streaming twins. Fields that the call has no argument for stand where the client takes
+        further ones (``extra_body``). ``losses`` is as in ``encode_request``, which gives the receipt. Raises
+        ``LossError`` when ``losses="raise"`` and there is one.
+        """
+        return call_arguments(self.name, self.encode_request(request, losses=losses).fields, request.model)
 
     def encode_response(self, response: Response, *, losses: OnLoss = "report") -> Encoded:
         """Write a response body, and the receipt for what was lost. Raises as above."""
