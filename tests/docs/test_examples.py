@@ -2,16 +2,19 @@
 
 The ```python blocks of one page share one namespace, from top to bottom. A block with `>>>` prompts
 is a doctest: its output must match. The blocks of README.md run one by one (``test_readme.py``). Other languages
-(```console, ```json, ```text) are not run.
+(```console, ```json, ```text) are not run. The official clients of ``use-with-*`` ask a server on loopback.
 """
 
 import doctest
 import re
+import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from palaver.models.providers import PROVIDERS
+from tests.docs.provider import provider
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^(?P<indent> *)```python\n(?P<code>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
@@ -48,9 +51,14 @@ def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # an example may write files
     for name in {name for row in PROVIDERS.values() for name in row.keys}:
         monkeypatch.delenv(name, raising=False)  # an example asks no provider
-    namespace = {"__name__": "__main__"}
-    for line, code in blocks(page):
-        run(page, line, code, namespace)
+    with provider() if page.stem.startswith("use-with-") else nullcontext({}) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        for name in [name for name in sys.modules if environment and name.partition(".")[0] == "cohere"]:
+            monkeypatch.delitem(sys.modules, name)  # it reads its address when it is imported
+        namespace = {"__name__": "__main__"}
+        for line, code in blocks(page):
+            run(page, line, code, namespace)
 
 
 def test_an_example_that_lies_is_found(tmp_path):

@@ -90,9 +90,9 @@ def _ollama_chat(stack: ExitStack, url: str, call: dict[str, Any], stream: bool)
 
 def _bedrock_converse(stack: ExitStack, url: str, call: dict[str, Any], stream: bool) -> Any:
     client = (
-        pytest.importorskip("botocore.session")
+        pytest.importorskip("boto3")
         .Session()
-        .create_client(
+        .client(
             "bedrock-runtime",
             region_name="us-east-1",
             endpoint_url=url,
@@ -134,6 +134,8 @@ def same(read: p.Response) -> None:
     assert read.message.text.strip() == "A pier."
     (call,) = read.message.tool_calls
     assert (call.name, call.arguments) == ("look", {"at": "Büsum"})
+    assert read.usage is not None
+    assert (read.usage.input, read.usage.output) == (9, 4)
 
 
 @pytest.mark.finding("F-33")

@@ -118,15 +118,15 @@ def write_output_format(output: OutputFormat, field: str = "json_schema") -> dic
 
 
 class _Tokens(Struct, gc=False):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
+    input_tokens: int | float | None = None  # the client's own objects have 9.0
+    output_tokens: int | float | None = None
 
 
 class _Usage(Struct, gc=False):
     """The counters we read; what is billed is another count, and stays in the raw object."""
 
     tokens: _Tokens | None = None
-    cached_tokens: int | None = None
+    cached_tokens: int | float | None = None
 
 
 _counts = msgspec.json.Decoder(_Usage).decode
@@ -140,12 +140,18 @@ def read_usage(raw: Raw) -> Usage:
     except (msgspec.DecodeError, UnicodeDecodeError):  # counters of another type count nothing
         return trusted.Usage(raw_json=jsontext.own(raw))
     tokens = found.tokens or _NO_TOKENS
+    cached = _count(found.cached_tokens)
     return trusted.Usage(
-        input=json_fields.uncached(tokens.input_tokens, found.cached_tokens, None),
-        cache_read=found.cached_tokens,
-        output=tokens.output_tokens,
+        input=json_fields.uncached(_count(tokens.input_tokens), cached, None),
+        cache_read=cached,
+        output=_count(tokens.output_tokens),
         raw_json=jsontext.own(raw),
     )
+
+
+def _count(number: float | None) -> int | None:
+    """A whole number; a part of a token counts nothing."""
+    return int(number) if number is not None and number == int(number) else None
 
 
 def write_usage(usage: Usage) -> object:
