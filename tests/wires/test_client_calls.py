@@ -7,6 +7,7 @@ import inspect
 import json
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
+from importlib import import_module
 from typing import Any
 
 import httpx
@@ -16,7 +17,7 @@ import palaver as p
 from palaver import wires
 from palaver.core.request import Settings, ToolChoice
 from palaver.stream.replay_events import replay_events
-from palaver.wires._engine.client_call import CALLS
+from palaver.wires._engine.client_call import ClientCall
 from tests.loopback import serve
 
 PNG = binascii.b2a_base64(b"\x89PNG\r\n\x1a\n" + b"\0" * 40, newline=False).decode()
@@ -41,6 +42,11 @@ ANSWER = p.Response(
 
 
 # -- the clients, as their pages say ---------------------------------------------------------------
+
+
+def call_of(wire: str) -> ClientCall:
+    """The row of a wire."""
+    return import_module(f"palaver.wires.{wire}.client_call").CALL
 
 
 Ask = Callable[[ExitStack, str, dict[str, Any], bool], Any]
@@ -185,7 +191,7 @@ def test_the_events_of_the_stream_helper_of_anthropic_are_read():
 @pytest.mark.parametrize("wire", wires.names())
 def test_fields_that_a_call_has_no_argument_for_are_sent_where_the_client_takes_them(wire: str):
     made = wires.get(wire)
-    if not CALLS[wire].extra:
+    if not call_of(wire).extra:
         pytest.skip("the client takes no further fields")
     request = REQUEST.replace(provider={wire: {"x_vendor": {"a": 1}}})
     with serve(made.encode_response(ANSWER).body, content_type="application/json") as server, ExitStack() as stack:
@@ -199,7 +205,7 @@ def test_losses_are_raised_when_asked_for():
         wires.get("openai_chat").client_arguments(request, losses="raise")
 
 
-# -- the table ---------------------------------------------------------------------------------------
+# -- the tables ---------------------------------------------------------------------------------------
 
 
 def _named(call: Any) -> Iterable[str]:
@@ -226,17 +232,17 @@ def _signatures() -> dict[str, Callable[[], Iterable[str]]]:
 
 @pytest.mark.parametrize("wire", wires.names())
 def test_the_table_names_arguments_that_the_client_has(wire: str):
-    call = CALLS[wire]
+    call = call_of(wire)
     known = set(_signatures()[wire]())
     assert call.arguments <= known
     assert not call.extra or call.extra[0] in known
 
 
 def test_the_config_of_google_genai_has_the_fields_of_the_table():
-    from palaver.wires._engine.client_call import _GOOGLE_CONFIG
+    from palaver.wires.google_generate.client_call import CONFIG
 
     fields = pytest.importorskip("google.genai.types").GenerateContentConfig.model_fields
-    assert {field.alias or name for name, field in fields.items()} >= _GOOGLE_CONFIG
+    assert {field.alias or name for name, field in fields.items()} >= CONFIG
 
 
 def test_values_of_the_application_keep_their_texts_in_the_arguments_of_boto3():

@@ -41,7 +41,7 @@ from palaver.core.request import Encoded, Original, Request, Response
 from palaver.core.type_checks import check_arguments
 from palaver.wires._engine import cache_marks, json_fields, metadata, vendors
 from palaver.wires._engine.capabilities import MediaKind
-from palaver.wires._engine.client_call import call_arguments
+from palaver.wires._engine.client_call import ClientCall, call_arguments
 from palaver.wires._engine.encode_state import Context, Options
 from palaver.wires._engine.encoder import RequestEncoder, Writer, renumber
 from palaver.wires._engine.fit import fit
@@ -164,12 +164,14 @@ class Wire:
         codec: Codec,
         *,
         streams: str = "",
+        call: ClientCall | None = None,
         capabilities: WireCapabilities | None = None,
         variant: str | None = None,
     ) -> None:
         """Join the two halves of a codec.
 
         ``streams`` names the module of the third, which is loaded when asked for; ``""`` for a wire without streams.
+        ``call`` is the call of the official client; ``None`` for a wire without one.
         """
         self.name = name
         self.variant = variant
@@ -178,6 +180,7 @@ class Wire:
         self._decoder = decoder
         self._codec = codec
         self._streams = streams
+        self._call = call
 
     def __repr__(self) -> str:
         """Show the name, and the variant where there is one."""
@@ -302,9 +305,11 @@ class Wire:
         ``models.generate_content`` of google-genai, ``ClientV2.chat`` of cohere, ``chat`` of ollama and ``converse`` of
         boto3, and for their streaming twins. Fields that the call has no argument for stand where the client takes
         further ones (``extra_body``). ``losses`` is as in ``encode_request``, which gives the receipt. Raises
-        ``LossError`` when ``losses="raise"`` and there is one.
+        ``LossError`` when ``losses="raise"`` and there is one, ``MessageError`` for a wire without an official client.
         """
-        return call_arguments(self.name, self.encode_request(request, losses=losses).fields, request.model)
+        if self._call is None:
+            raise MessageError(f"{self.name}: there is no official client for this wire")
+        return call_arguments(self._call, self.encode_request(request, losses=losses).fields, request.model)
 
     def encode_response(self, response: Response, *, losses: OnLoss = "report") -> Encoded:
         """Write a response body, and the receipt for what was lost. Raises as above."""

@@ -7,5 +7,6 @@ Stability: experimental.
 
 from palaver.wires._engine.wire import Wire
 from palaver.wires.bedrock_converse import decode, encode
+from palaver.wires.bedrock_converse.client_call import CALL
 
-WIRE = Wire("bedrock_converse", decode, encode, streams=f"{__name__}.stream")
+WIRE = Wire("bedrock_converse", decode, encode, streams=f"{__name__}.stream", call=CALL)

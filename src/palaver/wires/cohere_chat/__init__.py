@@ -7,5 +7,6 @@ Stability: experimental.
 
 from palaver.wires._engine.wire import Wire
 from palaver.wires.cohere_chat import decode, encode
+from palaver.wires.cohere_chat.client_call import CALL
 
-WIRE = Wire("cohere_chat", decode, encode, streams=f"{__name__}.stream")
+WIRE = Wire("cohere_chat", decode, encode, streams=f"{__name__}.stream", call=CALL)

@@ -7,5 +7,6 @@ Stability: experimental.
 
 from palaver.wires._engine.wire import Wire
 from palaver.wires.google_generate import decode, encode
+from palaver.wires.google_generate.client_call import CALL
 
-WIRE = Wire("google_generate", decode, encode, streams=f"{__name__}.stream")
+WIRE = Wire("google_generate", decode, encode, streams=f"{__name__}.stream", call=CALL)

@@ -7,5 +7,6 @@ Stability: experimental.
 
 from palaver.wires._engine.wire import Wire
 from palaver.wires.openai_responses import decode, encode
+from palaver.wires.openai_responses.client_call import CALL
 
-WIRE = Wire("openai_responses", decode, encode, streams=f"{__name__}.stream")
+WIRE = Wire("openai_responses", decode, encode, streams=f"{__name__}.stream", call=CALL)
