@@ -10,6 +10,7 @@ from msgspec import Struct
 import palaver as p
 from palaver.agent import Agent, Compactor, Limits, approve, function_tool
 from palaver.agent.agent import AgentFields, SyncAgent
+from palaver.agent.driver import RunOptions
 from palaver.core import events as core_events
 from palaver.core.errors import MessageError, PalaverError
 from palaver.models import Prompt, ScriptedModel
@@ -70,7 +71,7 @@ def test_an_ill_typed_field_of_a_run_is_refused_by_its_name(field):
     with pytest.raises(MessageError, match=f"^{field}"):
         agent().sync.run("go", **{field: 3})
     with pytest.raises(MessageError, match=f"^{field}"):
-        agent().driver("go", None, **{field: 3})
+        agent().driver("go", RunOptions(**{field: 3}))
 
 
 def test_an_unknown_keyword_is_a_type_error_that_names_it():
@@ -91,7 +92,9 @@ def test_all_ways_to_run_have_the_same_keywords():
         listed = inspect.signature(function).parameters
         return [each for each in listed.values() if each.kind is inspect.Parameter.KEYWORD_ONLY]
 
-    assert keywords(Agent.run) == keywords(Agent.stream) == keywords(SyncAgent.run) == keywords(Agent.driver)
+    assert keywords(Agent.run) == keywords(Agent.stream) == keywords(SyncAgent.run) == keywords(SyncAgent.stream)
+    given = [[(each.name, each.default) for each in keywords(function)] for function in (Agent.run, RunOptions)]
+    assert given[0] == given[1]
 
 
 # -- decisions ---------------------------------------------------------------------------------------------------------

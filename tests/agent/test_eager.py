@@ -387,7 +387,7 @@ async def test_a_call_that_cannot_be_read_ends_what_begins_early():
 
 def test_nothing_is_there_where_nothing_may_begin_early():
     def driver(**more):
-        return Agent(ScriptedModel([]), **more).driver("Hi.", None)
+        return Agent(ScriptedModel([]), **more).driver("Hi.")
 
     tools = World().tools()
     assert driver(tools=tools, eager=True)._tools.eager is not None

@@ -211,7 +211,7 @@ async def test_one_that_hangs_is_left_out_while_the_run_goes_on(is_async, monkey
 
     watch = events.Observing([hang_later if is_async else hang, seen.append], None, seconds=0.03)
     made = Agent(ScriptedModel([p.assistant(call("look")), "ok"]), tools=[look])
-    await made.driver("x", watch).drive()
+    await made.driver("x", watch=watch).drive()
     release.set()
     (warned,) = [event.text for event in seen if isinstance(event, Warned)]
     assert warned.endswith("is left out: took longer than 0.03 seconds")
@@ -255,7 +255,7 @@ async def test_observers_see_the_end_of_a_run_that_is_cancelled():
 async def test_without_observers_there_is_no_thread_and_no_event():
     before = threading.active_count()
     made = scripted("hi")
-    driver = made.driver("x", None)
+    driver = made.driver("x")
     assert driver.context.watch is None
     await driver.drive()
     assert threading.active_count() <= before

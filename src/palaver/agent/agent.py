@@ -25,7 +25,9 @@ from functools import partial
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypedDict, TypeGuard, Unpack, cast
 
-from palaver.agent.driver import ActiveRun, Driver
+from msgspec import structs
+
+from palaver.agent.driver import ActiveRun, Driver, RunOptions, RunStart
 from palaver.agent.functions import function_tool
 from palaver.agent.prompt import Carry
 from palaver.agent.protocol import Begun, Resumed
@@ -142,11 +144,14 @@ def check_fields(fields: Mapping[str, object]) -> None:
             raise MessageError(f"observers[{index}]: {excerpt(repr(each))} is no function")
 
 
-def check_run(*, decisions: object, **fields: object) -> None:
+def check_options(options: RunOptions) -> None:
     """Raise ``MessageError``, naming the field, for what a run cannot begin with."""
-    check_fields(fields)
-    if decisions is not None:
-        checked_mapping(decisions, "decisions")
+    check_places(options.thread, options.previous)
+    check_fields(structs.asdict(options))
+    if options.decisions is not None:
+        checked_mapping(options.decisions, "decisions")
+    if options.previous is not None and options.thread is not None:
+        raise MessageError("previous: a run goes on in its own thread; give previous or thread, not both")
 
 
 _PROMPT: Final = UserMessage(mode="user", tags=(notes.USER_PROMPT,))
@@ -369,9 +374,7 @@ class Agent(Generic[T]):
 
         Everything that goes wrong later is the outcome of the run.
         """
-        driver = self.driver(
-            prompt,
-            None,
+        options = RunOptions(
             thread=thread,
             branch=branch,
             previous=previous,
@@ -381,7 +384,7 @@ class Agent(Generic[T]):
             decisions=decisions,
             on_event=on_event,
         )
-        return await driver.drive()
+        return await self.driver(prompt, options).drive()
 
     def stream(
         self,
@@ -402,9 +405,7 @@ class Agent(Generic[T]):
         ``branch``, ``previous``, ``deps`` (anything, for tools and middleware), ``values`` (what they share),
         ``decide``, ``decisions`` (by the id of the call), ``on_event`` (one more observer). Raises as ``run`` does.
         """
-        begin = partial(
-            self.driver,
-            prompt,
+        options = RunOptions(
             thread=thread,
             branch=branch,
             previous=previous,
@@ -414,7 +415,7 @@ class Agent(Generic[T]):
             decisions=decisions,
             on_event=on_event,
         )
-        return ActiveRun(begin)
+        return ActiveRun(partial(self.driver, prompt, options))
 
     @property
     def sync(self) -> SyncAgent[T]:
@@ -424,30 +425,19 @@ class Agent(Generic[T]):
     def driver(
         self,
         prompt: Input,
-        watch: Watch | None,
-        *,
-        thread: AnyThread | None = None,
-        branch: str = MAIN,
-        previous: Run[Any] | None = None,
-        deps: Any = None,
-        values: dict[str, Any] | None = None,
-        decide: Decide | None = None,
-        decisions: Mapping[str, Decision] | None = None,
-        on_event: Observer | None = None,
+        options: RunOptions = RunOptions(),  # noqa: B008 (frozen)
+        watch: Watch | None = None,
     ) -> Driver:
         """Return what drives a run, with a ``watch`` for its events; for code that runs agents. Raises as ``run`` does.
 
-        The other parameters are those of ``stream``.
+        ``prompt`` is that of ``stream``, and ``options`` are its keywords.
         """
-        check_places(thread, previous)
-        check_run(branch=branch, values=values, decide=decide, decisions=decisions, on_event=on_event)
+        check_options(options)
+        thread, branch, previous, decisions = options.thread, options.branch, options.previous, options.decisions or {}
         if previous is not None:
-            if thread is not None:
-                raise MessageError("previous: a run goes on in its own thread; give previous or thread, not both")
             thread, branch = _behind(previous)
         if prompt is not None and decisions:
             raise MessageError("decisions: a new prompt closes what is pending; give the one or the other")
-        observers = self.observers if on_event is None else (*self.observers, on_event)
         run = uuid7()
         journal = Journal(Thread() if thread is None else thread, branch, agent=self.name, run=run, log=self.log)
         opened = left_open(journal.path)
@@ -455,24 +445,18 @@ class Agent(Generic[T]):
             _resumed(journal, opened) if prompt is None else _begun(opened, prompt_messages(prompt, template=_PROMPT))
         )
         known = Recorded() if opened is None or prompt is not None else opened.recorded
-        checked_decisions(decisions or {}, known.pending.values())
-        checked_choices(decisions or {}, known.pending.values())
+        checked_decisions(decisions, known.pending.values())
+        checked_choices(decisions, known.pending.values())
+        start = RunStart(run=run, event=first, carry=self._carry(previous), known=known)
+        values = options.values if options.values is not None or previous is None else own(previous.values)
+        options = structs.replace(options, decide=options.decide or self.decide, values=values)
+        observers = self.observers if options.on_event is None else (*self.observers, options.on_event)
+        return Driver(self, journal, start, options, Observing(observers, watch) if observers else watch)
+
+    def _carry(self, previous: Run[Any] | None) -> Carry:
+        """What an earlier run of the same model leaves in this process."""
         carry = None if previous is None else previous.carry
-        if not isinstance(carry, Carry) or carry.model is not self.model:
-            carry = Carry(self.model)
-        return Driver(
-            self,
-            journal,
-            first,
-            run=run,
-            carry=carry,
-            decide=decide or self.decide,
-            decisions=decisions,
-            deps=deps,
-            values=values if values is not None else own(previous.values) if previous is not None else {},
-            watch=Observing(observers, watch) if observers else watch,
-            known=known,
-        )
+        return carry if isinstance(carry, Carry) and carry.model is self.model else Carry(self.model)
 
 
 def is_agent(value: object) -> TypeGuard[Agent[Any]]:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, cast
 
 import anyio
 from anyio import CancelScope, create_memory_object_stream
-from msgspec import structs
+from msgspec import Struct, structs
 
 from palaver.agent import machine, protocol
 from palaver.agent.prompt import Carry, Prompts
@@ -35,11 +35,12 @@ from palaver.agent.protocol import State
 from palaver.core.errors import MessageError, PalaverError
 from palaver.core.messages import Message
 from palaver.store.stored_thread import StoredThread
-from palaver.threads.thread import Path
+from palaver.threads.thread import MAIN, Path
 from palaver.turn import approvals, calls, events, middleware, notes
 from palaver.turn.approvals import Decide, Decision, Recorded
 from palaver.turn.calls import Answered, PlannedCall
-from palaver.turn.events import Observing, Watch
+from palaver.turn.events import Observer, Observing, Watch
+from palaver.turn.journal import AnyThread, Journal
 from palaver.turn.limits import Spending
 from palaver.turn.middleware import Blocked, Hook, RunContext, Step, hook_time, run_hooks
 from palaver.turn.model_call import ModelCalls
@@ -50,7 +51,6 @@ from palaver.turn.tracing import Correlation
 
 if TYPE_CHECKING:
     from palaver.agent.agent import Agent
-    from palaver.turn.journal import Journal
 
 
 # --- driver -----------------------------------------------------------------------------------------------------------
@@ -59,27 +59,43 @@ if TYPE_CHECKING:
 _SIMPLE: Final = (protocol.Append, protocol.Warn)
 
 
+class RunOptions(Struct, frozen=True, kw_only=True):
+    """What a run is given besides its prompt: the keywords of ``Agent.stream``, which describes them.
+
+    ``thread``, ``branch`` and ``previous`` say where the run writes; ``deps`` and ``values`` are for its tools and
+    middleware; ``decide`` and ``decisions`` settle calls that wait; ``on_event`` looks on.
+    """
+
+    thread: AnyThread | None = None
+    branch: str = MAIN
+    previous: Run[Any] | None = None
+    deps: Any = None
+    values: dict[str, Any] | None = None
+    decide: Decide | None = None
+    decisions: Mapping[str, Decision] | None = None
+    on_event: Observer | None = None
+
+
+class RunStart(Struct, frozen=True, kw_only=True):
+    """Where a run begins: its id and first event, and what there is from before."""
+
+    run: str
+    event: protocol.Begun | protocol.Resumed
+    carry: Carry
+    """What the runs of one conversation share in this process."""
+    known: Recorded
+    """What the records say of calls that were left open."""
+
+
 class Driver:
     """Drives one run, from its first event on."""
 
     def __init__(
-        self,
-        agent: Agent[Any],
-        journal: Journal,
-        first: protocol.Begun | protocol.Resumed,
-        *,
-        run: str,
-        carry: Carry,
-        decide: Decide | None = None,
-        decisions: Mapping[str, Decision] | None = None,
-        deps: Any = None,
-        values: dict[str, Any] | None = None,
-        watch: Watch | None = None,
-        known: Recorded = Recorded(),  # noqa: B008 (frozen)
+        self, agent: Agent[Any], journal: Journal, start: RunStart, options: RunOptions, watch: Watch | None
     ) -> None:
-        """Drive from ``first`` on. ``known`` is what the records say of the calls that were left open."""
-        self.agent, self.journal, self.run = agent, journal, run
-        self._first, self._carry = first, carry
+        """Drive from ``start`` on, and write to ``journal``. ``watch`` gets the events."""
+        self.agent, self.journal, self.run = agent, journal, start.run
+        self._first, self._carry = start.event, start.carry
         self._chain, self._watch = agent.chain, watch
         self.state = State(
             limits=agent.limits,
@@ -87,7 +103,7 @@ class Driver:
             polling=frozenset(agent.polling),
             has_tools=bool(agent.first_definitions),
         )
-        self.values: dict[str, Any] = {} if values is None else values
+        self.values: dict[str, Any] = {} if options.values is None else options.values
         self._queue: deque[protocol.Command] = deque()
         self._token = 0
         self._spending = Spending()
@@ -97,11 +113,22 @@ class Driver:
         """The run, when it is over."""
         self.cancel_reason = ""
         self._cancelled: BaseException | None = None
-        self.context = RunContext(
+        self.context = self._run_context(options)
+        self._tools = self._tool_calls(options.decisions or {}, start.known)
+        self.context.judge, self.context.call_tool = self._tools.judge, self._tools.call
+        self._correlation = Correlation(journal.path)
+        self._prompts = Prompts(agent, journal, self.context, self._carry)
+        self._model = self._model_calls()
+        self._does = self._handlers()
+
+    def _run_context(self, options: RunOptions) -> RunContext:
+        """What middleware and tools know of the run."""
+        agent, journal, carry = self.agent, self.journal, self._carry
+        return RunContext(
             agent=agent.name,
-            run=run,
+            run=self.run,
             thread=journal.thread.id,
-            deps=deps,
+            deps=options.deps,
             values=self.values,
             path=lambda: journal.path,
             emit=self.emit,
@@ -114,38 +141,44 @@ class Driver:
             rewrite=self._rewrite,
             carried=carry.own,
             spend=self._spending.add,
-            decide=decide,
-            watch=watch,
+            decide=options.decide,
+            watch=self._watch,
             store=journal.thread.store if isinstance(journal.thread, StoredThread) else None,
             log=agent.log,
+            toolbox=agent.toolbox,
         )
-        self._tools = ToolCalls(
+
+    def _tool_calls(self, decisions: Mapping[str, Decision], known: Recorded) -> ToolCalls:
+        agent = self.agent
+        return ToolCalls(
             agent.chain,
             agent.toolbox,
             agent.policy,
             self.context,
             self._spending,
             result_limit=agent.result_limit,
-            depths=carry.depths,
-            decisions=decisions or {},
+            depths=self._carry.depths,
+            decisions=decisions,
             known=known,
             early=agent.eager and agent.streams,
         )
-        self.context.judge, self.context.call_tool = self._tools.judge, self._tools.call
-        self.context.toolbox = agent.toolbox
-        self._correlation = Correlation(journal.path)
-        self._prompts = Prompts(agent, journal, self.context, carry)
-        self._model = ModelCalls(
+
+    def _model_calls(self) -> ModelCalls:
+        agent = self.agent
+        return ModelCalls(
             agent.chain,
             self.context,
             self._spending,
-            carry.session,
+            self._carry.session,
             stream=agent.streams,
             received=agent.received,
             refresh=self._prompts.refresh,
             eager=self._tools.eager,
         )
-        self._does: Mapping[type[Any], Callable[[Any], Awaitable[None]]] = {
+
+    def _handlers(self) -> Mapping[type[Any], Callable[[Any], Awaitable[None]]]:
+        """What carries out each command of the machine."""
+        return {
             protocol.Append: self._append,
             protocol.Prepare: self._prepare,
             protocol.CallModel: self._call_model,

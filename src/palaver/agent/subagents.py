@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, structs
 
+from palaver.agent.driver import RunOptions
 from palaver.core.errors import MessageError, ToolError, excerpt
 from palaver.core.parts import Text, ToolCall
 from palaver.core.tools import Tool
@@ -171,7 +172,8 @@ class Subagents(Middleware):
         child = agent.replace(middleware=(Gate(parent.judge), *agent.chain.all), log=log)
         watch = None if parent.watch is None else _Forwarded(parent.watch, context)
         thread = None if parent.store is None else await to_thread(_kept, parent.store, context, task.agent)
-        driver = child.driver(task.description, watch, thread=thread, deps=context.deps, decide=parent.decide)
+        options = RunOptions(thread=thread, deps=context.deps, decide=parent.decide)
+        driver = child.driver(task.description, options, watch)
         try:
             run = await driver.drive()
         finally:

@@ -398,6 +398,22 @@ def check_arguments(
             raise error(f"{whose}: {wrong.place}: expected {wrong.expected}, got {_shown(wrong.value)}")
 
 
+def read_arguments(
+    whose: str,
+    owner: Callable[..., Any],
+    given: Mapping[str, object],
+    read_once: Iterable[str],
+    error: type[PalaverError] = MessageError,
+) -> dict[str, Any]:
+    """Return checked arguments; those that ``read_once`` names may be iterators, and are tuples. Raises ``error``."""
+    check_arguments(whose, owner, given, error)
+    read: dict[str, Any] = dict(given)
+    for name in read_once:
+        read[name] = tuple(read[name])
+    check_arguments(whose, owner, read, error)
+    return read
+
+
 class _Unseen(type):
     """The class of ``_Unknown``, for ``module.Class`` where the module was imported for type checkers only."""
 

@@ -32,7 +32,7 @@ from palaver.core.messages import AssistantMessage, Message, Scope
 from palaver.core.parts import ToolCall
 from palaver.core.request import Settings
 from palaver.core.tools import ProviderTool
-from palaver.core.type_checks import check_arguments
+from palaver.core.type_checks import read_arguments
 from palaver.core.usage import Usage
 from palaver.models.language_model import LanguageModel
 from palaver.models.names import model as named_model
@@ -119,15 +119,32 @@ class Hooks:
 class AgentOptions(TypedDict, total=False):
     """What an agent may be given besides its name and who answers: the keywords of ``SwarmAgent``."""
 
+    # what it is told
     instructions: Text
     system: Iterable[str]
     dynamic: Callable[[CallContext], Iterable[str] | Awaitable[Iterable[str]]] | None
     flags: Iterable[str]
-    tools: Iterable[AnySwarmTool]
-    sources: Iterable[Source]
+    # what it sees of the conversation
     keep: int | None
     where: Callable[[Message], bool] | None
+    # what it may call
+    tools: Iterable[AnySwarmTool]
+    sources: Iterable[Source]
     max_tool_calls: int
+    policy: Policy
+    decide: Decide | None
+    result_limit: int | None
+    states: Iterable[State[Any] | str]
+    storages: Iterable[Storage[Any] | str]
+    depends_on: Iterable[str]
+    # how its model is asked
+    settings: Settings
+    provider: Mapping[str, Mapping[str, Any]] | None
+    stream: bool
+    output: Any
+    on_model_error: OnModelError
+    prices: Callable[[str, Usage], float | None] | None
+    # what becomes of its answers
     map: Callable[[AssistantMessage], Any] | None
     map_calls: Callable[[Sequence[ToolCall]], Any] | None
     transform: Callable[[str], Any] | None
@@ -135,24 +152,14 @@ class AgentOptions(TypedDict, total=False):
     rescue: Rescue
     rescue_scope: Scope
     placeholders: Sequence[str]
-    on_model_error: OnModelError
-    hooks: Hooks | None
+    # who answers in the place of a model
     operator_timeout: float | None
-    states: Iterable[State[Any] | str]
-    storages: Iterable[Storage[Any] | str]
-    depends_on: Iterable[str]
-    settings: Settings
-    provider: Mapping[str, Mapping[str, Any]] | None
-    stream: bool
-    description: str
+    # what goes around and looks on
     middleware: Sequence[Middleware]
-    policy: Policy
-    decide: Decide | None
-    result_limit: int | None
-    output: Any
     limits: Limits
     observers: Sequence[Observer]
-    prices: Callable[[str, Usage], float | None] | None
+    hooks: Hooks | None
+    description: str
 
 
 class AgentChanges(AgentOptions, total=False):
@@ -171,15 +178,32 @@ class SwarmAgent:
         name: str,
         model: LanguageModel | str | None = None,
         *,
+        # what it is told
         instructions: Text = "",
         system: Iterable[str] = (),
         dynamic: Callable[[CallContext], Iterable[str] | Awaitable[Iterable[str]]] | None = None,
         flags: Iterable[str] = (),
-        tools: Iterable[AnySwarmTool] = (),
-        sources: Iterable[Source] = (),
+        # what it sees of the conversation
         keep: int | None = KEEP,
         where: Callable[[Message], bool] | None = None,
+        # what it may call
+        tools: Iterable[AnySwarmTool] = (),
+        sources: Iterable[Source] = (),
         max_tool_calls: int = MAX_TOOL_CALLS,
+        policy: Policy = "allow",
+        decide: Decide | None = None,
+        result_limit: int | None = RESULT_LIMIT,
+        states: Iterable[State[Any] | str] = (),
+        storages: Iterable[Storage[Any] | str] = (),
+        depends_on: Iterable[str] = (),
+        # how its model is asked
+        settings: Settings = Settings(),  # noqa: B008 (frozen)
+        provider: Mapping[str, Mapping[str, Any]] | None = None,
+        stream: bool = False,
+        output: Any = None,
+        on_model_error: OnModelError = "raise",
+        prices: Callable[[str, Usage], float | None] | None = None,
+        # what becomes of its answers
         map: Callable[[AssistantMessage], Any] | None = None,
         map_calls: Callable[[Sequence[ToolCall]], Any] | None = None,
         transform: Callable[[str], Any] | None = None,
@@ -187,25 +211,15 @@ class SwarmAgent:
         rescue: Rescue = Flush(),  # noqa: B008 (frozen)
         rescue_scope: Scope = "turn",
         placeholders: Sequence[str] = PLACEHOLDERS,
-        on_model_error: OnModelError = "raise",
-        hooks: Hooks | None = None,
+        # who answers in the place of a model
         operator: Operator | None = None,
         operator_timeout: float | None = None,
-        states: Iterable[State[Any] | str] = (),
-        storages: Iterable[Storage[Any] | str] = (),
-        depends_on: Iterable[str] = (),
-        settings: Settings = Settings(),  # noqa: B008 (frozen)
-        provider: Mapping[str, Mapping[str, Any]] | None = None,
-        stream: bool = False,
-        description: str = "",
+        # what goes around and looks on
         middleware: Sequence[Middleware] = (),
-        policy: Policy = "allow",
-        decide: Decide | None = None,
-        result_limit: int | None = RESULT_LIMIT,
-        output: Any = None,
         limits: Limits = Limits(),  # noqa: B008 (frozen)
         observers: Sequence[Observer] = (),
-        prices: Callable[[str, Usage], float | None] | None = None,
+        hooks: Hooks | None = None,
+        description: str = "",
     ) -> None:
         """Describe an agent.
 
@@ -227,51 +241,38 @@ class SwarmAgent:
         for an agent with neither a model nor an operator, with one that cannot be called, without a name, with a limit
         below 0, or with a tool that can never be called since another has its name.
         """
-        self._given: dict[str, Any] = {key: value for key, value in locals().items() if key != "self"}
-        whose = f"the agent {name!r}"
+        given = {key: value for key, value in locals().items() if key != "self"}
+        self._given = read = _checked(name, given)
         if isinstance(model, str):
             model = named_model(model)
-        if operator is not None and not callable(operator):
-            raise MessageError(f"the operator of {name!r} cannot be called: {excerpt(repr(operator))}")
-        check_arguments(whose, SwarmAgent.__init__, self._given)
-        _check_limits(self._given)
-        self.name, self.model, self.instructions, self.description = name, model, instructions, description
-        self.system, self.dynamic, self.flags = tuple(system), dynamic, tuple(flags)
-        self.tools: tuple[SwarmTool, ...] = _distinct(name, tools)
-        self.sources = tuple(sources)
-        self.keep, self.where, self.max_tool_calls = keep, where, max_tool_calls
-        self.map, self.map_calls, self.transform, self.validate = map, map_calls, transform, validate
-        self.rescue, self.placeholders = rescue, tuple(placeholders)
-        self.rescue_scope: Scope = rescue_scope
-        self.on_model_error: OnModelError = on_model_error
-        self.hooks = hooks or Hooks()
+        self.name, self.description, self.model = name, description, model
         self.operator, self.operator_timeout = operator, operator_timeout
-        self.states = frozenset(_names(states))
-        self.storages = frozenset(_names(storages))
-        self.depends_on = tuple(depends_on)
-        read: AgentChanges = {
-            "system": self.system,
-            "flags": self.flags,
-            "tools": self.tools,
-            "sources": self.sources,
-            "placeholders": self.placeholders,
-            "states": tuple(self.states),
-            "storages": tuple(self.storages),
-            "depends_on": self.depends_on,
-        }
-        self._given |= read  # what could be read only once was read
-        check_arguments(whose, SwarmAgent.__init__, self._given)
+        self.instructions, self.dynamic = instructions, dynamic
+        self.system: tuple[str, ...] = read["system"]
+        self.flags: tuple[str, ...] = read["flags"]
+        self.keep, self.where = keep, where
+        self.tools: tuple[SwarmTool, ...] = read["tools"]
+        self.sources: tuple[Source, ...] = read["sources"]
+        self.chain = Chain(middleware)
+        self.middleware_tools = tuple([as_tool(tool) for each in self.chain.all for tool in each.tools])
+        """Tools of the middleware, offered behind the agent's own."""
+        self.max_tool_calls, self.decide, self.result_limit = max_tool_calls, decide, result_limit
+        self.policy: Policy = policy
+        self._check_policy(policy)
+        self.states = frozenset(_names(read["states"]))
+        self.storages = frozenset(_names(read["storages"]))
+        self.depends_on: tuple[str, ...] = read["depends_on"]
         self.structured = None if output is None or model is None else Structured(output, model.capabilities)
         """The form of the answers, where one was asked for."""
         self.settings = settings if self.structured is None else self.structured.asked(settings)
         self.provider, self.stream = dict(provider or {}), stream
-        self.chain = Chain(middleware)
-        self.policy: Policy = policy
-        self.decide, self.result_limit = decide, result_limit
-        self.middleware_tools = tuple([as_tool(tool) for each in self.chain.all for tool in each.tools])
-        """Tools of the middleware, offered behind the agent's own."""
-        self._check_policy(policy)
+        self.on_model_error: OnModelError = on_model_error
+        self.map, self.map_calls, self.transform, self.validate = map, map_calls, transform, validate
+        self.rescue = rescue
+        self.placeholders: tuple[str, ...] = read["placeholders"]
+        self.rescue_scope: Scope = rescue_scope
         self.limits, self.observers, self.price = limits, tuple(observers), Pricing(prices)
+        self.hooks = hooks or Hooks()
 
     def _check_policy(self, policy: Policy) -> None:
         """Raise ``MessageError`` for a policy that says nothing, or names a tool that can never be there."""
@@ -331,17 +332,26 @@ _MANY: Final = 10_000
 """An agent runs every call of an answer."""
 
 
-def _check_limits(given: Mapping[str, Any]) -> None:
-    """Check what the types of the arguments do not say. Raises ``MessageError``."""
-    name, keep, calls = given["name"], given["keep"], given["max_tool_calls"]
+_READ_ONCE: Final = ("system", "flags", "tools", "sources", "placeholders", "states", "storages", "depends_on")
+"""Arguments that may be iterators."""
+
+
+def _checked(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of an agent, those of ``_READ_ONCE`` as tuples, and each tool once. Raises ``MessageError``."""
+    operator, keep, calls = given["operator"], given["keep"], given["max_tool_calls"]
+    if operator is not None and not callable(operator):
+        raise MessageError(f"the operator of {name!r} cannot be called: {excerpt(repr(operator))}")
+    read = read_arguments(f"the agent {name!r}", SwarmAgent.__init__, given, _READ_ONCE)
     if not name:
         raise MessageError("an agent needs a name")
-    if (given["model"] is None) == (given["operator"] is None):
+    if (given["model"] is None) == (operator is None):
         raise MessageError(f"the agent {name!r} needs a model, or an operator in its place")
     if (keep or 0) < 0 or calls < 0:
         raise MessageError(f"the agent {name!r} has less than none: keep {keep}, max_tool_calls {calls}")
-    if not given["placeholders"]:
+    if not read["placeholders"]:
         raise MessageError(f"the agent {name!r} needs a placeholder")
+    read["tools"] = _distinct(name, read["tools"])
+    return read
 
 
 def _distinct(agent: str, given: Iterable[AnySwarmTool]) -> tuple[SwarmTool, ...]:

@@ -33,7 +33,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from palaver.core.errors import ClosedError, SwarmError
-from palaver.core.type_checks import check_arguments
+from palaver.core.type_checks import check_arguments, read_arguments
 from palaver.models.sync import SyncContext, SyncFacade, on_loop, run
 from palaver.store.store import Store
 from palaver.swarm.agent import SwarmAgent
@@ -225,6 +225,10 @@ class SwarmChanges(TypedDict, total=False):
     on_agent_changed: Callable[..., Any] | None
 
 
+_READ_ONCE: Final = ("agents", "instructions", "policies", "states", "storages", "computes")
+"""Arguments that may be iterators."""
+
+
 class Swarm:
     """What a swarm is. Changing one is a copy: ``swarm.replace(default="sales")``."""
 
@@ -259,12 +263,9 @@ class Swarm:
         session first, and only look on. Raises ``SwarmError`` naming what refers to nothing, is there twice, is less
         than nothing, or is of the wrong type.
         """
-        self._given: dict[str, Any] = {key: value for key, value in locals().items() if key != "self"}
+        given = {key: value for key, value in locals().items() if key != "self"}
         whose = f"the swarm {name!r}"
-        check_arguments(whose, Swarm.__init__, self._given, SwarmError)
-        for each in ("agents", "instructions", "policies", "states", "storages", "computes"):
-            self._given[each] = tuple(self._given[each])  # what can be read only once is read here
-        check_arguments(whose, Swarm.__init__, self._given, SwarmError)
+        self._given = read_arguments(whose, Swarm.__init__, given, _READ_ONCE, SwarmError)
         listed: tuple[SwarmAgent, ...] = self._given["agents"]
         self.name, self.realm = name, realm or name
         self.agents: Mapping[str, SwarmAgent] = _by_name(whose, "agents", listed)

@@ -24,7 +24,7 @@ from palaver.core.errors import SwarmError
 from palaver.core.factories import assistant, system, user
 from palaver.core.messages import MESSAGE_CLASSES, Message
 from palaver.core.request import OutputFormat, Request, Settings
-from palaver.core.type_checks import check_arguments
+from palaver.core.type_checks import read_arguments
 from palaver.models.language_model import LanguageModel, complete
 from palaver.swarm.call import called, watched
 from palaver.threads.ids import uuid7
@@ -117,12 +117,9 @@ class Outline:
         ``SwarmError`` without a name or attempts and for arguments of the wrong type, and ``MessageError`` for a form
         that cannot be described.
         """
-        self._arguments: dict[str, Any] = {key: value for key, value in locals().items() if key != "self"}
-        whose = f"the outline {name!r}"
-        check_arguments(whose, Outline.__init__, self._arguments, SwarmError)
-        for each in ("system", "flags", "validations"):
-            self._arguments[each] = tuple(self._arguments[each])  # an iterator is read once, here
-        check_arguments(whose, Outline.__init__, self._arguments, SwarmError)
+        given = {key: value for key, value in locals().items() if key != "self"}
+        read_once = ("system", "flags", "validations")
+        self._arguments = read_arguments(f"the outline {name!r}", Outline.__init__, given, read_once, SwarmError)
         if not name:
             raise SwarmError("an outline needs a name")
         if attempts < 1:
