@@ -19,7 +19,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from palaver.cli import agent_options, stores
+from palaver.cli import agent_options, completion, stores
 from palaver.cli.context import model_name
 from palaver.cli.show import request_without_messages
 from palaver.cli.terminal import bad_input, console, count, echo, safe, safe_line
@@ -36,10 +36,12 @@ if TYPE_CHECKING:
 
 
 @click.command(name="compact")
-@click.argument("thread", metavar="THREAD[@BRANCH]")
+@click.argument("thread", metavar="THREAD[@BRANCH]", shell_complete=completion.threads)
 @click.option(
+    "-m",
     "--model",
     metavar="M",
+    shell_complete=completion.models,
     help="provider/id: its window counts, and it writes summaries. Default: that of the last answer.",
 )
 @click.option(

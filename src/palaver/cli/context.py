@@ -23,7 +23,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from palaver.cli import agent_options, files, stores
+from palaver.cli import agent_options, completion, files, stores
 from palaver.cli.show import request_without_messages, with_media_bytes
 from palaver.cli.source import form_name, load
 from palaver.cli.terminal import bad_input, console, count, safe, safe_line
@@ -255,14 +255,30 @@ class _Conversation(NamedTuple):
 
 
 @click.command(name="context")
-@click.argument("what", metavar="FILE|THREAD[@POSITION]", type=click.Path(allow_dash=True))
-@click.option("--model", metavar="M", help="provider/id. Default: that of the last answer.")
+@click.argument(
+    "what",
+    metavar="FILE|THREAD[@POSITION]",
+    type=click.Path(allow_dash=True),
+    shell_complete=completion.threads_or_files,
+)
+@click.option(
+    "-m",
+    "--model",
+    metavar="M",
+    shell_complete=completion.models,
+    help="provider/id. Default: that of the last answer.",
+)
 @click.option("--branch", metavar="NAME", help="The branch of a thread. Default: main.")
 @click.option(
     "--window", type=click.IntRange(min=1), metavar="TOKENS", help="The model's window, when it is not known."
 )
 @click.option(
-    "--from", "source_format", callback=form_name, metavar="WIRE", help="The file's wire. Default: recognised."
+    "--from",
+    "source_format",
+    callback=form_name,
+    metavar="WIRE",
+    shell_complete=completion.form_names,
+    help="The file's wire. Default: recognised.",
 )
 @click.option("--exact", is_flag=True, help="Let the provider count the tokens; needs a key.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from palaver import transcripts
-from palaver.cli import rows
+from palaver.cli import completion, rows
 from palaver.cli.rows import Form
 from palaver.cli.terminal import console
 
@@ -27,7 +27,7 @@ FIDELITY: Final = {
 
 
 @click.command(name="formats")
-@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=completion.format_names)
 @rows.options
 def command(names: tuple[str, ...], *, form: Form | None) -> None:
     """List the transcript formats that are read and written. With NAME, show what one keeps and loses."""

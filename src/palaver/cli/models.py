@@ -17,7 +17,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from palaver.cli import key_store, rows
+from palaver.cli import completion, key_store, rows
 from palaver.cli.rows import Form
 from palaver.cli.terminal import console, count, echo, safe
 from palaver.models import providers
@@ -31,9 +31,16 @@ if TYPE_CHECKING:
 
 @click.command(name="models")
 @click.argument("words", metavar="[WORDS]...", nargs=-1)
-@click.option("--server", metavar="PROVIDER", help="Ask this provider which models it offers.")
+@click.option(
+    "--server",
+    metavar="PROVIDER",
+    shell_complete=completion.providers,
+    help="Ask this provider which models it offers.",
+)
 @click.option("--url", metavar="URL", help="Ask the server at this address.")
-@click.option("--wire", metavar="WIRE", help="The wire that the server at --url speaks.")
+@click.option(
+    "--wire", metavar="WIRE", shell_complete=completion.wire_names, help="The wire that the server at --url speaks."
+)
 @rows.options
 def command(
     words: tuple[str, ...], *, server: str | None, url: str | None, wire: str | None, form: Form | None

@@ -21,7 +21,7 @@ import click
 from msgspec import structs
 from rich.text import Text, Text as Line
 
-from palaver.cli import files, render, stores
+from palaver.cli import completion, files, render, stores
 from palaver.cli.source import form_name, load, load_stream
 from palaver.cli.terminal import bad_input, console, count, echo, safe
 from palaver.cli.transcript_io import report_unknown
@@ -124,12 +124,18 @@ _MAX_BRANCHES: Final = 6
 
 
 @click.command(name="show")
-@click.argument("what", metavar="FILE|THREAD[@POSITION]", type=click.Path(allow_dash=True))
+@click.argument(
+    "what",
+    metavar="FILE|THREAD[@POSITION]",
+    type=click.Path(allow_dash=True),
+    shell_complete=completion.threads_or_files,
+)
 @click.option(
     "--from",
     "source_format",
     callback=form_name,
     metavar="WIRE",
+    shell_complete=completion.form_names,
     help="The file's wire or transcript format. Default: recognised.",
 )
 @click.option("--reasoning", is_flag=True, help="Show the reasoning completely.")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.command(name="threads")
 @click.option("--tag", metavar="TAG", help="Only threads with this tag.")
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=50, show_default=True, metavar="N", help="At most N threads."
+    "-n", "--limit", type=click.IntRange(min=1), default=50, show_default=True, metavar="N", help="At most N threads."
 )
 @rows.options
 @stores.option
