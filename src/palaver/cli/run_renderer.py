@@ -122,7 +122,7 @@ class RunRenderer:
         """Print renderables aside."""
         self.end_line()
         for each in renderables:
-            self.aside.print(each)
+            self.aside.print(each, crop=False)
 
     def end_line(self) -> None:
         """End the open line, and remove the status line."""

@@ -111,10 +111,10 @@ def _draw(store: Store, hits: list[Hit], query: Query) -> None:
         about = [when(message.sent_at), message.role, message.agent, titles[hit.thread]]
         head = Text(safe(_address(hit)), "bold")
         head.append(" ".join(safe("".join(f" · {each}" for each in about if each)).split("\n")), "dim")
-        out.print(head, overflow="fold")
+        out.print(head, soft_wrap=True)
         out.print(Padding(_marked(safe(hit.excerpt), query.text), (0, 0, 0, 2), expand=False))
         out.print()
-    out.print(Text(f"palaver show {safe(_address(hits[0]))} shows the conversation up to there", "dim"))
+    out.print(Text(f"palaver show {safe(_address(hits[0]))} shows the conversation up to there", "dim"), soft_wrap=True)
 
 
 def _address(hit: Hit) -> str:

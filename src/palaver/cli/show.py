@@ -190,11 +190,11 @@ def _show_thread(
                 count(len(loaded.branches), "branch"),
             )
             for line in (heading, *render.branches(loaded)):
-                out.print(line, overflow="fold")
+                out.print(line, soft_wrap=True)
             return
         messages = [entry.message for entry in without_copies(stores.message_entries(store, found, last))]
     heading = _heading(found.info, safe(stores.short(found.position_or_main)), count(len(messages), "message"))
-    out.print(heading, overflow="fold")
+    out.print(heading, soft_wrap=True)
     for block in render.messages(messages, view):
         out.print(block)
     out.print(Text())
@@ -230,7 +230,7 @@ def _show_transcript(out: Console, file: str, found: TranscriptFile, view: rende
             title,
             f"also: {', '.join(map(safe, others[:_MAX_BRANCHES]))}" if others else "",
         ]
-        out.print(Text(" · ".join(each for each in about if each), "bold"), overflow="fold")
+        out.print(Text(" · ".join(each for each in about if each), "bold"), soft_wrap=True)
         for block in render.messages(messages, view):
             out.print(block)
         out.print(Text())

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class Choice(click.Choice):  # type: ignore[type-arg,unused-ignore] (generic since click 8.2)
+class Choice(click.Choice[str]):
     """A choice of names, one of which is suggested for a name that is like it."""
 
     def __init__(self, choices: Sequence[str]) -> None:
