@@ -21,7 +21,8 @@ import anyio
 import click
 from rich.text import Text
 
-from palaver.cli import agent_options, completion, files, stores
+from palaver.cli import agent_options, completion, files, rows, stores
+from palaver.cli.rows import Form
 from palaver.cli.show import request_without_messages, with_media_bytes
 from palaver.cli.source import form_name, load
 from palaver.cli.tables import Column, Listing
@@ -268,7 +269,7 @@ class _Conversation(NamedTuple):
     help="The file's wire. Default: recognised.",
 )
 @click.option("--exact", is_flag=True, help="Let the provider count the tokens; needs a key.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@rows.options
 @stores.option
 def command(
     what: str,
@@ -279,12 +280,12 @@ def command(
     source_format: str | None,
     location: str | None,
     exact: bool,
-    as_json: bool,
+    form: Form | None,
 ) -> None:
     """Show what fills a model's window, for a request in FILE or a thread of the store.
 
     Without --exact the count is the provider's last report plus an estimate of what follows it, or an estimate alone.
-    THREAD and POSITION are as in "palaver show".
+    THREAD and POSITION are as in "palaver show". --json prints one object, --csv a line for each kind.
     """
     is_file = branch is None and (what == files.STDIO or os.path.lexists(what) or source_format is not None)
     found = _file(what, source_format) if is_file else _thread(what, branch, location)
@@ -306,8 +307,10 @@ def command(
         exact=exact_tokens,
         now=now_ms(),
     )
-    if as_json:
+    if form == "json":
         stores.print_json([plain(window_contents)])
+    elif form == "csv":
+        rows.write(plain(window_contents)["kinds"], form)
     else:
         _draw(found, window_contents)
 
