@@ -266,7 +266,7 @@ def test_a_search_says_when_there_is_more(run, trip):
         (["x", "--since", "soon"], 2, "'soon' is not a time such as 2026-11-20"),
         (["x", "--since", "0001-01-01T00:00:00+23:59"], 0, "no message matches"),
         (["x", "--role", "king"], 2, "Invalid value for '--role'"),
-        (["x", "--limit", "0"], 2, "Invalid value for '--limit'"),
+        (["x", "--limit", "0"], 2, "Invalid value for '-n' / '--limit'"),
         (["x", "--thread", "none"], 1, "no thread is named 'none'"),
     ],
 )

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.finding("F-120")
     [
         (["serch", "x"], "No such command 'serch'; did you mean search? (see palaver --help)"),
         (["xyzzy"], "No such command 'xyzzy' (see palaver --help)"),
-        (["convert", "x", "--to", "openai_chat", "--from", "cluade"], "'cluade'; did you mean claude_code? There are "),
+        (["convert", "x", "--to", "openai_chat", "--from", "cluade"], "'cluade'; did you mean claude? There are "),
         (["formats", "codx"], "no transcript format 'codx'; did you mean codex? There are "),
         (["verify", "--recover"], "Option '--recover' requires an argument (see palaver verify --help)"),
     ],

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Final, Never
 
 import click
 
+from palaver.cli.suggestions import Group, usage_text
 from palaver.cli.terminal import echo, replace_encoding_errors, sanitize_logs
-from palaver.core.errors import PalaverError, UnknownNameError, near
+from palaver.core.errors import PalaverError, UnknownNameError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +64,7 @@ class _OutputClosed(Exception):  # noqa: N818 (not an error: the reader has read
     """The reader of our output is gone."""
 
 
-class _Group(click.Group):
+class _Group(Group):
     """Looks commands up in the table and imports the one that is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
@@ -73,18 +74,6 @@ class _Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Import a command."""
         return import_module(_COMMANDS[cmd_name][0]).command if cmd_name in _COMMANDS else None
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that is called. Raises ``UsageError``, which suggests a similar name."""
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            close = near(args[0], _COMMANDS)
-            if close is None:
-                raise
-            raise click.UsageError(f"{error.message.rstrip('.')}; did you mean {close}?", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands, without importing them."""
@@ -130,7 +119,7 @@ def main(args: Sequence[str] | None = None) -> int:
         return USAGE
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else _command_path(sys.argv[1:] if args is None else args)
-        return _fail(f"{error.format_message().rstrip('.')} (see {command} --help)", USAGE)
+        return _fail(f"{usage_text(error)} (see {command} --help)", USAGE)
     except click.ClickException as error:
         return _fail(error.format_message(), error.exit_code)
     except UnknownNameError as error:

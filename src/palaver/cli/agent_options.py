@@ -26,11 +26,12 @@ import click
 
 from palaver.agent import mcp
 from palaver.agent.functions import function_tool
-from palaver.cli import files, key_store, stores, swarm_file
+from palaver.cli import completion, files, key_store, stores, swarm_file
 from palaver.cli.demo_model import NAME, demo_model, demo_tools
+from palaver.cli.suggestions import Choice, meant
 from palaver.cli.terminal import bad_input, echo
 from palaver.core import jsontext
-from palaver.core.errors import DecodeError, MessageError, ToolError, excerpt, near
+from palaver.core.errors import DecodeError, MessageError, ToolError, UnknownNameError, excerpt
 from palaver.core.request import Settings
 from palaver.models import names, providers
 from palaver.models.catalogue import Capabilities, capabilities_of, catalogue
@@ -67,6 +68,11 @@ class AgentOptions(NamedTuple):
     output: Mapping[str, Any] | None = None
     window: int | None = None
 
+    @property
+    def stored(self) -> bool:
+        """Whether the conversation lasts longer than the command."""
+        return stores.is_lasting(self.location)
+
     def again(self, command: str, thread: str, *more: str) -> str:
         """Return the command that continues a thread with the same options. It shows the store without its password."""
         words = ["palaver", command, "--thread", thread]
@@ -86,9 +92,7 @@ def _parse_settings(_context: click.Context, _option: click.Parameter, pairs: Se
     given: dict[str, Any] = {}
     for name, text in pairs:
         if name not in _SETTINGS:
-            close = near(name, _SETTINGS)
-            hint = "" if close is None else f"did you mean {close}? "
-            raise click.BadParameter(f"no setting {name!r}; {hint}There are {', '.join(_SETTINGS)}")
+            raise click.BadParameter(str(UnknownNameError.among(f"no setting {name!r}", _SETTINGS, name)))
         try:
             value: Any = jsontext.value(text.encode())
         except (DecodeError, MessageError):
@@ -107,7 +111,13 @@ _SETTINGS: Final = tuple(
     [name for name in Settings.__struct_fields__ if name not in {"extra", "output", "tool_choice", "stream"}]
 )
 _OPTIONS: Final = (
-    click.option("-m", "--model", metavar="M", help="provider/id, or demo. Default: PALAVER_MODEL."),
+    click.option(
+        "-m",
+        "--model",
+        metavar="M",
+        shell_complete=completion.models,
+        help="provider/id, or demo. Default: PALAVER_MODEL.",
+    ),
     click.option("-s", "--system", default="", metavar="TEXT", help="The system prompt."),
     click.option(
         "-o",
@@ -120,7 +130,13 @@ _OPTIONS: Final = (
         help=f"A setting of the model: {', '.join(_SETTINGS)}; may be repeated.",
     ),
     click.option("-c", "--continue", "last", is_flag=True, help="Continue the thread that changed last."),
-    click.option("-t", "--thread", metavar="T", help="Continue a thread, or start one of that name."),
+    click.option(
+        "-t",
+        "--thread",
+        metavar="T",
+        shell_complete=completion.threads,
+        help="Continue a thread, or start one of that name.",
+    ),
     click.option(
         "--tools",
         multiple=True,
@@ -139,11 +155,17 @@ _OPTIONS: Final = (
     click.option(
         "--url", metavar="URL", help="The address of any compatible server, such as http://127.0.0.1:8000/v1."
     ),
-    click.option("--wire", metavar="WIRE", help="The wire that is spoken there. Default: the provider's."),
+    click.option(
+        "--wire",
+        metavar="WIRE",
+        shell_complete=completion.wire_names,
+        help="The wire that is spoken there. Default: the provider's.",
+    ),
     stores.option,
+    click.option("-n", "--no-store", "unstored", is_flag=True, help="Keep nothing of the conversation."),
     click.option(
         "--approve",
-        type=click.Choice(("ask", "allow", "deny")),
+        type=Choice(("ask", "allow", "deny")),
         default="ask",
         show_default=True,
         help="What to do with calls that do more than read.",
@@ -168,7 +190,11 @@ def parse(values: dict[str, Any]) -> AgentOptions:
     made = AgentOptions(**{name: values[name] for name in AgentOptions._fields if name in values})
     if made.last and made.thread is not None:
         raise click.UsageError("--continue and --thread exclude each other")
-    return made
+    if not values.get("unstored"):
+        return made
+    if made.last or made.thread is not None or made.location is not None:
+        raise click.UsageError("--no-store excludes --continue, --thread and --store")
+    return made._replace(location=stores.MEMORY)
 
 
 class TypedDecision(NamedTuple):
@@ -399,7 +425,8 @@ def _local_tools(name: str) -> tuple[AgentTool, ...]:
         file, colon, names = name.rpartition(":")
     if not file.endswith(".py"):
         known = ", ".join(_BUILT_IN)
-        raise click.UsageError(f"--tools {name}: neither FILE.py, FILE.py:name,…, mcp:…, nor one of {known}")
+        cause = f"--tools {name}: neither FILE.py, FILE.py:name,…, mcp:…, nor one of {known}"
+        raise click.UsageError(f"{cause}{meant(name, _BUILT_IN)}")
     module = swarm_file.load_python(file, "tools")
     tools = [_named_tool(file, module, each) for each in names.split(",")] if colon else _all_tools(file, module)
     if not tools:
@@ -413,7 +440,8 @@ def _local_tools(name: str) -> tuple[AgentTool, ...]:
 def _named_tool(file: str, module: ModuleType, name: str) -> Any:
     found = getattr(module, name.strip(), None)
     if not (isinstance(found, AgentTool) or callable(found)):
-        bad_input(file, f"there is no tool {name.strip()!r} in it")
+        known = [each for each, value in vars(module).items() if callable(value) and not each.startswith("_")]
+        bad_input(file, f"there is no tool {name.strip()!r} in it{meant(name.strip(), known)}")
     return found
 
 

@@ -24,6 +24,7 @@ from palaver.cli import agent_options, context
 from palaver.cli.compact import render_compaction
 from palaver.cli.conversation import attachments, open_conversation
 from palaver.cli.run_renderer import RunRenderer
+from palaver.cli.suggestions import meant
 from palaver.cli.terminal import count, safe_line
 from palaver.core.errors import PalaverError
 from palaver.core.messages import UserMessage
@@ -60,7 +61,8 @@ class SlashCommands:
         name, _, rest = line.strip().partition(" ")
         found = self._commands_by_name.get(name)
         if found is None:
-            self._renderer.line(f"unknown command {safe_line(name)}; /help lists the commands", "yellow")
+            hint = meant(name, self._commands_by_name) or "; /help lists the commands"
+            self._renderer.line(f"unknown command {safe_line(name)}{hint}", "yellow")
         else:
             found[0](rest.strip())
 
@@ -177,6 +179,8 @@ class Chat:
         return code
 
     def _leave(self) -> None:
+        if not self._conversation.stored or not self._conversation.thread.path():
+            return
         self._renderer.command(f"continue: {safe_line(self._options.again('chat', self._conversation.address))}")
 
     # -- a turn ------------------------------------------------------------------------------------------------------
@@ -217,7 +221,7 @@ class Chat:
 
     def _greet(self) -> None:
         conversation = self._conversation
-        where = f"thread {safe_line(conversation.address)}"
+        where = f"thread {safe_line(conversation.address)}" if conversation.stored else "not stored"
         length = len(conversation.thread.path().messages)
         pieces = [safe_line(conversation.agent.model.name), f"{where}, {count(length, 'message')}" if length else where]
         self._renderer.command(" · ".join([*pieces, "/help"]))

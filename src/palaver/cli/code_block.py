@@ -1,4 +1,4 @@
-"""Take fenced code blocks out of Markdown: ``-x`` of ``palaver run`` and ``palaver logs``.
+"""Take fenced code blocks out of Markdown: ``-x`` and ``--extract-last`` of ``palaver run`` and ``palaver logs``.
 
 A fence is at least three backticks or tildes at the beginning of a line, indented by at most three spaces; it is closed
 by a fence of the same character that is not shorter, or by the end of the text.
@@ -11,9 +11,37 @@ Stability: experimental.
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, Literal, TypeAlias, TypeVar
+
+import click
+
+Which: TypeAlias = Literal["first", "last"]
+_F = TypeVar("_F", bound="Callable[..., Any]")
 
 _OPEN: Final = re.compile(r"( {0,3})(`{3,}|~{3,})(.*)")
+
+
+_first = click.option(
+    "-x",
+    "--extract",
+    "extract",
+    flag_value="first",
+    default=None,
+    help="Print only the first fenced code block of the answer.",
+)
+_last = click.option("--extract-last", "extract", flag_value="last", help="Print only the last one.")
+
+
+def options(command: _F) -> _F:
+    """Add ``-x`` and ``--extract-last`` to a command, which gets ``extract``: a ``Which`` or ``None``."""
+    return _first(_last(command))
+
+
+def code_block(text: str, which: Which) -> str | None:
+    """Return the first or the last code block of ``text``; ``None`` where there is none."""
+    blocks = code_blocks(text)
+    return blocks[0 if which == "first" else -1] if blocks else None
 
 
 def code_blocks(text: str) -> list[str]:

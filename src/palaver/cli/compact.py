@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 
 import anyio
 import click
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
-from palaver.cli import agent_options, stores
+from palaver.cli import agent_options, completion, stores
 from palaver.cli.context import model_name
 from palaver.cli.show import request_without_messages
+from palaver.cli.tables import Column, Listing
 from palaver.cli.terminal import bad_input, console, count, echo, safe, safe_line
 from palaver.models import names, providers
 from palaver.threads.view import for_model
@@ -36,10 +35,12 @@ if TYPE_CHECKING:
 
 
 @click.command(name="compact")
-@click.argument("thread", metavar="THREAD[@BRANCH]")
+@click.argument("thread", metavar="THREAD[@BRANCH]", shell_complete=completion.threads)
 @click.option(
+    "-m",
     "--model",
     metavar="M",
+    shell_complete=completion.models,
     help="provider/id: its window counts, and it writes summaries. Default: that of the last answer.",
 )
 @click.option(
@@ -97,7 +98,7 @@ def command(
         done = anyio.run(work)
     out = console()
     for each in render_compaction(done, safe(str(found)), trial=dry_run):
-        out.print(each)
+        out.print(each, crop=False)
     return 0 if done.changes else 1
 
 
@@ -124,13 +125,10 @@ def _model(name: str, *, required: bool) -> LanguageModel | None:
 def render_compaction(done: Compaction, name: str, *, trial: bool = False) -> Iterator[RenderableType]:
     """Describe what a compaction did."""
     if done.changes:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
-        table.add_column("stage", no_wrap=True)
-        for column in ("messages", "before", "after"):
-            table.add_column(column, justify="right", no_wrap=True)
+        listing = Listing(Column("stage"), *(Column(name, "right") for name in ("messages", "before", "after")))
         for each in done.changes:
-            table.add_row(Text(safe_line(each.stage)), f"{each.messages:,}", f"{each.before:,}", f"{each.after:,}")
-        yield table
+            listing.add(safe_line(each.stage), f"{each.messages:,}", f"{each.before:,}", f"{each.after:,}")
+        yield listing
     for failure in done.failures:
         yield Text(f"{safe_line(failure.stage)}: {safe_line(str(failure.error))}", "yellow")
     yield Text(_outcome(done, name, trial=trial))

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
 import click
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
-from palaver.cli import agent_options, files, stores
+from palaver.cli import agent_options, completion, files, rows, stores
+from palaver.cli.rows import Form
 from palaver.cli.show import request_without_messages, with_media_bytes
 from palaver.cli.source import form_name, load
+from palaver.cli.tables import Column, Listing
 from palaver.cli.terminal import bad_input, console, count, safe, safe_line
 from palaver.context.compaction import DEFAULT
 from palaver.context.contents import contents
@@ -148,60 +148,48 @@ def _coloured(out: Console) -> bool:
     return out.color_system is not None and not out.no_color and not out.options.ascii_only
 
 
-def _table() -> Table:
-    return Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+_NUMBERS: Final = (Column("tokens", "right"), Column("share", "right", optional=True), Column("count", "right"))
 
 
-def _kinds(found: Contents, out: Console) -> Table:
+def _kinds(found: Contents, out: Console) -> Listing:
     mark = _coloured(out)
-    table = _table()
-    table.add_column("", no_wrap=True)
-    table.add_column("what", no_wrap=True)
-    for name in ("tokens", "share", "count"):
-        table.add_column(name, justify="right", no_wrap=True)
+    listing = Listing(Column(""), Column("what"), *_NUMBERS)
     for each in found.kinds:
         style = _KIND_STYLES[each.kind]
         sign = Text(_BLOCK if mark else style.letter, style.colour)
         share = _share(each.tokens / max(found.tokens, 1))
-        table.add_row(sign, style.name, f"{each.tokens:,}", share, f"{each.count:,}")
+        listing.add(sign, style.name, f"{each.tokens:,}", share, f"{each.count:,}")
     left, other = _SHADES if mark else _LETTERS
-    table.add_row(Text(left, "dim"), Text("left", "dim"), f"{found.left:,}", "", "")
-    table.add_row(Text(other, "dim"), Text("not for the prompt", "dim"), f"{found.reserved + found.margin:,}", "", "")
-    return table
+    listing.add(Text(left, "dim"), Text("left", "dim"), f"{found.left:,}", "", "")
+    listing.add(Text(other, "dim"), Text("not for the prompt", "dim"), f"{found.reserved + found.margin:,}", "", "")
+    return listing
 
 
-def _results(found: Contents) -> Table:
-    table = _table()
-    table.add_column("results of", overflow="fold")
-    for name in ("tokens", "share", "count"):
-        table.add_column(name, justify="right", no_wrap=True)
+def _results(found: Contents) -> Listing:
+    listing = Listing(Column("results of"), *_NUMBERS)
     for each in found.results[:_TOOLS]:
         share = _share(each.tokens / max(found.tokens, 1))
-        table.add_row(Text(safe_line(each.tool)), f"{each.tokens:,}", share, f"{each.count:,}")
+        listing.add(safe_line(each.tool), f"{each.tokens:,}", share, f"{each.count:,}")
     rest = found.results[_TOOLS:]
     if rest:
         tokens = sum(each.tokens for each in rest)
         others = Text(count(len(rest), "other"), "dim")
-        table.add_row(
-            others, f"{tokens:,}", _share(tokens / max(found.tokens, 1)), f"{sum(each.count for each in rest):,}"
-        )
-    return table
+        share = _share(tokens / max(found.tokens, 1))
+        listing.add(others, f"{tokens:,}", share, f"{sum(each.count for each in rest):,}")
+    return listing
 
 
-def _largest(found: Contents) -> Table:
-    table = _table()
-    table.add_column("largest", justify="right", no_wrap=True)
-    table.add_column("tokens", justify="right", no_wrap=True)
-    table.add_column("who", overflow="fold", max_width=24)
-    table.add_column("says")  # takes the remaining width; its cells do not wrap
+def _largest(found: Contents) -> Listing:
+    listing = Listing(
+        Column("largest", "right"),
+        Column("tokens", "right"),
+        Column("who", narrow="fold"),
+        Column("says", narrow="cut", optional=True),
+    )
     for each in found.largest:
-        table.add_row(
-            f"#{each.place + 1:,}",
-            f"{each.tokens:,}",
-            Text(safe_line(_who(each))),
-            Text(_excerpt(each.message), "dim", no_wrap=True, overflow="ellipsis"),
-        )
-    return table
+        says = Text(_excerpt(each.message), "dim")
+        listing.add(f"#{each.place + 1:,}", f"{each.tokens:,}", safe_line(_who(each)), says)
+    return listing
 
 
 def _who(heavy: LargeMessage) -> str:
@@ -255,17 +243,33 @@ class _Conversation(NamedTuple):
 
 
 @click.command(name="context")
-@click.argument("what", metavar="FILE|THREAD[@POSITION]", type=click.Path(allow_dash=True))
-@click.option("--model", metavar="M", help="provider/id. Default: that of the last answer.")
+@click.argument(
+    "what",
+    metavar="FILE|THREAD[@POSITION]",
+    type=click.Path(allow_dash=True),
+    shell_complete=completion.threads_or_files,
+)
+@click.option(
+    "-m",
+    "--model",
+    metavar="M",
+    shell_complete=completion.models,
+    help="provider/id. Default: that of the last answer.",
+)
 @click.option("--branch", metavar="NAME", help="The branch of a thread. Default: main.")
 @click.option(
     "--window", type=click.IntRange(min=1), metavar="TOKENS", help="The model's window, when it is not known."
 )
 @click.option(
-    "--from", "source_format", callback=form_name, metavar="WIRE", help="The file's wire. Default: recognised."
+    "--from",
+    "source_format",
+    callback=form_name,
+    metavar="WIRE",
+    shell_complete=completion.form_names,
+    help="The file's wire. Default: recognised.",
 )
 @click.option("--exact", is_flag=True, help="Let the provider count the tokens; needs a key.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@rows.options
 @stores.option
 def command(
     what: str,
@@ -276,12 +280,12 @@ def command(
     source_format: str | None,
     location: str | None,
     exact: bool,
-    as_json: bool,
+    form: Form | None,
 ) -> None:
     """Show what fills a model's window, for a request in FILE or a thread of the store.
 
     Without --exact the count is the provider's last report plus an estimate of what follows it, or an estimate alone.
-    THREAD and POSITION are as in "palaver show".
+    THREAD and POSITION are as in "palaver show". --json prints one object, --csv a line for each kind.
     """
     is_file = branch is None and (what == files.STDIO or os.path.lexists(what) or source_format is not None)
     found = _file(what, source_format) if is_file else _thread(what, branch, location)
@@ -303,8 +307,10 @@ def command(
         exact=exact_tokens,
         now=now_ms(),
     )
-    if as_json:
+    if form == "json":
         stores.print_json([plain(window_contents)])
+    elif form == "csv":
+        rows.write(plain(window_contents)["kinds"], form)
     else:
         _draw(found, window_contents)
 
@@ -329,7 +335,7 @@ def _draw(found: _Conversation, window_contents: Contents) -> None:
     pieces = [found.name, count(window_contents.messages, "message"), safe_line(window_contents.model or "")]
     out.print(Text(" · ".join(pieces), "bold"), overflow="fold")
     for each in render_contents(window_contents, out):
-        out.print(each)
+        out.print(each, crop=False)
 
 
 def _file(what: str, source_format: str | None) -> _Conversation:

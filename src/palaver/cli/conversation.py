@@ -225,12 +225,15 @@ EXITS: Final[Mapping[str, int]] = {"completed": 0, "waiting": 3, "cancelled": 13
 class Conversation:
     """An agent and its thread. Made by ``open_conversation``."""
 
-    def __init__(self, portal: BlockingPortal, agent: Agent, thread: StoredThread, *, existed: bool) -> None:
-        """Use an agent and its thread. ``existed``: the thread is not new."""
+    def __init__(
+        self, portal: BlockingPortal, agent: Agent, thread: StoredThread, *, existed: bool, stored: bool = True
+    ) -> None:
+        """Use an agent and its thread. ``existed``: the thread is not new; ``stored``: it outlasts the command."""
         self._portal = portal
         self.agent = agent
         self.thread = thread
         self.existed = existed
+        self.stored = stored
         self.busy = False
         """Whether a run is in progress, also after a second Ctrl-C has abandoned it."""
         self._previous: Run | None = None
@@ -318,7 +321,7 @@ class Conversation:
                 break
             runs.append(self.run_once(None, show, decisions=decided, steered=steered))
         run = _combined(runs)
-        renderer.finish(run, self.address)
+        renderer.finish(run, self.address if self.stored else None)
         return run
 
     def compact(self, to: int | None) -> Compaction:
@@ -427,7 +430,7 @@ def open_conversation(options: AgentOptions, *, create: bool = True) -> Generato
             middleware=() if options.no_compaction else (Compactor(),),
         )
         try:
-            yield Conversation(portal, agent, thread, existed=existed)
+            yield Conversation(portal, agent, thread, existed=existed, stored=options.stored)
         finally:
             if not existed and not store.info(thread.id).length:
                 store.delete(thread.id)

@@ -20,8 +20,9 @@ import click
 from msgspec import structs
 
 from palaver import transcripts
-from palaver.cli import files, receipt, transcript_io
+from palaver.cli import completion, files, receipt, transcript_io
 from palaver.cli.source import PALAVER, Source, find_wire, form_name, load
+from palaver.cli.suggestions import Choice
 from palaver.cli.terminal import bad_input, echo, indent_json
 from palaver.core import canonical
 from palaver.core.request import Encoded, Request
@@ -42,6 +43,7 @@ _CHOICES: Final = ("show", "json", "raise")
     required=True,
     callback=form_name,
     metavar="FORM",
+    shell_complete=completion.form_names,
     help="A wire, wire:variant, a transcript format, or palaver.",
 )
 @click.option(
@@ -49,13 +51,12 @@ _CHOICES: Final = ("show", "json", "raise")
     "source_format",
     callback=form_name,
     metavar="WIRE",
+    shell_complete=completion.form_names,
     help="The file's wire or transcript format. Default: recognised.",
 )
-@click.option("--model", metavar="NAME", help="The model that the request names.")
+@click.option("-m", "--model", metavar="NAME", help="The model that the request names.")
 @click.option("-o", "--output", default=files.STDIO, metavar="OUT", help="Write to a file, completely or not at all.")
-@click.option(
-    "--losses", type=click.Choice(_CHOICES), default="show", show_default=True, help="How to show the receipt."
-)
+@click.option("--losses", type=Choice(_CHOICES), default="show", show_default=True, help="How to show the receipt.")
 @click.option("--pretty", is_flag=True, help="Indent the JSON of a wire, as on a terminal.")
 @transcript_io.history
 @click.option("--branch", default=MAIN, show_default=True, metavar="NAME", help="The branch of a session.")

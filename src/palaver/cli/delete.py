@@ -12,12 +12,12 @@ import sys
 
 import click
 
-from palaver.cli import stores
+from palaver.cli import completion, stores
 from palaver.cli.terminal import count, echo, safe
 
 
 @click.command(name="delete")
-@click.argument("thread")
+@click.argument("thread", shell_complete=completion.threads)
 @click.option("--yes", is_flag=True, help="Delete without confirmation.")
 @stores.option
 def command(thread: str, location: str | None, *, yes: bool) -> int:

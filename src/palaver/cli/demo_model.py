@@ -27,6 +27,7 @@ from palaver.models.http import Http
 from palaver.models.http_model import Model
 from palaver.models.providers.row import endpoint_for
 from palaver.stream.replay_events import replay_events
+from palaver.threads.ids import uuid7
 from palaver.turn.tool import AgentTool
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ async def _pieces(message: AssistantMessage, pause: float) -> AsyncIterator[byte
     encoder = wires.get(_WIRE).stream_encoder()
     usage = Usage(input=400, output=len(message.text) // 4 + 20)
     reason: FinishReason = "tool_calls" if message.tool_calls else "stop"
-    answer = message.replace(model="script", usage=usage, finish_reason=reason, response_id="msg_demo")
+    answer = message.replace(model="script", usage=usage, finish_reason=reason, response_id=f"msg_{uuid7()}")
     for event in replay_events(Response(answer), size=8):
         yield encoder.feed(event)
         if pause:

@@ -22,9 +22,10 @@ import click
 from msgspec import structs
 
 from palaver import transcripts
-from palaver.cli import convert, files, progress, stores, transcript_io
+from palaver.cli import completion, convert, files, progress, stores, transcript_io
 from palaver.cli.show import stored_request, with_media_bytes
 from palaver.cli.source import PALAVER, Source, find_wire, form_name
+from palaver.cli.suggestions import Choice
 from palaver.cli.terminal import bad_input, count, echo, safe
 from palaver.core.request import Request
 from palaver.store.archive import export_thread
@@ -39,7 +40,7 @@ _THREAD: Final = "thread"
 
 
 @click.command(name="export")
-@click.argument("thread", metavar="THREAD[@POSITION]")
+@click.argument("thread", metavar="THREAD[@POSITION]", shell_complete=completion.threads)
 @click.option("-o", "--output", default=files.STDIO, metavar="OUT", help="Write to a file; .zst compresses a thread.")
 @click.option(
     "--as",
@@ -48,12 +49,13 @@ _THREAD: Final = "thread"
     default=_THREAD,
     show_default=True,
     metavar="FORM",
+    shell_complete=completion.form_names,
     help="thread, palaver, a transcript format, or a wire.",
 )
-@click.option("--model", metavar="NAME", help="The model that the request names.")
+@click.option("-m", "--model", metavar="NAME", help="The model that the request names.")
 @click.option(
     "--losses",
-    type=click.Choice(("show", "json", "raise")),
+    type=Choice(("show", "json", "raise")),
     default="show",
     show_default=True,
     help="How to show the receipt of a wire.",

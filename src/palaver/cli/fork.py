@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import click
 
-from palaver.cli import stores
+from palaver.cli import completion, stores
 from palaver.cli.terminal import count, echo, safe
 
 
 @click.command(name="fork")
-@click.argument("thread", metavar="THREAD[@POSITION]")
+@click.argument("thread", metavar="THREAD[@POSITION]", shell_complete=completion.threads)
 @click.argument("name")
 @stores.option
 def command(thread: str, name: str, location: str | None) -> None:

@@ -8,13 +8,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 import click
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from palaver import transcripts
-from palaver.cli import rows
+from palaver.cli import completion, rows
 from palaver.cli.rows import Form
+from palaver.cli.tables import NO, YES, Column, Listing
 from palaver.cli.terminal import console
 
 FIDELITY: Final = {
@@ -27,7 +26,7 @@ FIDELITY: Final = {
 
 
 @click.command(name="formats")
-@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=completion.format_names)
 @rows.options
 def command(names: tuple[str, ...], *, form: Form | None) -> None:
     """List the transcript formats that are read and written. With NAME, show what one keeps and loses."""
@@ -39,15 +38,13 @@ def command(names: tuple[str, ...], *, form: Form | None) -> None:
         for each in names:
             _print_format(each)
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("format", no_wrap=True, min_width=max(map(len, transcripts.names())))
-    for column in ("what it is", "read, then written", "branches", "resumes"):
-        table.add_column(column, overflow="fold")
+    folded = [Column(name, narrow="fold") for name in ("what it is", "read, then written")]
+    listing = Listing(Column("format"), *folded, Column("branches"), Column("resumes"), padding=2)
     for name in transcripts.names():
         row = transcripts.get(name)
-        signs = ("✓" if row.tree else "·", "✓" if row.resumes else "·")
-        table.add_row(name, row.title, FIDELITY[row.fidelity], *signs)
-    out.print(table)
+        signs = [YES if sign else NO for sign in (row.tree, row.resumes)]
+        listing.add(name, row.title, FIDELITY[row.fidelity], *signs)
+    out.print(listing, crop=False)
     aliases = ", ".join(f"{alias} ({name})" for alias, name in transcripts.ALIASES.items())
     out.print(Text(f"Short names: {aliases}.", "dim"))
     out.print(Text("palaver formats NAME shows what one keeps and loses.", "dim"))

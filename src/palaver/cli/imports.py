@@ -34,7 +34,7 @@ import click
 from msgspec import Struct, structs
 
 from palaver import transcripts
-from palaver.cli import files, progress, stores
+from palaver.cli import completion, files, progress, stores
 from palaver.cli.show import REQUEST
 from palaver.cli.source import (
     PALAVER,
@@ -173,6 +173,7 @@ class _Walk:
     "source_format",
     callback=form_name,
     metavar="WIRE",
+    shell_complete=completion.form_names,
     help="The wire or transcript format of all files. Default: recognised.",
 )
 def command(names: tuple[str, ...], location: str | None, source_format: str | None) -> int:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,30 +38,48 @@ def path() -> Path:
 
 
 def keyring() -> Any:
-    """Return the keyring module, or ``None`` where it is not installed or has no backend."""
+    """Return the keyring's backend, or ``None`` where the package is not installed or has no backend."""
     if os.environ.get(_FOLDER, "").strip() or find_spec("keyring") is None:
         return None
-    module = import_module("keyring")
-    return module if module.get_keyring().priority > 0 else None
+    with _keyring_errors():
+        backend = import_module("keyring").get_keyring()
+        return backend if backend.priority > 0 else None
+
+
+@contextmanager
+def _keyring_errors() -> Generator[None]:
+    """End the command with one line when the keyring is locked, or cannot be reached."""
+    try:
+        yield
+    except import_module("keyring.errors").KeyringError as error:
+        bad_input("the keyring", str(error) or type(error).__name__)
 
 
 def place() -> str:
     """Return where keys are stored, for people."""
     ring = keyring()
-    return str(path()) if ring is None else f"the keyring ({type(ring.get_keyring()).__module__})"
+    return str(path()) if ring is None else f"the keyring ({type(ring).__module__})"
 
 
 def names() -> tuple[str, ...]:
-    """Return the names that have a key, sorted. Raises ``click.ClickException`` for a damaged file."""
+    """Return the names that have a key, sorted.
+
+    This and the functions below raise ``click.ClickException`` for a damaged file, and for a keyring that fails.
+    """
     ring = keyring()
-    stored: Any = _read() if ring is None else json.loads(ring.get_password(_SERVICE, _NAMES) or "[]")
-    return tuple(sorted(stored))
+    if ring is None:
+        return tuple(sorted(_read()))
+    with _keyring_errors():
+        return tuple(sorted(json.loads(ring.get_password(_SERVICE, _NAMES) or "[]")))
 
 
 def find(name: str) -> str | None:
     """Return the key of a name; ``None`` where there is none."""
     ring = keyring()
-    return _read().get(name) if ring is None else ring.get_password(_SERVICE, name)
+    if ring is None:
+        return _read().get(name)
+    with _keyring_errors():
+        return cast("str | None", ring.get_password(_SERVICE, name))
 
 
 def server_key() -> str | None:
@@ -73,8 +93,10 @@ def store(name: str, key: str) -> None:
     if ring is None:
         _write(_read() | {name: key})
         return
-    ring.set_password(_SERVICE, name, key)
-    ring.set_password(_SERVICE, _NAMES, json.dumps(sorted({*names(), name})))
+    known = names()
+    with _keyring_errors():
+        ring.set_password(_SERVICE, name, key)
+        ring.set_password(_SERVICE, _NAMES, json.dumps(sorted({*known, name})))
 
 
 def remove(name: str) -> bool:
@@ -86,8 +108,9 @@ def remove(name: str) -> bool:
     if ring is None:
         _write({each: key for each, key in _read().items() if each != name})
         return True
-    ring.delete_password(_SERVICE, name)
-    ring.set_password(_SERVICE, _NAMES, json.dumps([each for each in known if each != name]))
+    with _keyring_errors():
+        ring.delete_password(_SERVICE, name)
+        ring.set_password(_SERVICE, _NAMES, json.dumps([each for each in known if each != name]))
     return True
 
 

@@ -15,15 +15,16 @@ from typing import Any
 import click
 from rich.text import Text
 
-from palaver.cli import key_store, rows
+from palaver.cli import completion, key_store, rows
 from palaver.cli.rows import Form
+from palaver.cli.suggestions import Group
 from palaver.cli.terminal import bad_input, console, echo
 from palaver.core.errors import UnknownNameError
 from palaver.models import providers
 from palaver.models.endpoint import first_set
 
 
-@click.group(name="keys")
+@click.group(name="keys", cls=Group)
 def command() -> None:
     """Store API keys, for commands that name a model."""
 
@@ -35,7 +36,7 @@ def _check_provider(name: str) -> None:
 
 
 @command.command(name="set")
-@click.argument("name")
+@click.argument("name", shell_complete=completion.providers)
 def set_key(name: str) -> None:
     """Store the key of provider NAME. It is read from a hidden prompt, or from piped standard input."""
     _check_provider(name)
@@ -67,7 +68,7 @@ def list_keys(form: Form | None) -> None:
 
 
 @command.command(name="get")
-@click.argument("name")
+@click.argument("name", shell_complete=completion.providers)
 def get_key(name: str) -> None:
     """Print the stored key of provider NAME."""
     _check_provider(name)
@@ -78,7 +79,7 @@ def get_key(name: str) -> None:
 
 
 @command.command(name="remove")
-@click.argument("name")
+@click.argument("name", shell_complete=completion.providers)
 def remove_key(name: str) -> None:
     """Remove the stored key of provider NAME."""
     _check_provider(name)

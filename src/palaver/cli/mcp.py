@@ -18,6 +18,7 @@ import click
 
 from palaver.cli import agent_options, stores, swarm_file
 from palaver.cli.serve import check_extra
+from palaver.cli.suggestions import Choice
 from palaver.cli.terminal import echo
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 @click.option("--threads", is_flag=True, help="Let clients search and read the threads of the store.")
 @click.option(
     "--approve",
-    type=click.Choice(("allow", "deny")),
+    type=Choice(("allow", "deny")),
     default="deny",
     show_default=True,
     help="What to do with calls that do more than read.",

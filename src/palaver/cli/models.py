@@ -1,7 +1,8 @@
 """``palaver models``: the models of the catalogue, or those that a server offers by its own listing.
 
 - Without a name, the catalogue: the beginning of the id, the window, the longest answer, the prices in USD for a
-  million tokens, and what the model takes. WORDS select the rows that have all of them.
+  million tokens, and what the model takes and does. WORDS select the rows that have all of them, in their names or
+  among these (``image``, ``tools``, ``reasoning``).
 - With ``--server NAME``, or ``--url``, the server is asked.
 
 Stability: experimental.
@@ -9,16 +10,15 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import click
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
-from palaver.cli import key_store, rows
+from palaver.cli import completion, key_store, rows
 from palaver.cli.rows import Form
+from palaver.cli.tables import Column, Listing
 from palaver.cli.terminal import console, count, echo, safe
 from palaver.models import providers
 from palaver.models.catalogue import ModelCard, catalogue
@@ -31,18 +31,28 @@ if TYPE_CHECKING:
 
 @click.command(name="models")
 @click.argument("words", metavar="[WORDS]...", nargs=-1)
-@click.option("--server", metavar="PROVIDER", help="Ask this provider which models it offers.")
+@click.option(
+    "--server",
+    metavar="PROVIDER",
+    shell_complete=completion.providers,
+    help="Ask this provider which models it offers.",
+)
 @click.option("--url", metavar="URL", help="Ask the server at this address.")
-@click.option("--wire", metavar="WIRE", help="The wire that the server at --url speaks.")
+@click.option(
+    "--wire", metavar="WIRE", shell_complete=completion.wire_names, help="The wire that the server at --url speaks."
+)
 @rows.options
 def command(
     words: tuple[str, ...], *, server: str | None, url: str | None, wire: str | None, form: Form | None
 ) -> None:
-    """List the models of the catalogue that have all WORDS in their name, or those that a server offers."""
+    """List the models of the catalogue that have all WORDS, or those that a server offers.
+
+    A word is part of a name, or something that a model takes or does: image, audio, file, tools, reasoning.
+    """
     if server is not None or url is not None:
         _list_server(server, url, wire, words, form)
         return
-    found = [row for row in _rows(catalogue().cards) if all(word.lower() in row["name"].lower() for word in words)]
+    found = [row for row in _rows(catalogue().cards) if _has_words(row, words)]
     if form is not None:
         rows.write(found, form)
     elif found:
@@ -75,13 +85,24 @@ def _list_server(
         echo("the server offers no such model", err=True)
 
 
+def _has_words(row: dict[str, Any], words: Iterable[str]) -> bool:
+    """Whether each word is in the name of a model, or is something that it takes or does."""
+    return all(word.lower() in row["name"].lower() or word.lower() in _capabilities(row) for word in words)
+
+
 def _rows(cards: Iterable[ModelCard]) -> Iterable[dict[str, Any]]:
+    stored = set(key_store.names())
+    seen: set[str] = set()
     for card in cards:
         for provider in card.providers:
+            name = f"{provider}/{card.prefix}"
+            if name in seen:  # of two rows for one name the first stands
+                continue
+            seen.add(name)
             row = providers.PROVIDERS.get(provider)
             prices = card.prices
             yield {
-                "name": f"{provider}/{card.prefix}",
+                "name": name,
                 "window": card.window,
                 "max_output": card.max_output,
                 "input": None if prices is None else prices.input,
@@ -91,35 +112,29 @@ def _rows(cards: Iterable[ModelCard]) -> Iterable[dict[str, Any]]:
                 "takes": None if card.media is None else " ".join(sorted(card.media)),
                 "tools": card.tools,
                 "reasoning": card.reasoning,
-                "key": row is not None and (not row.needs_key or first_set(row.keys) is not None),
+                "key": provider in stored
+                or (row is not None and (not row.needs_key or first_set(row.keys) is not None)),
                 "source": card.source,
                 "checked": card.checked.isoformat(),
             }
 
 
 def _draw(found: list[dict[str, Any]]) -> None:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
-    table.add_column("model", no_wrap=True, min_width=max(len(row["name"]) for row in found))
-    for column in ("window", "answer", "in $", "out $"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("takes", overflow="fold")
-    out = console()
+    numbers = [Column(name, "right") for name in ("window", "answer", "in $", "out $")]
+    listing = Listing(Column("model"), *numbers, Column("takes", narrow="fold"))
     for row in found:
-        name = Text(safe(row["name"]), "bold" if row["key"] else "")
-        sizes = [_size(row["window"]), _size(row["max_output"])]
-        prices = ["" if row[each] is None else f"{row[each]:g}" for each in ("input", "output")]
-        takes = [*(row["takes"] or "").split(), *(each for each in ("tools", "reasoning") if row[each])]
-        table.add_row(name, *sizes, *prices, Text(" ".join(takes), "dim"))
-    if out.width >= max(len(row["name"]) for row in found) + _NUMBERS:
-        out.print(table)
-        return
-    for row in found:  # a narrow terminal: a line for each model, so that no name is cut
-        about = f"  {_size(row['window']) or '?'} in, {_size(row['max_output']) or '?'} out"
-        out.print(Text.assemble((safe(row["name"]), "bold" if row["key"] else ""), (about, "dim")), soft_wrap=True)
+        listing.add(
+            Text(safe(row["name"]), "bold" if row["key"] else ""),
+            _size(row["window"]),
+            _size(row["max_output"]),
+            *("" if row[each] is None else f"{row[each]:g}" for each in ("input", "output")),
+            Text(" ".join(_capabilities(row)), "dim"),
+        )
+    console().print(listing, crop=False)
 
 
-_NUMBERS: Final = 36
-"""The width of all columns but the first."""
+def _capabilities(row: dict[str, Any]) -> list[str]:
+    return [*(row["takes"] or "").split(), *(each for each in ("tools", "reasoning") if row[each])]
 
 
 def _size(tokens: int | None) -> str:

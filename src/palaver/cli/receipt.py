@@ -20,8 +20,7 @@ from palaver.core import jsontext
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from rich.table import Table
-
+    from palaver.cli.tables import Listing
     from palaver.core.request import Loss, LossKind
 
 _PLACES: Final = 3
@@ -66,21 +65,22 @@ def as_text(losses: Iterable[Loss]) -> str:
     return "".join(f"  {line.rstrip()}\n" for line in lines)
 
 
-def as_table(losses: Iterable[Loss]) -> Table:
+def as_table(losses: Iterable[Loss]) -> Listing:
     """Return the rows as a drawn table."""
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
-    for name in _HEADER:
-        whole = name != "why"  # which takes the remaining width
-        table.add_column(name, justify="right" if name == "count" else "left", no_wrap=whole, overflow="fold")
+    from palaver.cli.tables import Column, Listing
+
+    listing = Listing(
+        *[
+            Column(name, "right" if name == "count" else "left", "fold" if name == "why" else "whole")
+            for name in _HEADER
+        ]
+    )
     for row in group_losses(losses):
         kind, what, count, where, why = row.cells
-        places = where.replace(", ", "\n")
-        table.add_row(Text(kind, _STYLES[row.kind]), Text(what), Text(count), Text(places), Text(why))
-    return table
+        listing.add(Text(kind, _STYLES[row.kind]), what, count, where.replace(", ", "\n"), why)
+    return listing
 
 
 def as_json(losses: Sequence[Loss]) -> str:
@@ -101,4 +101,4 @@ def show(losses: Sequence[Loss]) -> None:
     if not sys.stderr.isatty():
         echo(as_text(losses), nl=False, err=True)
         return
-    errors().print(as_table(losses))
+    errors().print(as_table(losses), crop=False)

@@ -1,8 +1,8 @@
 """``palaver run``: run an agent on one task, in a terminal or in a script.
 
 - Standard input, when piped, comes before PROMPT in the same message. ``-``, or no PROMPT, means standard input alone.
-- ``--schema`` prints the answer as one line of JSON, ``--extract`` its first code block, or all of it when there is
-  none. What the run does meanwhile is not shown.
+- ``--schema`` prints the answer as one line of JSON, ``--extract`` its first or last code block, or all of it when
+  there is none. What the run does meanwhile is not shown.
 - Every message is kept in a thread of the store as it arrives, also when the run is stopped.
 - Without a terminal nobody is asked: a call that needs a decision stays pending, and the command to continue is
   printed.
@@ -20,6 +20,7 @@ import click
 
 from palaver.cli import agent_options, code_block, conversation, files, output_schema, run_renderer, stores
 from palaver.cli.agent_options import AgentOptions, TypedDecision
+from palaver.cli.code_block import Which
 from palaver.cli.conversation import Conversation
 from palaver.cli.run_renderer import RunRenderer
 from palaver.cli.terminal import echo, safe_line
@@ -45,10 +46,10 @@ from palaver.turn.run import Run
     callback=output_schema.parse,
     help="Answer in JSON of this form: a JSON Schema in a file or as text, or “name, age int, bio: short”.",
 )
-@click.option("-x", "--extract", is_flag=True, help="Print only the first fenced code block of the answer.")
+@code_block.options
 @click.option("--json", "as_json", is_flag=True, help="One event a line, as JSON.")
 def command(
-    prompt: str | None, *, typed: tuple[TypedDecision, ...], extract: bool, as_json: bool, **values: Any
+    prompt: str | None, *, typed: tuple[TypedDecision, ...], extract: Which | None, as_json: bool, **values: Any
 ) -> int:
     """Run an agent on PROMPT. Piped standard input comes before it.
 
@@ -61,7 +62,7 @@ def command(
     prompt = "\n\n".join(each for each in (piped, task) if each)
     if not prompt and not options.attachments and options.thread is None and not options.last:
         raise click.UsageError("give a PROMPT, or --thread or --continue to continue a thread")
-    if extract + as_json + (options.output is not None) > 1:
+    if (extract is not None) + as_json + (options.output is not None) > 1:
         raise click.UsageError("--extract, --json and --schema exclude each other")
     attached = conversation.attachments(options.attachments)
     content = [prompt, *attached] if prompt and attached else attached or prompt or None
@@ -69,9 +70,9 @@ def command(
     with conversation.open_conversation(options, create=content is not None) as chat:
         chat.set_title(task or prompt)
         try:
-            if extract or options.output is not None:
+            if extract is not None or options.output is not None:
                 run = chat.run_once(content, lambda _: None, decisions=decisions)
-                _print_result(run, extract=extract)
+                _print_result(run, extract)
             else:
                 run = _run(chat, content, decisions, as_json=as_json)
         except KeyboardInterrupt:  # at a question, or twice
@@ -103,13 +104,13 @@ def _run(chat: Conversation, content: Any, decisions: Any, *, as_json: bool) -> 
     return chat.run_with_approvals(content, RunRenderer(), decisions=decisions, asks=asks)
 
 
-def _print_result(run: Run, *, extract: bool) -> None:
+def _print_result(run: Run, extract: Which | None) -> None:
     """Print the code block of an answer, or the answer in the form of the schema; an error goes to standard error."""
     if run.error is not None:
         echo(f"palaver: {safe_line(str(run.error))}", err=True)
-    elif extract and run.ok:
-        blocks = code_block.code_blocks(run.text)
-        files.write(files.STDIO, (blocks[0] if blocks else f"{run.text}\n").encode("utf-8", "replace"))
+    elif extract is not None and run.ok:
+        block = code_block.code_block(run.text, extract)
+        files.write(files.STDIO, (f"{run.text}\n" if block is None else block).encode("utf-8", "replace"))
     elif run.ok:
         stores.print_json([run.output])
 
@@ -119,7 +120,12 @@ def _print_continuation(options: AgentOptions, chat: Conversation, run: Run | No
     if run is not None and run.outcome == "waiting":
         for each in run.pending:
             echo(f"palaver: {safe_line(each.tool)} waits for a decision: {safe_line(each.call.id)}", err=True)
+        if not options.stored:
+            echo("palaver: the run is not stored and cannot be continued; --approve decides such calls", err=True)
+            return
         decide = [word for each in run.pending for word in ("--decide", f"{each.call.id}=approve")]
         echo(f"continue: {safe_line(options.again('run', chat.address, *decide))}", err=True)
     elif run is None or run.outcome == "cancelled":
+        if not options.stored:
+            return
         echo(f"stopped; continue: {safe_line(options.again('run', chat.address))}", err=True)

@@ -122,7 +122,7 @@ class RunRenderer:
         """Print renderables aside."""
         self.end_line()
         for each in renderables:
-            self.aside.print(each)
+            self.aside.print(each, crop=False)
 
     def end_line(self) -> None:
         """End the open line, and remove the status line."""
@@ -261,8 +261,8 @@ class RunRenderer:
         elif isinstance(inner, events.SubagentEvent):
             self._on_subagent(inner)
 
-    def finish(self, run: Run, thread: str) -> None:
-        """Print how a run ended, its usage, and its thread."""
+    def finish(self, run: Run, thread: str | None) -> None:
+        """Print how a run ended, its usage, and its thread, if it is stored."""
         self._pending.clear()
         self.end_line()
         if run.outcome in {"completed", "waiting", "cancelled"}:
@@ -271,7 +271,8 @@ class RunRenderer:
             why = run.reason or (str(run.error) if run.error else "")
             self.line(Line.assemble((f"{run.outcome.replace('_', ' ')}: ", "bold red"), safe_line(why)))
             pieces = []
-        pieces += [f"thread {safe_line(thread)}", count(run.iterations, "step"), *_used(run), f"{run.seconds:.1f} s"]
+        pieces += [] if thread is None else [f"thread {safe_line(thread)}"]
+        pieces += [count(run.iterations, "step"), *_used(run), f"{run.seconds:.1f} s"]
         self.command("■ " + " · ".join(pieces))
 
 

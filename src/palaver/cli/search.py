@@ -13,8 +13,9 @@ from msgspec import structs
 from rich.padding import Padding
 from rich.text import Text
 
-from palaver.cli import rows, stores
+from palaver.cli import completion, rows, stores
 from palaver.cli.rows import Form
+from palaver.cli.suggestions import Choice
 from palaver.cli.terminal import console, count, echo, parse_time, safe, when
 from palaver.core.messages import Role
 from palaver.store import search_text
@@ -29,7 +30,7 @@ _WORD: Final = re.compile("(?:[^\\W_][\u0300-\u036f]*)+")
 
 @click.command(name="search")
 @click.argument("words", metavar="WORDS...", nargs=-1)
-@click.option("--role", type=click.Choice(get_args(Role)), metavar="ROLE", help="user, assistant, tool, system, …")
+@click.option("--role", type=Choice(get_args(Role)), metavar="ROLE", help="user, assistant, tool, system, …")
 @click.option("--agent", metavar="NAME", help="The agent that wrote the message.")
 @click.option("--tool", metavar="NAME", help="The tool that was called or that returned a result.")
 @click.option("--tag", metavar="TAG", help="A tag of the message.")
@@ -37,9 +38,9 @@ _WORD: Final = re.compile("(?:[^\\W_][\u0300-\u036f]*)+")
     "--since", callback=parse_time, metavar="TIME", help="Not before: 2026-11-20, 2026-11-20T14:30, 7d or 3h ago."
 )
 @click.option("--until", callback=parse_time, metavar="TIME", help="Before that time.")
-@click.option("--thread", metavar="THREAD", help="In this thread only.")
+@click.option("-t", "--thread", metavar="THREAD", shell_complete=completion.threads, help="In this thread only.")
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="At most N messages."
+    "-n", "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="At most N messages."
 )
 @rows.options
 @stores.option
@@ -110,10 +111,10 @@ def _draw(store: Store, hits: list[Hit], query: Query) -> None:
         about = [when(message.sent_at), message.role, message.agent, titles[hit.thread]]
         head = Text(safe(_address(hit)), "bold")
         head.append(" ".join(safe("".join(f" · {each}" for each in about if each)).split("\n")), "dim")
-        out.print(head, overflow="fold")
+        out.print(head, soft_wrap=True)
         out.print(Padding(_marked(safe(hit.excerpt), query.text), (0, 0, 0, 2), expand=False))
         out.print()
-    out.print(Text(f"palaver show {safe(_address(hits[0]))} shows the conversation up to there", "dim"))
+    out.print(Text(f"palaver show {safe(_address(hits[0]))} shows the conversation up to there", "dim"), soft_wrap=True)
 
 
 def _address(hit: Hit) -> str:

@@ -21,7 +21,7 @@ import click
 from msgspec import structs
 from rich.text import Text, Text as Line
 
-from palaver.cli import files, render, stores
+from palaver.cli import completion, files, render, stores
 from palaver.cli.source import form_name, load, load_stream
 from palaver.cli.terminal import bad_input, console, count, echo, safe
 from palaver.cli.transcript_io import report_unknown
@@ -124,12 +124,18 @@ _MAX_BRANCHES: Final = 6
 
 
 @click.command(name="show")
-@click.argument("what", metavar="FILE|THREAD[@POSITION]", type=click.Path(allow_dash=True))
+@click.argument(
+    "what",
+    metavar="FILE|THREAD[@POSITION]",
+    type=click.Path(allow_dash=True),
+    shell_complete=completion.threads_or_files,
+)
 @click.option(
     "--from",
     "source_format",
     callback=form_name,
     metavar="WIRE",
+    shell_complete=completion.form_names,
     help="The file's wire or transcript format. Default: recognised.",
 )
 @click.option("--reasoning", is_flag=True, help="Show the reasoning completely.")
@@ -184,11 +190,11 @@ def _show_thread(
                 count(len(loaded.branches), "branch"),
             )
             for line in (heading, *render.branches(loaded)):
-                out.print(line, overflow="fold")
+                out.print(line, soft_wrap=True)
             return
         messages = [entry.message for entry in without_copies(stores.message_entries(store, found, last))]
     heading = _heading(found.info, safe(stores.short(found.position_or_main)), count(len(messages), "message"))
-    out.print(heading, overflow="fold")
+    out.print(heading, soft_wrap=True)
     for block in render.messages(messages, view):
         out.print(block)
     out.print(Text())
@@ -224,7 +230,7 @@ def _show_transcript(out: Console, file: str, found: TranscriptFile, view: rende
             title,
             f"also: {', '.join(map(safe, others[:_MAX_BRANCHES]))}" if others else "",
         ]
-        out.print(Text(" · ".join(each for each in about if each), "bold"), overflow="fold")
+        out.print(Text(" · ".join(each for each in about if each), "bold"), soft_wrap=True)
         for block in render.messages(messages, view):
             out.print(block)
         out.print(Text())

@@ -269,7 +269,8 @@ def find_wire(name: str) -> Wire:
             raise
         names = [*wires.names(), *transcripts.names(), PALAVER]
         cause = f"no wire or transcript format is named {excerpt(name)!r}"
-        raise UnknownNameError.among(cause, names, name) from None
+        aliases = [*wires.ALIASES, *transcripts.ALIASES]
+        raise UnknownNameError.among(cause, names, name, aliases=aliases) from None
 
 
 def load(path: str, wire: str | None, *, guess: bool = False) -> Source:

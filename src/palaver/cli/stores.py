@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from palaver.cli import files
+from palaver.cli.suggestions import meant
 from palaver.cli.terminal import bad_input, safe_json
 from palaver.core import jsontext
 from palaver.core.errors import NotFoundError, excerpt
@@ -34,12 +35,16 @@ if TYPE_CHECKING:
     from palaver.store.store import Store, ThreadInfo
     from palaver.threads.thread import Entry
 
+MEMORY: Final = "memory:"
+"""The location of a store that lasts as long as the command."""
 _MIN_PREFIX: Final = 4
 _MAX_ID: Final = 200
 """Most characters of a thread's id (``Store.create``)."""
 _SHORT: Final = 8
 _SLICE: Final = 256
 _MAX_NAMED: Final = 3
+_MAX_COMPARED: Final = 500
+"""The number of threads whose ids are compared with a name that no thread has."""
 
 
 def _check_location(_context: click.Context, _option: click.Parameter, location: str | None) -> str | None:
@@ -73,6 +78,11 @@ def display_name(location: str | None) -> str:
     if slashes and at and ":" in user:
         return f"{scheme}://{user.partition(':')[0]}:***@{host}"
     return where
+
+
+def is_lasting(location: str | None) -> bool:
+    """Return whether a store lasts longer than the command."""
+    return split_location(location or default_location())[0] != MEMORY.rstrip(":")
 
 
 def exists(location: str | None) -> bool:
@@ -111,9 +121,10 @@ def short(id: str) -> str:
 
 def find_thread(store: Store, name: str) -> ThreadInfo:
     """Find a thread by a name that a user typed. Raises ``NotFoundError`` when none or several match."""
-    found = _thread(store, name, [])
+    known: list[ThreadInfo] = []
+    found = _thread(store, name, known)
     if found is None:
-        raise NotFoundError(f"no thread is named {excerpt(name)!r}; palaver threads lists them")
+        raise _no_thread(name, known)
     return found
 
 
@@ -124,7 +135,13 @@ def find_address(store: Store, text: str) -> Address:
         info = _thread(store, name, known)
         if info is not None:
             return Address(info, None if where is None else find_position(store, info, where))
-    raise NotFoundError(f"no thread is named {excerpt(text)!r}; palaver threads lists them")
+    raise _no_thread(text, known)
+
+
+def _no_thread(name: str, known: Sequence[ThreadInfo]) -> NotFoundError:
+    ids = [each for info in known[:_MAX_COMPARED] for each in (info.id, short(info.id))]
+    hint = meant(name, ids) or "; palaver threads lists them"
+    return NotFoundError(f"no thread is named {excerpt(name)!r}{hint}")
 
 
 def find_position(store: Store, info: ThreadInfo, name: str) -> str:
@@ -136,7 +153,7 @@ def find_position(store: Store, info: ThreadInfo, name: str) -> str:
     found = [each for each in _entries(store, info) if _matches(each, name)]
     if len(found) == 1:
         return found[0]
-    why = _ambiguous("entries", found) if found else "no branch or entry has that name"
+    why = _ambiguous("entries", found) if found else f"no branch or entry has that name{meant(name, info.branches)}"
     raise NotFoundError(f"thread {short(info.id)}: {excerpt(name)!r}: {why}")
 
 

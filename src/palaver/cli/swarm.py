@@ -30,6 +30,7 @@ from palaver.cli import files, stores, swarm_file
 from palaver.cli.chat import PromptReader, QuitChat, SlashCommands
 from palaver.cli.progress import interrupts
 from palaver.cli.run_renderer import SwarmRenderer
+from palaver.cli.suggestions import Choice, meant
 from palaver.cli.terminal import count, safe_line
 from palaver.core.errors import NotFoundError
 from palaver.store.location import open_store
@@ -247,7 +248,8 @@ class SwarmChat:
                 about = f": {safe_line(each.description)}" if each.description else ""
                 self._renderer.line(f"{mark} {safe_line(each.name)}{about}", "dim")
         elif name not in agents:
-            self._renderer.line(f"unknown agent {safe_line(name)}; /agent lists them", "yellow")
+            hint = meant(name, agents) or "; /agent lists them"
+            self._renderer.line(f"unknown agent {safe_line(name)}{hint}", "yellow")
         elif name != self._session.agent:
             self._conversation.change_to(name, self._renderer)
 
@@ -277,7 +279,7 @@ _DRAWINGS: Final = ("markdown", "mermaid", "plantuml")
 @stores.option
 @click.option("--message", metavar="TEXT", help="Send one message and leave; - reads it from standard input.")
 @click.option("--events", is_flag=True, help="Show each event of the swarm's bus as a line.")
-@click.option("--draw", "drawing", type=click.Choice(_DRAWINGS), help="Print a drawing of the swarm and leave.")
+@click.option("--draw", "drawing", type=Choice(_DRAWINGS), help="Print a drawing of the swarm and leave.")
 def command(
     named: str,
     *,

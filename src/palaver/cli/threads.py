@@ -8,12 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from palaver.cli import rows, stores
 from palaver.cli.rows import Form
+from palaver.cli.tables import Column, Listing
 from palaver.cli.terminal import console, count, echo, safe, when
 from palaver.core.errors import PalaverError
 from palaver.store.store import Query
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 @click.command(name="threads")
 @click.option("--tag", metavar="TAG", help="Only threads with this tag.")
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=50, show_default=True, metavar="N", help="At most N threads."
+    "-n", "--limit", type=click.IntRange(min=1), default=50, show_default=True, metavar="N", help="At most N threads."
 )
 @rows.options
 @stores.option
@@ -69,20 +68,21 @@ def _plain(info: ThreadInfo, messages: int) -> dict[str, Any]:
 
 
 def _draw(infos: list[ThreadInfo], messages: list[int]) -> None:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
-    table.add_column("thread", overflow="fold", min_width=8, max_width=36)
-    table.add_column("changed")
-    table.add_column("messages", justify="right")
-    table.add_column("branches", justify="right")
-    table.add_column("title")  # takes the remaining width; its cells do not wrap
+    listing = Listing(
+        Column("thread"),
+        Column("changed"),
+        Column("messages", "right"),
+        Column("branches", "right"),
+        Column("title", narrow="cut"),
+    )
     for info, number in zip(infos, messages, strict=True):
-        title = Text(" ".join(safe(info.title or "").split()), no_wrap=True, overflow="ellipsis")
+        title = Text(" ".join(safe(info.title or "").split()))
         title.append("".join(f" #{safe(tag)}" for tag in info.tags), "dim")
-        table.add_row(
+        listing.add(
             Text(safe(stores.short(info.id)), "bold"),
             Text(when(info.updated_at), "dim"),
             f"{number:,}",
             str(len(info.branches)),
             title,
         )
-    console().print(table)
+    console().print(listing, crop=False)

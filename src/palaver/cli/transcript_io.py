@@ -23,6 +23,7 @@ from msgspec import Struct, structs
 
 from palaver import transcripts
 from palaver.cli import files, receipt
+from palaver.cli.suggestions import Choice
 from palaver.cli.terminal import bad_input, count, echo
 from palaver.core.errors import PalaverError
 from palaver.core.messages import AssistantMessage, Message
@@ -102,7 +103,7 @@ def report_unknown(name: str, unknown: Iterable[UnknownFields]) -> None:
 
 history: Final = click.option(
     "--history",
-    type=click.Choice(("model", "user", "all")),
+    type=Choice(("model", "user", "all")),
     help="Which messages of a session to write: those that its model sees, those that its user saw, or all.",
 )
 

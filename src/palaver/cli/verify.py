@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import structs
 
-from palaver.cli import progress, stores
+from palaver.cli import progress, rows, stores
+from palaver.cli.rows import Form
 from palaver.cli.terminal import bad_input, count, echo, safe, size
 from palaver.core.errors import DamageError
 from palaver.store.location import default_location, open_store, split_location
@@ -25,20 +26,22 @@ _RECOVERABLE = "sqlite"
 
 
 @click.command(name="verify")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.option("--recover", "target", metavar="INTO", help="Copy the sound data of a damaged file into another store.")
+@rows.options
 @stores.option
-def command(location: str | None, target: str | None, *, as_json: bool) -> int:
+def command(location: str | None, target: str | None, *, form: Form | None) -> int:
     """Read everything in a store and recompute every hash.
 
     Damage is listed and makes the exit code 1. With --recover, the sound data of a damaged SQLite file is copied into
-    another store, and what is lost is listed.
+    another store, and what is lost is listed. --json prints one object, --csv a line for each damaged thing.
     """
     if target is not None:
-        return _recover(location, target, as_json=as_json)
+        return _recover(location, target, form)
     found = _verified(location)
-    if as_json:
+    if form == "json":
         stores.print_json([structs.asdict(found) | {"damage": _plain(found.damage)}])
+    elif form == "csv":
+        rows.write(_plain(found.damage), form)
     else:
         _list(found.damage)
         counts = f"{count(found.threads, 'thread')}, {count(found.entries, 'message')}, {count(found.blobs, 'blob')}"
@@ -59,7 +62,7 @@ def _verified(location: str | None) -> Verified:
         return Verified(damage=(Damage("unreadable", stores.display_name(location), str(error)),))
 
 
-def _recover(location: str | None, target: str, *, as_json: bool) -> int:
+def _recover(location: str | None, target: str, form: Form | None) -> int:
     kind, path = split_location(location or default_location())
     if kind != _RECOVERABLE:
         bad_input(stores.display_name(location), "only an SQLite file can be recovered")
@@ -71,8 +74,10 @@ def _recover(location: str | None, target: str, *, as_json: bool) -> int:
         saved = recover(path, into, progress=report)
     if not (saved.threads or saved.blobs or saved.lost):
         bad_input(stores.display_name(location), "no store data was found in it")
-    if as_json:
+    if form == "json":
         stores.print_json([structs.asdict(saved) | {"lost": _plain(saved.lost)}])
+    elif form == "csv":
+        rows.write(_plain(saved.lost), form)
     else:
         _list(saved.lost)
         counts = f"{count(saved.threads, 'thread')}, {count(saved.entries, 'message')}, {count(saved.blobs, 'blob')}"

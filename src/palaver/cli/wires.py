@@ -11,32 +11,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from palaver import wires
-from palaver.cli import rows
+from palaver.cli import rows, tables
 from palaver.cli.rows import Form
+from palaver.cli.tables import NO, YES
 from palaver.cli.terminal import console
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rich.table import Table
+
     from palaver.wires._engine.capabilities import MediaRule, WireCapabilities
 
-_YES: Final = "✓"
-_NO: Final = "·"
 _UNBOUNDED: Final = 10_000
 _SOURCES: Final = {"inline": "bytes", "url": "URL", "file_id": "id"}
 
 
 def _media(rule: MediaRule | None) -> str:
-    return _NO if rule is None else " ".join(short for name, short in _SOURCES.items() if name in rule.sources)
+    return NO if rule is None else " ".join(short for name, short in _SOURCES.items() if name in rule.sources)
 
 
 def _flag(value: bool) -> str:  # noqa: FBT001 (a cell of the table)
-    return _YES if value else _NO
+    return YES if value else NO
 
 
 _ROWS: Final[dict[str, Callable[[WireCapabilities], str]]] = {
@@ -57,7 +56,7 @@ _ROWS: Final[dict[str, Callable[[WireCapabilities], str]]] = {
 
 def table(names: tuple[str, ...]) -> Table:
     """Return a table of what these wires can carry, one column for each."""
-    result = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+    result = tables.table()
     result.add_column("")
     for name in names:
         result.add_column(Text(name.replace("_", "_\n", 1)), justify="center", min_width=_widest(name))
@@ -67,7 +66,7 @@ def table(names: tuple[str, ...]) -> Table:
 
 
 def _cell(text: str) -> Text:
-    return Text(text, {_YES: "green", _NO: "dim"}.get(text, ""))
+    return Text(text, {YES: "green", NO: "dim"}.get(text, ""))
 
 
 def _plain(name: str) -> dict[str, Any]:
@@ -80,7 +79,7 @@ def _can(name: str) -> dict[str, str | bool]:
     can: dict[str, str | bool] = {}
     for what, cell in _ROWS.items():
         sign = cell(capabilities)
-        can[what] = {_YES: True, _NO: False}.get(sign, sign)
+        can[what] = {YES: True, NO: False}.get(sign, sign)
     return can
 
 

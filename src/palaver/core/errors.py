@@ -387,7 +387,8 @@ def near(name: str, names: Iterable[str]) -> str | None:
 
     whole = {each: each for each in names}
     begun = {each[: len(name)]: each for each in reversed(whole)}
-    close = get_close_matches(name, whole, n=1) or get_close_matches(name, begun, n=1, cutoff=0.8)
+    # "nope" and "openai" have a ratio of 0.6, click's and difflib's default; "grok" and "groq" one of 0.75.
+    close = get_close_matches(name, whole, n=1, cutoff=0.7) or get_close_matches(name, begun, n=1, cutoff=0.8)
     return {**begun, **whole}[close[0]] if close else None
 
 
@@ -398,9 +399,13 @@ class UnknownNameError(PalaverError):
     category = "usage"
 
     @classmethod
-    def among(cls, what: str, names: Iterable[str], name: str) -> Self:
-        """Say that there is no such name, which one is like it, and which there are. ``what`` begins the text."""
+    def among(cls, what: str, names: Iterable[str], name: str, *, aliases: Iterable[str] = ()) -> Self:
+        """Say that there is no such name, which one is like it, and which there are.
+
+        ``what`` begins the text, ``names`` are those that there are, and ``name`` is the one that was given. One of
+        ``aliases`` may be suggested too; they are not listed.
+        """
         known = list(names)
-        close = near(name, known)
+        close = near(name, [*known, *aliases])
         hint = "there are" if close is None else f"did you mean {close}? There are"
         return cls(f"{what}; {hint} {', '.join(known) or 'none'}")

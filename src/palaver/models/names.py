@@ -91,10 +91,10 @@ def _endpoint_for(row: Provider, wire: str | None, *, anywhere: bool) -> Endpoin
     """The endpoint for a wire. Another variant of a wire that the row speaks is spoken at the same place."""
     if wire is None:
         return row.endpoints[0]
+    wires.get(wire)
     base, _, variant = wire.partition(":")
     for endpoint in row.endpoints:
         if endpoint.wire.partition(":")[0] == base:
-            wires.get(wire)
             return structs.replace(endpoint, wire=wire) if variant else endpoint
     if anywhere:
         return endpoint_for(row.name, _checked_wire(wire))

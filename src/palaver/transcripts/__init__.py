@@ -105,7 +105,7 @@ def get(name: str) -> TranscriptFormat:
     """
     name = full_name(name)
     if name not in _FORMATS:
-        raise UnknownNameError.among(f"no transcript format {name!r}", _FORMATS, name)
+        raise UnknownNameError.among(f"no transcript format {name!r}", _FORMATS, name, aliases=ALIASES)
     file_format: TranscriptFormat = import_module(_FORMATS[name]).FORMAT
     return file_format
 

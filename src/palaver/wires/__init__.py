@@ -77,7 +77,7 @@ def get(name: str, variant: str | None = None) -> Wire:
     check_arguments("wires.get", get, locals(), UnknownNameError)
     base, _, suffix = full_name(name).partition(":")
     if base not in _WIRES:
-        raise UnknownNameError.among(f"no wire {name!r}", _WIRES, base)
+        raise UnknownNameError.among(f"no wire {name!r}", _WIRES, base, aliases=ALIASES)
     chosen = variant or suffix
     if not chosen:
         wire: Wire = import_module(_WIRES[base]).WIRE
