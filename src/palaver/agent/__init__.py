@@ -11,7 +11,7 @@ Stability: experimental.
 
 from palaver.agent.agent import Agent, SyncActiveRun, SyncAgent
 from palaver.agent.driver import ActiveRun
-from palaver.agent.functions import function_tool, merged, schema_tool
+from palaver.agent.functions import client_tool, function_tool, merged, schema_tool
 from palaver.agent.guardrails import Guardrail, ToolBreaker, Verdict, deny, modify, warn
 from palaver.agent.questions import Answers, Question, answered, ask_user_tool
 from palaver.agent.scripted_agent import STEP, STEP_ALL, Scripted, Stepped, call_of
@@ -96,6 +96,7 @@ __all__ = [
     "approve",
     "ask_user_tool",
     "call_of",
+    "client_tool",
     "compact",
     "deny",
     "edit",

@@ -32,11 +32,11 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, cast, overload
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, structs
 
 from palaver.agent.parameters import linear_validator, parameters_of
 from palaver.core import jsontext
-from palaver.core.errors import DecodeError, MessageError, excerpt
+from palaver.core.errors import DecodeError, MessageError, ToolError, excerpt
 from palaver.core.parts import ToolCall
 from palaver.core.tools import Tool
 from palaver.core.type_checks import check_arguments
@@ -45,6 +45,7 @@ from palaver.turn.tool import (
     AgentTool,
     Effect,
     Output,
+    Rule,
     ToolContext,
     check_names,
     invalid,
@@ -212,6 +213,21 @@ def schema_tool(
         limit=limit,
         scope=scope,
     )
+
+
+def client_tool(name: str, description: str | None, parameters: Mapping[str, Any] | None = None) -> AgentTool:
+    """Make a tool that a client runs, such as a front end: a call waits until it is decided with ``answer``.
+
+    ``name``, ``description`` and ``parameters`` (JSON Schema) are what the model is shown. Raises ``MessageError`` for
+    a schema that is none.
+    """
+    check_arguments("client_tool", client_tool, locals())
+    made = schema_tool(name, description, parameters, _never_run)
+    return structs.replace(made, rule=Rule(judgement="ask", reason="The client runs it.", choices=("answer",)))
+
+
+def _never_run(_arguments: Any) -> str:
+    raise ToolError("the client runs this tool; its result is a decision")
 
 
 def checker(schema: Raw, name: str, repairs: Sequence[str] = ()) -> Callable[[ToolCall], dict[str, Any]]:

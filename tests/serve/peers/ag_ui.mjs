@@ -11,7 +11,11 @@ const events = [];
 const errors = [];
 for (const step of steps.steps) {
   if (step.send !== undefined) agent.addMessage({ id: `u-${agent.messages.length}`, role: "user", content: step.send });
-  const run = step.resume === undefined ? {} : { resume: step.resume };
+  if (step.result !== undefined) {
+    agent.addMessage({ id: `t-${agent.messages.length}`, role: "tool", toolCallId: step.call, content: step.result });
+  }
+  if (step.state !== undefined) agent.setState(step.state);
+  const run = { tools: step.tools ?? [], ...(step.resume === undefined ? {} : { resume: step.resume }) };
   try {
     const going = agent.runAgent(run, { onEvent: ({ event }) => { events.push(event); } });
     if (step.abort) setTimeout(() => agent.abortRun(), step.abort);
@@ -20,4 +24,4 @@ for (const step of steps.steps) {
     errors.push(String(error.message));
   }
 }
-console.log(JSON.stringify({ messages: agent.messages, events, errors }));
+console.log(JSON.stringify({ messages: agent.messages, state: agent.state, events, errors }));

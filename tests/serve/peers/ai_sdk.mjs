@@ -4,7 +4,8 @@ import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 
 const [modules, name, url] = process.argv.slice(2);
-const { AbstractChat, DefaultChatTransport, readUIMessageStream, lastAssistantMessageIsCompleteWithApprovalResponses } =
+const { AbstractChat, DefaultChatTransport, readUIMessageStream, lastAssistantMessageIsCompleteWithApprovalResponses,
+  lastAssistantMessageIsCompleteWithToolCalls } =
   await import(pathToFileURL(`${modules}/${name}/dist/${name === "ai7" ? "index.js" : "index.mjs"}`));
 
 class State {
@@ -32,6 +33,11 @@ for (const step of steps.steps) {
   if (step.approve !== undefined) {
     await chat.addToolApprovalResponse({ id: step.id, approved: step.approve, reason: step.reason });
     if (lastAssistantMessageIsCompleteWithApprovalResponses({ messages: chat.messages })) await chat.sendMessage();
+  }
+  if (step.output !== undefined) {
+    const add = chat.addToolOutput ?? chat.addToolResult; // the name before version 6
+    await add({ tool: step.tool, toolCallId: step.call, output: step.output });
+    if (lastAssistantMessageIsCompleteWithToolCalls({ messages: chat.messages })) await chat.sendMessage();
   }
   if (step.stop) {
     const going = chat.sendMessage({ text: step.stop });

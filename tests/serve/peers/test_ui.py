@@ -104,6 +104,13 @@ def test_an_approval_goes_there_and_back(chat, approved, state, text):
     assert text in found["messages"][-1]["parts"][-1]["text"]
 
 
+def test_the_client_adds_the_output_of_its_own_tool(chat):
+    found = chat({"send": "where"}, {"tool": "where", "call": "where1", "output": "Husum"})
+    assert (found["status"], found["errors"], len(found["messages"])) == ("ready", [], 2)
+    assert parts(found, "type", "state")[-1] == ("text", "done")
+    assert found["messages"][-1]["parts"][-1]["text"] == "Done: Husum"
+
+
 def test_the_error_of_a_tool_and_of_a_run_are_told(chat):
     found = chat({"send": "broken"}, {"send": "fail"})
     assert found["errors"] == ["The run failed."]
@@ -148,3 +155,16 @@ def test_ag_ui_is_told_of_a_failed_run(url):
     found = run("ag_ui.mjs", f"{url}/agui", id="c", steps=[{"send": "fail"}, {"send": "one"}])
     assert [each["message"] for each in found["events"] if each["type"] == "RUN_ERROR"] == ["The run failed."]
     assert found["messages"][-1]["content"] == "Hello one"
+
+
+def test_ag_ui_runs_a_tool_of_the_front_end_and_shares_its_state(url):
+    needed("@ag-ui/client")
+    tools = [{"name": "ferry", "description": "Call the ferry.", "parameters": {"type": "object"}}]
+    steps = [
+        {"send": "ferry", "tools": tools},
+        {"result": "it comes", "call": "ferry1", "tools": tools},
+        {"send": "count", "state": {"n": 4}},
+    ]
+    found = run("ag_ui.mjs", f"{url}/agui", id="d", steps=steps)
+    assert (found["errors"], found["state"]) == ([], {"n": 5})
+    assert "Done: it comes" in [each.get("content") for each in found["messages"]]

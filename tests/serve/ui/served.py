@@ -3,10 +3,10 @@
 import anyio
 
 from palaver import PalaverError, Reasoning, Text, assistant, tool_call
-from palaver.agent import Agent
+from palaver.agent import Agent, ToolContext, client_tool
 from palaver.models import FunctionModel
 
-POLICY = {"book": "ask", "weather": "allow", "broken": "allow"}
+POLICY = {"book": "ask", "weather": "allow", "broken": "allow", "count": "allow", "where": "allow"}
 
 
 def weather(city: str) -> dict:
@@ -24,6 +24,15 @@ def broken() -> str:
     raise ValueError("no tide")
 
 
+def count(context: ToolContext) -> str:
+    """Count in the state that is shared with the front end."""
+    context.values["state"]["n"] += 1
+    return "counted"
+
+
+where = client_tool("where", "Say where the user is.", {"type": "object"})
+
+
 async def answer(prompt):
     """Answer by the last word of the user."""
     last = prompt.messages[-1]
@@ -35,6 +44,10 @@ async def answer(prompt):
         return assistant(Reasoning("hm"), Text("I look."), tool_calls=calls)
     if text == "book":
         return assistant("I book.", tool_calls=[tool_call("book", {"berth": 7}, id="b1")])
+    if text in {"where", "count", "ferry"}:
+        return assistant(tool_calls=[tool_call(text, {}, id=f"{text}1")])
+    if text == "system":
+        return "\n".join(message.text for message in prompt.system)
     if text == "broken":
         return assistant(tool_calls=[tool_call("broken", {}, id="x1")])
     if text == "fail":
@@ -45,4 +58,4 @@ async def answer(prompt):
 
 
 def agent():
-    return Agent(FunctionModel(answer), tools=[weather, book, broken], policy=POLICY)
+    return Agent(FunctionModel(answer), tools=[weather, book, broken, count, where], policy=POLICY)

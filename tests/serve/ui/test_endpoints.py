@@ -8,12 +8,13 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from palaver import MessageError
-from palaver.models import ScriptedModel
+from palaver import MessageError, assistant, tool_call
+from palaver.agent import pending
+from palaver.models import FunctionModel, ScriptedModel
 from palaver.serve.http.access import Access
 from palaver.serve.ui import AgUiEndpoint, AiSdkEndpoint
 from palaver.store.memory import MemoryStore
-from palaver.swarm import Swarm, SwarmAgent
+from palaver.swarm import Swarm, SwarmAgent, navigation
 from tests.serve.ui.served import agent
 from tests.swarm.served import served
 
@@ -33,6 +34,7 @@ async def server():
         *AiSdkEndpoint(agent(), store=store).routes("/chat"),
         *AiSdkEndpoint(agent(), resume=False).routes("/bare"),
         *AgUiEndpoint(agent(), store=store).routes("/agui"),
+        *AgUiEndpoint(agent()).routes("/bare-agui"),
         *AiSdkEndpoint(agent(), access=Access(token="t")).routes("/closed"),
     ]
     async with served(Starlette(routes=routes)) as (url, _), httpx.AsyncClient(base_url=url) as client:
@@ -93,10 +95,9 @@ async def test_an_answer_of_the_ai_sdk_has_steps_parts_calls_and_results(server)
 
 
 async def test_an_answer_of_ag_ui_has_the_events_of_the_protocol(server):
-    found = chunks(await server.post("/agui", json=agui("weather", tools=[], state={"a": 1})))
+    found = chunks(await server.post("/agui", json=agui("weather", tools=[], state={"n": 1})))
     assert [each["type"] for each in found] == [
         "RUN_STARTED",
-        "CUSTOM",
         "STEP_STARTED",
         "REASONING_START",
         "REASONING_MESSAGE_START",
@@ -117,7 +118,82 @@ async def test_an_answer_of_ag_ui_has_the_events_of_the_protocol(server):
         "STEP_FINISHED",
         "RUN_FINISHED",
     ]
-    assert found[1] == {"type": "CUSTOM", "name": "palaver.ignored", "value": ["state"]}
+
+
+FERRY = {"name": "ferry", "description": "Call the ferry.", "parameters": {"type": "object"}}
+
+
+def tool_results(found):
+    return {each["toolCallId"]: each["content"] for each in found if each["type"] == "TOOL_CALL_RESULT"}
+
+
+async def test_a_tool_of_the_front_end_ends_the_run_and_its_result_goes_on(server):
+    first = chunks(await server.post("/agui", json=agui("ferry", tools=[FERRY])))
+    assert [each["toolCallName"] for each in first if each["type"] == "TOOL_CALL_START"] == ["ferry"]
+    assert first[-1]["outcome"] == {"type": "success"}
+    told = agui("ferry", tools=[FERRY])
+    call = {"id": "ferry1", "type": "function", "function": {"name": "ferry", "arguments": "{}"}}
+    told["messages"] += [
+        {"id": "a", "role": "assistant", "toolCalls": [call]},
+        {"id": "t", "role": "tool", "toolCallId": "ferry1", "content": "it comes"},
+    ]
+    for path, body in (("/agui", told), ("/bare-agui", told | {"threadId": "other"})):
+        found = chunks(await server.post(path, json=body))
+        assert "".join(each["delta"] for each in found if each["type"] == "TEXT_MESSAGE_CONTENT") == "Done: it comes"
+    again = chunks(await server.post("/agui", json=agui("hello")))
+    assert again[-1]["type"] == "RUN_FINISHED"
+
+
+async def test_the_result_of_a_front_end_does_not_stand_for_an_approval(server):
+    chunks(await server.post("/agui", json=agui("book")))
+    told = agui("book")
+    call = {"id": "b1", "type": "function", "function": {"name": "book", "arguments": "{}"}}
+    told["messages"] += [
+        {"id": "a", "role": "assistant", "toolCalls": [call]},
+        {"id": "t", "role": "tool", "toolCallId": "b1", "content": "booked"},
+    ]
+    assert chunks(await server.post("/agui", json=told))[-1]["type"] == "RUN_ERROR"
+    assert len(pending(server.store.open("chat/t"))) == 1
+
+
+async def test_a_tool_that_changes_the_state_sends_a_snapshot(server):
+    found = chunks(await server.post("/agui", json=agui("count", state={"n": 1})))
+    assert [each["snapshot"] for each in found if each["type"] == "STATE_SNAPSHOT"] == [{"n": 2}]
+    unchanged = chunks(await server.post("/agui", json=agui("weather", state={"n": 1})))
+    assert not [each for each in unchanged if each["type"] == "STATE_SNAPSHOT"]
+
+
+async def test_the_context_of_the_front_end_is_part_of_the_system_prompt(server):
+    context = [{"description": "The user's boat", "value": "Gesine"}, {"description": "", "value": "It is low tide."}]
+    found = chunks(await server.post("/agui", json=agui("system", context=context)))
+    text = "".join(each["delta"] for each in found if each["type"] == "TEXT_MESSAGE_CONTENT")
+    assert text.endswith("The user's boat: Gesine\nIt is low tide.")
+
+
+@pytest.mark.parametrize(
+    ("more", "place"),
+    [
+        ({"tools": [{"name": 5}]}, "tools[0]"),
+        ({"tools": [{"name": "f", "parameters": "x"}]}, "tools[0].parameters"),
+        ({"tools": [{"name": "book", "description": ""}]}, "tools[0].name"),
+        ({"context": [{"value": 5}]}, "context[0].value"),
+    ],
+)
+async def test_what_a_front_end_offers_is_checked(server, more, place):
+    response = await server.post("/agui", json=agui("hi", **more))
+    assert (response.status_code, place in response.text) == (400, True)
+
+
+async def test_a_client_adds_the_output_of_a_tool_that_it_runs(server):
+    waiting = chunks(await server.post("/chat", json=ui("where")))
+    assert [each["toolName"] for each in waiting if each["type"] == "tool-input-available"] == ["where"]
+    assert not [each for each in waiting if each["type"] == "tool-approval-request"]
+    part = {"type": "dynamic-tool", "toolName": "where", "toolCallId": "where1", "input": {}}
+    part |= {"state": "output-available", "output": {"at": "Husum"}}
+    body = ui("where")
+    body["messages"].append({"id": "a", "role": "assistant", "parts": [{"type": "step-start"}, part]})
+    found = chunks(await server.post("/chat", json=body))
+    assert "".join(each["delta"] for each in found if each["type"] == "text-delta") == 'Done: {"at":"Husum"}'
 
 
 async def test_the_store_has_the_conversation_under_a_name_that_no_client_can_leave(server):
@@ -280,6 +356,61 @@ async def test_a_swarm_is_asked_by_the_name_of_its_client():
             other = chunks(await client.post("/agui", json=agui("hi") | {"threadId": "ann"}))
             assert "".join(each.get("delta", "") for each in other) == "Again."
             assert live.clients == ("ann",)
+
+
+def look(city: str) -> str:
+    """Look at the weather."""
+    return f"rain in {city}"
+
+
+@pytest.mark.parametrize("shown", [True, False])
+async def test_calls_results_and_hand_overs_of_a_swarm_are_shown_as_asked(shown):
+    calls = [tool_call("look", {"city": "Kiel"}, id="c1")], [tool_call("to_pier", {}, id="c2")]
+    script = [assistant("I look.", tool_calls=calls[0]), assistant(tool_calls=calls[1])]
+    desk = SwarmAgent("desk", ScriptedModel(script * 2), tools=[look, navigation("pier")], stream=True)
+    pier = SwarmAgent("pier", ScriptedModel(["Moin from the pier."] * 2), stream=True)
+    async with Swarm("shop", [desk, pier]).start() as live:
+        routes = [
+            *AiSdkEndpoint(live, show_tools=shown).routes("/chat"),
+            *AgUiEndpoint(live, show_tools=shown or None).routes("/agui"),
+        ]
+        async with served(Starlette(routes=routes)) as (url, _), httpx.AsyncClient(base_url=url) as client:
+            found = chunks(await client.post("/chat", json=ui("hi", id="ann")))
+            other = chunks(await client.post("/agui", json=agui("hi", state={"a": 1}) | {"threadId": "bob"}))
+    outputs = {each["toolCallId"]: each["output"] for each in found if each["type"] == "tool-output-available"}
+    assert outputs.get("c1") == ("rain in Kiel" if shown else None)
+    assert tool_results(other).get("c1") == outputs.get("c1")
+    assert [each["data"]["name"] for each in found if each["type"] == "data-agent"] == ["pier"]
+    assert [each["stepName"] for each in other if each["type"] == "STEP_STARTED"] == ["desk 1", "pier 2"]
+    for each in (found, other):
+        assert "".join(piece.get("delta", "") for piece in each).endswith("Moin from the pier.")
+    assert [each["value"] for each in other if each["type"] == "CUSTOM"] == [["state"]]
+
+
+async def test_a_reader_who_leaves_cancels_a_turn_of_a_swarm_that_is_not_resumed():
+    began, left = anyio.Event(), anyio.Event()
+
+    async def wait(_prompt):
+        began.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            left.set()
+
+    async with Swarm("shop", [SwarmAgent("desk", FunctionModel(wait))]).start() as live:
+        routes = AiSdkEndpoint(live, resume=False).routes("/chat")
+        async with served(Starlette(routes=routes)) as (url, _), httpx.AsyncClient(base_url=url) as client:
+            async with client.stream("POST", "/chat", json=ui("hi", id="ann")):
+                await began.wait()
+            with anyio.fail_after(60):
+                await left.wait()
+
+
+async def test_an_agent_keeps_its_calls_to_itself_when_told_to():
+    routes = AiSdkEndpoint(agent(), show_tools=False).routes("/chat")
+    async with served(Starlette(routes=routes)) as (url, _), httpx.AsyncClient(base_url=url) as client:
+        found = chunks(await client.post("/chat", json=ui("weather")))
+    assert {each["type"].partition("-")[0] for each in found} == {"start", "reasoning", "text", "finish"}
 
 
 def test_what_cannot_be_served_is_refused():

@@ -2,8 +2,10 @@
 
 Rules:
 
-- A request is a ``RunAgentInput``; its ``threadId`` names the conversation. Tools and state of the front end are not
-  used, and a ``CUSTOM`` event named ``palaver.ignored`` says so.
+- A request is a ``RunAgentInput``; its ``threadId`` names the conversation. With an agent, the front end's ``tools``
+  are offered to the model: a run ends when one is called, and its result comes as a tool message of the next request.
+  ``context`` is a section of the system prompt. ``state`` is ``values["state"]`` of the tools; a ``STATE_SNAPSHOT``
+  follows when one changed it. A swarm uses none of them, and a ``CUSTOM`` event named ``palaver.ignored`` says so.
 - Calls that wait are the interrupts of ``RUN_FINISHED``; an interrupt's id is that of its call. ``resume`` answers
   them: ``true``, or ``{"approved": true}``, approves; ``{"arguments": {…}}`` approves with other arguments;
   ``{"answer": "…"}`` answers in the tool's place; anything else, and ``cancelled``, rejects.
@@ -16,24 +18,25 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, Final, cast
 
 from palaver import transcripts
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError
-from palaver.core.messages import AssistantMessage, ToolMessage
+from palaver.core.messages import AssistantMessage, Message, ToolMessage
 from palaver.core.parts import ToolCall
+from palaver.core.tools import Tool
 from palaver.serve.ui.endpoint import Chunk, TurnWriter, UiEndpoint, UiProtocol
 from palaver.serve.ui.shapes import error_text, json_of, list_of, output_of, usage_of
-from palaver.serve.ui.turns import Ended, Turn, UiRequest
+from palaver.serve.ui.turns import Ended, Ignored, StateChanged, Turn, UiRequest
 from palaver.threads.ids import uuid7
 from palaver.turn import events
 from palaver.turn.approvals import Decision, answer, approve, edit, reject
 
 _SOURCE: Final = "ag_ui"
 _VERSION: Final = "1.0"
-_IGNORED: Final = ("tools", "state")
 _MESSAGE: Final = "The run failed."
 
 
@@ -51,7 +54,6 @@ class _Request(UiRequest, frozen=True, kw_only=True):
 
     thread: str
     run: str
-    ignored: tuple[str, ...] = ()
 
 
 def parse(body: bytes) -> UiRequest:
@@ -72,8 +74,38 @@ def parse(body: bytes) -> UiRequest:
         run=fields["runId"],
         messages=messages,
         decisions=dict(_decisions(fields.get("resume"))),
-        ignored=tuple(name for name in _IGNORED if fields.get(name)),
+        results=_results(messages),
+        tools=tuple(_tools(fields.get("tools"))),
+        context="\n".join(_context(fields.get("context"))),
+        state=fields.get("state") or None,
     )
+
+
+def _results(messages: Sequence[Message]) -> dict[str, str]:
+    """The results of calls behind everything else: those that the front end ran among them."""
+    ran = takewhile(lambda each: isinstance(each, ToolMessage), reversed(messages))
+    return {each.tool_call_id: each.text for each in ran if isinstance(each, ToolMessage) and each.tool_call_id}
+
+
+def _tools(listed: object) -> Iterator[Tool]:
+    for index, entry in enumerate(list_of(listed) or ()):
+        fields: Mapping[str, Any] = cast("Mapping[str, Any]", entry) if isinstance(entry, Mapping) else {}
+        name, about, schema = fields.get("name"), fields.get("description"), fields.get("parameters")
+        path = f"tools[{index}]"
+        if not isinstance(name, str) or not name or not isinstance(about, str | None):
+            raise DecodeError("expected a name and a description", path=path, source=_SOURCE)
+        if not isinstance(schema, Mapping | None):
+            raise DecodeError("expected a JSON Schema", path=f"{path}.parameters", source=_SOURCE)
+        yield Tool.of(name, about, dict(cast("Mapping[str, Any]", schema)) if schema else {"type": "object"})
+
+
+def _context(listed: object) -> Iterator[str]:
+    for index, entry in enumerate(list_of(listed) or ()):
+        fields: Mapping[str, Any] = cast("Mapping[str, Any]", entry) if isinstance(entry, Mapping) else {}
+        if not isinstance(fields.get("value"), str):
+            raise DecodeError("expected a text", path=f"context[{index}].value", source=_SOURCE)
+        about = fields.get("description")
+        yield f"{about}: {fields['value']}" if isinstance(about, str) and about else fields["value"]
 
 
 def _decisions(resume: object) -> Iterator[tuple[str, Decision]]:
@@ -103,7 +135,7 @@ class _Writer(TurnWriter):
     def __init__(self, request: UiRequest) -> None:
         asked = cast("_Request", request)
         self._ids: Chunk = {"threadId": asked.thread, "runId": asked.run}
-        self._ignored = asked.ignored
+        self._client_tools = {each.name for each in asked.tools}
         self._open: tuple[str, str] | None = None
         self._message = ""
         self._step = ""
@@ -139,6 +171,10 @@ class _Writer(TurnWriter):
             case events.ToolProgress():
                 value = {"toolCallId": event.call.id, "value": event.value}
                 yield {"type": "CUSTOM", "name": "palaver.progress", "value": value}
+            case StateChanged():
+                yield {"type": "STATE_SNAPSHOT", "snapshot": event.state}
+            case Ignored():
+                yield {"type": "CUSTOM", "name": "palaver.ignored", "value": list(event.fields)}
             case Ended():
                 yield from self._finish(event)
             case _:
@@ -147,8 +183,6 @@ class _Writer(TurnWriter):
     def _start(self) -> Iterator[Chunk]:
         self._started = True
         yield {"type": "RUN_STARTED", **self._ids, "protocolVersion": _VERSION}
-        if self._ignored:
-            yield {"type": "CUSTOM", "name": "palaver.ignored", "value": list(self._ignored)}
 
     def _begin(self, kind: str) -> Iterator[Chunk]:
         if self._open is not None and self._open[0] == kind:
@@ -195,7 +229,8 @@ class _Writer(TurnWriter):
             yield {"type": "RUN_ERROR", "message": error_text(ended.error, _MESSAGE)}
             return
         outcome: Chunk = {"type": "cancelled" if ended.outcome == "cancelled" else "success"}
-        if ended.pending:
+        asked = [each for each in ended.pending if each.tool not in self._client_tools]
+        if asked:
             outcome = {
                 "type": "interrupt",
                 "interrupts": [
@@ -205,7 +240,7 @@ class _Writer(TurnWriter):
                         "message": each.reason or f"Run {each.tool}?",
                         "toolCallId": each.call.id,
                     }
-                    for each in ended.pending
+                    for each in asked
                 ],
             }
         yield {"type": "RUN_FINISHED", **self._ids, "outcome": outcome, "result": usage_of(ended)}

@@ -6,6 +6,9 @@ Rules:
   model's answer is complete, and its result when it joins the conversation.
 - A call that waits is a ``tool-approval-request`` whose id is that of the call. The client's answer comes with the next
   request, as a part in the state ``approval-responded``; its answer goes on in the same message.
+- A call that only the client can answer (``client_tool``, ``ask_user``) is no approval: the client adds its output
+  (``addToolOutput``) and sends the message again.
+- A hand-over in a swarm is a step and a ``data-agent`` part with the name of the agent.
 - An error of the run is an ``error`` part with a general text: what is wrong is for the log. A cancelled run is an
   ``abort``. ``finish`` has the usage, the model and the cost as ``messageMetadata``.
 - ``GET …/ID/stream`` replays the answer that is under way from its beginning, ``DELETE …/ID`` stops it.
@@ -71,6 +74,7 @@ def parse(body: bytes) -> UiRequest:
         messages=_messages(listed),
         decisions=dict(_decisions(last)) if goes_on and not again else {},
         again=again,
+        results=dict(_results(last)) if goes_on and not again else {},
         message_id=str(last["id"]) if goes_on and not again and isinstance(last.get("id"), str) else None,
     )
 
@@ -96,6 +100,20 @@ def _decisions(message: Mapping[str, Any]) -> Iterator[tuple[str, Decision]]:
             yield str(fields.get("toolCallId")), decision
 
 
+def _results(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The outputs and errors of calls in the last message, as texts: those that the client added among them."""
+    for part in list_of(message.get("parts")) or ():
+        fields = cast("dict[str, Any]", part) if isinstance(part, dict) else {}
+        call, state = fields.get("toolCallId"), fields.get("state")
+        if not isinstance(call, str):
+            continue
+        if state == "output-error":
+            yield call, f"Error: {fields.get('errorText')}"
+        elif state == "output-available":
+            found = fields.get("output")
+            yield call, found if isinstance(found, str) else jsontext.encode(found).decode()
+
+
 class _Writer(TurnWriter):
     """Writes one answer."""
 
@@ -103,6 +121,7 @@ class _Writer(TurnWriter):
         self._id = request.message_id
         self._rejected = {call for call, each in request.decisions.items() if each.kind == "reject"}
         self._started = self._step = False
+        self._agent: str | None = None
         self._open: tuple[str, str] | None = None
         self._parts = 0
 
@@ -114,6 +133,9 @@ class _Writer(TurnWriter):
                 yield from self._end_step()
                 self._step = True
                 yield {"type": "start-step"}
+                if self._agent not in {None, event.agent}:
+                    yield {"type": "data-agent", "data": {"name": event.agent}}
+                self._agent = event.agent
             case events.TextDelta():
                 yield from self._delta("text", event.text)
             case events.ReasoningDelta():
@@ -180,6 +202,8 @@ class _Writer(TurnWriter):
             yield from self._start("")
         yield from self._close()
         for each in ended.pending:
+            if each.choices == ("answer",):
+                continue  # the client adds the output
             request: Chunk = {"type": "tool-approval-request", "approvalId": each.call.id, "toolCallId": each.call.id}
             yield request | ({"reason": each.reason} if each.reason else {})
         yield from self._end_step()

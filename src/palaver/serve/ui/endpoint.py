@@ -115,6 +115,7 @@ class UiEndpoint:
         prefix: str = "chat/",
         conversation: Callable[[Request, str], str] | None = None,
         resume: bool = True,
+        show_tools: bool | None = None,
         access: Access | None = None,
         limits: Limits | None = None,
     ) -> None:
@@ -123,12 +124,14 @@ class UiEndpoint:
         ``store`` keeps an agent's conversations; without one the client's messages are the conversation. ``prefix``
         begins the id of each thread. ``conversation`` gives the name of the conversation for a request and the id that
         the client sent (the user's own name in front of it, say); it may raise ``Refused``. ``resume``: answers go on
-        without a reader. ``access`` checks hosts, origins and tokens, where the application does not; ``limits`` has
-        the size of a body. Raises ``MessageError`` for arguments of another type.
+        without a reader. ``show_tools``: whether clients see calls with their arguments and results; by default those
+        of an agent, and not those of a swarm, whose clients see what is said to them. ``access`` checks hosts, origins
+        and tokens, where the application does not; ``limits`` has the size of a body. Raises ``MessageError`` for
+        arguments of another type.
         """
         given = {key: value for key, value in locals().items() if key not in {"source", "self"}}
         check_arguments(type(self).__name__, UiEndpoint.__init__, given)
-        self._turns: Turns = turns_of(source, store)
+        self._turns: Turns = turns_of(source, store, show_tools=show_tools)
         self._prefix = prefix if store is not None else ""
         self._conversation = conversation
         self._resume = resume

@@ -4,7 +4,10 @@ Rules:
 
 - ``AgentTurns`` runs an agent. With a store the conversation is its thread, and only what is new is taken from the
   request; without one the request's messages are the conversation.
-- ``SwarmTurns`` asks a swarm: the conversation is that of the client whose name the request's id is.
+- A call that only the client can answer (``client_tool``, ``ask_user``) waits; the client's result comes with a later
+  request and is the decision ``answer``. Tools, context and state of a request are for that run.
+- ``SwarmTurns`` asks a swarm: the conversation is that of the client whose name the request's id is. A client sees what
+  ``palaver.swarm.events`` shows to clients, and which agent speaks; calls and results where ``show_tools`` says so.
 - The events are those of ``palaver.turn.events``; the last one is ``Ended``. Nothing is raised but cancellation: an
   error is the outcome ``failed``.
 
@@ -14,17 +17,21 @@ Stability: experimental.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import anyio
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from palaver.agent.agent import Agent, is_agent
+from palaver.agent.functions import client_tool
+from palaver.core import jsontext
 from palaver.core.errors import DecodeError, MessageError, PalaverError
 from palaver.core.events import TextDelta
 from palaver.core.factories import assistant
-from palaver.core.messages import Message, UserMessage
+from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from palaver.core.parts import MalformedToolCall, ToolCall
+from palaver.core.tools import Tool
 from palaver.core.usage import Usage
 from palaver.store.store import Store, to_thread
 from palaver.swarm.bus import Where
@@ -35,12 +42,15 @@ from palaver.threads.ids import uuid7
 from palaver.threads.thread import Thread
 from palaver.threads.view import RECORD
 from palaver.turn import events
-from palaver.turn.approvals import ApprovalRequest, Decision
+from palaver.turn.approvals import ApprovalRequest, Decision, answer, pending
+from palaver.turn.middleware import Middleware
 
 if TYPE_CHECKING:
     from palaver.store.stored_thread import StoredThread
+    from palaver.swarm.events import Event
     from palaver.swarm.session import Session
     from palaver.turn.events import AgentEvent
+    from palaver.turn.tool import AgentTool
 
 
 class UiRequest(Struct, frozen=True, kw_only=True):
@@ -48,7 +58,9 @@ class UiRequest(Struct, frozen=True, kw_only=True):
 
     ``id`` names the conversation. ``messages`` are all that the client has, the newest last. ``decisions`` decide calls
     that wait, by the id of the call. ``again`` asks for another answer to the last user message. ``message_id`` is the
-    client's id of the answer that goes on.
+    client's id of the answer that goes on. ``results`` are texts of the client for calls that it ran, by the id of the
+    call. ``tools`` are further ones that the client runs, ``context`` is a section for the system prompt, and ``state``
+    what the client and the tools share (``values["state"]``).
     """
 
     id: str
@@ -56,6 +68,22 @@ class UiRequest(Struct, frozen=True, kw_only=True):
     decisions: Mapping[str, Decision] = {}
     again: bool = False
     message_id: str | None = None
+    results: Mapping[str, str] = {}
+    tools: tuple[Tool, ...] = ()
+    context: str = ""
+    state: Any = None
+
+
+class StateChanged(Struct, frozen=True, kw_only=True):
+    """A tool has changed what it shares with the client."""
+
+    state: Any
+
+
+class Ignored(Struct, frozen=True, kw_only=True):
+    """Fields of the request that nobody uses."""
+
+    fields: tuple[str, ...]
 
 
 class Ended(Struct, frozen=True, kw_only=True):
@@ -70,7 +98,7 @@ class Ended(Struct, frozen=True, kw_only=True):
     finish_reason: str | None = None
 
 
-Turn: TypeAlias = "AgentEvent | Ended"
+Turn: TypeAlias = "AgentEvent | StateChanged | Ignored | Ended"
 SOURCE: Final = "request"
 """What errors of a request name as their source."""
 
@@ -89,23 +117,23 @@ class Turns(Protocol):
         ...
 
 
-def turns_of(source: object, store: Store | None) -> Turns:
+def turns_of(source: object, store: Store | None, *, show_tools: bool | None = None) -> Turns:
     """Return what answers for an ``Agent`` or a ``LiveSwarm``. Raises ``MessageError`` for anything else."""
     if is_agent(source):
-        return AgentTurns(source, store)
+        return AgentTurns(source, store, show_tools=show_tools is not False)
     if isinstance(source, LiveSwarm):
         if store is not None:
             raise MessageError("store: a swarm has its own; give it to swarm.start(store=…)")
-        return SwarmTurns(source)
+        return SwarmTurns(source, show_tools=show_tools is True)
     raise MessageError(f"source: expected an Agent or a LiveSwarm, got {type(source).__name__}")
 
 
 class AgentTurns(Turns):
     """Answers with an agent."""
 
-    def __init__(self, agent: Agent[Any], store: Store | None) -> None:
+    def __init__(self, agent: Agent[Any], store: Store | None, *, show_tools: bool) -> None:
         """Keep conversations in ``store``, or nowhere."""
-        self._agent, self._store = agent, store
+        self._agent, self._store, self._show_tools = agent, store, show_tools
 
     def check(self, request: UiRequest) -> None:
         """Refuse decisions without a store: the client's word would be all that is known of the calls."""
@@ -113,30 +141,85 @@ class AgentTurns(Turns):
             raise DecodeError("decisions need a store, which knows what was asked", path="messages", source=SOURCE)
         if request.again:
             _answered_user(request)
-        elif not request.decisions:
+        elif not request.decisions and not request.results:
             _newest(request)
+        for index, each in enumerate(request.tools):
+            if each.name in self._agent.toolbox.names:
+                raise DecodeError(f"the agent has a tool {each.name!r}", path=f"tools[{index}].name", source=SOURCE)
 
     async def answer(self, request: UiRequest) -> AsyncGenerator[Turn]:
         """Run the agent."""
+        values: dict[str, Any] = {} if request.state is None else {"state": request.state}
         try:
-            thread, prompt = await self._begin(request)
-            stream = self._agent.stream(prompt, thread=thread, decisions=request.decisions or None)
+            agent = self._agent_for(request)
+            thread, prompt, decisions = await self._begin(request)
+            stream = agent.stream(prompt, thread=thread, decisions=decisions or None, values=values)
         except PalaverError as error:
             yield Ended(outcome="failed", error=error)
             return
-        async for event in _events(stream):
-            yield event
+        async for event in _events(stream, values):
+            for shown in (event,) if self._show_tools else _without_tools(event):
+                yield shown
 
-    async def _begin(self, request: UiRequest) -> tuple[Thread | StoredThread, tuple[Message, ...] | None]:
-        """Return the thread, and what is new in it. Raises ``PalaverError``."""
+    def _agent_for(self, request: UiRequest) -> Agent[Any]:
+        """Return the agent with what the client adds for this run. Raises ``MessageError`` for a broken schema."""
+        if not request.tools and not request.context:
+            return self._agent
+        made = tuple([client_tool(each.name, each.description, each.parameters) for each in request.tools])
+        added = _FromClient(made, request.context)
+        return self._agent.replace(middleware=[*self._agent.fields["middleware"], added])
+
+    async def _begin(
+        self, request: UiRequest
+    ) -> tuple[Thread | StoredThread, tuple[Message, ...] | None, Mapping[str, Decision]]:
+        """Return the thread, what is new in it, and what is decided. Raises ``PalaverError``."""
         if self._store is None:
             given = Thread()
             given.append(*_answered_user(request) if request.again else request.messages)
-            return given, None
+            return given, None, {}
         stored = await to_thread(self._store.open, request.id)
         if request.again:
             await to_thread(_rewind, stored)
-        return stored, None if request.again or request.decisions else (_newest(request),)
+            return stored, None, {}
+        decisions = {**_answers(request, pending(stored)), **request.decisions}
+        return stored, None if decisions else (_newest(request),), decisions
+
+
+class _FromClient(Middleware):
+    """Offers tools that the client runs, and tells the model what the client says of itself."""
+
+    def __init__(self, tools: tuple[AgentTool, ...], context: str) -> None:
+        self._tools, self._context = tools, context
+
+    @property
+    def tools(self) -> tuple[AgentTool, ...]:
+        return self._tools
+
+    @property
+    def instructions(self) -> str:
+        return self._context
+
+
+def _answers(request: UiRequest, waiting: tuple[ApprovalRequest, ...]) -> dict[str, Decision]:
+    """Return the client's results for calls that wait for nothing else: it cannot stand in for another tool."""
+    open_calls = {each.call.id for each in waiting if each.choices == ("answer",)}
+    return {call: answer(text) for call, text in request.results.items() if call in open_calls}
+
+
+def _without_tools(event: Turn) -> Iterator[Turn]:
+    """Return an event without what tools are given and give, but with the calls that wait for the client."""
+    match event:
+        case events.MessageAdded(message=AssistantMessage() as message):
+            said = tuple([each for each in message.content if not isinstance(each, ToolCall | MalformedToolCall)])
+            yield structs.replace(event, message=message.replace(content=said))
+        case events.MessageAdded(message=ToolMessage()) | events.ToolProgress():
+            pass
+        case Ended(pending=waiting) if waiting:
+            asked = assistant(tool_calls=[each.call for each in waiting])
+            yield events.MessageAdded(agent="", run="", message=asked)
+            yield event
+        case _:
+            yield event
 
 
 def _newest(request: UiRequest) -> UserMessage:
@@ -165,12 +248,18 @@ def _rewind(thread: StoredThread) -> None:
     thread.rewind(users[-1].id)
 
 
-async def _events(stream: Any) -> AsyncIterator[Turn]:
-    """Yield the events of a run, and how it ended."""
+async def _events(stream: Any, values: Mapping[str, Any]) -> AsyncIterator[Turn]:
+    """Yield the events of a run, changes of the state that it shares, and how it ended."""
+    shown = jsontext.encode(values.get("state"))
     try:
         async with stream as run:
             async for event in run:
                 yield event
+                if isinstance(event, events.MessageAdded) and isinstance(event.message, ToolMessage):
+                    now = jsontext.encode(values.get("state"))
+                    if now != shown:
+                        shown = now
+                        yield StateChanged(state=jsontext.value(now))
     except PalaverError as error:
         yield Ended(outcome="failed", error=error)
         return
@@ -190,51 +279,51 @@ async def _events(stream: Any) -> AsyncIterator[Turn]:
 class SwarmTurns(Turns):
     """Answers with a swarm that has been started."""
 
-    def __init__(self, live: LiveSwarm) -> None:
+    def __init__(self, live: LiveSwarm, *, show_tools: bool) -> None:
         """Ask ``live``; sessions are opened as clients come, and stay open."""
-        self._live = live
+        self._live, self._show_tools = live, show_tools
 
     def check(self, request: UiRequest) -> None:
         """Refuse another answer to the same message: a swarm answers each message once."""
         if request.again:
             raise DecodeError("a swarm answers a message once: send it as a new one", path="trigger", source=SOURCE)
-        if not request.decisions:
+        if not request.decisions and not request.results:
             _newest(request)
 
     async def answer(self, request: UiRequest) -> AsyncGenerator[Turn]:
-        """Ask the client's session, and show the deltas of its agents."""
+        """Ask the client's session, and show what its agents do."""
         run = uuid7()
         try:
             session = self._live.get(request.id) or await self._live.open(request.id)
         except PalaverError as error:
             yield Ended(outcome="failed", error=error)
             return
+        decided = {**_answers(request, session.pending()), **request.decisions}
+        request = structs.replace(request, decisions=decided)
         yield events.RunStarted(agent=session.agent, run=run, thread=request.id, length=len(request.messages))
+        unused = tuple([name for name in ("tools", "context", "state") if getattr(request, name)])
+        if unused:
+            yield Ignored(fields=unused)
         yield events.IterationStarted(agent=session.agent, run=run, number=1)
-        shown = ""
+        view = _SwarmView(session.agent, run)
         outcome: list[str | Exception] = []
-        where = Where(client=request.id, run=run if not request.decisions else None, test=is_public)
+        where = Where(client=request.id, run=None if decided else run, test=self._sees)
         async with self._live.bus.subscribe(where, since=None) as seen, anyio.create_task_group() as tasks:
             tasks.start_soon(self._ask, session, request, run, outcome, seen)
             async for event in seen:
-                if event.source == "agent" and event.type == "delta":
-                    text = event.output["text"]
-                    shown += text
-                    yield TextDelta(0, text, event.agent or "", run)
-        (answer,) = outcome
-        if isinstance(answer, Exception):
-            yield Ended(outcome="failed", error=answer)
+                for each in view.show(event):
+                    yield each
+        (said_last,) = outcome
+        if isinstance(said_last, Exception):
+            yield Ended(outcome="failed", error=said_last)
             return
-        rest = answer.removeprefix(shown)
-        if rest:
-            yield TextDelta(0, rest, session.agent, run)
-        if answer:
-            yield events.MessageAdded(agent=session.agent, run=run, message=assistant(answer))
-        pending = session.pending()
-        if pending:
-            calls = assistant(tool_calls=[each.call for each in pending])
-            yield events.MessageAdded(agent=session.agent, run=run, message=calls)
-        yield Ended(outcome="waiting" if pending else "completed", pending=pending)
+        waiting = session.pending()
+        for each in view.rest(said_last, waiting):
+            yield each
+        yield Ended(outcome="waiting" if waiting else "completed", pending=waiting)
+
+    def _sees(self, event: Event) -> bool:
+        return is_public(event) or (self._show_tools and (event.source, event.type) == ("history", "push"))
 
     async def _ask(
         self, session: Session, request: UiRequest, run: str, outcome: list[str | Exception], seen: Any
@@ -248,3 +337,51 @@ class SwarmTurns(Turns):
             outcome.append(error)
         finally:
             seen.close()
+
+
+class _SwarmView:
+    """Makes the events of a turn of what a swarm publishes: deltas, calls, results, and a step for each agent."""
+
+    def __init__(self, agent: str, run: str) -> None:
+        self._agent, self._run = agent, run
+        self._steps = 1
+        self._text = ""
+        self._calls: set[str] = set()
+
+    def show(self, event: Event) -> Iterator[AgentEvent]:
+        """Return the events for one that was published."""
+        match (event.source, event.type):
+            case ("agent", "delta"):
+                text = event.output["text"]
+                self._text += text
+                yield TextDelta(0, text, event.agent or self._agent, self._run)
+            case ("swarm", "set-agent-name"):
+                self._steps += 1
+                self._agent = event.input["agentName"]
+                yield events.IterationStarted(agent=self._agent, run=self._run, number=self._steps)
+            case ("history", "push"):
+                yield from self._message(event.input["message"])
+            case _:
+                pass
+
+    def _message(self, message: Message) -> Iterator[AgentEvent]:
+        """Return the calls and the result of a message; its text may still be changed, and comes as the answer."""
+        if isinstance(message, AssistantMessage) and message.tool_calls:
+            yield from self._called(message.tool_calls)
+        elif isinstance(message, ToolMessage):
+            yield events.MessageAdded(agent=self._agent, run=self._run, message=message)
+
+    def _called(self, calls: Sequence[ToolCall]) -> Iterator[AgentEvent]:
+        new = [each for each in calls if each.id not in self._calls]
+        self._calls.update(each.id for each in new)
+        if new:
+            yield events.MessageAdded(agent=self._agent, run=self._run, message=assistant(tool_calls=new))
+
+    def rest(self, answer: str, waiting: Sequence[ApprovalRequest]) -> Iterator[AgentEvent]:
+        """Return what of the answer and of the waiting calls was not shown."""
+        rest = answer.removeprefix(self._text)
+        if rest:
+            yield TextDelta(0, rest, self._agent, self._run)
+        if answer:
+            yield events.MessageAdded(agent=self._agent, run=self._run, message=assistant(answer))
+        yield from self._called([each.call for each in waiting])
