@@ -161,7 +161,7 @@ async def test_a_policy_in_every_form(anyio_backend, form, judgement, handler):
 @pytest.mark.anyio
 async def test_what_no_policy_can_mean_allows_nothing(anyio_backend):
     for policy in ("Allow", {"send": "yes"}, {"send": None}):
-        with pytest.raises(MessageError, match="a policy says allow, ask, deny, or a Rule; not"):
+        with pytest.raises(MessageError, match="a policy returns allow, ask, deny, or a Rule; not"):
             asked_agent([], policy=policy)
     ran = []
     for policy in (lambda _: None, lambda _: "yes", lambda _: Rule(judgement="maybe")):
@@ -201,7 +201,7 @@ async def test_a_tool_that_a_table_does_not_name_is_asked_for_unless_it_only_rea
 def test_other_names_that_nothing_goes_by_are_refused():
     with pytest.raises(MessageError, match="polling: there is no tool 'wiat'; there is: send"):
         asked_agent([], polling=["wiat"])
-    with pytest.raises(MessageError, match="polling: 'send' is a text; give a list of names"):
+    with pytest.raises(MessageError, match="polling: 'send' is a string; expected a list of names"):
         asked_agent([], polling="send")
     child = Agent(ScriptedModel(["k"]), name="child")
     with pytest.raises(MessageError, match="about: there is no agent 'chidl'; there is: child"):
@@ -316,7 +316,7 @@ async def test_a_decision_of_what_is_not_pending_is_refused_before_anything_is_w
     for decisions in ({"c9": approve()}, {"c2": approve(), "c9": approve()}, {"c1": reject()}):
         with pytest.raises(MessageError, match="nothing is pending for call"):
             await agent.run(thread=run.thread, decisions=decisions)
-    with pytest.raises(MessageError, match="a new prompt closes what is pending"):
+    with pytest.raises(MessageError, match="a new prompt closes pending calls"):
         await agent.run("else", thread=run.thread, decisions={"c2": approve()})
     with pytest.raises(MessageError, match="nothing is pending"):
         await agent.run(thread=said("hi"), decisions={"c1": approve()})

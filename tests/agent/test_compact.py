@@ -15,7 +15,7 @@ from palaver.models.scripted import ScriptedModel
 from palaver.store.memory import MemoryStore
 from palaver.threads.thread import Thread
 from palaver.threads.view import for_model
-from palaver.turn.approvals import left_open
+from palaver.turn.approvals import open_answer
 from palaver.turn.compaction import Summariser
 from palaver.turn.events import ContextCompacted, Warned
 from tests.agent.scripts import assert_valid, call, calls, noting
@@ -95,9 +95,9 @@ async def test_calls_that_wait_for_a_decision_come_through_unharmed(store):
         policy={"send": "ask"},
     )
     assert (await agent.run("tell ada", thread=thread)).outcome == "waiting"
-    before = left_open(thread.path())
+    before = open_answer(thread.path())
     done = await compact(thread, window=WINDOW)
-    after = left_open(thread.path())
+    after = open_answer(thread.path())
     assert done.original_branch
     assert before is not None
     assert after == before
@@ -119,7 +119,7 @@ async def test_what_an_open_answer_reported_is_not_believed_of_what_is_left(stor
     assert done.before >= 30_000
     again = await compact(thread, window=WINDOW, trial=True)
     assert again.before < 10_000
-    assert left_open(thread.path()) is not None
+    assert open_answer(thread.path()) is not None
 
 
 @pytest.mark.anyio

@@ -89,7 +89,7 @@ async def test_every_run_has_its_budget_anew(anyio_backend):
 async def test_previous_and_thread_are_one_too_many(anyio_backend):
     agent = Agent(ScriptedModel(["a", "b"]))
     run = await agent.run("go")
-    with pytest.raises(MessageError, match="give previous or thread, not both"):
+    with pytest.raises(MessageError, match="pass previous or thread, not both"):
         await agent.run("on", previous=run, thread=Thread())
 
 

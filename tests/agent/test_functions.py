@@ -293,16 +293,16 @@ async def generated_too():
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
-        (many, "the tool 'many': the parameter “*values” has no name that a model could use"),
-        (more, "the tool 'more': the parameter “**values” has no name that a model could use"),
-        (placed, "the tool 'placed': the parameter “value, /” has no name that a model could use"),
+        (many, "the tool 'many': the parameter “*values” has a name that models cannot use"),
+        (more, "the tool 'more': the parameter “**values” has a name that models cannot use"),
+        (placed, "the tool 'placed': the parameter “value, /” has a name that models cannot use"),
         (odd, "the tool 'odd': the parameter 'value' has no schema: type <class 'object'> is not supported"),
         (two, "the tool 'two': the parameter 'value' has no schema: Type unions may not contain more than one"),
         (missing, "the tool 'missing': name 'Nowhere' is not defined"),
-        (größe, "'größe' is no name for a tool"),
-        (lambda: None, "a tool made of a function without a name needs name="),
-        (generated, "a generator is no tool"),
-        (generated_too, "a generator is no tool"),
+        (größe, "'größe' is not a tool name"),
+        (lambda: None, "a function without a name needs name="),
+        (generated, "a generator cannot be a tool"),
+        (generated_too, "a generator cannot be a tool"),
     ],
 )
 def test_what_a_model_cannot_call_is_refused_when_it_is_defined(function, reason):
@@ -330,9 +330,9 @@ def test_every_argument_that_does_not_fit_is_named_with_its_path():
     )
     assert told == (
         "cities[1].name: expected `str`, got `int`; unit: expected one of 'c', 'f'; "
-        "when: no such parameter; there is cities, unit, days; days: expected `int`, got `str`"
+        "when: no such parameter; the parameters are cities, unit, days; days: expected `int`, got `str`"
     )
-    assert refused(function_tool(weather), "") == "cities: missing, and required"
+    assert refused(function_tool(weather), "") == "cities: required, but missing"
     assert refused(function_tool(weather), {"ctx": {}, "cities": []}).startswith("ctx: no such parameter")
 
 

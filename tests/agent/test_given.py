@@ -18,13 +18,13 @@ from palaver.turn.middleware import Middleware
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"model": 5}, r"model: 5 is no model; palaver\.models\.model\(…\)"),
+        ({"model": 5}, r"model: 5 is not a model; create one with palaver\.models\.model\(…\)"),
         ({"tools": [None]}, r"tools\[0\]: None is neither a tool nor a function"),
         ({"tools": ["send"]}, r"tools\[0\]: 'send' is neither a tool nor a function"),
-        ({"tools": None}, "tools: None is no list of tools or functions"),
-        ({"tools": "send"}, "tools: 'send' is no list"),
-        ({"middleware": [5]}, r"middleware\[0\]: 5 is no Middleware"),
-        ({"middleware": Middleware()}, "middleware: .* is no list of Middleware"),
+        ({"tools": None}, "tools: None is not a list of tools or functions"),
+        ({"tools": "send"}, "tools: 'send' is not a list"),
+        ({"middleware": [5]}, r"middleware\[0\]: 5 is not a Middleware"),
+        ({"middleware": Middleware()}, "middleware: .* is not a list of Middleware"),
     ],
 )
 def test_what_an_agent_cannot_be_made_of(given, told):
@@ -35,8 +35,8 @@ def test_what_an_agent_cannot_be_made_of(given, told):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"thread": "abc"}, "thread: str is neither a Thread nor a StoredThread"),
-        ({"previous": "abc"}, "previous: str is no Run"),
+        ({"thread": "abc"}, "thread: str is not a Thread or StoredThread"),
+        ({"previous": "abc"}, "previous: str is not a Run"),
     ],
 )
 def test_where_a_run_cannot_begin(given, told):
@@ -46,7 +46,7 @@ def test_where_a_run_cannot_begin(given, told):
 
 @pytest.mark.parametrize("name", ["tokens", "cost", "seconds", "context_tokens", "recoveries", "output_attempts"])
 def test_a_limit_below_nothing_is_refused(name):
-    with pytest.raises(MessageError, match=f"{name}: -1: a limit is not below 0, and a number"):
+    with pytest.raises(MessageError, match=f"{name}: -1: a limit is a number, 0 or more"):
         Limits(**{name: -1})
     assert getattr(Limits(**{name: 0}), name) == 0
 

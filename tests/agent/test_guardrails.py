@@ -419,5 +419,5 @@ async def test_a_result_is_withheld_whose_modification_is_no_result(value):
 @pytest.mark.finding("S-06")
 @pytest.mark.parametrize("given", ["deny", 5, [5], None])
 def test_what_is_no_policy_is_refused_by_name(given):
-    with pytest.raises(MessageError, match=r"Guardrail: before_tool: .* is no function"):
+    with pytest.raises(MessageError, match=r"Guardrail: before_tool: .* is not a function"):
         Guardrail(before_tool=given)

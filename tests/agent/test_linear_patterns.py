@@ -136,7 +136,7 @@ def _looking(kind: Any) -> Any:
 
 def test_patterns_beside_unevaluated_properties_are_refused():
     schema = {"patternProperties": {EVIL: {}}, "unevaluatedProperties": False}
-    with pytest.raises(MessageError, match="patternProperties beside unevaluatedProperties is not supported"):
+    with pytest.raises(MessageError, match="patternProperties with unevaluatedProperties is not supported"):
         linear_validator(schema, "here")
 
 

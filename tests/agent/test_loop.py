@@ -637,7 +637,7 @@ async def test_how_a_turn_ends(case):
 @pytest.mark.parametrize(
     ("script", "outcome", "reason"),
     [
-        ([CUT], "length", "the answer was cut: it is longer than the model may write"),
+        ([CUT], "length", "the answer was cut at the model's output limit"),
         ([REFUSES], "refused", "I will not."),
         ([STOPPED], "refused", "I"),
         ([FAILS] * 4, "failed", "the provider says that its answer failed: MALFORMED_FUNCTION_CALL"),
@@ -713,7 +713,7 @@ async def test_what_is_said_meanwhile_joins_behind_the_results_and_keeps_the_tur
     assert broken_pairs(run.path.messages) == []
     said_ = [each for each in run.path.messages[1:] if isinstance(each, p.UserMessage)]
     assert all(notes.USER_PROMPT in each.tags for each in said_)
-    with pytest.raises(MessageError, match="over"):
+    with pytest.raises(MessageError, match="the run has finished"):
         running.steer("Too late.")
 
 

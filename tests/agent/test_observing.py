@@ -161,7 +161,7 @@ async def test_an_observer_that_raises_is_told_once_and_hides_nothing_from_other
     assert kinds(before) == kinds(after)
     warned = [event for event in after if isinstance(event, Warned)]
     assert len(warned) == 1
-    assert "is left out: " in warned[0].text
+    assert "was removed: " in warned[0].text
     assert len(calls) == 1
     assert type(after[-1]) is RunFinished
 
@@ -214,7 +214,7 @@ async def test_one_that_hangs_is_left_out_while_the_run_goes_on(is_async, monkey
     await made.driver("x", watch=watch).drive()
     release.set()
     (warned,) = [event.text for event in seen if isinstance(event, Warned)]
-    assert warned.endswith("is left out: took longer than 0.03 seconds")
+    assert warned.endswith("was removed: took longer than 0.03 seconds")
 
 
 @pytest.mark.anyio

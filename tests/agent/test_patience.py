@@ -65,7 +65,7 @@ def test_a_limit_of_money_that_cannot_be_counted_is_told_once():
 
     agent = Agent(ScriptedModel([], then=turn), tools=[noting([])], limits=Limits(cost=0.01, iterations=4))
     _, told = warned(agent)
-    assert told == ["the limit of cost does not hold: what scripted/model costs is not known"]
+    assert told == ["the cost limit has no effect: the price of scripted/model is not known"]
 
 
 @pytest.mark.row("KAI-13")

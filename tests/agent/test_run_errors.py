@@ -143,7 +143,7 @@ async def test_a_store_that_refuses_before_and_after_the_first_write(anyio_backe
         ),
         (403, json.dumps({"error": {"message": "not you", "code": "forbidden"}}), "forbidden", "not you"),
         (409, json.dumps({"error": {"message": "elsewhere", "code": "superseded"}}), "superseded", "elsewhere"),
-        (403, "<html>Forbidden</html>", None, "a page of HTML"),
+        (403, "<html>Forbidden</html>", None, "an HTML page"),
         (402, "pay first", None, "pay first"),
     ],
 )

@@ -187,7 +187,7 @@ class NoForm:
 
 @pytest.mark.parametrize("form", [NoForm, list[NoForm], complex, "Order", [Order], Order([], "open")])
 def test_the_error_of_no_form_says_what_a_form_is(form):
-    with pytest.raises(p.MessageError, match=r"^output: .* is no form of an answer \(.*; give a dataclass") as caught:
+    with pytest.raises(p.MessageError, match=r"^output: .* is not an output type \(.*; use a dataclass") as caught:
         Structured(form)
     assert "hook" not in str(caught.value)
     assert "\n" not in str(caught.value)

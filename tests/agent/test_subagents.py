@@ -119,9 +119,9 @@ async def test_a_failed_child_is_an_error_result(script, told):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ('{"description": "dig", "agent": "miner"}', "agent: 'miner' is none of the agents: digger, other"),
-        ('{"description": "dig"}', "agent: None is none of the agents: digger, other"),
-        ('{"description": " ", "agent": "digger"}', "description: expected the task, as text"),
+        ('{"description": "dig", "agent": "miner"}', "agent: 'miner' is not one of the agents: digger, other"),
+        ('{"description": "dig"}', "agent: None is not one of the agents: digger, other"),
+        ('{"description": " ", "agent": "digger"}', "description: expected the task as a string"),
     ],
 )
 async def test_a_wrong_call_is_an_error_result(arguments, told):
@@ -183,7 +183,7 @@ async def test_the_gate_of_the_parent_covers_its_children(own, policy, decides):
     assert asked == ([["write"]] if strictest == "ask" and decides else [])
     if strictest == "ask" and not decides:
         assert result.is_error
-        assert result.text == "The agent digger needs approval, and nobody is there to decide: write({})"
+        assert result.text == "The agent digger needs approval, but nobody can decide: write({})"
     else:
         assert result.text == "finished"
 

@@ -34,7 +34,7 @@ def test_a_stream_can_be_waited_for_steered_and_cancelled():
         next(run)
         run.steer("And then?")
         assert run.wait().text == "two"
-        with pytest.raises(MessageError, match="over"):
+        with pytest.raises(MessageError, match="the run has finished"):
             run.steer("late")
     with Agent(ScriptedModel(["one"], delay=3600)).sync.stream("Hi") as run:
         run.cancel("enough")

@@ -25,7 +25,7 @@ HI = {"role": "user", "content": "hi"}
         ('{"model":"gpt-5","messages":[{"role":"user","content":7}]}', "openai_chat: messages[0].content"),
         ('data: {"novel":1}\n\n', "a recorded stream of an unknown wire; choose one with --from"),
         ('{"request":{"model":"gpt-5","messages":[{"content":[]}]}}', "openai_chat: request.messages[0]"),
-        ('{"palaver":99}\n', "palaver: line 1, palaver: version 99"),
+        ('{"palaver":99}\n', "palaver: line 1, palaver: canonical form version 99"),
         ('{"error":{"message":"no credit","type":"x","param":null,"code":null}}', "an error of openai_chat"),
         ("[" * 100_000, "nested too deeply"),
     ],

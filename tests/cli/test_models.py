@@ -36,7 +36,7 @@ def test_nothing_that_matches_is_said(run):
 
 @pytest.mark.parametrize(
     ("arguments", "cause"),
-    [(["--server", "opnai"], "did you mean openai"), (["--server", "bedrock"], "lists its models")],
+    [(["--server", "opnai"], "did you mean openai"), (["--server", "bedrock"], "model list is unknown")],
 )
 def test_a_server_that_cannot_be_asked_is_named(run, monkeypatch, arguments, cause):
     monkeypatch.setenv("AWS_REGION", "eu-north-1")

@@ -234,7 +234,7 @@ def test_tokens_of_clients_and_names_of_the_server(served, swarm, tmp_path):
         ("", "there is no token in it"),
         ('ann = ""', "ann: a token must be text and not empty"),
         ("ann = 3", "ann: a token must be text and not empty"),
-        ('"a b" = "x"', "'a b': 1 to 128 ASCII letters"),
+        ('"a b" = "x"', "'a b': expected 1 to 128 ASCII letters"),
         (None, "no such file"),
     ],
 )

@@ -238,7 +238,7 @@ def test_a_drawing_cannot_steer_the_terminal(terminal, saved):
         (["desk.txt"], 2, "neither FILE.py, FILE.py:name, nor FILE.toml"),
         (["desk.py", "--draw", "oil"], 2, "--draw"),
         (["desk.py", "--client", ""], 2, "a client needs a name"),
-        (["desk.py", "--client", "shared", "--message", "x"], 1, "no client may be called 'shared'"),
+        (["desk.py", "--client", "shared", "--message", "x"], 1, "a client cannot have the name 'shared'"),
     ],
 )
 def test_what_is_wrong_is_one_line(run, desk, args, code, said):

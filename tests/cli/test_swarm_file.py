@@ -89,7 +89,7 @@ def test_a_configuration_is_a_swarm(file):
 
 def test_the_tools_of_a_configuration_are_those_of_the_python_file_beside_it(file):
     path = file(f'{TOML}tools = ["price"]\n', "shop.toml")
-    with pytest.raises(click.ClickException, match=r"shop\.toml: agents\.sales: the program gives no tool 'price'"):
+    with pytest.raises(click.ClickException, match=r"shop\.toml: agents\.sales: no tool was passed for 'price'"):
         swarm_file.swarm(path)
     file(PRICE, "shop.py")
     assert [each.name for each in swarm_file.swarm(path).agents["sales"].tools] == ["price"]

@@ -339,7 +339,7 @@ def test_an_answer_that_is_longer_than_what_it_replaces_changes_nothing() -> Non
     found, _ = driven(plan, AUTO, "word " * gone)
     assert found.plan is plan
     assert isinstance(found.failures[0].error, SummaryError)
-    assert "no shorter than the 18 messages" in str(found.failures[0].error)
+    assert "not shorter than the 18 messages" in str(found.failures[0].error)
 
 
 @pytest.mark.row("KAI-09")

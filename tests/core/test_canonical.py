@@ -421,7 +421,7 @@ def test_a_conversation_without_a_header_has_messages_only():
 def test_a_header_keeps_unknown_fields_and_refuses_a_newer_number():
     text = b'{"palaver":1,"model":"m","new":[2.0]}\n'
     assert palaver.dump_conversation(palaver.load_conversation(text)) == text
-    with pytest.raises(DecodeError, match="palaver: line 2, palaver: version 2"):
+    with pytest.raises(DecodeError, match="palaver: line 2, palaver: canonical form version 2"):
         palaver.load_conversation(b'\n{"palaver":2}\n')
     with pytest.raises(DecodeError, match="line 1, model: expected a string"):
         palaver.load_conversation(b'{"palaver":1,"model":3}\n')

@@ -86,7 +86,7 @@ async def test_an_argument_of_another_type_is_refused(name, given):
 
 async def test_a_stream_gives_events_and_then_the_response():
     stream = ScriptedModel(["Hello there."]).stream("Hi")
-    with pytest.raises(MessageError, match="not whole"):
+    with pytest.raises(MessageError, match="incomplete"):
         _ = stream.response
     events = [event async for event in stream]
     assert any(isinstance(event, TextDelta) for event in events)

@@ -320,8 +320,8 @@ def test_bodies_are_kept_short_and_without_secrets():
 @pytest.mark.parametrize(
     ("content_type", "data", "message"),
     [
-        ("text/html", b"<html>x</html>", "a page of HTML"),
-        ("", b" <!doctype html>", "a page of HTML"),
+        ("text/html", b"<html>x</html>", "an HTML page"),
+        ("", b" <!doctype html>", "an HTML page"),
         ("text/plain", b"upstream\n  gone", "upstream gone"),
         ("text/plain", b"", "no body"),
         ("application/json", b'"just a text"', "just a text"),

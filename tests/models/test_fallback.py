@@ -58,7 +58,7 @@ ON = [
     TransportError("refused"),
     TimedOutError("late", phase="first_token"),
     TORN,
-    DecodeError("a page of HTML"),
+    DecodeError("an HTML page"),
     OverloadedError("w", "busy", status=529),
     RateLimitError("w", "slow down", status=429),
     AuthenticationError.no_key("a", ("A_KEY",)),
@@ -113,7 +113,7 @@ async def test_when_all_fail_the_last_error_is_raised_and_names_the_others():
     with pytest.raises(OverloadedError) as caught:
         await asked(Fallback([failing(TransportError("refused")), failing(last, "b/two")]))
     assert caught.value is last
-    assert caught.value.__notes__ == ["asked before: a/one: TransportError"]
+    assert caught.value.__notes__ == ["tried before: a/one: TransportError"]
 
 
 def test_a_chain_of_none_is_refused():

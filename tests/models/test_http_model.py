@@ -114,7 +114,7 @@ async def test_a_key_that_no_header_can_hold_is_not_shown(anyio_backend):
 
 async def test_an_address_that_is_none(anyio_backend):
     for url in ("nothing", "ftp://host", "http://host:port"):
-        with pytest.raises(MessageError, match="address"):
+        with pytest.raises(MessageError, match="URL"):
             await told(at(url))
 
 

@@ -102,7 +102,7 @@ def test_any_server_is_asked_at_its_address():
     assert other.endpoint.url == "http://10.0.0.7:9000/v1/messages"
     known = names.resolve("deepseek/x", url="https://api.deepseek.com/anthropic", wire="anthropic_messages")
     assert known.endpoint.url == "https://api.deepseek.com/anthropic/v1/messages"
-    with pytest.raises(UnknownNameError, match="no usual address"):
+    with pytest.raises(UnknownNameError, match="no standard address"):
         names.resolve("lab/x", url="http://10.0.0.7", wire="bedrock_converse")
     with pytest.raises(UnknownNameError, match="http://"):
         names.resolve("lab/x", url="10.0.0.7")

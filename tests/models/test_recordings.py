@@ -186,6 +186,9 @@ def test_an_official_client_is_told_what_was_not_recorded():
     with (
         serve(file("openai_chat")) as server,
         openai.OpenAI(base_url=server.url, api_key="k", max_retries=0) as client,
-        pytest.raises(openai.NotFoundError, match=r'differs in body\.model: recorded "example", asked "other"'),
+        pytest.raises(
+            openai.NotFoundError,
+            match=r'differs from the next recorded one in body\.model: recorded "example", asked "other"',
+        ),
     ):
         client.chat.completions.create(model="other", messages=[])

@@ -286,9 +286,9 @@ def test_a_file_that_is_no_recording_is_named(data, tmp_path):
 
 
 def test_a_recording_that_names_no_model_needs_one():
-    with pytest.raises(MessageError, match="does not say how its model was asked"):
+    with pytest.raises(MessageError, match="does not name its model"):
         replay(Recording())
-    with pytest.raises(MessageError, match="served inside its"):
+    with pytest.raises(MessageError, match="served only inside its"):
         _ = serve(Recording()).url
 
 
@@ -325,7 +325,7 @@ def test_equal_requests_are_answered_in_their_order():
         answers = [client.post(ONE.path, content=ONE.body) for _ in range(3)]
     assert [got.content for got in answers[:2]] == [b"one\xffthree", b"two"]
     assert answers[2].status_code == 404
-    assert "answered as often as it was" in answers[2].json()["message"]
+    assert "all of its recorded answers have been used" in answers[2].json()["message"]
 
 
 @pytest.mark.parametrize(
@@ -344,7 +344,7 @@ def test_what_was_not_recorded_is_told_by_what_differs_first(method, path, body,
     with served(ONE) as client:
         got = client.request(method, path, content=body)
         assert got.status_code == 404
-        assert got.json()["error"]["message"].endswith(f"it differs in {said}")
+        assert got.json()["error"]["message"].endswith(f"it differs from the next recorded one in {said}")
         assert client.post(ONE.path, content=ONE.body).status_code == 200
 
 
@@ -352,7 +352,8 @@ def test_what_was_not_recorded_is_told_by_what_differs_first(method, path, body,
 async def test_a_model_is_told_what_differs():
     async with replay(Recording(exchanges=(_exchange("Hi?", "One."),)), model("http://recorded")) as again:
         with pytest.raises(
-            p.ProviderError, match=r"differs in body\.messages\[0\]\.content: recorded .Hi\?., asked .Ho"
+            p.ProviderError,
+            match=r"differs from the next recorded one in body\.messages\[0\]\.content: recorded .Hi\?., asked .Ho",
         ):
             await asked(again, "Ho?")
 

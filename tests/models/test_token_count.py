@@ -300,7 +300,7 @@ async def test_an_answer_without_a_number_is_no_count(answer):
 async def test_an_answer_that_never_comes_is_not_waited_for():
     with serve(streams(end="stall")) as server:
         asked = counting_at(server.url, timeouts=Timeouts(whole=0.05), retry=Retry(attempts=1))
-        with pytest.raises(TimedOutError, match="no count"):
+        with pytest.raises(TimedOutError, match="no token count"):
             await count_tokens(asked, PROMPT)
 
 

@@ -354,7 +354,7 @@ def test_a_newer_form_is_refused(trip):
     data = exported(trip, "trip").replace(b'"palaver_thread":1', b'"palaver_thread":2')
     store = MemoryStore()
     for partial in (False, True):
-        with pytest.raises(DecodeError, match="version 2 of the form; this reader knows version 1"):
+        with pytest.raises(DecodeError, match="version 2; this version of Palaver reads version 1"):
             imported(data, store, partial=partial)
     assert list(store.threads()) == []
 
@@ -581,7 +581,7 @@ def test_text_that_was_altered_is_taken_up_to_the_last_line_that_vouches(long):
     data = exported(long, "long")
     bad = data.replace(b"message 40", b"massage 40")
     at = data.index(b'{"so_far":{"entries":32')
-    with pytest.raises(DamageError, match=rf"altered: what stands since byte {at} \(entry 33\) is not what"):
+    with pytest.raises(DamageError, match=rf"altered: the data from byte {at} \(entry 33\) on was changed"):
         imported(bad)
     store, result = imported(bad, partial=True)
     assert list(store.read("long")) == list(long.read("long", stop=32))
@@ -591,7 +591,7 @@ def test_text_that_was_altered_is_taken_up_to_the_last_line_that_vouches(long):
 ENTRY = b'{"id":"a3","parent":"a2","message":{"role":"user","content":[]}}\n'
 MOVED = ENTRY.replace(b"[]", b'[{"type":"image","source":{"kind":"blob","hash":"stored:sha256:%b"}}]')
 WRONG = {
-    "twice": (ENTRY + ENTRY, 4, "entry a3 is there twice"),
+    "twice": (ENTRY + ENTRY, 4, "entry a3 occurs twice"),
     "orphan": (ENTRY.replace(b"a2", b"a9"), 3, "entry a3 follows a9, which is not there"),
     "no parent": (b'{"id":"a3","message":{"role":"user","content":[]}}\n', 3, "cannot be read"),
     "no message": (b'{"id":"a3","parent":null,"message":7}\n', 3, "cannot be read"),
@@ -600,8 +600,8 @@ WRONG = {
     "no object": (b"[1]\n", 2, "cannot be read"),
     "no blob": (b'{"blob":"sha256:00","data":""}\n', 2, "cannot be read"),
     "no base64": (b'{"blob":"sha256:%b","data":"*"}\n' % (b"0" * 64), 2, "cannot be read"),
-    "another blob": (b'{"blob":"sha256:%b","data":""}\n' % (b"0" * 64), 2, "the hash of the blob does not agree"),
-    "missing blob": (MOVED % (b"0" * 64), 3, "blob sha256:0+ does not stand before"),
+    "another blob": (b'{"blob":"sha256:%b","data":""}\n' % (b"0" * 64), 2, "the hash of the blob does not match"),
+    "missing blob": (MOVED % (b"0" * 64), 3, "blob sha256:0+ does not come before"),
     "odd blob": (MOVED % b"xyz", 3, "cannot be read"),
 }
 
@@ -646,7 +646,7 @@ def test_a_header_that_cannot_be_read_is_damage(change):
 
 def test_what_stands_behind_the_end_is_found(trip):
     data = exported(trip, "trip")
-    with pytest.raises(DamageError, match="something stands behind the end"):
+    with pytest.raises(DamageError, match="there is data after the end"):
         imported(data + data)
     store, result = imported(data + data, partial=True)
     same_thread(trip, store, "trip")

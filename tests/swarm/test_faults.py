@@ -119,6 +119,6 @@ async def test_k17_sharing_is_asked_for(tmp_path):
         async with at_work(agent(), store=store, name="returns", realm="sales") as it:
             assert it.log == ['user/user"hi"', 'assistant"echo:hi"']
     for name in ("shared", ""):
-        with pytest.raises(SwarmError, match="no client may be called"):
+        with pytest.raises(SwarmError, match="a client cannot have the name"):
             async with at_work(agent(), client=name):
                 pass

@@ -188,10 +188,10 @@ async def test_a_closed_session_says_so():
             session.emit("hi"),
             session.cancel(),
         ):
-            with pytest.raises(ClosedError, match="'ann' is over"):
+            with pytest.raises(ClosedError, match="'ann' is closed"):
                 await call
         for call in (session.commit_user("hi"), session.change_to("B"), session.change_to_previous()):
-            with pytest.raises(ClosedError, match="'ann' is over"):
+            with pytest.raises(ClosedError, match="'ann' is closed"):
                 await call
 
 

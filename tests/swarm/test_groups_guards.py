@@ -141,7 +141,7 @@ async def test_hookguard_all_observers_of_an_agent_raise(bad, caplog):
         assert answers == ["answer:fin", PLACEHOLDER, PLACEHOLDER, "answer:hi", "answer:aside"]
     assert hooks.reached == set(OBSERVERS)
     logged = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    raised = {message.split()[0] for message in logged if "disturbed" in message}
+    raised = {message.split()[0] for message in logged if "is ignored" in message}
     assert raised == set(OBSERVERS)
 
 
@@ -171,7 +171,7 @@ async def test_hookguard_all_observers_of_a_swarm_raise(bad, caplog):
         slow.go.set()
         assert await it.session.complete("next") == "answer:next"
     logged = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    raised = {message.split()[0] for message in logged if "disturbed" in message}
+    raised = {message.split()[0] for message in logged if "is ignored" in message}
     assert raised == set(names)
 
 

@@ -78,7 +78,7 @@ async def test_no_client_writes_into_what_a_swarm_shares():
             assert session.messages == ()
             assert await session.complete("hello") == "echo:hello"
         assert await second.shared.policies.is_banned("bob")
-        with pytest.raises(SwarmError, match="no client may be called 'shared'"):
+        with pytest.raises(SwarmError, match="a client cannot have the name 'shared'"):
             await first.open("shared")
 
 

@@ -110,7 +110,7 @@ async def test_a_tool_that_has_the_name_of_a_navigation_is_called_and_the_naviga
     async with at_work(a, agent("B", lambda _: "from B")) as it:
         assert await it.session.complete("go") == "answer:fin"
     assert [each.name for each in a.model.asked[0].tools] == ["to_b_2", "to_b"]
-    with pytest.raises(p.MessageError, match="two tools are called 'to_b'"):
+    with pytest.raises(p.MessageError, match="two tools have the name 'to_b'"):
         agent("A", branching(), tools=[navigation("B"), recording("to_b", ran)])
 
 

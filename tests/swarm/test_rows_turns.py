@@ -58,7 +58,7 @@ async def test_k5_the_deadline_ends_a_turn_and_names_the_tool(slow, deadline):
         with pytest.raises(TurnError) as raised:
             await it.session.complete("go")
         assert raised.value.tool == slow.name
-        assert f"no answer within {deadline:g} seconds: the tool {slow.name!r} has not gone on" in str(raised.value)
+        assert f"no answer within {deadline:g} seconds: the tool {slow.name!r} did not continue" in str(raised.value)
         assert not it.session.busy
         assert await it.events("execution") == [
             "execution commit-execution-begin",
@@ -107,7 +107,7 @@ async def test_an_endless_loop_makes_exactly_as_many_calls_as_it_may(nested):
     async with at_work(a, nested=nested) as it:
         assert await it.session.complete("go") == PLACEHOLDER
         assert len(a.model.asked) == nested
-        reason = f"recursive execution prevented: {nested} calls of models in one turn"
+        reason = f"recursive execution prevented: {nested} model calls in one turn"
         assert it.log[-2:] == [f'rescue"{reason}"', 'assistant"PLACEHOLDER" #placeholder']
         assert await it.session.complete("next") == "answer:next"
 

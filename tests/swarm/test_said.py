@@ -112,7 +112,7 @@ async def test_a_wrong_message_beside_others_that_wait_fails_alone():
 )
 async def test_what_must_be_a_text_is_one(say):
     async with at_work(agent("A")) as it:
-        with pytest.raises(MessageError, match="text: a text is expected"):
+        with pytest.raises(MessageError, match="text: expected a string"):
             await say(it.session)
         assert it.session.messages == ()
 
@@ -157,11 +157,11 @@ async def test_the_last_text_of_an_agent_is_one_that_somebody_was_shown():
 async def test_a_client_that_says_nothing_is_refused_and_no_model_is_asked(given):
     a = agent("A", lambda _: "ok")
     async with at_work(a) as it:
-        with pytest.raises(MessageError, match="an empty text says nothing"):
+        with pytest.raises(MessageError, match="the text is empty"):
             await it.session.complete(given)
         assert it.session.messages == ()
         assert a.model.asked == []
-        with pytest.raises(MessageError, match="an empty text says nothing"):
+        with pytest.raises(MessageError, match="the text is empty"):
             await it.session.complete(given, {"id": 1})  # no model sees a payload
         assert await it.session.complete(IMAGE) == "ok"
 

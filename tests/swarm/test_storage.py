@@ -371,7 +371,7 @@ def test_cosine_is_symmetric_and_never_beyond_one(one, other):
 def test_a_description_that_cannot_work_is_refused():
     with pytest.raises(SwarmError, match="needs a name"):
         Storage("", index=str)
-    with pytest.raises(SwarmError, match="at least one"):
+    with pytest.raises(SwarmError, match="at least 1"):
         Storage("notes", index=str, pool=0)
 
 

@@ -29,9 +29,9 @@ def agent(name="a", script=(), **options):
 
 @pytest.mark.parametrize("tools", [[f, g], [navigation("b"), navigation("b")], [f, navigation("b", name="f")]])
 def test_two_tools_of_one_name_are_refused(tools):
-    with pytest.raises(MessageError, match="the agent 'a': two tools are called"):
+    with pytest.raises(MessageError, match="the agent 'a': two tools have the name"):
         agent(tools=tools)
-    with pytest.raises(MessageError, match="the agent 'a': two tools are called"):
+    with pytest.raises(MessageError, match="the agent 'a': two tools have the name"):
         agent().replace(tools=tools)
 
 

@@ -56,7 +56,7 @@ async def test_k5_a_tool_that_hangs_meets_the_deadline(slow):
     a = agent("A", branching(go=calling(slow.name)), tools=[slow])
     async with at_work(a, deadline=30) as it:
         began = anyio.current_time()
-        blame = "the tool 'hanging' has not" if slow is hanging else "no answer within 30 seconds"
+        blame = "the tool 'hanging' did not" if slow is hanging else "no answer within 30 seconds"
         with pytest.raises(TurnError, match=blame):
             await it.session.complete("go")
         assert anyio.current_time() - began == pytest.approx(30)

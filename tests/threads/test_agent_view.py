@@ -282,7 +282,7 @@ def test_a_result_of_empty_text_is_an_answer():
 
 
 def test_a_window_cannot_be_negative():
-    with pytest.raises(StoreError, match="keep: a window cannot hold -1 messages"):
+    with pytest.raises(StoreError, match="keep: -1 is not"):
         AgentView("a", keep=-1)
 
 

@@ -209,7 +209,7 @@ def test_markers_are_kept_aside_and_said():
     talk = transcript_of([p.user("go"), p.rescue("odd")])
     written = CODEX.write(talk)
     assert [str(each) for each in written.losses] == [
-        "messages[1]: rescue converted (kept in a line that the program passes over)"
+        "messages[1]: rescue converted (kept in a line that the program ignores)"
     ]
     assert lines_of(written)[-1]["payload"] == {"type": "other"}
     assert messages(written.body)[-1].reason == "odd"

@@ -168,7 +168,7 @@ def test_unknown_blocks_kinds_and_keys_are_kept_and_reported():
     assert {str(each) for each in drift} == {
         "unknown key ai.zork",
         "unknown block hologram",
-        "unread an item that is no message (2 times)",
+        "unread an item that is not a message (2 times)",
     }
     assert isinstance(messages(transcripts[0])[0].content[0], Opaque)
     assert FORMAT.write_many(transcripts).body == data

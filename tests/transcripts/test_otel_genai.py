@@ -171,7 +171,7 @@ def test_text_that_was_cut_is_reported_and_kept():
     data = lines(span(json.dumps([ASKED])[:-9], json.dumps([ANSWERED])), {"gen_ai.input.messages": '[{"role"'})
     transcripts, drift = FORMAT.read_with_unknown(data)
     assert [(each.kind, each.name, each.count) for each in drift] == [
-        ("unread", "gen_ai.input.messages is cut, or no list", 2)
+        ("unread", "gen_ai.input.messages is cut, or is not a list", 2)
     ]
     assert [each.text for each in messages(transcripts[0])] == ["b"]
     assert FORMAT.write_many(transcripts).body == data
@@ -185,7 +185,7 @@ def test_unknown_parts_roles_and_keys_are_reported_and_kept():
         ("unread", "role critic"),
         ("block", "hologram"),
         ("block", "a number"),
-        ("unread", "an item that is no message"),
+        ("unread", "an item that is not a message"),
     }
     assert FORMAT.write_many(transcripts).body == data
 

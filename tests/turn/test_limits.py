@@ -72,5 +72,5 @@ def test_which_limit_is_reached(spent, seconds, outcome):
 
 
 def test_a_limit_that_lets_nothing_happen_is_refused():
-    with pytest.raises(MessageError, match="a run calls the model at least once"):
+    with pytest.raises(MessageError, match="a run makes at least one model call"):
         Limits(iterations=0)

@@ -44,7 +44,7 @@ def test_a_normalised_name_is_normal(name):
 
 @pytest.mark.parametrize("name", ["", "1st", "a b", "grün", "a.b", "x" * 65, "a\n"])
 def test_a_name_that_a_wire_refuses_is_refused(name):
-    with pytest.raises(MessageError, match="is no name for a tool"):
+    with pytest.raises(MessageError, match="is not a tool name"):
         legal(name)
 
 
@@ -73,7 +73,7 @@ def test_definitions_are_one_object():
 
 
 def test_two_tools_of_one_name_are_refused_where_they_are_put_together():
-    with pytest.raises(MessageError, match=r"^two tools are called 'a'$"):
+    with pytest.raises(MessageError, match=r"^two tools have the name 'a'$"):
         Toolbox([made("a"), made("a")])
-    with pytest.raises(MessageError, match=r"two tools are called 'a' \(from files and the application\)"):
+    with pytest.raises(MessageError, match=r"two tools have the name 'a' \(from files and the application\)"):
         Toolbox([made("a", "files"), made("a")])

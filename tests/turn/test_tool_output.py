@@ -118,11 +118,17 @@ REFUSED = {
     "function": ([print], "value[0]: builtin_function_or_method is not a JSON value"),
     "generator": ((x for x in "ab"), "value: generator is not a JSON value"),
     "key": ({"a": {1: 2}}, "value.a: the key 1 is not a string"),
-    "cycle": (CYCLE, "value.a[0]: the value holds itself"),
-    "path": (pathlib.Path("a.txt"), "value: a path is no result; give str(path), its text, or File.from_path(path)"),
-    "bytes inside": ({"a": b"x"}, "value.a: bytes are not JSON; give an Image, a File, or a list of parts"),
-    "part inside": ({"a": Text("x")}, "value.a: a part stands by itself or in a list of parts, not inside a value"),
-    "wrong part": (Reasoning("hm"), "value: Reasoning has no place in the result of a tool"),
+    "cycle": (CYCLE, "value.a[0]: the value contains itself"),
+    "path": (
+        pathlib.Path("a.txt"),
+        "value: a path cannot be a result; return str(path), its text, or File.from_path(path)",
+    ),
+    "bytes inside": ({"a": b"x"}, "value.a: bytes are not JSON; return an Image, a File, or a list of parts"),
+    "part inside": (
+        {"a": Text("x")},
+        "value.a: a part can be a result or an element of a list of parts, not inside a value",
+    ),
+    "wrong part": (Reasoning("hm"), "value: Reasoning cannot be part of a tool result"),
     "in a list of parts": ([Text("a"), object()], "value[1]: object is not a JSON value"),
 }
 
@@ -131,7 +137,7 @@ REFUSED = {
 def test_what_is_no_json_is_an_error_result_that_names_the_path(value, reason):
     output = output_of(value)
     assert output.is_error
-    assert output.content == (Text(f"The tool gave back what cannot be sent: {reason}"),)
+    assert output.content == (Text(f"The tool returned a value that cannot be sent: {reason}"),)
 
 
 def test_a_value_that_is_too_deep_is_an_error_result():

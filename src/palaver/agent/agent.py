@@ -55,13 +55,13 @@ from palaver.turn import notes
 from palaver.turn.approvals import (
     Decide,
     Decision,
-    LeftOpen,
+    OpenAnswer,
     Recorded,
     checked_choices,
     checked_decisions,
     checked_mapping,
     last_answer,
-    left_open,
+    open_answer,
 )
 from palaver.turn.calls import PlannedCall, result
 from palaver.turn.events import AgentEvent, Observer, Observing
@@ -79,32 +79,32 @@ from palaver.turn.tool_output import RESULT_LIMIT
 def check_kinds(model: object, tools: object, middleware: object) -> None:
     """Say of what is easily given for another thing what it should be. Raises ``MessageError``."""
     if not callable(getattr(model, "session", None)):
-        raise MessageError(f"model: {excerpt(repr(model))} is no model; palaver.models.model(…) makes one")
+        raise MessageError(f"model: {excerpt(repr(model))} is not a model; create one with palaver.models.model(…)")
     for name, given, kind in (("tools", tools, "tools or functions"), ("middleware", middleware, "Middleware")):
         if not isinstance(given, Sequence) or isinstance(given, str):
-            raise MessageError(f"{name}: {excerpt(repr(given))} is no list of {kind}")
+            raise MessageError(f"{name}: {excerpt(repr(given))} is not a list of {kind}")
     for index, tool in enumerate(cast("Sequence[object]", tools)):
         if not isinstance(tool, AgentTool | ProviderTool) and not callable(tool):
             raise MessageError(f"tools[{index}]: {excerpt(repr(tool))} is neither a tool nor a function")
     for index, each in enumerate(cast("Sequence[object]", middleware)):
         if not isinstance(each, Middleware):
-            raise MessageError(f"middleware[{index}]: {excerpt(repr(each))} is no Middleware")
+            raise MessageError(f"middleware[{index}]: {excerpt(repr(each))} is not a Middleware")
 
 
 def check_places(thread: object, previous: object) -> None:
     """Raise ``MessageError`` for a thread or a run that is none."""
     if thread is not None and not isinstance(thread, Thread | StoredThread):
         kind = type(thread).__name__
-        raise MessageError(f"thread: {kind} is neither a Thread nor a StoredThread; store.open(id) gives one")
+        raise MessageError(f"thread: {kind} is not a Thread or StoredThread; store.open(id) returns one")
     if previous is not None and not isinstance(previous, Run):
-        raise MessageError(f"previous: {type(previous).__name__} is no Run")
+        raise MessageError(f"previous: {type(previous).__name__} is not a Run")
 
 
 _FIELDS: Final[Mapping[str, tuple[type | tuple[type, ...], str]]] = {
     "name": (str, "a text"),
     "limits": (Limits, "Limits(…)"),
     "settings": (Settings, "Settings(…)"),
-    "provider": ((Mapping, NoneType), "a mapping by the name of a wire"),
+    "provider": ((Mapping, NoneType), "a mapping of wire names to fields"),
     "result_limit": ((int, NoneType), "a whole number of characters, or None"),
     "invalid_calls": (str, "'answer' or 'note'"),
     "stream": (bool, "True or False"),
@@ -125,23 +125,23 @@ def check_fields(fields: Mapping[str, object]) -> None:
             if not isinstance(value, kind) or (isinstance(value, bool) and name == "result_limit"):
                 raise MessageError(f"{name}: {excerpt(repr(value))} is not {shown}")
         elif name in _FUNCTIONS and value is not None and not callable(value):
-            raise MessageError(f"{name}: {excerpt(repr(value))} is no function")
+            raise MessageError(f"{name}: {excerpt(repr(value))} is not a function")
     words = fields.get("invalid_calls", "answer")
     if words not in ("answer", "note"):
         raise MessageError(f"invalid_calls: {excerpt(repr(words))} is not 'answer' or 'note'")
     limit = fields.get("result_limit")
     if isinstance(limit, int) and limit < 1:
-        raise MessageError(f"result_limit: {limit}: a result has at least one character; None is without a limit")
+        raise MessageError(f"result_limit: {limit}: must be at least 1; None means no limit")
     said = fields.get("instructions", "")
     if not isinstance(said, str | SystemMessage | DeveloperMessage) and not callable(said):
-        raise MessageError(f"instructions: {excerpt(repr(said))} is not a text, a system message or a function")
+        raise MessageError(f"instructions: {excerpt(repr(said))} is not a string, a system message or a function")
     for name in ("polling", "observers"):
         given = fields.get(name, ())
         if not isinstance(given, Sequence):
-            raise MessageError(f"{name}: {excerpt(repr(given))} is no list")
+            raise MessageError(f"{name}: {excerpt(repr(given))} is not a list")
     for index, each in enumerate(cast("Sequence[object]", fields.get("observers", ()))):
         if not callable(each):
-            raise MessageError(f"observers[{index}]: {excerpt(repr(each))} is no function")
+            raise MessageError(f"observers[{index}]: {excerpt(repr(each))} is not a function")
 
 
 def check_options(options: RunOptions) -> None:
@@ -151,7 +151,7 @@ def check_options(options: RunOptions) -> None:
     if options.decisions is not None:
         checked_mapping(options.decisions, "decisions")
     if options.previous is not None and options.thread is not None:
-        raise MessageError("previous: a run goes on in its own thread; give previous or thread, not both")
+        raise MessageError("previous: a run continues in its own thread; pass previous or thread, not both")
 
 
 _PROMPT: Final = UserMessage(mode="user", tags=(notes.USER_PROMPT,))
@@ -437,10 +437,10 @@ class Agent(Generic[T]):
         if previous is not None:
             thread, branch = _behind(previous)
         if prompt is not None and decisions:
-            raise MessageError("decisions: a new prompt closes what is pending; give the one or the other")
+            raise MessageError("decisions: a new prompt closes pending calls; pass a prompt or decisions, not both")
         run = uuid7()
         journal = Journal(Thread() if thread is None else thread, branch, agent=self.name, run=run, log=self.log)
-        opened = left_open(journal.path)
+        opened = open_answer(journal.path)
         first = (
             _resumed(journal, opened) if prompt is None else _begun(opened, prompt_messages(prompt, template=_PROMPT))
         )
@@ -477,23 +477,23 @@ def _behind(previous: Run[Any]) -> tuple[AnyThread, str]:
     return thread, name
 
 
-def _begun(opened: LeftOpen | None, messages: tuple[Message, ...]) -> Begun:
+def _begun(opened: OpenAnswer | None, messages: tuple[Message, ...]) -> Begun:
     if opened is None:
         return Begun(0.0, messages)
-    text = notes.MAY_HAVE_RUN if opened.begun or opened.recorded.begun else notes.NOT_RUN_UNDECIDED
+    text = notes.MAY_HAVE_RUN if opened.may_have_run or opened.recorded.may_have_run else notes.NOT_RUN_UNDECIDED
     closing = [
         result(PlannedCall(index, call), text, is_error=True)
         for index, (call, known) in enumerate(zip(opened.calls, opened.results, strict=True))
         if known is None
     ]
-    return Begun(0.0, (*opened.held, *messages), tuple(closing))
+    return Begun(0.0, (*opened.deferred, *messages), tuple(closing))
 
 
-def _resumed(journal: Journal, opened: LeftOpen | None) -> Resumed:
+def _resumed(journal: Journal, opened: OpenAnswer | None) -> Resumed:
     if opened is not None:
-        return Resumed(0.0, opened.message, opened.results, opened.begun, held=opened.held)
+        return Resumed(0.0, opened.message, opened.results, opened.may_have_run, deferred=opened.deferred)
     if not journal.path:
-        raise MessageError("there is nothing to go on with: give a prompt, or a thread that has messages")
+        raise MessageError("nothing to continue: pass a prompt, or a thread that has messages")
     return Resumed(0.0, last=last_answer(journal.path))
 
 

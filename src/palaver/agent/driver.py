@@ -44,7 +44,7 @@ from palaver.turn.journal import AnyThread, Journal
 from palaver.turn.limits import Spending
 from palaver.turn.middleware import Blocked, Hook, RunContext, Step, hook_time, run_hooks
 from palaver.turn.model_call import ModelCalls
-from palaver.turn.notes import held_record
+from palaver.turn.notes import deferred_record
 from palaver.turn.run import Run, own
 from palaver.turn.tool_calls import ToolCalls
 from palaver.turn.tracing import Correlation
@@ -324,13 +324,13 @@ class Driver:
         if not said:
             return
         if self.state.outcome == "waiting":
-            said = (held_record((*self.state.held, *said)),)
+            said = (deferred_record((*self.state.deferred, *said)),)
         self._queue.append(protocol.Append(said))
         try:
             await self._through(self._flush_all)
         except Exception as error:  # noqa: BLE001 (the store failed; the run is over all the same)
             self._queue.clear()
-            self._warn(f"what was said last is not kept: {error}", error)
+            self._warn(f"the last messages were not stored: {error}", error)
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
@@ -419,7 +419,7 @@ class Driver:
             self._feed(protocol.OutputRead(value))
 
     async def _plan(self, command: protocol.Plan) -> None:
-        self._feed(await self._tools.plan(command.message, command.indexes, begun=command.begun))
+        self._feed(await self._tools.plan(command.message, command.indexes, may_have_run=command.may_have_run))
 
     async def _approve(self, command: protocol.Ask) -> None:
         self._feed(await self._tools.approve(command.calls))
@@ -448,7 +448,7 @@ class Driver:
         self._finish = command
 
     def _ended(self, seconds: float) -> Run[Any]:
-        finish = self._finish or protocol.Finish("failed", reason="the run was never finished")
+        finish = self._finish or protocol.Finish("failed", reason="the run did not finish")
         path = self.journal.path
         pending = tuple([approvals.request(each) for each in self.state.planned if each.verdict == "ask"])
         run = Run(
@@ -543,7 +543,7 @@ class ActiveRun(Generic[T]):
         """The events, until the run is over."""
         if self._watch is None:
             raise MessageError(
-                "a run begins with its block: async with agent.stream(…) as run, or with agent.sync.stream(…) as run"
+                "a run starts in a with block: async with agent.stream(…) as run, or with agent.sync.stream(…) as run"
             )
         return self._watch
 
@@ -554,7 +554,7 @@ class ActiveRun(Generic[T]):
         """
         if self._driver is not None:
             if self._driver.result is not None:
-                raise MessageError("the run is over; what is said now is the prompt of the next")
+                raise MessageError("the run has finished; pass the message as the prompt of a new run")
             self._driver.steer(notes.steering(text))
 
     def cancel(self, reason: str = "") -> None:
@@ -582,5 +582,5 @@ class ActiveRun(Generic[T]):
     def result(self) -> Run[T]:
         """The run, when it is over. Raises ``MessageError`` before."""
         if self._driver is None or self._driver.result is None:
-            raise MessageError("the run is not over")
+            raise MessageError("the run has not finished")
         return self._driver.result

@@ -162,7 +162,7 @@ def _made(
 def _name_of(function: Callable[..., Any]) -> str:
     name = getattr(function, "__name__", None)
     if not isinstance(name, str) or name == "<lambda>":
-        raise MessageError("a tool made of a function without a name needs name=")
+        raise MessageError("a function without a name needs name=")
     return name
 
 
@@ -254,7 +254,7 @@ def issues_of(validator: Any, value: Any) -> list[str]:
     except RecursionError:
         return ["nested too deeply"]
     except Exception as error:  # a reference that leads nowhere, a pattern that is none  # noqa: BLE001
-        return [f"the schema of the tool is broken: {excerpt(str(error), 120)}"]
+        return [f"the schema of the tool is invalid: {excerpt(str(error), 120)}"]
     best = importlib.import_module("jsonschema.exceptions").best_match
     return list(dict.fromkeys(_issue(best([error])) for error in errors))
 

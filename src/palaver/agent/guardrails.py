@@ -240,9 +240,9 @@ def _policies(given: object, where: str) -> tuple[Callable[..., Any], ...]:
     policies = tuple(cast("Sequence[object]", given))
     for each in policies:
         if not callable(each):
-            raise MessageError(f"{where}: {excerpt(repr(each))} is no function")
+            raise MessageError(f"{where}: {excerpt(repr(each))} is not a function")
     if len(policies) > POLICIES:
-        raise MessageError(f"{where}: {len(policies)} policies at one place; at most {POLICIES}")
+        raise MessageError(f"{where}: {len(policies)} policies for one hook; the limit is {POLICIES}")
     return cast("tuple[Callable[..., Any], ...]", policies)
 
 
@@ -251,7 +251,7 @@ def _checked(said: object) -> Verdict | None:
         return None
     if isinstance(said, Verdict):
         return said
-    raise MessageError(f"a policy gives None, deny, modify or warn, not {type(said).__name__}")
+    raise MessageError(f"a policy returns None, deny, modify or warn, not {type(said).__name__}")
 
 
 def _tell(context: RunContext, text: str, error: Exception | None = None) -> None:
@@ -280,7 +280,7 @@ def _answer(before: AssistantMessage, value: Any) -> AssistantMessage:
         return value
     if not isinstance(value, str | Text):
         kind = type(value).__name__
-        raise MessageError(f"modify in after_model takes a text or an answer (message.replace(…)), not {kind}")
+        raise MessageError(f"modify in after_model takes a string or an answer (message.replace(…)), not {kind}")
     text = value if isinstance(value, Text) else Text(value)
     content: list[AssistantPart] = []
     for part in before.content:
@@ -306,7 +306,7 @@ def _output(before: Output, value: Any) -> Output:
         return made
     if made.is_error and not (isinstance(value, ToolMessage) and value.is_error):
         text = "".join([part.text for part in made.content if isinstance(part, Text)])
-        raise MessageError(f"modify in after_tool takes what a tool may give back. {text}")
+        raise MessageError(f"modify in after_tool takes what a tool may return. {text}")
     return structs.replace(made, is_error=before.is_error or made.is_error, metadata=before.metadata)
 
 

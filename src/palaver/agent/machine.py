@@ -63,7 +63,7 @@ from palaver.threads.view import DISCARDED
 from palaver.turn import notes
 from palaver.turn.calls import Answered, Blocked, Decided, ModelFailed, Planned, PlannedCall, Ran, result
 from palaver.turn.limits import Outcome
-from palaver.turn.notes import held_record
+from palaver.turn.notes import deferred_record
 
 PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
 
@@ -82,29 +82,31 @@ def step(state: State, event: Event) -> Step:
 
 
 def _begun(state: State, event: Begun) -> Step:
-    begun = structs.replace(state, began=event.at, now=event.at)
-    return _next(begun, *_append(*event.closing, *event.messages))
+    started = structs.replace(state, began=event.at, now=event.at)
+    return _next(started, *_append(*event.closing, *event.messages))
 
 
 def _resumed(state: State, event: Resumed) -> Step:
-    begun = structs.replace(state, began=event.at, now=event.at, message=event.last, held=event.held)
+    started = structs.replace(state, began=event.at, now=event.at, message=event.last, deferred=event.deferred)
     if event.message is None:
-        return _next(begun) if event.last is None else _last_again(begun, event.last)
+        return _next(started) if event.last is None else _last_again(started, event.last)
     if event.message.malformed_tool_calls:
-        begun = structs.replace(begun, held=(notes.malformed(event.message.malformed_tool_calls), *begun.held))
+        started = structs.replace(
+            started, deferred=(notes.malformed(event.message.malformed_tool_calls), *started.deferred)
+        )
     results = event.answered
     kept = next((place for place, each in enumerate(results) if each is None), len(results))
     open_calls = tuple([place for place, each in enumerate(results) if each is None])
-    begun = structs.replace(begun, phase="plan", message=event.message, results=results, kept=kept)
-    return begun, (Plan(event.message, open_calls, event.begun),)
+    started = structs.replace(started, phase="plan", message=event.message, results=results, kept=kept)
+    return started, (Plan(event.message, open_calls, event.may_have_run),)
 
 
 def _last_again(state: State, message: AssistantMessage) -> Step:
     """Go on where a thread ends in an answer: one that is whole is the last."""
     if message.malformed_tool_calls:
-        return _next(structs.replace(state, held=(notes.malformed(message.malformed_tool_calls), *state.held)))
+        return _next(structs.replace(state, deferred=(notes.malformed(message.malformed_tool_calls), *state.deferred)))
     if message.finish_reason == "error":
-        return _next(structs.replace(state, held=(notes.go_on(), *state.held)))
+        return _next(structs.replace(state, deferred=(notes.go_on(), *state.deferred)))
     return _last(state)
 
 
@@ -113,7 +115,7 @@ def _last_again(state: State, message: AssistantMessage) -> Step:
 
 def _next(state: State, *before: Command) -> Step:
     """Begin a step, unless a budget is used up."""
-    appended = _append(*state.held, *state.steered)
+    appended = _append(*state.deferred, *state.steered)
     over = state.limits.over(state.spent, state.now - state.began)
     final = state.final
     if final is None and over is None and state.iteration + 1 >= state.limits.iterations:
@@ -123,7 +125,7 @@ def _next(state: State, *before: Command) -> Step:
         phase="prepare",
         final=final,
         recoveries=0 if state.steered else state.recoveries,
-        held=(),
+        deferred=(),
         steered=(),
         message=None,
         planned=(),
@@ -164,7 +166,7 @@ def _reviewed(state: State, event: Reviewed) -> Step:
     message = state.message
     assert message is not None  # noqa: S101 (there is one in this phase)
     if event.inject:
-        state = structs.replace(state, held=(*state.held, *event.inject))
+        state = structs.replace(state, deferred=(*state.deferred, *event.inject))
     if event.jump == "end":
         return _closed(state, notes.NOT_RUN_SKIPPED, "completed")
     if state.final is not None:
@@ -173,7 +175,7 @@ def _reviewed(state: State, event: Reviewed) -> Step:
         state, answers = answer_open(state, notes.NOT_RUN_SKIPPED)
         return _next(state, *answers)
     if message.malformed_tool_calls:
-        state = structs.replace(state, held=(notes.malformed(message.malformed_tool_calls), *state.held))
+        state = structs.replace(state, deferred=(notes.malformed(message.malformed_tool_calls), *state.deferred))
         if not state.results:
             state, verdict = _repeated(state, ())
             state = structs.replace(state, final="no_progress" if verdict == "final" else None)
@@ -187,7 +189,7 @@ def _last(state: State) -> Step:
     """An answer without calls: the last, unless something is to be said to it."""
     message = state.message
     assert message is not None  # noqa: S101 (there is one in this phase)
-    if state.held or state.steered or (message.finish_reason == "pause" and state.final is None):
+    if state.deferred or state.steered or (message.finish_reason == "pause" and state.final is None):
         return _next(state) if state.final is None else _complete(state)
     if state.final is None and _says_nothing(message):
         return _recover(state, notes.go_on(), "the model gave no answer")
@@ -198,7 +200,7 @@ def _last(state: State) -> Step:
         reason = f"the provider says that its answer failed{f': {raw}' if isinstance(raw, str) else ''}"
         return _recover(state, notes.provider_failed(reason), reason)
     if message.finish_reason == "length" and state.limits.continue_cut and state.final is None:
-        return _recover(state, notes.go_on(), "the answer is longer than the model may write")
+        return _recover(state, notes.go_on(), "the answer reached the model's output limit")
     return _complete(state)
 
 
@@ -210,7 +212,7 @@ def _complete(state: State) -> Step:
     if state.reads_output and message is not None and state.output is None:
         return structs.replace(state, phase="output"), (ReadOutput(message),)
     if message is not None and state.final is None and message.finish_reason == "length":
-        return _finished(state, "length", reason="the answer was cut: it is longer than the model may write")
+        return _finished(state, "length", reason="the answer was cut at the model's output limit")
     return _finished(state, _outcome(state))
 
 
@@ -244,7 +246,7 @@ def _recover(state: State, note: UserMessage, reason: str, *before: Command, err
     """Go on after a step that came to nothing, but not for ever."""
     if state.recoveries >= state.limits.recoveries or state.final is not None:
         return _finished(state, "failed", *before, error=error, reason=reason)
-    state = structs.replace(state, recoveries=state.recoveries + 1, held=(*state.held, note))
+    state = structs.replace(state, recoveries=state.recoveries + 1, deferred=(*state.deferred, note))
     return _next(state, *before, Warn(reason))
 
 
@@ -269,7 +271,7 @@ def _output_refused(state: State, event: OutputRefused) -> Step:
     attempts = state.output_attempts + 1
     if attempts >= state.limits.output_attempts or state.final is not None:
         return _finished(state, "invalid_output", reason=event.error)
-    return _next(structs.replace(state, output_attempts=attempts, held=(notes.wrong_output(event.error),)))
+    return _next(structs.replace(state, output_attempts=attempts, deferred=(notes.wrong_output(event.error),)))
 
 
 # -- tools -----------------------------------------------------------------------------------------------------------
@@ -318,10 +320,12 @@ def _repeated(state: State, calls: tuple[PlannedCall, ...]) -> tuple[State, loop
 def _decided(state: State, event: Decided) -> Step:
     record = _append(event.record) if event.record is not None else ()
     if any(call.verdict == "ask" for call in event.calls):
-        unsaid = (*state.held, *state.steered)
-        state = structs.replace(state, phase="done", outcome="waiting", planned=event.calls, steered=(), held=unsaid)
+        unsaid = (*state.deferred, *state.steered)
+        state = structs.replace(
+            state, phase="done", outcome="waiting", planned=event.calls, steered=(), deferred=unsaid
+        )
         end = Finish("waiting", event.error, "" if event.error is None else f"decide: {event.error}")
-        return state, (*record, *(_append(held_record(unsaid)) if unsaid else ()), end)
+        return state, (*record, *(_append(deferred_record(unsaid)) if unsaid else ()), end)
     state, commands = _begin_batch(state, event.calls)
     return state, (*record, *commands)
 
@@ -362,7 +366,7 @@ def _looked_at(state: State) -> State:
         repetition=state.repetition if state.repetition.times else loops.ran(state.repetition, failed=failed),
         recoveries=0,
         watch=watch,
-        held=state.held if found.text is None else (*state.held, notes.warning(found.text)),
+        deferred=state.deferred if found.text is None else (*state.deferred, notes.warning(found.text)),
         final=state.final or ("no_progress" if found.level == "stop" else None),
     )
 
@@ -391,8 +395,8 @@ def _finished(
     state: State, outcome: Outcome, *before: Command, error: Exception | None = None, reason: str = ""
 ) -> Step:
     """End; what was to be said and was not is said now."""
-    appended = _append(*state.held, *state.steered)
-    state = structs.replace(state, phase="done", outcome=outcome, held=(), steered=(), stages=())
+    appended = _append(*state.deferred, *state.steered)
+    state = structs.replace(state, phase="done", outcome=outcome, deferred=(), steered=(), stages=())
     return state, (*before, *appended, Finish(outcome, error, reason))
 
 
@@ -415,8 +419,10 @@ def _blocked(state: State, event: Blocked) -> Step:
 def _interrupted(state: State, event: Interrupted) -> Step:
     state, answers = answer_open(state, notes.NOT_RUN_CANCELLED)
     state, kept = keep_partial(state, event.partial)
-    held = (*state.held, *state.steered, notes.interrupted(event.reason))
-    return _finished(structs.replace(state, held=held, steered=()), event.outcome, *answers, *kept, reason=event.reason)
+    deferred = (*state.deferred, *state.steered, notes.interrupted(event.reason))
+    return _finished(
+        structs.replace(state, deferred=deferred, steered=()), event.outcome, *answers, *kept, reason=event.reason
+    )
 
 
 def _crashed(state: State, event: Crashed) -> Step:

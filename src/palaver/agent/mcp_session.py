@@ -198,7 +198,7 @@ class McpSession:
             except MCPError as error:
                 if self._refused is not None or error.message.startswith(_SENT_TOO_MUCH):
                     reason = self._refused or excerpt(error.message, 200)
-                    raise ToolError(f"The MCP server {self.name!r} was left: {reason}.") from None
+                    raise ToolError(f"The connection to the MCP server {self.name!r} was closed: {reason}.") from None
                 rejected = error.message == _TERMINATED
                 if error.code != CONNECTION_CLOSED and not rejected:
                     raise ToolError(error.message or "the server answered with an error") from None
@@ -207,7 +207,7 @@ class McpSession:
             except RuntimeError as error:  # a structured result that does not fit the server's own schema
                 raise ToolError(excerpt(str(error), 300)) from None
             client = await self._opened(client)
-        raise ToolError(f"The MCP server {self.name!r} went away during the call, which may or may not have been done.")
+        raise ToolError(f"The MCP server {self.name!r} disconnected during the call. The call may have taken effect.")
 
     async def _opened(self, dead: Client | None) -> Client:
         """The client of a session that is not over, and is not ``dead``."""
@@ -301,7 +301,7 @@ async def _limit(response: Any) -> None:
     kind = httpx2.SSEError if events else httpx2.StreamError
 
     def error(reason: str) -> Exception:
-        return kind("a compressed answer, which nobody asked for" if packed else reason)
+        return kind("a compressed answer, which was not requested" if packed else reason)
 
     response.stream = Stream(response.stream, 0 if packed else LIMIT, error)
 

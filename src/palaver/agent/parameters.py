@@ -183,13 +183,15 @@ class Parameters(Struct, frozen=True):
         for name, value in given.items():
             convert = self.converts.get(name)
             if convert is None:
-                issues.append(f"{excerpt(name, 40)}: no such parameter; there is {', '.join(self.converts) or 'none'}")
+                issues.append(
+                    f"{excerpt(name, 40)}: no such parameter; the parameters are {', '.join(self.converts) or 'none'}"
+                )
                 continue
             try:
                 values[name] = convert(value)
             except (ValueError, TypeError, OverflowError, RecursionError) as error:
                 issues += self._issues(name, error)
-        issues += [f"{name}: missing, and required" for name in self.required if name not in given]
+        issues += [f"{name}: required, but missing" for name in self.required if name not in given]
         if issues:
             raise invalid(call, issues)
         return values
@@ -226,7 +228,7 @@ def parameters_of(
     for each in inspect.signature(function).parameters.values():
         if each.kind in _UNNAMED:
             shown = _UNNAMED[each.kind].format(each.name)
-            raise MessageError(f"the tool {name!r}: the parameter “{shown}” has no name that a model could use")
+            raise MessageError(f"the tool {name!r}: the parameter “{shown}” has a name that models cannot use")
         bare, description = _unwrapped(types.get(each.name, Any))
         if bare is context:
             contexts.append(each.name)
@@ -336,7 +338,7 @@ def _by_pydantic(hint: Any, definitions: dict[str, Any], where: str) -> tuple[di
         raise MessageError(f"{where} has no schema: {excerpt(str(error), 200)}") from None
     for key, value in schema.pop("$defs", {}).items():
         if definitions.setdefault(key, value) != value:
-            raise MessageError(f"{where}: two types are called {key!r}")
+            raise MessageError(f"{where}: two types have the name {key!r}")
 
     def convert(value: Any) -> Any:
         return adapter.validate_json(jsontext.encode(value))
@@ -410,7 +412,7 @@ def check_patterns(schema: Any, where: str) -> None:
         if isinstance(named, Mapping) and named:
             patterns += cast("Mapping[str, Any]", named)
             if "unevaluatedProperties" in node:
-                raise MessageError(f"{where}: patternProperties beside unevaluatedProperties is not supported")
+                raise MessageError(f"{where}: patternProperties with unevaluatedProperties is not supported")
         for pattern in patterns:
             try:
                 _search(pattern)

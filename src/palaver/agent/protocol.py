@@ -52,9 +52,9 @@ class Resumed(TurnEvent, frozen=True):
     at: float
     message: AssistantMessage | None = None
     answered: tuple[ToolMessage | None, ...] = ()
-    begun: bool = False
+    may_have_run: bool = False
     last: AssistantMessage | None = None
-    held: tuple[Message, ...] = ()
+    deferred: tuple[Message, ...] = ()
 
 
 class Prepared(TurnEvent, frozen=True):
@@ -164,7 +164,7 @@ class Plan(_Command, frozen=True):
 
     message: AssistantMessage
     indexes: tuple[int, ...]
-    begun: bool = False
+    may_have_run: bool = False
 
 
 class Ask(_Command, frozen=True):
@@ -230,7 +230,7 @@ class State(Struct, frozen=True, kw_only=True, gc=False):
     stages: tuple[tuple[PlannedCall, ...], ...] = ()
     running: frozenset[int] = frozenset()
     """Which calls are running now."""
-    held: tuple[Message, ...] = ()
+    deferred: tuple[Message, ...] = ()
     """Notes and words for the place behind the last result."""
     steered: tuple[Message, ...] = ()
     repetition: Repetition = Repetition()

@@ -187,7 +187,7 @@ def ask_user_tool(
 
     async def run(questions: tuple[Question, ...], context: ToolContext) -> Output:
         if ask is None:
-            raise ToolError(f"{ASK_USER} is answered by a decision, and cannot be run")
+            raise ToolError(f"{ASK_USER} needs a decision and cannot run")
         answers = await ask(questions, context)
         return Output(content=(Text(render_answers(questions, answers)),), is_error=answers.error is not None)
 

@@ -164,7 +164,7 @@ class Scripted(Middleware):
 def _begun(script: object) -> Script:
     """A script that a generator function made. Raises ``MessageError`` for anything else."""
     if not isinstance(script, Generator):
-        raise MessageError(f"a script is a generator function; this one gave {excerpt(repr(script))}")
+        raise MessageError(f"a script is a generator function; this one returned {excerpt(repr(script))}")
     return cast("Script", script)
 
 

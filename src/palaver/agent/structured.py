@@ -210,7 +210,7 @@ def _no_form(form: Any, reason: str) -> MessageError:
     *_, why = reason.strip().split("\n") or [""]
     shown = form.__qualname__ if isinstance(form, type) else repr(form)
     return MessageError(
-        f"output: {excerpt(shown, 80)} is no form of an answer ({excerpt(why, 120)}); give a dataclass, a TypedDict, "
+        f"output: {excerpt(shown, 80)} is not an output type ({excerpt(why, 120)}); use a dataclass, a TypedDict, "
         "a msgspec Struct, a pydantic model, a list of such types, one of them or None, or a JSON Schema as a dict"
     )
 

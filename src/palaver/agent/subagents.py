@@ -129,7 +129,7 @@ class Subagents(Middleware):
         """Take the agents; see ``subagents``."""
         self._agents = {each.name: _childless(each, name) for each in agents}
         if not agents or len(self._agents) != len(agents):
-            raise MessageError("subagents: give at least one agent, and each a name of its own")
+            raise MessageError("subagents: at least one agent is needed, each with a different name")
         check_names("about", about, self._agents, "agent")
         self._tool = AgentTool(
             definition=_definition(name, tuple(self._agents), about),
@@ -156,17 +156,17 @@ class Subagents(Middleware):
         only = next(iter(self._agents)) if len(self._agents) == 1 else None
         description, wanted = given.get("description"), given.get("agent", only)
         if not isinstance(description, str) or not description.strip():
-            raise InvalidArgumentsError("description: expected the task, as text")
+            raise InvalidArgumentsError("description: expected the task as a string")
         name = meant(wanted, self._agents) if isinstance(wanted, str) else None
         if name is None:
             available = ", ".join(self._agents)
-            raise InvalidArgumentsError(f"agent: {excerpt(repr(wanted))} is none of the agents: {available}")
+            raise InvalidArgumentsError(f"agent: {excerpt(repr(wanted))} is not one of the agents: {available}")
         return _Task(description, name)
 
     async def _run(self, task: _Task, context: ToolContext) -> Output:
         parent: RunContext | None = context.host
         if parent is None or parent.judge is None:
-            raise ToolError(f"{self._tool.name}: there is no run to work for")
+            raise ToolError(f"{self._tool.name}: can only be called in a run")
         agent = self._agents[task.agent]
         log = parent.log if agent.log is None else agent.log
         child = agent.replace(middleware=(Gate(parent.judge), *agent.chain.all), log=log)
@@ -220,7 +220,7 @@ def _childless(agent: Agent, name: str) -> Agent:
     """An agent without sub-agents of its own."""
     agent = agent.replace(middleware=[each for each in agent.chain.all if not isinstance(each, Subagents)])
     if name in agent.toolbox:
-        raise MessageError(f"subagents: {agent.name!r} has a tool {name!r}, which a sub-agent never has")
+        raise MessageError(f"subagents: {agent.name!r} has a tool {name!r}, which a subagent cannot have")
     return agent
 
 
@@ -256,7 +256,7 @@ def _reported(run: Run) -> Output:
 def _why(run: Run) -> str:
     if run.outcome == "waiting":
         asked = "; ".join(f"{each.tool}({excerpt(each.call.arguments_json)})" for each in run.pending)
-        return f"needs approval, and nobody is there to decide: {asked}"
+        return f"needs approval, but nobody can decide: {asked}"
     if run.outcome in _ANSWERED:
-        return "gave no answer."
+        return "returned no answer."
     return f"did not finish ({run.outcome}){f': {excerpt(run.reason, 200)}' if run.reason else '.'}"

@@ -30,7 +30,7 @@ from palaver.core.errors import PalaverError
 from palaver.core.messages import UserMessage
 from palaver.core.parts import UserPart
 from palaver.core.usage import Usage
-from palaver.turn.approvals import left_open
+from palaver.turn.approvals import open_answer
 from palaver.turn.notes import USER_PROMPT
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class Chat:
                 self._turn(None)
 
     def _has_pending(self) -> bool:
-        opened = left_open(self._conversation.thread.path())
+        opened = open_answer(self._conversation.thread.path())
         return opened is not None and bool(opened.recorded.pending) and self._interactive
 
     def _count(self, run: Run) -> None:

@@ -2,7 +2,7 @@
 
 - The conversation before compaction is kept as a named branch. Nothing is removed from the store.
 - Stages run from the cheapest to the most expensive until the goal is reached. A model writes a summary only when the
-  other stages are not enough. When no model can be asked, that stage is skipped and reported.
+  other stages are not enough. When no model is available, that stage is skipped and reported.
 - The model is the one of ``--model``, else that of the last answer, else ``PALAVER_MODEL``.
 
 Stability: experimental.

@@ -59,9 +59,9 @@ class Breaker(Struct, frozen=True):
     def __post_init__(self) -> None:
         """Refuse a breaker that would always be open. Raises ``MessageError``."""
         if self.max_failures < 1:
-            raise MessageError(f"max_failures: {self.max_failures}: a breaker that is always open lets nothing happen")
+            raise MessageError(f"max_failures: {self.max_failures}: must be at least 1")
         if not self.seconds >= 0:
-            raise MessageError(f"seconds: {self.seconds} is no length of time")
+            raise MessageError(f"seconds: {self.seconds} is not a positive number of seconds")
 
     def allows(self, now: float) -> bool:
         """Whether to try."""
@@ -166,7 +166,7 @@ def _answer_of(question: SummaryRequest) -> Generator[SummaryRequest, str, Plan]
 
 
 def without_model(compaction: Compaction, why: PalaverError) -> Compacted:
-    """Drive a compaction where no model can be asked: every question is answered with an error."""
+    """Drive a compaction where no model is available: every question is answered with an error."""
     try:
         next(compaction)
         while True:

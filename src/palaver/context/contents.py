@@ -175,9 +175,9 @@ def contents(
     """
     for name, size in (("window", window), ("max_output", max_output)):
         if size is not None and size < 1:
-            raise MessageError(f"{name}: {size} is no number of tokens")
+            raise MessageError(f"{name}: {size} is not a number of tokens")
     if exact is not None and exact < 0:
-        raise MessageError(f"exact: {exact} is no count of tokens")
+        raise MessageError(f"exact: {exact} is not a number of tokens")
     messages = repair(messages).messages  # as it is sent
     heads = estimate_tools(tools, settings.output)
     fixed = sum(map(estimate, system)) + heads

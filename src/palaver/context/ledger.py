@@ -237,7 +237,7 @@ class Ledger:
         negative ``fixed``, and for an anchor that is no answer with usage.
         """
         if fixed < 0:
-            raise MessageError(f"fixed: {fixed} is no count of tokens")
+            raise MessageError(f"fixed: {fixed} is not a number of tokens")
         self.follow(messages)
         whole = self._marks[-1].weight + fixed
         mark = self._marks[-1]
@@ -266,7 +266,7 @@ class Ledger:
         answer = self._messages[anchor] if 0 <= anchor < len(self._estimates) else None
         usage = answer.usage if isinstance(answer, AssistantMessage) else None
         if not isinstance(answer, AssistantMessage) or usage is None:
-            raise MessageError(f"anchor: message {anchor} is no answer that reports its usage")
+            raise MessageError(f"anchor: message {anchor} is not an answer with usage")
         prompt, output = prompt_of(usage), usage.output or 0
         thought = _reasoning_tokens(answer)
         if self._marks[-1].user <= anchor:

@@ -271,11 +271,11 @@ def summarizer(
     the question. Raises ``MessageError`` for numbers that make no sense.
     """
     if keep < 0:
-        raise MessageError(f"keep: {keep} messages cannot be kept")
+        raise MessageError(f"keep: {keep} is not a number of messages")
     if not 0 <= max_share <= 1:
         raise MessageError(f"max_share: {max_share} is not a share of the capacity")
     if capacity is not None and capacity < 1:
-        raise MessageError(f"capacity: a model that takes {capacity} tokens cannot be asked")
+        raise MessageError(f"capacity: {capacity} is not a number of tokens")
 
     def work(plan: Plan) -> Plan | SummaryRequest:
         cut = _cut(plan, keep, max_share)
@@ -395,7 +395,7 @@ def _applied(asked: _Question, answer: str) -> Plan:
     ]
     found = plan.changed(asked.name, items, len(gone))
     if found is plan:
-        raise SummaryError(f"the summary is no shorter than the {len(gone)} messages that it would stand for")
+        raise SummaryError(f"the summary is not shorter than the {len(gone)} messages that it would replace")
     return found
 
 
@@ -419,5 +419,5 @@ def summary_of(message: AssistantMessage) -> str:
     An answer that ran into its limit, was filtered or refused, or calls tools, is half a summary or none.
     """
     if message.finish_reason not in _WHOLE:
-        raise SummaryError(f"the summary is not whole: the answer ended with {message.finish_reason!r}")
+        raise SummaryError(f"the summary is incomplete: the answer ended with {message.finish_reason!r}")
     return message.text

@@ -141,7 +141,7 @@ def _lines(data: JSONText) -> Sequence[bytes | str]:
     if isinstance(data, str):
         return data.removeprefix("\ufeff").split("\n")
     if not isinstance(data, bytes | bytearray | memoryview):  # pyright: ignore[reportUnnecessaryIsInstance] (as above)
-        raise DecodeError(f"data: expected a text or bytes, got {_kind(data)}", source=slow_path.WIRE)
+        raise DecodeError(f"data: expected a string or bytes, got {_kind(data)}", source=slow_path.WIRE)
     body = data if isinstance(data, bytes) else bytes(data)
     return body.removeprefix(_BYTE_ORDER_MARK).split(b"\n")
 
@@ -189,7 +189,7 @@ def _header(line: bytes | str) -> Request | None:
         return None
     number = jsontext.value(version)
     if number != VERSION or type(number) is not int:
-        reason = f"version {number!r:.20} of the form; this reader knows version {VERSION}"
+        reason = f"canonical form version {number!r:.20}; this version of Palaver reads version {VERSION}"
         raise DecodeError(reason, path="palaver")
     table["type"] = Raw(b'"request"')
     pairs = (jsontext.encode(key) + b":" + bytes(each) for key, each in table.items())

@@ -36,12 +36,12 @@ def prompt_messages(prompt: object, *, template: UserMessage = _PLAIN) -> tuple[
     if found and len(found) == len(items):
         return tuple(found)
     if found:
-        raise MessageError("a prompt is messages, or the parts of one: not both")
+        raise MessageError("a prompt is a list of messages or a list of parts, not a mixture")
     for at, each in enumerate(items):
         if not isinstance(each, _CONTENT):
             place = "prompt" if items == (prompt,) else f"prompt[{at}]"
             kind = type(each).__name__
-            raise MessageError(f"{place}: expected a text, a part, a message, or a list of these, got {kind}")
+            raise MessageError(f"{place}: expected a string, a part, a message, or a list of these, got {kind}")
     return (template.replace(content=cast("tuple[str | AnyPart, ...]", items)),)
 
 

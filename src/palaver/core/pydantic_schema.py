@@ -141,6 +141,6 @@ def _finite(item: Any) -> None:
             for each in cast("list[object]", item):
                 _finite(each)
         case float() if item - item != 0:
-            raise EncodeError("a number beyond a double has no form in pydantic")
+            raise EncodeError("a number out of the range of a double cannot pass pydantic")
         case _:
             return

@@ -249,7 +249,7 @@ def _word(words: tuple[str, ...]) -> Reader:
     def read_word(data: Raw) -> object:
         found = jsontext.text(data)
         if found not in words:
-            raise _UnknownWordError(f"unknown word {excerpt(found)!r}")
+            raise _UnknownWordError(f"unknown value {excerpt(found)!r}")
         return found
 
     return read_word
@@ -288,7 +288,7 @@ def _truth(data: Raw) -> object:
 
 
 def _got(data: Raw, found: object) -> str:
-    return "a number that is none" if type(found) is float else jsontext.kind(data)
+    return "not a number" if type(found) is float else jsontext.kind(data)
 
 
 def _anything(data: Raw) -> Raw:

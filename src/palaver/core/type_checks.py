@@ -305,7 +305,7 @@ def _many(hints: tuple[Any, ...]) -> _Field:
 
 def _nothing(item: object, place: str) -> object:
     if item != () or type(item) is not tuple:
-        raise MessageError(f"{place}: holds nothing, got {_got(item)}")
+        raise MessageError(f"{place}: must be empty, got {_got(item)}")
     return ()
 
 

@@ -114,7 +114,7 @@ class ResponseStream:
     async def __aenter__(self) -> Self:
         """Send, and return at the first event with content. Raises as ``ask`` does."""
         if self._answer is not None:
-            raise MessageError("a stream is read once")
+            raise MessageError("a stream can be read only once")
         self._answer = await self._entering.__aenter__()
         self._events = aiter(self._answer)
         return self
@@ -177,7 +177,7 @@ class ResponseStream:
     def response(self) -> Response:
         """The whole answer, once the stream was read to its end. Raises ``MessageError`` before."""
         if self._response is None:
-            raise MessageError("the answer is not whole yet: read its stream to the end")
+            raise MessageError("the answer is incomplete: read its stream to the end")
         return self._response
 
 
@@ -237,5 +237,5 @@ def _response(reply: Reply, losses: OnLosses) -> Response:
     if lost and losses == "warn":
         shown = "; ".join(map(str, lost[:_SHOWN]))
         more = f"; and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
-        warnings.warn(f"{reply.model} was not sent everything: {shown}{more}", LossWarning, stacklevel=3)
+        warnings.warn(f"not everything was sent to {reply.model}: {shown}{more}", LossWarning, stacklevel=3)
     return reply.response

@@ -81,7 +81,7 @@ def fit(prompt: Prompt, capabilities: Capabilities, missing: Missing = "drop") -
 def _refusal(losses: Sequence[Loss]) -> str:
     shown = "; ".join(f"{loss.where}: {loss.what} ({loss.why})" for loss in losses[:_SHOWN])
     more = f"; and {len(losses) - _SHOWN} more" if len(losses) > _SHOWN else ""
-    return f"the model cannot do what is asked: {shown}{more}"
+    return f"the model does not support the request: {shown}{more}"
 
 
 # -- tools -----------------------------------------------------------------------------------------
@@ -111,14 +111,18 @@ def _tools(prompt: Prompt, capabilities: Capabilities) -> Fitted:
 def _without_tools(message: Message, index: int, losses: list[Loss]) -> Message:
     match message:
         case ToolMessage():
-            losses.append(Loss("converted", "tool result", "the model has no tools; sent as user text", index))
+            losses.append(
+                Loss("converted", "tool result", "the model does not support tools; sent as user text", index)
+            )
             return result_as_user(message)
         case AssistantMessage() if any(isinstance(part, ToolCall | MalformedToolCall) for part in message.content):
             content: list[AssistantPart] = []
             for position, part in enumerate(message.content):
                 if isinstance(part, ToolCall | MalformedToolCall):
                     losses.append(
-                        Loss("converted", "tool call", "the model has no tools; sent as text", index, position)
+                        Loss(
+                            "converted", "tool call", "the model does not support tools; sent as text", index, position
+                        )
                     )
                     content.append(Text(_call_text(part)))
                 else:
@@ -141,7 +145,7 @@ def _parallel(settings: Settings, capabilities: Capabilities) -> tuple[Settings,
     asked = settings.parallel_tool_calls
     if capabilities.parallel_tools or asked is None:
         return settings, ()
-    lost = (Loss("dropped", "parallel_tool_calls", "the model calls one tool at a time"),) if asked else ()
+    lost = (Loss("dropped", "parallel_tool_calls", "the model makes one tool call at a time"),) if asked else ()
     return structs.replace(settings, parallel_tool_calls=None), lost
 
 
@@ -158,7 +162,7 @@ def _length(settings: Settings, capabilities: Capabilities) -> tuple[Settings, t
     most, asked = capabilities.max_output, settings.max_tokens
     if most is None or asked is None or asked <= most:
         return settings, ()
-    lost = Loss("approximated", "max_tokens", f"{asked} is more than the model gives; {most} was sent")
+    lost = Loss("approximated", "max_tokens", f"{asked} is more than the model's limit; {most} was sent")
     return structs.replace(settings, max_tokens=most), (lost,)
 
 
@@ -184,8 +188,8 @@ def _output(prompt: Prompt, capabilities: Capabilities) -> Fitted:
         return prompt, ()
     held = OutputFormat("json") if capabilities.structured == "json" else None
     settings = structs.replace(prompt.settings, output=held)
-    how = "any JSON, and the instructions say the schema" if held else "the instructions say it instead"
-    lost = Loss("converted", "output", f"the model cannot be held to {output.kind}; {how}")
+    how = "JSON mode was used, with the schema in the instructions" if held else "the instructions say it instead"
+    lost = Loss("converted", "output", f"the model does not support {output.kind}; {how}")
     return prompt.replace(settings=settings, system=(*prompt.system, system(_schema_instruction(output)))), (lost,)
 
 
@@ -210,7 +214,7 @@ def _unseen_media(messages: Sequence[Message], kinds: frozenset[MediaKind]) -> I
         for position, part in enumerate(getattr(message, "content", ())):
             kind = kind_of(part)
             if kind in kinds:
-                yield Loss("dropped", kind, "the model cannot see it", index, position)
+                yield Loss("dropped", kind, "the model does not accept it", index, position)
 
 
 # -- encoded prompt --------------------------------------------------------------------------------

@@ -514,7 +514,7 @@ def _plain(media_type: str, body: bytes) -> str:
     if not body.strip():
         return "no body"
     if "html" in media_type or body.lstrip()[:1] == b"<":
-        return "a page of HTML"
+        return "an HTML page"
     return excerpt(" ".join(body[:400].decode("utf-8", "replace").split()))
 
 

@@ -97,7 +97,7 @@ class Fallback(Askable, LanguageModel):
             named(each) if isinstance(each, str) else each for each in models
         )
         if not self.models:
-            raise MessageError("a chain needs a model")
+            raise MessageError("a fallback needs at least one model")
         self.clock = clock
         self._rest = rest
         self._hops = goes_on
@@ -272,10 +272,10 @@ class _Answer(Answer):
         self._requests -= _unsent(error)
 
     def _with_attempts(self, error: PalaverError | None) -> PalaverError:
-        error = error or MessageError(f"{self._chain.name}: no model can be asked")
+        error = error or MessageError(f"{self._chain.name}: no model is available")
         before = self._failed[:-1] if self._failed and self._failed[-1].endswith(type(error).__name__) else self._failed
         if before:
-            error.add_note(f"asked before: {'; '.join(before)}")
+            error.add_note(f"tried before: {'; '.join(before)}")
         return error
 
     def _notice(self, notice: Notice) -> None:
@@ -324,7 +324,7 @@ class _Answer(Answer):
     @property
     def _entered(self) -> _Open:
         if self._open is None:
-            raise MessageError("an answer is read inside `async with`")
+            raise MessageError("an answer can be read only inside its async with block")
         return self._open
 
 

@@ -126,7 +126,7 @@ class Http(Sender):
         Raises ``TransportError``, or ``MessageError`` when this is not open, or for an address that is none.
         """
         if self._client is None:
-            raise MessageError("Http is not open; use it with “async with”")
+            raise MessageError("Http is not open; use it in an async with block")
         return await _send(self._client, call, timeouts)
 
 
@@ -235,7 +235,7 @@ async def _send(client: httpx.AsyncClient, call: HttpCall, timeouts: Timeouts) -
     try:
         url = httpx.URL(call.url)
     except httpx.InvalidURL as error:
-        raise MessageError(f"no address: {error}") from None
+        raise MessageError(f"not a valid URL: {error}") from None
     _quiet_loggers()
     host = url.netloc.decode("ascii", "replace")
     length = sum(map(len, call.chunks))
@@ -256,7 +256,7 @@ async def _send(client: httpx.AsyncClient, call: HttpCall, timeouts: Timeouts) -
     if encoding not in _ENCODINGS:
         with anyio.CancelScope(shield=True):
             await response.aclose()
-        many = "several times over" if "," in encoding else f"by {excerpt(encoding)}, which was not asked for"
+        many = "several times over" if "," in encoding else f"with {excerpt(encoding)}, which was not requested"
         raise DecodeError(f"the body is compressed {many}", source=host)
     return HttpResponse(response, host)
 
@@ -312,23 +312,21 @@ def _translate_errors(host: str) -> Generator[None]:
     try:
         yield
     except httpx.ConnectTimeout as error:
-        raise TimedOutError(f"{host}: no connection in time", phase="connect") from error
+        raise TimedOutError(f"{host}: timed out while connecting", phase="connect") from error
     except httpx.WriteTimeout as error:
-        raise TimedOutError(f"{host}: took the request too slowly", phase="write") from error
+        raise TimedOutError(f"{host}: timed out while sending the request", phase="write") from error
     except (httpx.UnsupportedProtocol, httpx.LocalProtocolError, UnicodeEncodeError) as error:
         # Their texts quote headers, and with them keys.
         if isinstance(error, httpx.LocalProtocolError) and "llegal" not in str(error):
-            raise TransportError(f"{host}: the connection takes no more requests") from None
-        raise MessageError(f"{host}: the address or a header cannot be sent ({type(error).__name__})") from None
+            raise TransportError(f"{host}: the connection accepts no more requests") from None
+        raise MessageError(f"{host}: the URL or a header cannot be sent ({type(error).__name__})") from None
     except httpx.RemoteProtocolError as error:
         # Its text quotes what came, and a server may answer with what it was sent.
         raise TransportError(f"{host}: {_safe_reason(str(error))}") from None
     except httpx.TransportError as error:
         raise TransportError(f"{host}: {_error_text(error)}") from error
     except httpx.DecodingError as error:
-        raise DecodeError(
-            f"the body is not compressed as its header says: {_error_text(error)}", source=host
-        ) from error
+        raise DecodeError(f"the body does not match its Content-Encoding: {_error_text(error)}", source=host) from error
 
 
 def _safe_reason(text: str) -> str:
@@ -368,7 +366,7 @@ def _client(*, http2: bool) -> httpx.AsyncClient:
     except (ValueError, ImportError, OSError, httpx.InvalidURL) as error:
         # Their texts quote the address of the proxy, and with it a password.
         said = f"{type(error).__name__}; look at HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE"
-        raise MessageError(f"what the environment says of proxies or certificates cannot be used: {said}") from None
+        raise MessageError(f"the proxy or certificate settings of the environment are invalid: {said}") from None
 
 
 _pool: Final[RunVar[tuple[Http, AsyncGenerator[Http, None]]]] = RunVar("palaver_http")

@@ -191,7 +191,7 @@ class HttpAnswer(Answer):
         """Read a stream up to its first content, or what came in its place."""
         media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media_type == "text/html":
-            raise DecodeError("a page of HTML, and no stream", source=self._wire.name)
+            raise DecodeError("an HTML page instead of a stream", source=self._wire.name)
         if media_type == "application/json" and self._model.endpoint.unwrap is None:
             begun = b""
             while not begun.strip() and (data := await response.chunk()):
@@ -272,7 +272,7 @@ class HttpAnswer(Answer):
             if self._whole is not None:
                 raise StopAsyncIteration
             if self._response is None:
-                raise MessageError("an answer is read inside its “async with”")
+                raise MessageError("an answer can be read only inside its async with block")
             await self._wait()
         return self._events.popleft()
 
@@ -284,7 +284,7 @@ class HttpAnswer(Answer):
             await self._read()
         self._waited = 0.0 if self._alive else self._waited + anyio.current_time() - began
         if scope.cancelled_caught:
-            error = TimedOutError(f"{self._model.name}: nothing came for {idle:g} s", phase="idle")
+            error = TimedOutError(f"{self._model.name}: no data for {idle:g} s", phase="idle")
             self._break_off(error)
 
     def _break_off(self, error: PalaverError) -> None:
@@ -306,7 +306,7 @@ class HttpAnswer(Answer):
         self._events.extend(kept)
         whole = self._whole
         if whole is None:
-            raise MessageError("an answer is read inside its “async with”")
+            raise MessageError("an answer can be read only inside its async with block")
         return Reply(
             response=whole,
             model=self._model.name,

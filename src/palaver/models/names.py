@@ -59,10 +59,10 @@ def resolve(
     name = name or os.environ.get(DEFAULT, "").strip()
     wire = None if wire is None else wires.full_name(wire)
     if not name:
-        raise UnknownNameError(f"no model is named: give one, such as “anthropic/claude-…”, or set {DEFAULT}")
+        raise UnknownNameError(f"no model is named: pass one, such as “anthropic/claude-…”, or set {DEFAULT}")
     provider, _, model_id = name.partition("/")
     if not provider or not model_id:
-        raise UnknownNameError(f"{name!r} is no model: it is named provider/id; {_provider_list()}")
+        raise UnknownNameError(f"{name!r} is not a model name: the form is provider/id; {_provider_list()}")
     row = providers.find(provider) if url is None or provider in providers.PROVIDERS else _any_server(provider, wire)
     endpoint = _with_address(row, _endpoint_for(row, wire, anywhere=url is not None), url)
     return ResolvedModel(
@@ -71,7 +71,7 @@ def resolve(
 
 
 def _provider_list() -> str:
-    return f"providers are {', '.join(providers.names())}"
+    return f"the providers are {', '.join(providers.names())}"
 
 
 def _any_server(name: str, wire: str | None) -> Provider:
@@ -83,7 +83,7 @@ def _checked_wire(wire: str) -> str:
     """A wire that is spoken at a usual path, with a variant that there is."""
     wires.get(wire)
     if wire.partition(":")[0] not in standard_wires():
-        raise UnknownNameError(f"{wire} has no usual address; such are {', '.join(standard_wires())}")
+        raise UnknownNameError(f"{wire} has no standard address; these wires have one: {', '.join(standard_wires())}")
     return wire
 
 
@@ -107,7 +107,7 @@ def _with_address(row: Provider, endpoint: Endpoint, url: str | None) -> Endpoin
     told = url or first_set(row.bases)
     base = _fill_address(row, row.clean(told) if told else row.base)
     if not base.startswith(("http://", "https://")):
-        raise UnknownNameError(f"{row.name}: {base!r} is no address: it begins with http:// or https://")
+        raise UnknownNameError(f"{row.name}: {base!r} is not a URL that starts with http:// or https://")
 
     def at(address: str) -> str:
         return _fill_address(row, address).replace("{base}", base)

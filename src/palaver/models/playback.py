@@ -75,12 +75,12 @@ class _Player:
 
     def _why(self, said: Exchange) -> str:
         if any(difference(each, said) is None for each in self._played):
-            return "this request was recorded, and has been answered as often as it was"
+            return "this request was recorded, but all of its recorded answers have been used"
         if not self._unplayed:
-            return f"this request was not recorded; all {len(self._played)} that were have been answered"
+            return f"this request was not recorded; all {len(self._played)} recorded requests have been answered"
         alike = [each for each in self._unplayed if (each.method, unquote(each.path)) == _place(said)]
         nearest = (alike or self._unplayed)[0]
-        return f"this request was not recorded; from the next that was it differs in {difference(nearest, said)}"
+        return f"this request was not recorded; it differs from the next recorded one in {difference(nearest, said)}"
 
 
 def _place(exchange: Exchange) -> tuple[str, str]:

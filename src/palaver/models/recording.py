@@ -157,7 +157,7 @@ class _File(Struct, kw_only=True):
 def _decode_file(data: bytes) -> Recording:
     file = msgspec.json.decode(data, type=_File)
     if file.recording != 1:
-        raise ValueError(f"a recording of form {file.recording}; this reads form 1")
+        raise ValueError(f"recording version {file.recording}; this version of Palaver reads version 1")
     exchanges = [
         Exchange(
             method=each.request.method,

@@ -234,7 +234,7 @@ class ReplayServer(_SyncAsyncContext):
     def url(self) -> str:
         """Where it listens. Raises ``MessageError`` when it does not."""
         if self._server is None:
-            raise MessageError("a recording is served inside its “with”")
+            raise MessageError("a recording is served only inside its with block")
         return self._server.url
 
     @property
@@ -268,7 +268,7 @@ def replay(recording: Recording | FilePath, model: Model | None = None) -> Repla
     serving = serve(recording)
     if model is None:
         if serving.recording.model is None:
-            raise MessageError("the recording does not say how its model was asked: pass model=")
+            raise MessageError("the recording does not name its model: pass model=")
         model = _model(serving.recording.model)
     return Replay(serving, model)
 

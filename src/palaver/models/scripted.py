@@ -77,7 +77,7 @@ class ScriptedModel(Askable, LanguageModel):
         """Hold the script."""
         check_arguments("ScriptedModel", ScriptedModel.__init__, locals())
         if not isinstance(cast("object", script), Iterable) or isinstance(script, str):
-            raise MessageError(f"script: {excerpt(repr(script))} is no list of turns")
+            raise MessageError(f"script: {excerpt(repr(script))} is not a list of turns")
         self._script = iter(script)
         self._name = name
         self._then = then
@@ -104,7 +104,7 @@ class ScriptedModel(Askable, LanguageModel):
         self.asked.append(prompt)
         turn = next(self._script, self._then)
         if turn is None:
-            raise MessageError(f"{self._name}: the script is over after {len(self.asked) - 1} turns")
+            raise MessageError(f"{self._name}: the script ended after {len(self.asked) - 1} turns")
         made = await turn_of(turn(prompt) if callable(turn) else turn, self._name)
         if self.delay:
             await anyio.sleep(self.delay)
@@ -122,7 +122,7 @@ async def turn_of(turn: Turn | Awaitable[Turn], name: str) -> Response | Broken 
         turn = Response(turn if turn.finish_reason else turn.replace(finish_reason=reason))
     if not isinstance(cast("object", turn), Response | Broken | Exception):
         raise MessageError(
-            f"{name}: {excerpt(repr(turn))} is no answer; give a text, an AssistantMessage or a Response"
+            f"{name}: {excerpt(repr(turn))} is not an answer; use a string, an AssistantMessage or a Response"
         )
     return turn
 
@@ -257,5 +257,7 @@ class FunctionModel(Askable, LanguageModel):
         turn = await turn_of(self._function(prompt), self._name)
         if not isinstance(turn, Response):
             kind = type(turn).__name__
-            raise MessageError(f"{self._name}: the function gave {kind}, and not a text, a message or a Response")
+            raise MessageError(
+                f"{self._name}: the function returned {kind}, not a string, an AssistantMessage or a Response"
+            )
         return turn

@@ -55,7 +55,7 @@ async def list_models(
     found = resolve(f"{provider}/{_ANY}", key=key, url=url, wire=wire)
     address = found.endpoint.listing
     if address is None:
-        raise CapabilityError(f"{provider}: it is not known where it lists its models")
+        raise CapabilityError(f"{provider}: the address of its model list is unknown")
     call = HttpCall("GET", address, dict(found.endpoint.headers), ())
     headers = {**call.headers, **await found.credentials.headers(call)}
     secrets = [*secrets_of(address, call.headers), *secrets_of("", headers, shown=True)]
@@ -74,18 +74,18 @@ async def _listed(provider: str, wire: str, call: HttpCall, timeouts: Timeouts) 
             if not 200 <= response.status < 300:  # noqa: PLR2004 (success)
                 raise failure(wire, response.status, response.headers, body or response.reason.encode(), now=0.0)
             if not ended:
-                raise DecodeError(f"a listing of more than {LIMIT} bytes", source=provider)
+                raise DecodeError(f"a model list of more than {LIMIT} bytes", source=provider)
             return _ids(provider, body)
         finally:
             await response.aclose()
-    raise TimedOutError(f"{provider}: no listing within {timeouts.whole:g} s", phase="first_token")
+    raise TimedOutError(f"{provider}: no model list within {timeouts.whole:g} s", phase="first_token")
 
 
 def _ids(provider: str, body: bytes) -> tuple[str, ...]:
     try:
         listing: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise DecodeError(f"a listing that is no JSON: {error}", source=provider) from None
+        raise DecodeError(f"a model list that is not JSON: {error}", source=provider) from None
     items: Any = listing
     if isinstance(listing, dict):
         fields = cast("dict[str, Any]", listing)
@@ -93,7 +93,7 @@ def _ids(provider: str, body: bytes) -> tuple[str, ...]:
     try:
         models = msgspec.convert(items, list[dict[str, Any]])
     except msgspec.ValidationError as error:
-        raise DecodeError(f"a listing without a list of models: {error}", path="data", source=provider) from None
+        raise DecodeError(f"a response without a list of models: {error}", path="data", source=provider) from None
     ids: list[str] = []
     for index, item in enumerate(models):
         name = item.get("id", item.get("name"))

@@ -39,11 +39,11 @@ async def count_tokens(model: LanguageModel, prompt: Prompt, *, on_notice: OnNot
     Raises ``CapabilityError`` for a model that cannot be asked that, and otherwise as ``language_model`` says.
     """
     if not isinstance(model, Model):
-        raise CapabilityError(f"{model.name}: only the model of a provider counts tokens, not a {type(model).__name__}")
+        raise CapabilityError(f"{model.name}: only a provider's model can count tokens, not a {type(model).__name__}")
     counting = model.endpoint.counting
     if counting is None:
-        spoken = f"{model.endpoint.provider_name} has no way to count the tokens of a prompt on {model.endpoint.wire}"
-        raise CapabilityError(f"{model.name}: {spoken}; a tokeniser or an estimate counts without asking")
+        spoken = f"{model.endpoint.provider_name} cannot count the tokens of a prompt on {model.endpoint.wire}"
+        raise CapabilityError(f"{model.name}: {spoken}; use a tokeniser or an estimate instead")
     named = counting.named(model.id)
     encoded = prompt_encoder(model).encode(prompt, stream=False)
     body = counted_body(counting, named, b"".join(encoded.chunks))
@@ -85,7 +85,7 @@ async def _asked(model: Model, counting: Counting, url: str, body: bytes, secret
             return _number(model, counting, told)
         finally:
             await arriving.aclose()
-    raise TimedOutError(f"{model.name}: no count within {patience:g} s", phase="first_token")
+    raise TimedOutError(f"{model.name}: no token count within {patience:g} s", phase="first_token")
 
 
 def _number(model: Model, counting: Counting, told: bytes) -> int:
@@ -93,12 +93,12 @@ def _number(model: Model, counting: Counting, told: bytes) -> int:
     try:
         found: Any = msgspec.json.decode(told)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise DecodeError(f"a count that is no JSON: {error}", source=model.name) from None
+        raise DecodeError(f"a token count that is not JSON: {error}", source=model.name) from None
     try:
         for name in counting.found:
             found = found[name]
     except (KeyError, TypeError, IndexError):
         found = None
     if type(found) is not int or found < 0:
-        raise DecodeError("a count without a number", path=path, source=model.name)
+        raise DecodeError("a token count without a number", path=path, source=model.name)
     return found

@@ -84,9 +84,7 @@ def split_location(location: str | os.PathLike[str]) -> tuple[str, str]:
         return kind, rest
     if not isinstance(location, os.PathLike) and _KIND.match(where) and not os.path.exists(where):  # noqa: PTH110 (as above)
         known = ", ".join(f"{each}:" for each in _KINDS)
-        raise StoreError(
-            f"{excerpt(where)}: no kind of store begins so; there are {known} and paths (./{excerpt(where)})"
-        )
+        raise StoreError(f"{excerpt(where)}: unknown kind of store; there are {known} and paths (./{excerpt(where)})")
     return ("jsonl", where) if os.path.isdir(where) else ("sqlite", where)  # noqa: PTH112 (as above)
 
 
@@ -97,7 +95,7 @@ def _parse_file_uri(uri: str) -> tuple[str, bool]:
         host, _, path = path[2:].partition("/")
         path = f"/{path}"
         if host not in {"", "localhost"}:
-            raise StoreError(f"{uri}: a file of another machine")
+            raise StoreError(f"{uri}: a file on another machine")
     if query not in {"", "mode=ro", "mode=rw", "mode=rwc"}:
         raise StoreError(f"{uri}: only mode=ro, mode=rw and mode=rwc can follow the path")
     return unquote(path), query == "mode=ro"
@@ -152,7 +150,7 @@ def _check_options(kind: str, opened: type[Store], options: StoreOptions) -> Non
 def _check_folder(folder: str) -> None:
     """A location that somebody names is in a folder that is there: what is misspelt makes none."""
     if not os.path.isdir(folder):  # noqa: PTH112 (as above)
-        raise UnavailableError(f"{folder}: there is no such folder; make it first")
+        raise UnavailableError(f"{folder}: no such folder; create it first")
 
 
 def _make_folder(folder: str) -> None:

@@ -153,7 +153,7 @@ class MemoryStore(Store):
         labels = checked_tags(tags)
         with self._lock:
             if name in self._states:
-                raise ConflictError(f"there is a thread {name!r}")
+                raise ConflictError(f"the thread {name!r} already exists")
             self._commit(ThreadCreated(thread=name, at=self._clock(), title=title, tags=labels, metadata=held))
             return self._states[name].info()
 
@@ -294,7 +294,7 @@ class MemoryStore(Store):
             if head is not None:
                 tree.position(head)
             if name in tree.branches:
-                raise ConflictError(f"thread {thread}: there is a branch {name!r}", found=tree.branches[name])
+                raise ConflictError(f"thread {thread}: the branch {name!r} already exists", found=tree.branches[name])
             self._commit(EntriesAdded(thread=thread, at=self._clock(), branches={name: head}))
             return head
 
@@ -357,7 +357,7 @@ class MemoryStore(Store):
         with self._lock:
             entries = sum(len(held.tree) for held in self._states.values())
             damage = tuple(
-                Damage("missing", f"thread {name}", f"blob sha256:{digest.hex()} is not there", name, entry.id)
+                Damage("missing", f"thread {name}", f"blob sha256:{digest.hex()} is missing", name, entry.id)
                 for name, held in self._states.items()
                 for entry in held.tree.entries
                 for digest in message_codec.blob_digests(entry.message)

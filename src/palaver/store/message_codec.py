@@ -104,7 +104,7 @@ def decompress(digest: bytes, encoding: int, data: bytes, place: str = "") -> by
     except (zstd.ZstdError, EOFError, ValueError, TypeError, MemoryError) as error:
         raise DamageError(f"{place}: cannot be read: {error}") from None
     if type(found) is not bytes or sha256(found).digest() != digest:
-        raise DamageError(f"{place}: altered: its hash does not agree")
+        raise DamageError(f"{place}: altered: its hash does not match")
     return found
 
 
@@ -238,7 +238,7 @@ def digest_of(blob: object) -> bytes:
     except ValueError:
         digest = b""
     if len(digest) != _DIGEST:
-        raise NotFoundError(f"no blob goes by the name {excerpt(name)!r}")
+        raise NotFoundError(f"there is no blob {excerpt(name)!r}")
     return digest
 
 
@@ -257,7 +257,7 @@ def blob_hashes(entries: Iterable[Entry]) -> set[str]:
 
 def missing_blob(digest: bytes) -> NotFoundError:
     """The error for a message that names a blob which no store has, or which ``gc`` has removed."""
-    return NotFoundError(f"a message names the blob sha256:{digest.hex()}, which is not there; put_blob keeps it")
+    return NotFoundError(f"a message names the blob sha256:{digest.hex()}, which is missing; store it with put_blob")
 
 
 def blob_for(digest: bytes) -> Blob:
@@ -321,7 +321,7 @@ def _digest_in(name: str, prefix: str) -> bytes:
     try:
         return bytes.fromhex(name.removeprefix(prefix))
     except ValueError:
-        raise DecodeError(f"no blob goes by the name {excerpt(name)!r}") from None
+        raise DecodeError(f"there is no blob {excerpt(name)!r}") from None
 
 
 def _canonical_base64(text: str) -> bytes | None:

@@ -150,7 +150,7 @@ DamageKind: TypeAlias = Literal["torn", "altered", "missing", "unreadable"]
 class Damage(Struct, frozen=True):
     """One defect of a store.
 
-    ``kind``: ``torn`` (the end of it is not there), ``altered`` (its hash does not agree), ``missing`` (something
+    ``kind``: ``torn`` (the end of it is not there), ``altered`` (its hash does not match), ``missing`` (something
     that is referred to is not there) or ``unreadable``. ``place`` names table and row, or file and offset in bytes.
     """
 
@@ -161,7 +161,7 @@ class Damage(Struct, frozen=True):
     entry: str | None = None
 
     def __str__(self) -> str:
-        """``entries 17: altered (its hash does not agree), thread trip``."""
+        """``entries 17: altered (its hash does not match), thread trip``."""
         whose = "" if self.thread is None else f", thread {self.thread}"
         return f"{self.place}: {self.kind} ({self.reason}){whose}"
 

@@ -187,15 +187,15 @@ class Scan:
             if progress is not None and self._number % _PROGRESS_EVERY == 0:
                 progress(self._offset, None)
         if not self._ended:
-            raise _FlawError("torn", "the end of the file is not there")
+            raise _FlawError("torn", "the end of the file is missing")
 
     def _scan_line(self, line: bytes) -> None:
         if self._ended:
-            raise _FlawError("altered", "something stands behind the end")
+            raise _FlawError("altered", "there is data after the end")
         if self._number == 1 and not line.startswith(_MAGIC) and not _MAGIC.startswith(line):
             raise DecodeError(f"a thread file begins with {_MAGIC.decode()}", path="line 1", source=_SOURCE)
         if not line.endswith(b"\n"):
-            raise _FlawError("torn", "the line breaks off")
+            raise _FlawError("torn", "the line is incomplete")
         if self._number == 1:
             self._scan_header(line)
             return
@@ -227,23 +227,23 @@ class Scan:
         except (DecodeError, msgspec.ValidationError) as error:
             raise _FlawError("altered", f"the header cannot be read: {excerpt(str(error))}") from None
         if type(version) is int and version > VERSION:
-            reason = f"version {version} of the form; this reader knows version {VERSION}"
+            reason = f"thread file version {version}; this version of Palaver reads version {VERSION}"
             raise DecodeError(reason, path="palaver_thread", source=_SOURCE)
         if header is None or type(version) is not int:
-            raise _FlawError("altered", "the number of the form cannot be read")
+            raise _FlawError("altered", "the version number cannot be read")
         self.header = header
         self.unknown = {key: each for key, each in values.items() if key not in known}
 
     def _scan_blob(self, table: jsontext.Fields) -> None:
         digest, data = _decode_blob(table)
         if sha256(data).digest() != digest:
-            raise _FlawError("altered", "the hash of the blob does not agree")
+            raise _FlawError("altered", "the hash of the blob does not match")
         self.blobs.setdefault(digest, self._offset)
 
     def _scan_entry(self, table: jsontext.Fields) -> None:
         entry = _decode_entry(table, self._declared_blob)
         if entry.id in self.parents:
-            raise _FlawError("altered", f"entry {excerpt(entry.id)} is there twice")
+            raise _FlawError("altered", f"entry {excerpt(entry.id)} occurs twice")
         if entry.parent is not None and entry.parent not in self.parents:
             raise _FlawError(
                 "missing", f"entry {excerpt(entry.id)} follows {excerpt(entry.parent)}, which is not there"
@@ -255,7 +255,7 @@ class Scan:
 
     def _declared_blob(self, digest: bytes) -> bytes:
         if digest not in self.blobs:
-            raise _FlawError("missing", f"blob sha256:{digest.hex()} does not stand before the entry that needs it")
+            raise _FlawError("missing", f"blob sha256:{digest.hex()} does not come before the entry that needs it")
         return b""
 
     def _scan_checkpoint(self, table: jsontext.Fields) -> None:
@@ -273,7 +273,7 @@ class Scan:
         found["sha256"] = self._hash.hexdigest()
         if {key: jsontext.value(each) for key, each in said.items() if key in found} != found:
             entries, size = self._sound
-            reason = f"what stands since byte {size} (entry {entries + 1}) is not what was written"
+            reason = f"the data from byte {size} (entry {entries + 1}) on was changed after writing"
             raise _FlawError("altered", reason, back=True)
 
     _KINDS: ClassVar[dict[str, tuple[Callable[[Scan, jsontext.Fields], None], set[str]]]] = {

@@ -301,11 +301,11 @@ def swarm_agent(agent: Agent[Any]) -> SwarmAgent:
     made = agent.fields
     instructions, tools = made["instructions"], made["tools"]
     if not isinstance(instructions, str):
-        raise MessageError("instructions: a swarm's agent takes a text here, and no message and no function of a run")
+        raise MessageError("instructions: an agent of a swarm takes a string, not a message or a function")
     own: list[AnySwarmTool] = []
     for tool in tools:
         if isinstance(tool, ProviderTool):
-            raise MessageError("tools: a swarm's agent has no tools that a provider runs")
+            raise MessageError("tools: an agent of a swarm cannot have tools that the provider runs")
         own.append(tool)
     return SwarmAgent(
         agent.name,
@@ -340,14 +340,14 @@ def _checked(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of an agent, those of ``_READ_ONCE`` as tuples, and each tool once. Raises ``MessageError``."""
     operator, keep, calls = given["operator"], given["keep"], given["max_tool_calls"]
     if operator is not None and not callable(operator):
-        raise MessageError(f"the operator of {name!r} cannot be called: {excerpt(repr(operator))}")
+        raise MessageError(f"the operator of {name!r} is not a function: {excerpt(repr(operator))}")
     read = read_arguments(f"the agent {name!r}", SwarmAgent.__init__, given, _READ_ONCE)
     if not name:
         raise MessageError("an agent needs a name")
     if (given["model"] is None) == (operator is None):
-        raise MessageError(f"the agent {name!r} needs a model, or an operator in its place")
+        raise MessageError(f"the agent {name!r} needs a model or an operator")
     if (keep or 0) < 0 or calls < 0:
-        raise MessageError(f"the agent {name!r} has less than none: keep {keep}, max_tool_calls {calls}")
+        raise MessageError(f"the agent {name!r} has a negative limit: keep {keep}, max_tool_calls {calls}")
     if not read["placeholders"]:
         raise MessageError(f"the agent {name!r} needs a placeholder")
     read["tools"] = _distinct(name, read["tools"])
@@ -369,7 +369,7 @@ def _distinct(agent: str, given: Iterable[AnySwarmTool]) -> tuple[SwarmTool, ...
             tool = _numbered(tool, taken)  # noqa: PLW2901 (it is the same tool)
             before = None
         if before is not None and before.available is None and before.describe is None:
-            raise MessageError(f"the agent {agent!r}: two tools are called {tool.name!r}")
+            raise MessageError(f"the agent {agent!r}: two tools have the name {tool.name!r}")
         found.setdefault(tool.name, tool)
         made.append(tool)
     return tuple(made)

@@ -91,7 +91,7 @@ class AgentAnswers:
         text = await self._transformed(raw)
         refused = await self._refused(text)
         if refused is not None:
-            raise SwarmError(f"the placeholder {text!r} is refused itself: {refused}")
+            raise SwarmError(f"the placeholder {text!r} failed validation: {refused}")
         if turn.claim():
             try:
                 await self.session.keep(of_turn(turn, spoken(place, text, PLACEHOLDER)))

@@ -41,7 +41,7 @@ from palaver.swarm.turn import Turn
 from palaver.turn import approvals
 from palaver.turn.approvals import ApprovalRequest, Decision, Recorded
 from palaver.turn.calls import PlannedCall, result
-from palaver.turn.notes import held_record
+from palaver.turn.notes import deferred_record
 from palaver.turn.tool import Output
 from palaver.turn.tool_calls import ToolCalls
 from palaver.turn.tool_output import error_output
@@ -220,10 +220,10 @@ class AgentCalls:
             if decided.error is not None:
                 self._log_error("decide", decided.error)
             if any(each.verdict == "ask" for each in judged):
-                held = self._part(turn).held
-                if held and not waited:  # else it stands in a record already
+                deferred = self._part(turn).deferred
+                if deferred and not waited:  # else it stands in a record already
                     await self.session.keep(
-                        held_record([each.replace(agent=each.agent or agent.name) for each in held])
+                        deferred_record([each.replace(agent=each.agent or agent.name) for each in deferred])
                     )
                 self._wait(turn, tuple([approvals.request(each) for each in judged if each.verdict == "ask"]))
                 return None
@@ -277,7 +277,7 @@ class AgentCalls:
         try:
             arguments = tool.check(call)
         except Exception as error:  # noqa: BLE001 (a check that raises has refused)
-            LOGGER.warning("the tool %r of %r does not take its arguments: %s", tool.name, self.agent.name, error)
+            LOGGER.warning("the tool %r of %r got invalid arguments: %s", tool.name, self.agent.name, error)
             self._tell_tool_error(call, error)
             return error
         try:

@@ -41,7 +41,7 @@ from palaver.swarm.tool import SwarmTool
 from palaver.swarm.turn import UNSHOWN, Turn
 from palaver.swarm.user_input import UserInput, said
 from palaver.turn import calls as outcomes
-from palaver.turn.approvals import Decision, LeftOpen
+from palaver.turn.approvals import Decision, OpenAnswer
 from palaver.turn.middleware import Blocked
 from palaver.turn.notes import NOT_RUN_SKIPPED, final_answer_instruction, wrong_output
 from palaver.turn.tool_output import error_output
@@ -115,14 +115,14 @@ class AgentSession(AgentAnswers, AgentCalls):
         except Exception as error:  # noqa: BLE001 (as above)
             self._fail(turn, error)
 
-    async def decided(self, turn: Turn, opened: LeftOpen, decisions: Mapping[str, Decision]) -> None:
+    async def decided(self, turn: Turn, opened: OpenAnswer, decisions: Mapping[str, Decision]) -> None:
         """Go on with calls that waited for a decision."""
         try:
             async with self._lock:
                 place = self._place(turn)
                 offered = await offered_tools(self.agent, place, self._log_error)
                 part = self._part(turn)
-                part.held = opened.held
+                part.deferred = opened.deferred
                 # No model is asked: what hooks inject joins behind the results, not between them and their calls.
                 if not await self._may_ask(turn, place, part, asks=False):
                     return
@@ -283,16 +283,16 @@ class AgentSession(AgentAnswers, AgentCalls):
         try:
             for step in (await part.enter(self._spawn), await part.hooks(before_model)):
                 if step is not None:
-                    part.held += step.inject
+                    part.deferred += step.inject
                 if step is not None and step.jump == "end":
                     turn.resolve("")
         except Blocked as blocked:
             await self._blocked(turn, place, part, blocked.reason, blocked.message)
             return False
-        held: tuple[Message, ...] = ()
+        deferred: tuple[Message, ...] = ()
         if asks:
-            held, part.held = part.held, ()
-        for message in held:
+            deferred, part.deferred = part.deferred, ()
+        for message in deferred:
             await self.session.keep(of_turn(turn, message if message.agent else message.replace(agent=self.agent.name)))
         if turn.over:
             return False
@@ -313,7 +313,7 @@ class AgentSession(AgentAnswers, AgentCalls):
             return None
         if step is None:
             return answer
-        part.held += step.inject
+        part.deferred += step.inject
         made = client_calls(answer)
         if step.jump == "end":
             return with_calls(answer, ())
@@ -374,7 +374,7 @@ class AgentSession(AgentAnswers, AgentCalls):
             if part.output_attempts >= self.agent.limits.output_attempts or part.outcome != "completed":
                 part.outcome, part.reason = "invalid_output", str(error)
                 return str(error)
-            part.held += (wrong_output(str(error)),)
+            part.deferred += (wrong_output(str(error)),)
             await self._keep_unshown(answer)
             await self._step(turn, place)
         else:

@@ -62,7 +62,7 @@ class AgentTurn:
         self.reason = ""
         self.error: Exception | None = None
         self.output: Any = None
-        self.held: tuple[Message, ...] = ()
+        self.deferred: tuple[Message, ...] = ()
         """What middleware injected, for the place before the next call of the model."""
         self.output_attempts = 0
         self.start = len(session.log.path)
@@ -229,7 +229,7 @@ class AgentTurn:
         if over is None:
             return None
         self.outcome = over
-        said = f"{self.iteration} calls of the model" if over == "max_iterations" else ""
+        said = f"{self.iteration} model calls" if over == "max_iterations" else ""
         self.reason = said or limits.describe(over, self.spent, seconds)
         return f"{over}: {self.reason}"
 

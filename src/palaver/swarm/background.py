@@ -61,7 +61,7 @@ class Background:
             except (Exception, anyio.get_cancelled_exc_class()) as error:  # nobody awaits the task
                 if not isinstance(error, Exception) and is_cancelled():
                     raise
-                LOGGER.exception("what ran for the client %r failed", self._client)
+                LOGGER.exception("background work for the client %r failed", self._client)
                 if turn is not None:
                     turn.fail(error if isinstance(error, Exception) else TurnError(STRAY))
             finally:

@@ -389,5 +389,5 @@ class Batch:
             turn.resolve("")
             return
         name = self._begun[-1][1].tool.name if self._begun else ""
-        reason = f"the tool {name!r} returned, and neither executed nor emitted anything: its turn has no answer"
+        reason = f"the tool {name!r} returned without execute or emit, so its turn has no answer"
         turn.fail(TurnError(reason, tool=name))

@@ -72,7 +72,7 @@ class Where(Struct, frozen=True, kw_only=True):
         try:
             return bool(self.test(event))
         except Exception:  # noqa: BLE001 (a filter of an application must break nothing)
-            LOGGER.exception("the test of a filter raised; the event %s does not pass", event)
+            LOGGER.exception("the test of a filter raised; the event %s is dropped", event)
             return False
 
 

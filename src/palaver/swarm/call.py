@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 LOGGER: Final = logging.getLogger("palaver.swarm")
-STRAY: Final = "what it waited for was cancelled"
+STRAY: Final = "the awaited work was cancelled"
 """What is said of a stray cancellation."""
 
 CURRENT: Final[ContextVar[Turn | None]] = ContextVar("palaver.swarm.turn", default=None)
@@ -83,7 +83,7 @@ async def watched(what: str, function: Callable[..., Any] | None, *arguments: An
     try:
         await called(function, *arguments)
     except Exception:
-        LOGGER.exception("%s raised; nothing else is disturbed", what)
+        LOGGER.exception("%s raised; the error is ignored", what)
 
 
 def is_cancelled() -> bool:
@@ -204,5 +204,5 @@ class Call:
     def tool_context(self) -> ToolContext:
         """What a tool that returns may know. Raises ``SwarmError`` where the batch does not run it."""
         if self.context is None:
-            raise SwarmError(f"the call {self.id!r} is not run")
+            raise SwarmError(f"the call {self.id!r} is not running")
         return self.context

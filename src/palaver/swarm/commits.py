@@ -127,7 +127,7 @@ class Commits(SessionEvents):
         """Add the result of a call, by its id. Raises ``SwarmError`` for an id that no call has."""
         found = self._call_named(call)
         if found is None and not allow_unknown:
-            raise SwarmError(f"no call {call!r} is in the log of {self.log.id!r}; its result would answer nothing")
+            raise SwarmError(f"the log of {self.log.id!r} has no call {call!r} for this result")
         output = output_of(content)
         message = ToolMessage(
             content=(Text(""),) if content == "" else output.content,
@@ -210,7 +210,7 @@ class Commits(SessionEvents):
         """
         found = self._running(id)
         if found is None and self._call_named(id) is None:
-            raise SwarmError(f"no call {id!r} is in the log of {self.log.id!r}")
+            raise SwarmError(f"the log of {self.log.id!r} has no call {id!r}")
         return found
 
     def _running(self, id: str) -> Call | None:

@@ -86,10 +86,10 @@ def swarm_from(
     def named(kind: str, names: Sequence[str], where: str) -> list[Any]:
         missing = [name for name in names if name not in parts]
         if missing:
-            raise SwarmError(f"{where}: the program gives no {kind} {', '.join(map(repr, missing))}")
+            raise SwarmError(f"{where}: no {kind} was passed for {', '.join(map(repr, missing))}")
         others = [name for name in names if not isinstance(parts[name], _KINDS.get(kind, object))]
         if others:
-            raise SwarmError(f"{where}: what the program gives as {', '.join(map(repr, others))} is no {kind}")
+            raise SwarmError(f"{where}: the value passed for {', '.join(map(repr, others))} is not a {kind}")
         return [parts[name] for name in names]
 
     agents = [_agent(name, agent, named, models) for name, agent in config.agents.items()]

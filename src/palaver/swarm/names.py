@@ -53,21 +53,21 @@ def client_thread(realm: str, client: str) -> str:
 def name_of_agent(name: object) -> str:
     """Give the name of an agent back. Raises ``TypeError`` for what is no text."""
     if not isinstance(name, str):
-        raise TypeError(f"agent: the name of an agent is expected, not {type(name).__name__}")
+        raise TypeError(f"agent: expected the name of an agent, not {type(name).__name__}")
     return name
 
 
 def checked_run(run: object) -> str | None:
     """Give the name of a turn back. Raises ``TypeError`` for what is neither a text nor ``None``."""
     if run is not None and not isinstance(run, str):
-        raise TypeError(f"run: the name of a turn is a text, not {type(run).__name__}")
+        raise TypeError(f"run: expected a string, not {type(run).__name__}")
     return run
 
 
 def checked_client_id(client: object) -> str:
     """Give the id of a client back. Raises ``TypeError`` for what is no text."""
     if not isinstance(client, str):
-        raise TypeError(f"client: the id of a client is a text, not {type(client).__name__}")
+        raise TypeError(f"client: expected a string, not {type(client).__name__}")
     return client
 
 
@@ -79,7 +79,7 @@ def is_name(text: str) -> bool:
 def checked(name: str, path: str) -> str:
     """Give a name back. Raises ``DecodeError``, naming the place, for one that may not be."""
     if not is_name(name):
-        reason = "1 to 128 ASCII letters, digits and . _ ~ : @ + - are expected"
+        reason = "expected 1 to 128 ASCII letters, digits and . _ ~ : @ + -"
         raise DecodeError(reason, path=path, source="request")
     return name
 
@@ -87,7 +87,7 @@ def checked(name: str, path: str) -> str:
 def checked_client(name: str) -> str:
     """Give the name of a client back. Raises ``DecodeError`` for one that may not be."""
     if name == SHARED:
-        raise DecodeError(f"no client may be called {SHARED!r}", path="client", source="request")
+        raise DecodeError(f"a client cannot have the name {SHARED!r}", path="client", source="request")
     return checked(name, "client")
 
 

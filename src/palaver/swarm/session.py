@@ -145,7 +145,7 @@ class Session(SessionRuns, SessionResources):
 
     def _check(self) -> None:
         if self._over or not self._open:
-            raise ClosedError(f"the session of {self.client!r} is {'over' if self._over else 'not open yet'}")
+            raise ClosedError(f"the session of {self.client!r} is {'closed' if self._over else 'not open yet'}")
 
     # -- turns -------------------------------------------------------------------------------------------------------
 
@@ -365,7 +365,7 @@ class Session(SessionRuns, SessionResources):
                 turn.executions.append((text, self.navigator.active, mode))
                 await watched("on_execute", self.swarm.on_execute, self, text, mode)
             return banned
-        raise TurnError(f"a policy or a hook has not returned within {self.swarm.deadline:g} seconds")
+        raise TurnError(f"a policy or a hook did not return within {self.swarm.deadline:g} seconds")
 
     def _answered(self, turn: Turn, text: str, answer: str) -> None:
         self._told(turn, answer)
@@ -470,7 +470,7 @@ class Session(SessionRuns, SessionResources):
         if isinstance(agent, str):
             self.known_agent(name)
         elif name not in self.swarm.agents:
-            LOGGER.warning("the agent %r is not of the swarm %r; nothing is changed", name, self.swarm.name)
+            LOGGER.warning("the agent %r is not in the swarm %r; nothing was changed", name, self.swarm.name)
             return False
         async with self._moving:
             try:
@@ -574,7 +574,7 @@ class Session(SessionRuns, SessionResources):
         """Publish an event of the application's own, under a topic. Raises ``SwarmError`` for a reserved one."""
         self._check()
         if topic in SOURCES:
-            raise SwarmError(f"the topic {topic!r} is reserved: the swarm itself speaks under it")
+            raise SwarmError(f"the topic {topic!r} is reserved for the swarm")
         self.publish_event(topic, topic, self.navigator.active, input={"payload": payload})
 
     def spawn(self, turn: Turn | None, function: Callable[[*P], Awaitable[Any]], *arguments: *P) -> None:

@@ -33,7 +33,7 @@ from palaver.turn.approvals import (
     checked_choices,
     checked_decisions,
     checked_mapping,
-    left_open,
+    open_answer,
     pending_at,
 )
 from palaver.turn.calls import PlannedCall, result
@@ -120,19 +120,21 @@ class SessionRuns(Commits):
         found = checked_mapping(decisions, "decide")
         own = CURRENT.get()
         if own is not None and own is self.turn and not own.over:  # it would wait for itself
-            raise SwarmError("calls are decided between turns, not within one")
+            raise SwarmError("calls cannot be decided during a turn")
         async with self._queued():
             if self.closed:
                 return ""
             self._looked = True
-            opened = left_open(self.log.path)
+            opened = open_answer(self.log.path)
             requests = () if opened is None else tuple(opened.recorded.pending.values())
             checked_decisions(found, requests)
             checked_choices(found, requests)
             if opened is None or not requests:
                 raise MessageError("nothing is pending")
             if opened.message.agent != self.agent:
-                raise NavigationError(f"calls of the agent {opened.message.agent!r} wait, and {self.agent!r} is active")
+                raise NavigationError(
+                    f"the pending calls belong to the agent {opened.message.agent!r}, but {self.agent!r} is active"
+                )
             run = opened.message.metadata.get(TURN)
             run = run if isinstance(run, str) else None
             turn = Turn("tool", id=run, limit=self.swarm.nested)
@@ -153,18 +155,18 @@ class SessionRuns(Commits):
         if not self.may_wait:  # so a turn reads no more of the log than it must
             return
         first, self._looked, self.may_wait = not self._looked, True, False
-        opened = left_open(self.log.path)
-        if opened is None or not opened.recorded.asked:
+        opened = open_answer(self.log.path)
+        if opened is None or not opened.recorded.requests:
             return
         waits = bool(opened.recorded.pending)
         if not waits and not first:  # their tools may still be running
             return
-        text = NOT_RUN_UNDECIDED if waits and not opened.recorded.begun else MAY_HAVE_RUN
+        text = NOT_RUN_UNDECIDED if waits and not opened.recorded.may_have_run else MAY_HAVE_RUN
         for index, (call, known) in enumerate(zip(opened.calls, opened.results, strict=True)):
             if known is None:
                 message = result(PlannedCall(index, call), text, is_error=True)
                 await self.keep(message.replace(agent=opened.message.agent))
-        await self.keep(*opened.held)
+        await self.keep(*opened.deferred)
 
     async def end_parts(self, turn: Turn) -> None:
         """End what agents did in a turn that is answered, and sum it up."""

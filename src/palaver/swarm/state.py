@@ -88,7 +88,7 @@ class Queue:
     async def turn(self) -> AsyncGenerator[None]:
         """Wait for one's turn. Raises ``SwarmError`` inside an operation of this queue, which would never end."""
         if self.inside:
-            raise SwarmError(f"{self._what}: asked by a function that it is waiting for")
+            raise SwarmError(f"{self._what}: read by a function that it waits for")
         async with self._lock:
             turn = _Turn(self)
             before = _TURNS.set((*_TURNS.get(), turn))
@@ -164,7 +164,7 @@ def _listed(value: Any) -> Any:
         case dict():
             return {key: _listed(each) for key, each in value.items()}  # pyright: ignore[reportUnknownVariableType]
         case float() if not isfinite(value):
-            raise ValueError(f"{value} is no number of JSON")
+            raise ValueError(f"{value} is not a JSON number")
         case _:
             return value
 

@@ -72,7 +72,7 @@ class Inbox:
     def __init__(self, size: int, overflow: Overflow) -> None:
         """Let up to ``size`` events wait. Raises ``SwarmError`` where that is none."""
         if size < 1:
-            raise SwarmError(f"a listener has room for at least one event, not {size}")
+            raise SwarmError(f"a listener needs room for at least one event, not {size}")
         self.dropped = 0
         self.closed = False
         self.error: BusyError | None = None
@@ -101,7 +101,7 @@ class Inbox:
             if self._overflow == "drop_newest":
                 return
             if self._overflow == "fail":
-                self.error = BusyError(f"a listener let {self._size} events wait, and there was room for no more")
+                self.error = BusyError(f"a listener was too slow: {self._size} events were waiting")
                 self.close()
                 return
             del self._waiting[self._kept]
@@ -195,7 +195,7 @@ class Subscribed:
     def __aiter__(self) -> AsyncIterator[Event]:
         """The events, until it is closed. Raises ``BusyError`` under ``fail``."""
         if not self._entered:
-            raise SwarmError("a subscription is entered (async with) before its events are read")
+            raise SwarmError("enter the subscription (async with) before you read its events")
         return self
 
     async def __anext__(self) -> Event:
@@ -208,7 +208,7 @@ class Subscribed:
     async def __aenter__(self) -> Self:
         """Be ready: every event published from here on is seen."""
         if self._entered:
-            raise SwarmError("a subscription is entered once")
+            raise SwarmError("a subscription can be entered only once")
         self._entered = True
         await self._bus.take_in(self)
         return self
@@ -283,7 +283,7 @@ class ListeningBus(ABC):
 
     def __init__(self, grace: float) -> None:
         """Begin with nobody listening; ``grace`` is how long the end may wait for those who do."""
-        self._closed: str | None = "the bus has not been entered"
+        self._closed: str | None = "the bus is not open (async with)"
         self._grace = grace
         self._tasks: TaskGroup | None = None
         self._open: dict[Subscribed, None] = {}
@@ -361,7 +361,7 @@ class ListeningBus(ABC):
         heard = Heard(self, events, handler, once=once)
         if self._tasks is None or self._closed is not None:
             events.close()
-            raise ClosedError("the bus was closed meanwhile")
+            raise ClosedError("the bus was closed")
         self._heard[heard] = None
         self._tasks.start_soon(self._work, heard)
         return heard
@@ -390,7 +390,7 @@ class ListeningBus(ABC):
     async def __aenter__(self) -> Self:
         """Connect and begin."""
         if self._tasks is not None:
-            raise SwarmError("a bus is entered once")
+            raise SwarmError("a bus can be entered only once")
         self._tasks = await anyio.create_task_group().__aenter__()
         try:
             await self._begin(self._tasks)
@@ -429,10 +429,10 @@ class ListeningBus(ABC):
                 busy = any(heard.busy for heard in self._heard)  # a handler may have published
             await self._flush_or_say()
         if grace.cancelled_caught:
-            _log.warning("the bus was closed before everything was written, or heard by all who listen")
+            _log.warning("the bus was closed before all events were written or delivered")
 
     async def _flush_or_say(self) -> None:
         try:
             await self.flush()
         except BusyError as error:
-            _log.warning("at the end of the bus: %s", error)
+            _log.warning("while closing the bus: %s", error)

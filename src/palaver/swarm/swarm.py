@@ -156,9 +156,9 @@ class LiveSwarm:
             raise ClosedError(f"the swarm {self.swarm.name!r} is not started")
         client = session.client
         if not client or client == SHARED:
-            raise SwarmError(f"no client may be called {client!r}")
+            raise SwarmError(f"a client cannot have the name {client!r}")
         if client in self._sessions:
-            raise SwarmError(f"the client {client!r} has a session of the swarm {self.swarm.name!r} already")
+            raise SwarmError(f"the client {client!r} already has a session of the swarm {self.swarm.name!r}")
         self._sessions[client] = session
 
     def leave(self, session: Session) -> None:
@@ -290,11 +290,11 @@ class Swarm:
         if not self.name:
             found.append("it needs a name")
         if not self.deadline > 0:
-            found.append(f"its turns have no time: {self.deadline} seconds")
+            found.append(f"deadline: {self.deadline} is not a positive number of seconds")
         if self.nested < 1:
-            found.append(f"its turns may ask no model: {self.nested} times")
+            found.append(f"nested: {self.nested} must be at least 1")
         if self.default not in self.agents:
-            found.append(f"its default agent {self.default!r} is none of its agents")
+            found.append(f"its default agent {self.default!r} is not one of its agents")
         for agent in self.agents.values():
             kinds = (
                 ("agent", agent.depends_on, self.agents),
@@ -372,6 +372,6 @@ def _by_name(whose: str, kind: str, given: Iterable[Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for each in given:
         if each.name in found:
-            raise SwarmError(f"{whose}: two of its {kind} are called {each.name!r}")
+            raise SwarmError(f"{whose}: two of its {kind} have the name {each.name!r}")
         found[each.name] = each
     return found

@@ -165,7 +165,9 @@ def _speaking(
     name = legal(str(name or getattr(function, "__name__", "")))
     parameters = parameters_of(function, name, context=Call)
     if not parameters.contexts:
-        raise MessageError(f"the tool {name!r} takes no Call; a function that returns its result is a tool as it is")
+        raise MessageError(
+            f"the tool {name!r} has no Call parameter; pass a function that returns its result without @tool"
+        )
     invoke = invoker(function)
     contexts = tuple(parameters.contexts)
 

@@ -134,7 +134,7 @@ class Turn:
     def step(self) -> None:
         """Count a call of a model. Raises ``TurnError`` when there were too many."""
         if self.steps >= self.limit:
-            raise TurnError(f"recursive execution prevented: {self.limit} calls of models in one turn")
+            raise TurnError(f"recursive execution prevented: {self.limit} model calls in one turn")
         self.steps += 1
 
     async def wait(self) -> str:
@@ -151,7 +151,7 @@ class Turn:
 
     def overdue(self, deadline: float) -> TurnError:
         """The error of a turn that has no answer within ``deadline`` seconds."""
-        which = f": the tool {self.blamed!r} has not gone on with it" if self.blamed else ""
+        which = f": the tool {self.blamed!r} did not continue the turn" if self.blamed else ""
         return TurnError(f"no answer within {deadline:g} seconds{which}", tool=self.blamed)
 
     def abort(self) -> None:

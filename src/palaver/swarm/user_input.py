@@ -42,7 +42,7 @@ class UserInput(Struct, frozen=True):
     def check_says(self) -> None:
         """Raise ``MessageError`` where the message says nothing."""
         if all(isinstance(part, Text) and not part.text.strip() for part in self.message.content):
-            raise MessageError("message: an empty text says nothing")
+            raise MessageError("message: the text is empty")
 
     def spoken(self, agent: str, mode: Mode) -> UserMessage:
         """The message, as it is said to an agent."""
@@ -65,7 +65,7 @@ def said(content: object, *, trim: bool = True) -> UserInput:
         case list() | tuple():
             given = cast("Sequence[object]", content)
             if not given:
-                raise MessageError("message: an empty list says nothing")
+                raise MessageError("message: the list is empty")
             message = UserMessage(content=tuple([_part(each, at) for at, each in enumerate(given)]))
             return UserInput(message.text, message)
         case _:
@@ -78,12 +78,12 @@ def _part(given: object, at: int | None) -> UserPart:
         return Text(given)
     if not isinstance(given, _PARTS):
         where = "message" if at is None else f"message[{at}]"
-        raise MessageError(f"{where}: a text, a part or a user message is expected, not {type(given).__name__}")
+        raise MessageError(f"{where}: expected a string, a part or a user message, not {type(given).__name__}")
     return cast("UserPart", given)
 
 
 def checked_text(text: object, name: str) -> str:
     """Give a text back. Raises ``MessageError`` naming the field for anything else."""
     if not isinstance(text, str):
-        raise MessageError(f"{name}: a text is expected, not {type(text).__name__}")
+        raise MessageError(f"{name}: expected a string, not {type(text).__name__}")
     return text

@@ -53,7 +53,7 @@ INTERRUPTED_RESULT: Final = "No result: the turn was interrupted."
 _BOUNDARIES: Final = (UserMessage, SystemMessage, DeveloperMessage)
 _RESULT_TEXTS: Final = {
     False: (MISSING_RESULT, "had no result; a fixed one was added"),
-    True: (INTERRUPTED_RESULT, "the turn broke off before its result; a fixed one was added"),
+    True: (INTERRUPTED_RESULT, "the turn ended before its result; a fixed one was added"),
 }
 
 
@@ -164,7 +164,7 @@ def _is_ours(part: AnyPart) -> TypeGuard[ToolCall]:
 
 def _unproven(messages: Sequence[Message]) -> dict[_At, Loss]:
     """Reasoning of broken turns whose proof never came; an empty proof is none (docs/spec/wires.md#1.5)."""
-    why = "the turn broke off before its proof came"
+    why = "the turn ended before its signature arrived"
     return {
         (index, position): Loss("dropped", "reasoning", why, index, position)
         for index, message in enumerate(messages)

@@ -255,7 +255,7 @@ class Thread:
             return name
         found = [each for each in self._at if each.startswith(name)] if len(name) >= _MIN_PREFIX else []
         if len(found) != 1:
-            why = "several entries begin like that" if found else "no branch and no entry goes by that name"
+            why = "several entries match" if found else "no branch or entry has that name"
             raise NotFoundError(f"thread {self.id}: {name!r}: {why}")
         return found[0]
 
@@ -333,7 +333,7 @@ class Thread:
                     raise StoreError(f"thread {self.id}: entry {entry.id} follows {entry.parent!r}, which is not there")
                 new[entry.id] = entry
             elif known != entry:
-                raise StoreError(f"thread {self.id}: entry {entry.id} is there already, and is another one")
+                raise StoreError(f"thread {self.id}: entry {entry.id} already exists with other content")
         for name, head in branches.items():
             if head is not None and head not in self._at and head not in new:
                 raise StoreError(f"thread {self.id}: the head of branch {name!r} is {head!r}, which is not there")
@@ -361,7 +361,7 @@ class Thread:
         place that is not there.
         """
         if name in self._branches:
-            raise ConflictError(f"thread {self.id}: there is a branch {name!r}", found=self._branches[name])
+            raise ConflictError(f"thread {self.id}: the branch {name!r} already exists", found=self._branches[name])
         head = self.head(of) if at is UNSET else at
         if head is not None:
             self.position(head)

@@ -105,7 +105,7 @@ def is_sent(message: Message) -> bool:
 def check_keep(keep: int | None) -> int | None:
     """Give a window's size back. Raises ``StoreError`` when it is negative."""
     if keep is not None and keep < 0:
-        raise StoreError(f"keep: a window cannot hold {keep} messages")
+        raise StoreError(f"keep: {keep} is not a number of messages")
     return keep
 
 

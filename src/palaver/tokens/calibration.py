@@ -71,7 +71,7 @@ class Calibration(Struct, frozen=True, gc=False):
         ``MessageError`` for a negative estimate.
         """
         if estimate < 0:
-            raise MessageError(f"estimate: {estimate} is no count of tokens")
+            raise MessageError(f"estimate: {estimate} is not a number of tokens")
         if reported <= 0 or reported > _ABSURD * estimate + _ABSURD_SHORT:
             return self
         slope, fixed, spread = self._fit(estimate)

@@ -63,7 +63,7 @@ class MediaRates(Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             least = 1 if name in _DIVISORS else 0
             if value is not None and not value >= least:
-                raise MessageError(f"{name}: {value} is no rate; it is {least} or more")
+                raise MessageError(f"{name}: {value} is not a rate; it must be at least {least}")
 
 
 _DIVISORS: Final = frozenset(("side", "page_bytes", "audio_bytes", "video_bytes", "max_long_edge", "max_short_edge"))

@@ -120,7 +120,7 @@ def _encoding(library: Any, name: str) -> Any:
         encoding = name if name in library.list_encoding_names() else library.encoding_name_for_model(name)
     except KeyError:
         known = ", ".join(library.list_encoding_names())
-        raise UnknownNameError(f"tiktoken knows no encoding and no model {name!r}; encodings are {known}") from None
+        raise UnknownNameError(f"tiktoken has no encoding or model {name!r}; the encodings are {known}") from None
     try:
         return library.get_encoding(encoding)
     except Exception as error:
@@ -132,7 +132,7 @@ def _read(library: Any, path: Path) -> Any:
     try:
         return library.Tokenizer.from_str(path.read_text("utf-8"))
     except Exception as error:  # the library raises nothing more special
-        raise DecodeError(f"no tokeniser can be read from it: {_reason(error)}", source=str(path)) from error
+        raise DecodeError(f"not a tokeniser file: {_reason(error)}", source=str(path)) from error
 
 
 def _copy(library: Any, tokeniser: Any) -> Any:

@@ -342,7 +342,7 @@ FORMAT: Final = TranscriptFormat(
     extension=".json",
     keeps=("ids (as UUIDs)", "reasoning", "images", "calls that could not be read", "sources"),
     loses=(
-        "ids that are no UUIDs",
+        "ids that are not UUIDs",
         "where calls stand among the text",
         "files, audio, video",
         "refusals (as text)",

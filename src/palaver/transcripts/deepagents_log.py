@@ -228,7 +228,7 @@ FORMAT: Final = TranscriptFormat(
     keeps=("times (in seconds)", "model of each answer", "reasoning", "calls that could not be read"),
     loses=(
         "ids",
-        "images that are no URLs",
+        "images that are not URLs",
         "order of parts",
         "sources",
         "files, audio, video",

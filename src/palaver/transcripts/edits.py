@@ -48,7 +48,7 @@ _STRINGS: Final = re.compile(rb'"((?:[^"\\]|\\.)*+)"')
 _NESTED: Final = 3
 """So deep strings may hold JSON that holds strings."""
 _WHY: Final = "the file says otherwise, or nothing, where it is read again"
-_REPEATED: Final = "other records of the file still say what was said before"
+_REPEATED: Final = "other records of the file still have the old text"
 
 
 class Lost(NamedTuple):

@@ -172,7 +172,7 @@ def one_line(text: str) -> Raw:
     return raw if b"\n" not in bytes(raw) and b"\r" not in bytes(raw) else jsontext.raw(jsontext.value(raw))
 
 
-HALVES: Final = "half a character, which the program that reads this refuses; U+FFFD in its place"
+HALVES: Final = "a lone surrogate, which the program refuses; U+FFFD in its place"
 
 
 def whole(text: bytes) -> bytes:

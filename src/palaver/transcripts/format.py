@@ -127,7 +127,7 @@ class TranscriptFormat(Struct, frozen=True, kw_only=True):
         """
         if strict:
             if self.rules is None:
-                raise DecodeError("this transcript format has no rules to hold a file to", source=self.name)
+                raise DecodeError("this transcript format has no rules to check a file against", source=self.name)
             self.rules(data)
         return self.read_with_unknown(data, origin)[0]
 
@@ -189,7 +189,7 @@ class TranscriptFormat(Struct, frozen=True, kw_only=True):
         if len(given) == 1:
             return self.write(given[0], losses=losses, history=history, branch=branch, carry=carry)
         if not self.many:
-            raise EncodeError(f"a file of {self.name} holds one conversation, not {len(given)}")
+            raise EncodeError(f"a {self.name} file has one conversation, not {len(given)}")
         if self.record_writer is None:
             raise EncodeError(f"{self.name} is only read")
         return assembly.write_many(

@@ -177,7 +177,7 @@ class _RecordWriter:
                 self._lose(entry, "dropped", name, "the format has no place for it", place)
         spoken = [_rank(part) for part in message.content]
         if spoken != sorted(spoken):
-            self._lose(entry, "approximated", "order of parts", "reasoning, text and calls stand apart")
+            self._lose(entry, "approximated", "order of parts", "reasoning, text and calls are separate")
         if thoughts > 1:
             self._lose(entry, "approximated", "reasoning", "several blocks are joined")
         if isinstance(message, AssistantMessage) and message.usage is not None:

@@ -7,7 +7,7 @@ A list of messages, or one alone. Read: the five kinds of content; ``verbatimPre
 Bytes of an image and kinds of content that Kairo does not have go into the key ``palaver``, which Kairo passes over:
 its own codec loses the first and turns the second into a text that names them.
 
-What it cannot say: media other than images by URL, results that are no text, malformed calls (they become text),
+What it cannot say: media other than images by URL, results that are not text, malformed calls (they become text),
 refusals as such, encrypted reasoning, usage and model, modes, tags, sources, payloads, markers.
 
 Stability: experimental.
@@ -355,7 +355,7 @@ FORMAT: Final = TranscriptFormat(
     loses=(
         "bytes of images",
         "audio, video, files",
-        "results that are no text",
+        "results that are not text",
         "malformed calls (as text)",
         "encrypted reasoning",
         "usage and model",

@@ -477,9 +477,9 @@ class ListRecordWriter:
         known = extension_slot.Known(said.content)
         for place, part in enumerate(message.content):
             if place not in told and part not in known:
-                lose("converted" if carried else "approximated", tag_of(part), "not all of it is said", entry, place)
+                lose("converted" if carried else "approximated", tag_of(part), "written only in part", entry, place)
         if not told and message.content != said.content and all(part in known for part in message.content):
-            lose("converted" if carried else "approximated", "content", "parts are said in another order", entry)
+            lose("converted" if carried else "approximated", "content", "parts are written in another order", entry)
 
 
 def _same(one: object, other: object) -> bool:

@@ -456,7 +456,9 @@ class _RecordWriter:
             case _ if any(each.message.is_summary and each.message.content for each in group):
                 return self._compressed(group)
             case _:
-                self._writing.lose("converted", message.role, "no such record; kept in one that is passed over", entry)
+                self._writing.lose(
+                    "converted", message.role, "no such record; kept in one that the program ignores", entry
+                )
                 return {"subtype": extension_slot.SLOT, "systemPayload": {}}
 
     def _compressed(self, group: Sequence[Entry]) -> dict[str, Any]:

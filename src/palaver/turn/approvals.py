@@ -1,17 +1,17 @@
-"""Approvals: planning calls, requests and decisions, and how the thread keeps both.
+"""Approvals: plan tool calls, request decisions, and store both in the thread.
 
 Rules (DAS-25, ADR 17):
 
-- A call is planned in this order: the tool by its name, the arguments by its ``check``, permission by the policy.
-  ``deny`` wins over everything, then the tool's own rule, then the policy. What fails has a result that says so.
+- A call is planned in this order: find the tool by its name, check the arguments, ask the policy. ``deny`` wins over
+  everything, then the tool's own rule, then the policy. A call that fails a step gets a result with the reason.
 - A decision is ``approve``, ``edit`` (other arguments, checked again), ``reject`` or ``answer`` (a text in place of
-  the result). The request says which are allowed. The model's call stays in the thread as it was.
-- Requests and decisions are records: messages without content, with the tag ``record``, which no view shows and no
-  wire sends. Another process can decide days later. A batch runs when all of it is decided.
-- Open are the calls of the last answer that have no result behind it. Unless a record says that they wait, they may
-  have been run, and are asked again where their tool is not repeatable.
-- ``pending`` reads one thread, ``all_pending`` all threads of a store, by the tag of the records. Both block; in async
-  code write ``await to_thread(all_pending, store)``.
+  the result). The request lists the allowed ones. The model's call in the thread does not change.
+- Requests and decisions are records: messages without content, with the tag ``record``. No view shows them and no wire
+  sends them. Another process can decide days later. A batch runs when all of its calls are decided.
+- The calls of the last answer that have no result are open. Unless a record says that they are pending, they may have
+  run already, and need a new approval where their tool is not repeatable.
+- ``pending`` reads one thread, ``all_pending`` all threads of a store. Both block; in async code write
+  ``await to_thread(all_pending, store)``.
 
 Stability: experimental.
 """
@@ -35,7 +35,7 @@ from palaver.threads.thread import MAIN, Entry
 from palaver.threads.view import DISCARDED, RECORD
 from palaver.turn.calls import PlannedCall
 from palaver.turn.journal import AnyThread
-from palaver.turn.notes import MAY_HAVE_RUN, MAY_HAVE_RUN_BEFORE, held
+from palaver.turn.notes import MAY_HAVE_RUN, MAY_HAVE_RUN_BEFORE, deferred_messages
 from palaver.turn.tool import CHOICES, DecisionKind, Policy, Rule, as_rule, rule_of
 
 if TYPE_CHECKING:
@@ -48,13 +48,13 @@ if TYPE_CHECKING:
 
 
 SOURCE: Final = "approval"
-"""The ``source`` of records of what is pending, and of what was decided."""
+"""The ``source`` of records of requests and decisions."""
 PENDING: Final = "pending"
-"""The second tag of a record of what is pending, by which a store finds it."""
+"""The second tag of a record of requests. Stores search for it."""
 
 
 class ApprovalRequest(Struct, frozen=True, kw_only=True):
-    """Something to decide: a call as the model wrote it, the tool it means, why it is asked, what may be decided."""
+    """A request for a decision: the call as the model wrote it, its tool, the reason, and the allowed decisions."""
 
     call: ToolCall
     tool: str
@@ -63,14 +63,14 @@ class ApprovalRequest(Struct, frozen=True, kw_only=True):
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """What was decided. ``arguments`` belong to ``edit``; ``text`` is the reason of ``reject`` or the ``answer``."""
+    """A decision. ``arguments`` belong to ``edit``; ``text`` is the reason of ``reject`` or the text of ``answer``."""
 
     kind: DecisionKind
     arguments: Mapping[str, Any] | None = None
     text: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what is no decision, and what cannot be kept in a thread. Raises ``MessageError``."""
+        """Refuse unknown kinds and values that a thread cannot store. Raises ``MessageError``."""
         kind, arguments, text = cast("tuple[object, object, object]", (self.kind, self.arguments, self.text))
         if kind not in CHOICES:
             raise MessageError(f"a decision is one of {', '.join(CHOICES)}, not {excerpt(repr(kind))}")
@@ -78,40 +78,40 @@ class Decision(Struct, frozen=True, kw_only=True):
             raise MessageError(f"{kind}: {excerpt(repr(text))} is not a text")
         if arguments is not None:
             if not isinstance(arguments, Mapping):
-                raise MessageError(f"{kind}: {excerpt(repr(arguments))} is no mapping of arguments")
+                raise MessageError(f"{kind}: {excerpt(repr(arguments))} is not a mapping of arguments")
             jsontext.checked(dict(cast("Mapping[str, Any]", arguments)), "arguments")
 
 
 def approve() -> Decision:
-    """Let it run as it is."""
+    """Run the call as it is."""
     return Decision(kind="approve")
 
 
 def edit(arguments: Mapping[str, Any]) -> Decision:
-    """Let it run with other arguments. Raises ``MessageError`` for what is no mapping that JSON can say."""
-    given = cast("object", arguments)
-    return Decision(kind="edit", arguments=dict(arguments) if isinstance(given, Mapping) else arguments)
+    """Run the call with other arguments. Raises ``MessageError`` unless they are a mapping of JSON values."""
+    value = cast("object", arguments)
+    return Decision(kind="edit", arguments=dict(arguments) if isinstance(value, Mapping) else arguments)
 
 
 def reject(reason: str = "") -> Decision:
-    """Do not let it run, and tell the model why."""
+    """Do not run the call. The model gets the reason."""
     return Decision(kind="reject", text=reason)
 
 
 def answer(text: str) -> Decision:
-    """Give the model this text in place of a result."""
+    """Return this text to the model in place of a result."""
     return Decision(kind="answer", text=text)
 
 
 Decide: TypeAlias = Callable[[tuple[ApprovalRequest, ...]], Awaitable[Mapping[str, Decision]] | Mapping[str, Decision]]
-"""Decides: requests in, decisions by the id of the call out. What is left out stays pending.
+"""A function from requests to decisions by call id, plain or async. A call without a decision stays pending.
 
-Where it raises, or gives anything else, the run ends as ``waiting`` with that error, and all of it stays pending.
+If it raises or returns anything else, the run ends as ``waiting`` with that error, and all calls stay pending.
 """
 
 
 def request(planned: PlannedCall) -> ApprovalRequest:
-    """What is to be decided of a call that asks."""
+    """Return the request for a planned call that needs a decision."""
     return ApprovalRequest(
         call=planned.call,
         tool=planned.tool or planned.call.name,
@@ -121,7 +121,7 @@ def request(planned: PlannedCall) -> ApprovalRequest:
 
 
 def resolved(planned: PlannedCall, decision: Decision, check: Callable[[ToolCall], Any]) -> PlannedCall:
-    """What becomes of a call by a decision. ``check`` reads edited arguments, and raises what the model is told."""
+    """Apply a decision to a call. ``check`` reads edited arguments and raises an error whose text the model gets."""
     if decision.kind not in planned.choices:
         allowed = ", ".join(planned.choices)
         return _not_run(planned, "invalid", f"{decision.kind!r} is not allowed here, but {allowed}.", decision)
@@ -154,7 +154,7 @@ def _not_run(planned: PlannedCall, verdict: Literal["invalid", "answered"], text
 
 
 def _noted(decision: Decision) -> dict[str, Any]:
-    """What the result says of the decision (DAS-25: the edit is recorded, the model's call stays)."""
+    """Return the result's metadata about the decision (DAS-25: the edit is recorded, the model's call stays)."""
     noted: dict[str, Any] = {"decision": decision.kind}
     if decision.arguments is not None:
         noted["arguments"] = dict(decision.arguments)
@@ -164,24 +164,24 @@ def _noted(decision: Decision) -> dict[str, Any]:
 # -- records ---------------------------------------------------------------------------------------------------------
 
 
-def pending_record(calls: Iterable[PlannedCall], *, begun: bool = False) -> SystemMessage:
-    """The record that calls wait for a decision; nothing of their batch has run since, but maybe before (``begun``)."""
+def pending_record(calls: Iterable[PlannedCall], *, may_have_run: bool = False) -> SystemMessage:
+    """Return the record that calls are pending. ``may_have_run``: calls of the batch may have run before it."""
     waiting = [
         {"call": each.call.id, "tool": each.tool, "reason": each.text, "choices": list(each.choices)}
         for each in calls
         if each.verdict == "ask"
     ]
-    return _record({"pending": waiting, **({"begun": True} if begun else {})}, PENDING)
+    return _record({"pending": waiting, **({"begun": True} if may_have_run else {})}, PENDING)
 
 
 def decided_record(decisions: Mapping[str, Decision]) -> SystemMessage:
-    """The record of what was decided; when nothing is pending any more, the batch may run."""
-    told: dict[str, Any] = {}
+    """Return the record of decisions; the batch may run when nothing is pending any more."""
+    decided: dict[str, Any] = {}
     for call, decision in decisions.items():
-        told[call] = {"decision": decision.kind, "text": decision.text}
+        decided[call] = {"decision": decision.kind, "text": decision.text}
         if decision.arguments is not None:
-            told[call]["arguments"] = dict(decision.arguments)
-    return _record({"decided": told})
+            decided[call]["arguments"] = dict(decision.arguments)
+    return _record({"decided": decided})
 
 
 def _record(payload: dict[str, Any], *tags: str) -> SystemMessage:
@@ -189,58 +189,58 @@ def _record(payload: dict[str, Any], *tags: str) -> SystemMessage:
 
 
 class Recorded(Struct, frozen=True):
-    """What the records behind a calling message say: what was asked last of each call, and what was decided since."""
+    """The records behind a message with calls: the last request of each call, and the decisions since."""
 
-    asked: Mapping[str, ApprovalRequest] = {}
+    requests: Mapping[str, ApprovalRequest] = {}
     decided: Mapping[str, Decision] = {}
-    begun: bool = False
-    """Whether calls may have been run before something was asked."""
+    may_have_run: bool = False
+    """Whether calls may have run before a request was made."""
 
     @property
     def pending(self) -> Mapping[str, ApprovalRequest]:
-        """What is still to be decided."""
-        return {call: each for call, each in self.asked.items() if call not in self.decided}
+        """The requests without a decision."""
+        return {call: each for call, each in self.requests.items() if call not in self.decided}
 
 
 def recorded(messages: Sequence[Message], calls: Sequence[ToolCall]) -> Recorded:
-    """Read the records that stand among messages, for some calls; the later one holds."""
+    """Read the approval records among messages, for some calls. Later records win."""
     by_id = {call.id: call for call in calls}
-    asked: dict[str, ApprovalRequest] = {}
+    requests: dict[str, ApprovalRequest] = {}
     decided: dict[str, Decision] = {}
-    begun = False
+    may_have_run = False
     for message in messages:
         if message.source != SOURCE or RECORD not in message.tags:
             continue
-        said = message.payload
-        begun = begun or bool(said.get("begun"))
-        for each in said.get("pending", ()):
+        payload = message.payload
+        may_have_run = may_have_run or bool(payload.get("begun"))
+        for each in payload.get("pending", ()):
             if each["call"] in by_id:
                 decided.pop(each["call"], None)
-                asked[each["call"]] = _asked(by_id[each["call"]], each)
-        for call, each in said.get("decided", {}).items():
-            if call in asked:
+                requests[each["call"]] = _request_of(by_id[each["call"]], each)
+        for call, each in payload.get("decided", {}).items():
+            if call in requests:
                 decided[call] = Decision(kind=each["decision"], text=each["text"], arguments=each.get("arguments"))
-    return Recorded(asked, decided, begun)
+    return Recorded(requests, decided, may_have_run)
 
 
-def _asked(call: ToolCall, said: Mapping[str, Any]) -> ApprovalRequest:
-    return ApprovalRequest(call=call, tool=said["tool"], reason=said["reason"], choices=tuple(said["choices"]))
+def _request_of(call: ToolCall, payload: Mapping[str, Any]) -> ApprovalRequest:
+    return ApprovalRequest(call=call, tool=payload["tool"], reason=payload["reason"], choices=tuple(payload["choices"]))
 
 
-def checked_mapping(given: object, where: str) -> Mapping[str, Decision]:
-    """Decisions by the id of the call, as they were given. Raises ``MessageError`` for anything else."""
-    if not isinstance(given, Mapping):
-        raise MessageError(f"{where}: {excerpt(repr(given))} is no mapping of decisions by the id of the call")
-    table = cast("Mapping[object, object]", given)
+def checked_mapping(value: object, where: str) -> Mapping[str, Decision]:
+    """Check decisions by call id. Raises ``MessageError`` for anything else."""
+    if not isinstance(value, Mapping):
+        raise MessageError(f"{where}: {excerpt(repr(value))} is not a mapping of decisions by call id")
+    table = cast("Mapping[object, object]", value)
     for call, each in table.items():
         if not isinstance(call, str) or not isinstance(each, Decision):
             shown = f"{excerpt(repr(call), 40)}: {excerpt(repr(each), 80)}"
-            raise MessageError(f"{where}: {shown} is no decision by the id of a call; such are approve(), reject(…)")
-    return cast("Mapping[str, Decision]", given)
+            raise MessageError(f"{where}: {shown} is not a decision by call id; use approve(), reject(…)")
+    return cast("Mapping[str, Decision]", value)
 
 
 def checked_choices(decisions: Mapping[str, Decision], requests: Iterable[ApprovalRequest]) -> None:
-    """Refuse decisions that are not among the choices of their request. Raises ``MessageError``."""
+    """Refuse decisions that their request does not allow. Raises ``MessageError``."""
     for each in requests:
         decision = decisions.get(each.call.id)
         if decision is not None and decision.kind not in each.choices:
@@ -251,11 +251,11 @@ def checked_choices(decisions: Mapping[str, Decision], requests: Iterable[Approv
 
 
 def checked_decisions(decisions: Mapping[str, Decision], requests: Iterable[ApprovalRequest]) -> None:
-    """Refuse decisions of what nobody asked. Raises ``MessageError``."""
-    asked = {each.call.id for each in requests}
-    unknown = sorted(decisions.keys() - asked)
+    """Refuse decisions about calls that are not pending. Raises ``MessageError``."""
+    pending_ids = {each.call.id for each in requests}
+    unknown = sorted(decisions.keys() - pending_ids)
     if unknown:
-        waiting = ", ".join(sorted(asked)) or "nothing"
+        waiting = ", ".join(sorted(pending_ids)) or "nothing"
         raise MessageError(f"nothing is pending for call {excerpt(unknown[0])!r}; pending: {waiting}")
 
 
@@ -271,17 +271,19 @@ async def plan(
     toolbox: Toolbox,
     policy: Policy,
     *,
-    begun: bool = False,
+    may_have_run: bool = False,
     known: Recorded = Recorded(),  # noqa: B008 (frozen)
 ) -> tuple[PlannedCall, ...]:
-    """Plan calls, each with its place among the calls of its message; ``known`` is what the records say of them."""
-    return tuple([await _planned(index, call, toolbox, policy, known, begun=begun) for index, call in calls])
+    """Plan calls, each with its index in its message; ``known`` is what the records say about them."""
+    return tuple(
+        [await _planned(index, call, toolbox, policy, known, may_have_run=may_have_run) for index, call in calls]
+    )
 
 
-def told_apart(planned: Sequence[PlannedCall], calls: Sequence[ToolCall]) -> tuple[PlannedCall, ...]:
-    """Refuse every later call with an id that an earlier one of its answer (``calls``) has, where something is asked.
+def refuse_duplicate_ids(planned: Sequence[PlannedCall], calls: Sequence[ToolCall]) -> tuple[PlannedCall, ...]:
+    """Refuse each call of an answer (``calls``) whose id an earlier call of it has, where approvals are needed.
 
-    Decisions go by the id, and one must not be taken for two calls.
+    Decisions are by id, and one decision must not apply to two calls.
     """
     first: dict[str, int] = {}
     for index, call in enumerate(calls):
@@ -295,7 +297,7 @@ def told_apart(planned: Sequence[PlannedCall], calls: Sequence[ToolCall]) -> tup
 
 
 async def _planned(
-    index: int, call: ToolCall, toolbox: Toolbox, policy: Policy, known: Recorded, *, begun: bool
+    index: int, call: ToolCall, toolbox: Toolbox, policy: Policy, known: Recorded, *, may_have_run: bool
 ) -> PlannedCall:
     tool = toolbox.find(call.name)
     if tool is None:
@@ -308,21 +310,21 @@ async def _planned(
     if not isinstance(rule, Rule):
         rule = as_rule(await rule)
     planned = PlannedCall(index, call, tool.name, tool.effect, arguments=arguments)
-    risky = (begun or known.begun) and not tool.is_repeatable
+    risky = (may_have_run or known.may_have_run) and not tool.is_repeatable
     if rule.judgement == "deny":
         text = rule.text or " ".join(filter(None, (DENIED.format(name=tool.name), rule.reason)))
         text = f"{text} {MAY_HAVE_RUN_BEFORE}" if risky else text
         return structs.replace(planned, verdict="deny", text=text, arguments=None)
-    asked = known.asked.get(call.id)
-    if asked is None:
+    approval = known.requests.get(call.id)
+    if approval is None:
         return _ruled(planned, tool.rule or rule, risky=risky)
-    planned = _asking(planned, asked.reason, asked.choices)
+    planned = _asking(planned, approval.reason, approval.choices)
     decision = known.decided.get(call.id)
     if decision is None:
         return planned
     decided = resolved(planned, decision, tool.check)
-    again = decided.verdict == "run" and begun and not tool.is_repeatable
-    return _asking(planned, MAY_HAVE_RUN, asked.choices) if again else decided
+    again = decided.verdict == "run" and may_have_run and not tool.is_repeatable
+    return _asking(planned, MAY_HAVE_RUN, approval.choices) if again else decided
 
 
 def _ruled(planned: PlannedCall, rule: Rule, *, risky: bool) -> PlannedCall:
@@ -339,29 +341,29 @@ def _asking(planned: PlannedCall, reason: str, choices: Sequence[str]) -> Planne
 # --- resuming ---------------------------------------------------------------------------------------------------------
 
 
-class LeftOpen(Struct, frozen=True):
-    """The answer whose calls are open, the results that there are, by place, and what the records say."""
+class OpenAnswer(Struct, frozen=True):
+    """An answer with open calls, the results so far by index, and its approval records."""
 
     message: AssistantMessage
     calls: tuple[ToolCall, ...]
     results: tuple[ToolMessage | None, ...]
     recorded: Recorded = Recorded()
-    held: tuple[Message, ...] = ()
-    """What was said meanwhile, for the place behind the results."""
+    deferred: tuple[Message, ...] = ()
+    """Messages that arrived while calls were open; they belong behind the results."""
 
     @property
-    def begun(self) -> bool:
-        """Whether calls may have been run."""
+    def may_have_run(self) -> bool:
+        """Whether calls may have run."""
         return not self.recorded.pending
 
     @property
     def open_calls(self) -> tuple[ToolCall, ...]:
-        """The calls that have no result."""
+        """The calls without a result."""
         return tuple([call for call, each in zip(self.calls, self.results, strict=True) if each is None])
 
 
-def left_open(path: Sequence[Entry]) -> LeftOpen | None:
-    """What is open at the end of a path; ``None`` when nothing is. Costs the length of the last step."""
+def open_answer(path: Sequence[Entry]) -> OpenAnswer | None:
+    """Return the answer with open calls at the end of a path, or ``None``. Costs the length of the last step."""
     behind: list[Message] = []
     for entry in reversed(path):
         message = entry.message
@@ -374,7 +376,7 @@ def left_open(path: Sequence[Entry]) -> LeftOpen | None:
 
 
 def last_answer(path: Sequence[Entry]) -> AssistantMessage | None:
-    """The answer that a path ends in; ``None`` when it ends in anything else."""
+    """Return the answer at the end of a path; ``None`` when the path ends in anything else."""
     for entry in reversed(path):
         if RECORD in entry.message.tags:
             continue
@@ -383,7 +385,7 @@ def last_answer(path: Sequence[Entry]) -> AssistantMessage | None:
     return None
 
 
-def _open(message: AssistantMessage, behind: Sequence[Message]) -> LeftOpen | None:
+def _open(message: AssistantMessage, behind: Sequence[Message]) -> OpenAnswer | None:
     calls = client_calls(message)
     results: list[ToolMessage | None] = [None] * len(calls)
     for each in behind:
@@ -395,7 +397,7 @@ def _open(message: AssistantMessage, behind: Sequence[Message]) -> LeftOpen | No
     if all(each is not None for each in results):
         return None
     unanswered = [call for call, each in zip(calls, results, strict=True) if each is None]
-    return LeftOpen(message, calls, tuple(results), recorded(behind, unanswered), held(behind))
+    return OpenAnswer(message, calls, tuple(results), recorded(behind, unanswered), deferred_messages(behind))
 
 
 # --- all pending ------------------------------------------------------------------------------------------------------
@@ -406,7 +408,7 @@ _END: Final = 32
 
 
 class PendingApprovals(Struct, frozen=True, kw_only=True):
-    """A branch of a thread that waits, and for what."""
+    """A branch that waits for decisions, and its requests."""
 
     thread: str
     branch: str
@@ -414,16 +416,16 @@ class PendingApprovals(Struct, frozen=True, kw_only=True):
 
 
 def pending(thread: AnyThread, branch: str = MAIN) -> tuple[ApprovalRequest, ...]:
-    """What must be decided before a run can go on in a thread. The branch of a ``StoredThread`` is its own."""
+    """Return the requests that a run in this thread waits for. The branch of a ``StoredThread`` is its own."""
     check_arguments("pending", pending, locals())
     return pending_at(thread.path() if isinstance(thread, StoredThread) else thread.path(branch))
 
 
 def all_pending(store: Store, *, since: int | None = None, limit: int = 10_000) -> tuple[PendingApprovals, ...]:
-    """The branches that wait, those asked last first.
+    """Return the branches that wait for decisions, newest request first.
 
-    ``since`` (Unix milliseconds) leaves out what was asked before; at most ``limit`` requests are looked at, the
-    newest. Raises as ``Store.search`` does.
+    ``since`` (Unix milliseconds) leaves out older requests. At most ``limit`` requests are read, the newest first.
+    Raises as ``Store.search`` does.
     """
     check_arguments("all_pending", all_pending, locals())
     hits = store.search(Query(tag=PENDING, since=since, limit=limit))
@@ -447,6 +449,6 @@ def _end(store: Store, thread: str, branch: str) -> Sequence[Entry]:
 
 
 def pending_at(path: Sequence[Entry]) -> tuple[ApprovalRequest, ...]:
-    """What must be decided at the end of a path."""
-    opened = left_open(path)
+    """Return the requests at the end of a path."""
+    opened = open_answer(path)
     return () if opened is None else tuple(opened.recorded.pending.values())

@@ -1,10 +1,8 @@
-"""The values of a turn: a planned call, its result, and what came of a model call or of a batch.
+"""The values of a turn: a planned call, its result, and the events of a model call or of a batch.
 
-Rules:
-
-- ``ModelCalls`` gives ``Answered``, ``ModelFailed`` or ``Blocked``; ``ToolCalls`` gives ``Planned``, ``Decided`` and
-  ``Ran``. Each says what happened and nothing about what follows: that is for whoever sequences the turn.
-- For the machine of an agent's run these values are events.
+``ModelCalls`` returns ``Answered``, ``ModelFailed`` or ``Blocked``; ``ToolCalls`` returns ``Planned``, ``Decided`` and
+``Ran``. Each says what happened, not what follows: the caller sequences the turn. For the machine of an agent's run
+these values are events.
 
 Stability: experimental.
 """
@@ -24,11 +22,11 @@ Verdict: TypeAlias = Literal["run", "ask", "deny", "invalid", "answered"]
 
 
 class PlannedCall(Struct, frozen=True):
-    """A call, and what is to become of it.
+    """A tool call, and what to do with it.
 
-    ``index`` is its place among the calls of its message; ``call`` is what will run (edited, where it was);
-    ``tool`` the name of the tool it means. ``text`` is what the model is told when it is not run; ``choices`` are the
-    decisions that an approver has. ``arguments`` are the checked ones, which only the driver reads.
+    ``index`` is its index among the calls of its message; ``call`` is the call to run (edited, if it was edited);
+    ``tool`` is the name of the tool. ``text`` is the result of a call that does not run; ``choices`` are the allowed
+    decisions. ``arguments`` are the checked arguments, which only the driver reads.
     """
 
     index: int
@@ -54,13 +52,13 @@ def result(planned: PlannedCall, content: str | tuple[ToolPart, ...], *, is_erro
 
 
 class TurnEvent(Struct, frozen=True, gc=False):
-    """Base of what came of a step of a turn."""
+    """Base of the events of a turn."""
 
 
 class Answered(TurnEvent, frozen=True):
-    """The model answered. ``tokens`` and ``cost`` (USD) are of this call alone; ``context`` is what it read.
+    """The model answered. ``tokens`` and ``cost`` (USD) are of this call alone; ``context`` is the tokens that it read.
 
-    ``seconds`` is how long the answer took, where the model says so.
+    ``seconds`` is the time that the answer took, where the model reports it.
     """
 
     message: AssistantMessage
@@ -72,7 +70,7 @@ class Answered(TurnEvent, frozen=True):
 
 
 class ModelFailed(TurnEvent, frozen=True):
-    """The model did not answer, or not to the end. ``partial`` is what came; ``broke`` that the stream broke off."""
+    """The model failed. ``partial`` is the incomplete answer; ``broke`` says that the stream broke off."""
 
     error: Exception
     at: float
@@ -81,9 +79,9 @@ class ModelFailed(TurnEvent, frozen=True):
 
 
 class Blocked(TurnEvent, frozen=True):
-    """A guardrail stopped the turn. ``message`` is the answer that nobody may see.
+    """A guardrail stopped the turn. ``message`` is the blocked answer.
 
-    ``asked`` is false where the model was about to be asked, and was not.
+    ``asked`` is false where the guardrail stopped the turn before the model was called.
     """
 
     reason: str
@@ -92,16 +90,16 @@ class Blocked(TurnEvent, frozen=True):
 
 
 class Planned(TurnEvent, frozen=True):
-    """What is to become of each open call. ``pending`` is the record to keep when some must be asked."""
+    """The plan for each open call. ``pending`` is the record to store when some need a decision."""
 
     calls: tuple[PlannedCall, ...]
     pending: SystemMessage | None = None
 
 
 class Decided(TurnEvent, frozen=True):
-    """What was decided of the calls that were asked; those that nobody decided still ask.
+    """The decisions about the pending calls. Calls without a decision stay pending.
 
-    ``error`` is why ``decide`` gave no decision.
+    ``error`` is the reason why ``decide`` returned no decisions.
     """
 
     calls: tuple[PlannedCall, ...]
@@ -110,9 +108,9 @@ class Decided(TurnEvent, frozen=True):
 
 
 class Ran(TurnEvent, frozen=True):
-    """A tool gave a result, good or bad. ``records`` are kept beside it, for no model.
+    """A tool returned a result or failed. ``records`` are stored beside the result; models do not see them.
 
-    ``tokens`` and ``cost`` (USD) are what tools asked of models since the last outcome that says what was spent.
+    ``tokens`` and ``cost`` (USD) are what tools used of models since the last event that reports spending.
     """
 
     index: int

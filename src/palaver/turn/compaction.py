@@ -1,17 +1,17 @@
-"""Compaction: a run of any length stays within the window of its model, and a conversation is compacted by hand.
+"""Compaction in runs and by hand: a conversation of any length fits its model's context window.
 
 Rules (law 9; docs/spec/kairo.md#3; I7, I10, D24, D29):
 
-- ``Compactor`` weighs each prompt: the provider's report of the last one, and an estimate of what came since. When a
-  stage is due, the thread goes on with fewer or shorter messages, and what it was stays as ``<branch>/before-<n>``.
-- When the provider says that a prompt is too long, it is compacted to half and asked once more.
-- What fails changes nothing, and stands in ``Compacted.failures``; only a store that cannot write fails the run.
-- ``search_history`` and ``read_result`` bring back what left the prompt. Results of a turn share 35 % of what is left.
-- It stands before other middleware that changes prompts; behind it, it compacts nothing and warns.
-- A summary that fails or takes too long is left out. The breaker stops asking after several failures in a row. Every
-  answer of the model is spent.
-- ``compact`` brings a thread to ``to`` tokens, stage by stage; open calls stay at its end. ``undo`` takes the last
-  compaction back. No run may be under way on the branch.
+- ``Compactor`` measures each prompt: the provider's report of the last one, plus an estimate of what is new. When a
+  stage is due, the thread continues with fewer or shorter messages; the original stays as ``<branch>/before-<n>``.
+- When the provider refuses a prompt as too long, it is compacted to half and sent once more.
+- A failed stage changes nothing and is listed in ``Compacted.failures``; only a failed write fails the run.
+- ``search_history`` and ``read_result`` find what was removed. The results of a turn share 35 % of the free window.
+- Put it before other middleware that changes prompts; behind such middleware it compacts nothing and warns.
+- A summary that fails or takes too long is skipped. After several failures in a row the breaker pauses summaries.
+  All usage of summaries counts as spending.
+- ``compact`` shortens a thread to ``to`` tokens, stage by stage; open calls stay at its end. ``undo`` reverts the last
+  compaction. No run may be active on the branch.
 
 Stability: experimental.
 """
@@ -58,7 +58,7 @@ from palaver.store.stored_thread import StoredThread
 from palaver.threads.ids import now_ms
 from palaver.threads.thread import MAIN, Entry
 from palaver.tokens.counter import Counter
-from palaver.turn.approvals import left_open
+from palaver.turn.approvals import open_answer
 from palaver.turn.events import ContextCompacted, Warned
 from palaver.turn.journal import AnyThread, Journal, ReplayView, before_name, check_log
 from palaver.turn.middleware import CallModel, CallTool, Middleware, RunContext, ToolRequest, uncounted
@@ -72,56 +72,56 @@ from palaver.turn.tool import AgentTool, Output
 SECONDS = 180.0
 
 Spent: TypeAlias = Callable[[str, Usage | None], None]
-"""Told what an answer of a model used; ``None`` where it did not say."""
+"""Receives the model and the usage of a summary; ``None`` where the model did not report usage."""
 
 
 def _unspent(model: str, usage: Usage | None) -> None:
-    """Nobody counts."""
+    """Ignore usage."""
 
 
 class Summariser:
-    """Drives compactions, with a model for their questions. ``model`` is asked where none is given."""
+    """Runs compactions and asks a model for summaries. ``model`` is asked where ``drive`` gets none."""
 
     def __init__(self, model: LanguageModel | None = None, *, seconds: float = SECONDS) -> None:
-        """Set who is asked, and how many seconds one summary may take."""
+        """Set the model, and the seconds that one summary may take."""
         self._model, self._seconds = model, seconds
         self.breaker = Breaker()
 
     async def drive(
         self, compaction: Steps, model: LanguageModel | None = None, *, spent: Spent = _unspent
     ) -> Compacted:
-        """Carry a compaction to its end. Raises nothing but cancellation."""
+        """Run a compaction to its end. Raises nothing but cancellation."""
         asks = self._model or model
-        asked: set[str] = set()
+        stages_asked: set[str] = set()
         try:
             question = next(compaction)
             while True:
                 try:
-                    if not asked:
+                    if not stages_asked:
                         self._begin(asks)
-                    asked.add(question.stage)
+                    stages_asked.add(question.stage)
                     text = await self._ask(asks, question, spent)
-                except Exception as error:  # noqa: BLE001 (it is told in the failures of the compaction)
+                except Exception as error:  # noqa: BLE001 (reported in the failures of the compaction)
                     question = compaction.throw(error)
                 else:
                     question = compaction.send(text)
         except StopIteration as stop:
             found: Compacted = stop.value
         except BaseException:
-            if asked:
+            if stages_asked:
                 self.breaker = self.breaker.cancelled()
             raise
-        if asked:
-            failed = any(each.stage in asked for each in found.failures)
+        if stages_asked:
+            failed = any(each.stage in stages_asked for each in found.failures)
             self.breaker = self.breaker.failed(anyio.current_time()) if failed else self.breaker.succeeded()
         return found
 
     def _begin(self, model: LanguageModel | None) -> None:
-        """Ask the breaker. Raises ``SummaryError`` when nobody may be asked."""
+        """Check the breaker. Raises ``SummaryError`` when no model may be asked."""
         if model is None:
             raise SummaryError("there is no model to ask for a summary")
         if not self.breaker.allows(anyio.current_time()):
-            raise SummaryError("summaries failed several times in a row; the next is tried later")
+            raise SummaryError("summaries failed several times in a row and are paused")
         self.breaker = self.breaker.start()
 
     async def _ask(self, model: LanguageModel | None, question: SummaryRequest, spent: Spent) -> str:
@@ -140,7 +140,7 @@ class Summariser:
 
 
 def _fitting(request: Request, model: LanguageModel) -> Request:
-    """Without a temperature for models that reason: providers refuse it there."""
+    """Remove the temperature for reasoning models: providers refuse it there."""
     if not model.capabilities.reasoning:
         return request
     return request.replace(settings=structs.replace(request.settings, temperature=None))
@@ -151,15 +151,15 @@ def _fitting(request: Request, model: LanguageModel) -> Request:
 
 _TOOLS: Final = (READER, SEARCHER)
 _LATEST: Final = 32
-"""As many of the latest messages are looked at to see whether a cache is cold."""
+"""How many of the latest messages are checked for a cold cache."""
 _ANY_WINDOW: Final = 2_048
-"""A prompt of so few tokens, and its answer, fit any window: the smallest that is usual has 4,096 (Ollama's)."""
+"""A prompt of so few tokens fits any window, with its answer: the smallest usual window is 4,096 (Ollama's default)."""
 
 
 class Compactor(Middleware):
-    """Keeps what the model reads within its window: ``Agent(model, middleware=[Compactor()])``.
+    """Keeps prompts within the model's context window: ``Agent(model, middleware=[Compactor()])``.
 
-    One object may serve many runs and agents. Sub-agents need one too. Let it stand first, or behind ``Tracing``.
+    One object may serve many runs and agents. Subagents need one too. Put it first, or behind ``Tracing``.
     """
 
     def __init__(
@@ -172,13 +172,13 @@ class Compactor(Middleware):
         seconds: float = SECONDS,
         counter: Counter | None = None,
     ) -> None:
-        """Set how.
+        """Configure compaction.
 
-        ``stages`` are those of ``palaver.context``, in order. ``model`` is asked for summaries, by default the agent's
-        own, each at most ``seconds`` long. ``window`` is that of the agent's model in tokens, where the catalogue does
-        not know it. ``keep_last`` are tags: the last message of each is left as it is. ``counter`` counts tokens
-        (``palaver.tokens``: ``Tiktoken``, ``HuggingFace``), by default the estimate does. Raises ``MessageError`` for a
-        window that is none.
+        ``stages`` are those of ``palaver.context``, in order. ``model`` writes summaries, by default the agent's own
+        model; each summary may take ``seconds``. ``window`` is the context window of the agent's model in tokens, for
+        models that the catalogue does not know. ``keep_last`` are tags: the last message with each tag is not changed.
+        ``counter`` counts tokens (``palaver.tokens``: ``Tiktoken``, ``HuggingFace``); by default they are estimated.
+        Raises ``MessageError`` for a window below 1.
         """
         check_arguments("Compactor", Compactor.__init__, locals())
         if window is not None and window < 1:
@@ -190,7 +190,7 @@ class Compactor(Middleware):
 
     @property
     def compacts(self) -> bool:
-        """It does."""
+        """Always true."""
         return True
 
     @property
@@ -199,7 +199,7 @@ class Compactor(Middleware):
         return _TOOLS
 
     async def wrap_model_call(self, prompt: Prompt, context: RunContext, call: CallModel) -> Reply:
-        """Compact where it is time, ask, and compact once more where it was too long."""
+        """Compact the prompt where it is due, call the model, and compact once more if the prompt was too long."""
         known = self._known(context)
         measured = known.measure(prompt, context)
         if measured.tokens > _ANY_WINDOW:
@@ -230,7 +230,7 @@ class Compactor(Middleware):
         return reply
 
     async def wrap_tool_call(self, request: ToolRequest, context: RunContext, call: CallTool) -> Output:
-        """Cut a result that would take more than its share of what is left."""
+        """Cut a result that would take more than its share of the free window."""
         output = await call(request)
         if request.hidden or request.tool in _TOOLS:
             return output
@@ -245,7 +245,7 @@ class Compactor(Middleware):
         return structs.replace(output, content=cut.with_handle(request.context.call.id), whole=cut.whole)
 
     def _check_window(self, context: RunContext) -> None:
-        """Say once for each model that its window is assumed, and how to set it."""
+        """Warn once for each model that its window is assumed, and name the setting."""
         model = context.language_model
         if model is None or model.name in self._assumed or model.capabilities.window is not None:
             return
@@ -259,7 +259,7 @@ class Compactor(Middleware):
         context.emit(Warned(agent=context.agent, run=context.run, text=text))
 
     def _stuck(self, plan: Plan, context: RunContext) -> None:
-        """Name what fills the window and may not be touched, and how it can be cut."""
+        """Name the message that fills the window and cannot be shortened, and how to cut it."""
         for place in oversized(plan):
             message = plan.items[place].message
             name = f"the result of call {message.tool_call_id}" if isinstance(message, ToolMessage) else message.role
@@ -279,7 +279,7 @@ class Compactor(Middleware):
     def _plan(
         self, prompt: Prompt, context: RunContext, known: TokenBudget, measured: Measure, *, forced: bool = False
     ) -> Plan | None:
-        """What is to be compacted; ``None`` while no stage is due."""
+        """Return the plan of a due compaction; ``None`` while no stage is due."""
         room = known.capacity(prompt, context)
         now = now_ms()
         if not forced:
@@ -288,7 +288,7 @@ class Compactor(Middleware):
             if not due(weighed, self._stages):
                 return None
         if not _same(prompt.messages, context.messages()):
-            text = f"{self.name}: nothing is compacted behind middleware that changes the messages: let it stand before"
+            text = f"{self.name}: nothing is compacted behind middleware that changes the messages: put it before"
             context.emit(Warned(agent=context.agent, run=context.run, text=text))
             return None
         known.ledger.carry(measured)
@@ -297,7 +297,7 @@ class Compactor(Middleware):
     async def _compacted(
         self, prompt: Prompt, context: RunContext, known: TokenBudget, plan: Plan, *, goal: int | None = None
     ) -> tuple[Prompt, Measure]:
-        """The prompt behind a compaction; the same one where nothing changed."""
+        """Return the prompt after compaction; the same prompt if nothing changed."""
         model = context.language_model
         found = await self.summariser.drive(
             compaction_flow(plan, self._stages, goal=goal), model, spent=partial(_spend, context)
@@ -325,7 +325,7 @@ class Compactor(Middleware):
 
 
 def _together(request: ToolRequest, context: RunContext) -> int | None:
-    """How many calls stand beside one, with it; ``None`` where its answer is not whole yet."""
+    """Return how many calls the answer of this call has; ``None`` while the answer is incomplete."""
     call, message = request.context.call, context.message
     if message is None:  # the answer came in an earlier run
         path = context.path()
@@ -350,9 +350,9 @@ def _spend(context: RunContext, model: str, usage: Usage | None) -> None:
 
 
 class Compaction(Struct, frozen=True, kw_only=True):
-    """What ``compact`` did; sizes are in tokens. ``original_branch`` has the conversation as it was.
+    """The result of ``compact``; sizes are in tokens. ``original_branch`` has the original conversation.
 
-    It is ``None`` where nothing was written: nothing changed, or it was a trial. ``usage`` is that of the summaries.
+    It is ``None`` when nothing was written: nothing changed, or it was a trial. ``usage`` is that of the summaries.
     """
 
     before: int
@@ -385,12 +385,12 @@ async def compact(
 ) -> Compaction:
     """Compact a conversation now, to ``to`` tokens.
 
-    ``model`` is whose window it is to fit (``window`` where that is not known), and is asked for summaries, unless
-    ``summariser`` has one of its own; with ``summaries=False`` nobody is asked. ``system`` and ``tools`` are what the
-    model is sent besides. ``counter`` counts tokens in place of the estimate. The branch of a ``StoredThread`` is its
-    own. A ``trial`` writes nothing. ``cut_results`` cuts large results first, also those that the model has not seen.
-    ``log`` is the log of the agent's runs, where it has one: what it does not get is missing from it.
-    Raises ``MessageError`` for sizes that are none and for arguments of another type, and ``StoreError``.
+    The conversation shall fit the window of ``model`` (or ``window`` tokens). ``model`` also writes summaries, unless
+    ``summariser`` has a model of its own; with ``summaries=False`` no model is asked. ``system`` and ``tools`` are
+    sent with the conversation and count too. ``counter`` counts tokens in place of the estimate. The branch of a
+    ``StoredThread`` is its own. A ``trial`` writes nothing. ``cut_results`` first cuts large results, also those that
+    the model has not seen. ``log`` is the log of the agent's runs, and gets the entries that are written.
+    Raises ``MessageError`` for sizes below 1 and for arguments of a wrong type, and ``StoreError``.
     """
     check_arguments("compact", compact, locals())
     check_log(log)
@@ -402,8 +402,8 @@ async def compact(
     cut = _closed(path)
     head = tuple(path)[:cut]
     messages = ReplayView()(head)
-    asked = None if model is None else model.name
-    ledger = Ledger(asked, rates=None if asked is None else rates_of(asked), counter=counter)
+    model_name = None if model is None else model.name
+    ledger = Ledger(model_name, rates=None if model_name is None else rates_of(model_name), counter=counter)
     fixed = ledger.fixed(system, tools, getattr(model, "settings", Settings()).output)
     every = ReplayView()(path)
     ledger.recall(path, every, fixed=fixed)
@@ -412,9 +412,9 @@ async def compact(
     whole = ledger.plan(messages, measured, capacity=_capacity(model, window), now=now_ms(), keep_last=keep_last)
     goal = max(whole.tokens // 2, 1) if to is None else to
     asking = compaction_flow(whole, (*([_CUT] if cut_results else []), *stages), goal=goal)
-    heard = _Heard()
+    spent = _UsageSum()
     if summaries:
-        found = await (summariser or Summariser()).drive(asking, model, spent=heard)
+        found = await (summariser or Summariser()).drive(asking, model, spent=spent)
     else:
         found = _unasked(without_model(asking, _NOBODY))
     change = plan_rewrite(head, messages, found.plan)
@@ -434,15 +434,15 @@ async def compact(
         capacity=whole.capacity,
         changes=plan.changes,
         failures=found.failures,
-        usage=heard.usage,
+        usage=spent.usage,
         original_branch=original_branch,
     )
 
 
 async def undo(thread: AnyThread, *, branch: str = MAIN, log: LogSink | None = None) -> str | None:
-    """Take the last compaction of a conversation back; give the branch that has it as it was with the compaction.
+    """Revert the last compaction of a conversation. Return the branch that has the compacted conversation.
 
-    ``None`` where nothing was compacted. The branch of a ``StoredThread`` is its own. ``log`` is that of
+    Returns ``None`` when there is no compaction. The branch of a ``StoredThread`` is its own. ``log`` is that of
     ``compact``. Raises ``StoreError``.
     """
     check_arguments("undo", undo, locals())
@@ -460,8 +460,8 @@ _CUT = Stage(shorten_stage.CUT, shorten_stage.cut_results, 1.0)
 _NOBODY = SummaryError("no model may be asked")
 
 
-class _Heard:
-    """Adds up what answers used."""
+class _UsageSum:
+    """Sums up usage."""
 
     def __init__(self) -> None:
         self.usage = Usage()
@@ -472,29 +472,29 @@ class _Heard:
 
 
 def _closed(path: Sequence[Entry]) -> int:
-    """How many entries stand before an answer whose calls are open."""
-    opened = left_open(path)
+    """How many entries stand before an answer with open calls."""
+    opened = open_answer(path)
     if opened is None:
         return len(path)
     return next(place for place in range(len(path) - 1, -1, -1) if path[place].message is opened.message)
 
 
 def _capacity(model: LanguageModel | None, window: int | None) -> int:
-    """What a prompt for a model may weigh, in tokens."""
+    """Tokens that a prompt for a model may have."""
     can = Capabilities() if model is None else model.capabilities
     settings: Settings = getattr(model, "settings", Settings())
     return capacity(window or can.window, can.max_output, settings)
 
 
 def _unasked(found: Compacted) -> Compacted:
-    """Without what failed for the reason that nobody may be asked."""
+    """Remove the failures that only say that no model may be asked."""
     return structs.replace(found, failures=tuple([each for each in found.failures if each.error is not _NOBODY]))
 
 
 async def _rebased(
     thread: AnyThread, branch: str, onto: str | None, messages: Sequence[Message], log: LogSink | None
 ) -> str:
-    """Let a branch go on behind another entry, also in the log; give the branch that has what it was."""
+    """Continue a branch behind another entry, also in the log. Return the branch that has the original."""
     if isinstance(thread, StoredThread):
         keep = before_name(thread.tree, branch)
         entries = await to_thread(thread.rebase, messages, onto=onto, keep=keep)

@@ -1,16 +1,16 @@
-"""Events of a run, and their way to whoever watches it.
+"""Events of a run, and their delivery to readers and observers.
 
 Rules (docs/spec/codebuff.md#8):
 
-- A run begins with ``RunStarted`` and ends with one ``RunFinished``. Text comes as deltas, then ``MessageAdded`` has
-  the whole message. ``ToolStarted`` stands before ``ToolFinished``; results come as they are ready. Events of a
-  sub-agent are wrapped in ``SubagentEvent``.
-- One reader reads a ``Watch`` with ``async for``. A slow one holds the run up once ``ROOM`` events wait; none is
+- A run starts with ``RunStarted`` and ends with one ``RunFinished``. Text comes as deltas, then ``MessageAdded`` has
+  the whole message. ``ToolStarted`` comes before ``ToolFinished``; results come as they are ready. Events of a subagent
+  are wrapped in ``SubagentEvent``.
+- One reader reads a ``Watch`` with ``async for``. A slow reader blocks the run once ``ROOM`` events wait; no event is
   dropped.
-- Observers get every event in order and cannot hold a run up: plain functions run in a thread, async ones in a task.
-  One that raises, takes longer than ``EVENT_SECONDS``, or falls ``BACKLOG`` events behind is left out, with a
+- Observers get every event in order and cannot block a run: plain functions run in a thread, async ones in a task. An
+  observer that raises, takes longer than ``EVENT_SECONDS``, or is ``BACKLOG`` events behind is removed, with a
   ``Warned``.
-- After a run, observers have ``GRACE_SECONDS`` for what they have not seen. A thread that hangs is abandoned.
+- After a run, observers have ``GRACE_SECONDS`` to finish. A thread that hangs is abandoned.
 
 Stability: experimental.
 """
@@ -46,49 +46,49 @@ from palaver.turn.tool import called
 
 
 TextDelta = events.TextDelta
-"""More text of the answer; ``agent`` and ``run`` say whose. The same class as in every stream."""
+"""More text of the answer; ``agent`` and ``run`` name its run. The same class as in every stream."""
 ReasoningDelta = events.ReasoningDelta
-"""More reasoning, likewise."""
+"""More reasoning of the answer."""
 
 
 class _AgentEvent(Struct, frozen=True, kw_only=True):
-    """Base of all events: whose run it is."""
+    """Base of all events: the agent and the run."""
 
     agent: str
     run: str
 
 
 class RunStarted(_AgentEvent, frozen=True):
-    """A run begins. ``length`` is that of the conversation, its input included."""
+    """A run starts. ``length`` is the length of the conversation, its input included."""
 
     thread: str
     length: int
 
 
 class IterationStarted(_AgentEvent, frozen=True):
-    """The model is asked, for the ``number``-th time in this run. ``final``: without tools."""
+    """A model call starts; it is call ``number`` of this run. ``final``: without tools."""
 
     number: int
     final: bool = False
 
 
 class MessageAdded(_AgentEvent, frozen=True):
-    """A message joined the thread, and is kept."""
+    """A message was appended to the thread and is stored."""
 
     message: Message
 
 
 class Lost(_AgentEvent, frozen=True):
-    """The receipt of a request: what could not be carried to the model. Each loss is published once."""
+    """The receipt of a request: losses of its conversion for the model. Each loss is published once."""
 
     model: str
     losses: tuple[Loss, ...]
 
 
 class ContextCompacted(_AgentEvent, frozen=True):
-    """The conversation was made to fit the model's window, or should have been. Sizes are in tokens.
+    """The conversation was compacted to fit the model's window, or compaction failed. Sizes are in tokens.
 
-    ``changes`` says what each stage did; ``failures`` which came to nothing, and left everything as it was.
+    ``changes`` lists the changes of each stage; ``failures`` the stages that failed and changed nothing.
     """
 
     before: int
@@ -99,7 +99,7 @@ class ContextCompacted(_AgentEvent, frozen=True):
 
 
 class Retrying(_AgentEvent, frozen=True):
-    """The model is asked again after ``wait`` seconds; with ``fallback``, the next one instead."""
+    """The model is called again after ``wait`` seconds; with ``fallback``, the next model instead."""
 
     model: str
     error: Exception
@@ -109,21 +109,21 @@ class Retrying(_AgentEvent, frozen=True):
 
 
 class ToolStarted(_AgentEvent, frozen=True):
-    """A tool begins to run."""
+    """A tool starts."""
 
     call: ToolCall
     tool: str
 
 
 class ToolProgress(_AgentEvent, frozen=True):
-    """A tool shows how far it is: any value."""
+    """A tool reports progress: any value."""
 
     call: ToolCall
     value: Any
 
 
 class ToolFinished(_AgentEvent, frozen=True):
-    """A tool ended, well or badly. ``outcome`` is ``success``, ``error`` or ``timeout``; seconds of its own."""
+    """A tool ended. ``outcome`` is ``success``, ``error`` or ``timeout``; ``seconds`` is its run time."""
 
     call: ToolCall
     message: ToolMessage
@@ -132,53 +132,53 @@ class ToolFinished(_AgentEvent, frozen=True):
 
 
 class ApprovalNeeded(_AgentEvent, frozen=True):
-    """Somebody must decide."""
+    """Calls need decisions."""
 
     requests: tuple[ApprovalRequest, ...]
 
 
 class ApprovalGiven(_AgentEvent, frozen=True):
-    """Something was decided."""
+    """A call was decided."""
 
     call: ToolCall
     decision: Decision
 
 
 class Warned(_AgentEvent, frozen=True):
-    """Something went wrong that the run survives."""
+    """Something went wrong, and the run continues."""
 
     text: str
     error: Exception | None = None
 
 
 class ValuesChanged(_AgentEvent, frozen=True):
-    """What tools and middleware share has changed: the names that are new or different."""
+    """The shared values of tools and middleware changed: the names of new or different ones."""
 
     names: tuple[str, ...]
     values: dict[str, Any]
 
 
 class SubagentEvent(_AgentEvent, frozen=True):
-    """An event of a sub-agent that was started by a call."""
+    """An event of a subagent that a call started."""
 
     call: ToolCall
     event: AgentEvent
 
 
 class CallRefused(_AgentEvent, frozen=True):
-    """A call that cannot be run was refused, and left no call in the thread (``invalid_calls="note"``, CBF-18)."""
+    """A call that cannot run was refused, and is not in the thread (``invalid_calls="note"``, CBF-18)."""
 
     call: MalformedToolCall
 
 
 class RunFinished(_AgentEvent, frozen=True):
-    """A run is over."""
+    """A run ended."""
 
     result: Run[Any]
 
 
 def deltas(agent: str, run: str, message: AssistantMessage) -> Iterator[ReasoningDelta | TextDelta]:
-    """What is told of an answer that nobody saw while it came."""
+    """The deltas of an answer that was not streamed."""
     if message.reasoning:
         yield ReasoningDelta(0, message.reasoning, agent, run)
     if message.text:
@@ -217,7 +217,7 @@ class Watch:
     """A queue of events between one run and one reader."""
 
     def __init__(self) -> None:
-        """Begin with nothing, in the thread of the event loop."""
+        """Create an empty queue, in the thread of the event loop."""
         self._home = get_ident()
         self._waiting: deque[AgentEvent] = deque()
         self._closed = False
@@ -232,7 +232,7 @@ class Watch:
         if get_ident() == self._home:
             self._arrived.set()
         else:
-            with suppress(RuntimeError):  # the event loop is gone, and the reader with it
+            with suppress(RuntimeError):  # the event loop has stopped, and the reader with it
                 from_thread.run_sync(self._arrive)
 
     def _arrive(self) -> None:
@@ -245,17 +245,17 @@ class Watch:
             await self._taken.wait()
 
     def close(self) -> None:
-        """Nothing follows."""
+        """End the events."""
         self._closed = True
         self._arrived.set()
         self._taken.set()
 
     def __aiter__(self) -> Self:
-        """The events, until the run is over. It may be left at any of them: there is nothing to close."""
+        """Iterate over the events until the run ends. A reader may stop at any event: there is nothing to close."""
         return self
 
     async def __anext__(self) -> AgentEvent:
-        """The next event."""
+        """Return the next event."""
         while not self._waiting:
             if self._closed:
                 raise StopAsyncIteration
@@ -274,43 +274,43 @@ EVENT_SECONDS: Final = 5.0
 GRACE_SECONDS: Final = 1.0
 BACKLOG: Final = 10_000
 _LOOK: Final = 0.002
-"""Seconds between two looks at a thread that is about to end."""
+"""Seconds between two checks of a thread that is about to end."""
 
 
 class _Observed:
-    """One observer: its events on their way, and what became of it."""
+    """One observer, its queue of events, and its failure."""
 
     def __init__(self, observer: Observer, seconds: float) -> None:
         self.name = excerpt(getattr(observer, "__qualname__", type(observer).__name__))
         self.fault: str | None = None
         self.error: Exception | None = None
-        self.told = False
+        self.is_reported = False
         self._observer, self._seconds = observer, seconds
         self._queue: SimpleQueue[AgentEvent | None] = SimpleQueue()
-        self._since: float | None = None  # when it was given the event that it is busy with
+        self._since: float | None = None  # when it got the event that it is handling
         self._is_async = iscoroutinefunction(called(observer))
         self._arrived, self._ended = anyio.Event(), False
         self._scope = anyio.CancelScope(shield=True)
 
     def begin(self, spawn: Callable[..., object]) -> None:
-        """Begin to look at events."""
+        """Start handling events."""
         if self._is_async:
             spawn(self._in_task)
         else:
             threading.Thread(target=self._in_thread, name=f"observer {self.name}", daemon=True).start()
 
     def put(self, event: AgentEvent | None) -> None:
-        """Hand over an event, or the end. Never waits."""
+        """Queue an event, or the end. Never waits."""
         self._queue.put(event)
         self._arrived.set()
 
     @property
     def done(self) -> bool:
-        """Whether nothing more will come of it."""
+        """Whether it has ended or failed."""
         return self._ended or self.fault is not None
 
     def look(self) -> bool:
-        """Whether it is well."""
+        """Return whether it has not failed."""
         since = self._since
         if self.fault is None and since is not None and time.monotonic() - since > self._seconds:
             self.fault = f"took longer than {self._seconds:g} seconds"
@@ -340,10 +340,10 @@ class _Observed:
                 event = self._queue.get()
                 if event is None:
                     break
-                await self._told(event)
+                await self._deliver(event)
         self._ended = True
 
-    async def _told(self, event: AgentEvent) -> None:
+    async def _deliver(self, event: AgentEvent) -> None:
         with anyio.move_on_after(self._seconds) as limit:
             try:
                 given: Any = self._observer(event)
@@ -354,35 +354,35 @@ class _Observed:
             self.fault = f"took longer than {self._seconds:g} seconds"
 
     def abandon(self) -> None:
-        """Wait for it no longer."""
+        """Stop waiting for it."""
         self.fault = self.fault or "was not ready when the run was over"
         if self._is_async:
             self._scope.cancel()
 
 
 def _unawaited(given: object) -> None:
-    """Refuse what nobody would await."""
+    """Raise ``MessageError`` for an awaitable that a plain function returned."""
     if isawaitable(given):
         if iscoroutine(given):
             given.close()
-        raise MessageError("an observer that gives an awaitable must be an async function")
+        raise MessageError("an observer that returns an awaitable must be an async function")
 
 
 class Observing(Watch):
-    """Hands every event to observers, and to the watch behind it where there is one."""
+    """Passes every event to observers, and to the reader's watch if there is one."""
 
     def __init__(self, observers: Sequence[Observer], behind: Watch | None, *, seconds: float = EVENT_SECONDS) -> None:
-        """Take the observers."""
+        """Store the observers."""
         super().__init__()
         self._behind = behind
         self._observed = [_Observed(each, seconds) for each in observers]
 
     def put(self, event: AgentEvent) -> None:
-        """Hand an event over; what went wrong with an observer is told before it."""
+        """Pass an event on. The failure of an observer is reported before it."""
         for each in self._observed:
-            if not each.look() and not each.told:
-                each.told = True
-                text = f"the observer {each.name} is left out: {each.fault}"
+            if not each.look() and not each.is_reported:
+                each.is_reported = True
+                text = f"the observer {each.name} was removed: {each.fault}"
                 self._pass(Warned(agent=event.agent, run=event.run, text=text, error=each.error))
         self._pass(event)
 
@@ -394,13 +394,13 @@ class Observing(Watch):
             self._behind.put(event)
 
     async def room(self) -> None:
-        """Wait for the reader behind; for observers nobody waits."""
+        """Wait for the reader; never for observers."""
         if self._behind is not None:
             await self._behind.room()
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Let the observers work as long as the block lasts, and then the time of grace."""
+        """Run the observers while the block runs, and then for the grace period."""
         async with anyio.create_task_group() as group:
             self.begin(group.start_soon)
             try:
@@ -409,12 +409,12 @@ class Observing(Watch):
                 await self.finish()
 
     def begin(self, spawn: Callable[..., object]) -> None:
-        """Let the observers work until ``finish``; ``spawn`` starts a coroutine function as a task."""
+        """Start the observers; ``spawn`` starts a coroutine function as a task."""
         for each in self._observed:
             each.begin(spawn)
 
     async def finish(self) -> None:
-        """Give the observers the time of grace for what they have not seen yet."""
+        """Give the observers the grace period for the remaining events."""
         for each in self._observed:
             each.put(None)
         with anyio.CancelScope(shield=True):

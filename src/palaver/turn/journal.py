@@ -1,14 +1,13 @@
-"""One branch of a thread as a run writes it, with a log beside it, and what of it is replayed to the model.
+"""One branch of a thread as a run writes it, the log of the run, and the messages to replay to the model.
 
 Rules:
 
-- ``append`` returns when the messages are stored. An append whose caller was cancelled is repeated with the same
-  token: nothing is lost and nothing is twice. Another writer's append makes the next one fail with ``ConflictError``.
-- ``rebase`` replaces the end of the branch, wholly or not at all; what stood there stays, on a branch of its own.
-- The log gets every entry that the run adds, in order. What a log raises stops nothing, and stands in ``failures``
-  (DAS-21).
-- ``ReplayView`` is the model's view of a thread, repaired once where a turn broke off; it costs what is new.
-- ``Depths`` counts the entries that were ever before one, also behind a compaction: the same in every process.
+- ``append`` returns when the messages are stored. After a cancellation it is repeated with the same token, so no
+  message is lost or stored twice. Another writer's append makes the next one fail with ``ConflictError``.
+- ``rebase`` replaces the end of the branch, completely or not at all; the original stays on a branch of its own.
+- The log gets every entry of the run, in order. An error of the log stops nothing; it is in ``failures`` (DAS-21).
+- ``ReplayView`` is the model's view of a thread. It repairs turns that broke off, and costs what is new.
+- ``Depths`` numbers entries by how many ever stood before them, before any compaction: the same in every process.
 
 Stability: experimental.
 """
@@ -44,13 +43,13 @@ AnyThread: TypeAlias = Thread | StoredThread
 
 
 def check_log(log: object) -> None:
-    """Raise ``MessageError`` for a log that takes no messages."""
+    """Raise ``MessageError`` for a log without a method ``append``."""
     if log is not None and not callable(getattr(log, "append", None)):
         raise MessageError(f"log: {excerpt(repr(log))} has no method append(message, context)")
 
 
 class Journal:
-    """One branch of a thread, as a run writes it. ``run`` and ``agent`` name whose it is, for the log."""
+    """One branch of a thread, as a run writes it. ``run`` and ``agent`` are names for the log."""
 
     def __init__(
         self, thread: AnyThread, branch: str = MAIN, *, agent: str = "", run: str = "", log: LogSink | None = None
@@ -66,14 +65,14 @@ class Journal:
         self._tree = thread.tree if isinstance(thread, StoredThread) else thread
         self._head = self._tree.head(self.branch)
         self.failures: list[Exception] = []
-        """What the log raised, and nobody was told yet."""
+        """Errors of the log that were not reported yet."""
         self._blocks = isinstance(thread, StoredThread) or log is not None
         self.start = len(self.path)
-        """How many entries of the path were there before the run."""
+        """How many entries the path had before the run."""
         self.round: int | None = None
-        """The number of the answer under way, for the log."""
+        """The number of the current answer, for the log."""
         self.seconds: float | None = None
-        """How long that answer took."""
+        """Seconds that the answer took."""
 
     @property
     def path(self) -> Path:
@@ -82,11 +81,11 @@ class Journal:
 
     @property
     def entries(self) -> Sequence[Entry]:
-        """The entries of the thread, on all branches, in the order in which they joined."""
+        """The entries of the thread, on all branches, in the order in which they were appended."""
         return self._tree.entries
 
     async def append(self, messages: Sequence[Message], token: int) -> tuple[Entry, ...]:
-        """Let messages join. ``token`` is a number that grows with each append. Raises ``StoreError``."""
+        """Append messages. ``token`` is a number that grows with each append. Raises ``StoreError``."""
         try:
             if self._blocks:
                 return await to_thread(self._append, messages, token)
@@ -110,10 +109,9 @@ class Journal:
             return entries
 
     async def rebase(self, kept: int, messages: Sequence[Message]) -> Path:
-        """Let the branch go on behind ``kept`` entries of its path with other messages; give the new path.
+        """Keep ``kept`` entries of the path and append other messages behind them. Return the new path.
 
-        What the branch was is named by a new one, ``<branch>/before-<n>``. Raises ``StoreError``; then the branch is
-        what it was.
+        The original stays as a branch ``<branch>/before-<n>``. Raises ``StoreError`` and then changes nothing.
         """
         try:
             if self._blocks:
@@ -142,24 +140,24 @@ class Journal:
             return self.path
 
     async def rebased(self, entries: Sequence[Entry], keep: str) -> None:
-        """Log entries that replaced the end of the branch; ``keep`` names the branch that has what stood there."""
+        """Log entries that replaced the end of the branch; ``keep`` names the branch that has the original."""
         if self._log is not None:
             await to_thread(self._write, self._log, entries, keep)
             await self._logging_done()
 
     def _write(self, log: LogSink, entries: Sequence[Entry], keep: str | None = None) -> None:
-        """Give entries to the log; ``keep`` names the branch that has what stood in their place."""
+        """Pass entries to the log; ``keep`` names the branch that has the original."""
         for entry in entries:
             try:
                 pending = log.append(entry.message, self._logged(entry, keep if entry is entries[0] else None))
-            except Exception as error:  # noqa: BLE001 (a log is asked to raise nothing)
+            except Exception as error:  # noqa: BLE001 (an error of a log must not stop the run)
                 self.failures.append(error)
             else:
                 if isawaitable(pending):
                     self._pending.append(pending)
 
     async def _logging_done(self) -> None:
-        """Await what the log has begun, in order; also when the run is cancelled, as nobody else would."""
+        """Await what the log returned, in order; also when the run is cancelled, since nobody else awaits it."""
         if not self._pending:
             return
         with CancelScope(shield=True):
@@ -171,14 +169,14 @@ class Journal:
 
     def _logged(self, entry: Entry, keep: str | None) -> LogContext:
         message = entry.message
-        spoken = message if isinstance(message, AssistantMessage) else None
+        answer = message if isinstance(message, AssistantMessage) else None
         return LogContext(
             thread=self.thread.id,
             run=self._run,
             agent=message.agent or self._agent,
-            model=None if spoken is None else spoken.model,
+            model=None if answer is None else answer.model,
             round=self.round,
-            generation_seconds=None if spoken is None else self.seconds,
+            generation_seconds=None if answer is None else self.seconds,
             entry=entry.id,
             parent=entry.parent,
             branch=self.branch,
@@ -187,7 +185,7 @@ class Journal:
 
 
 def before_name(tree: Thread, branch: str) -> str:
-    """A name for what a branch was before it is rebased: the next number, found in few steps however many there are."""
+    """Return a free name for the original of a branch: the next number, found in logarithmic time."""
     last, free = 0, 1
     while f"{branch}/before-{free}" in tree.branches:
         last, free = free, free * 2
@@ -204,22 +202,22 @@ def before_name(tree: Thread, branch: str) -> str:
 
 
 class ReplayView:
-    """The messages for the model. Call it with a path, again and again."""
+    """The messages for the model. Call it with each new path of one conversation."""
 
     def __init__(self) -> None:
-        """See everything that is visible."""
+        """Start with an empty view."""
         self._view = ModelView()
         self._visible: ListPrefix[Message] | None = None
         self._own: list[Message] | None = None
-        self._awaits = False  # whether the list ends in texts that stand for results
+        self._awaits = False  # whether the list ends in placeholders for missing results
 
     def __call__(self, path: Sequence[Entry]) -> Sequence[Message]:
-        """The messages at the end of a path; immutable."""
+        """Return the messages at the end of a path; immutable."""
         visible = self._view(path)
         assert isinstance(visible, ListPrefix)  # noqa: S101 (it is, without ``keep``)
         before, self._visible = self._visible, visible
         new = visible[len(before) :] if before is not None and visible.continues(before) else None
-        # A repair gives calls that are still open a text in the place of their results, until the results come.
+        # A repair adds placeholder results for open calls; they are replaced when the real results come.
         if new is None or any(map(_broke_off, new)) or (self._awaits and _answers(new)):
             repaired = repair(visible).messages
             self._own = None if repaired is visible else list(repaired)
@@ -243,7 +241,7 @@ def _answers(new: Sequence[Message]) -> bool:
 
 
 def _ends_in_repair(messages: Sequence[Message]) -> bool:
-    """Whether behind the last answer stands a result that a repair made."""
+    """Whether a placeholder result of a repair stands behind the last answer."""
     for message in reversed(messages):
         if isinstance(message, AssistantMessage):
             return False
@@ -256,17 +254,17 @@ def _ends_in_repair(messages: Sequence[Message]) -> bool:
 
 
 class Depths:
-    """Follows a path."""
+    """The depths of entries of one path."""
 
     __slots__ = ("_last", "_offset", "_read")
 
     def __init__(self) -> None:
-        """Begin before the first entry."""
+        """Start before the first entry."""
         self._read, self._offset = 0, 0
         self._last: str | None = None
 
     def at(self, path: Sequence[Entry], place: int) -> int:
-        """The depth of a place of a path, behind which no compaction stands."""
+        """Return the depth of an index of a path that has no compaction behind it."""
         if self._read and (self._read > len(path) or path[self._read - 1].id != self._last):
             self._read, self._offset = 0, 0
         for at in range(self._read, len(path)):

@@ -1,16 +1,13 @@
-"""How far a run may go, how it ended, and the budget that a prompt may name.
+"""The limits of a run, its outcomes, the budget that a prompt may name, and spending.
 
 Rules (KAI-12, KAI-13, KAI-29, D21, D43, DAS-23):
 
-- Every limit is of one run, and each has an outcome of its own; ``None`` is no limit.
-- ``iterations`` bounds the calls of the model. The last is made without tools, so that the run ends with an answer.
+- Each limit is for one run and has an outcome of its own; ``None`` is no limit.
+- ``iterations`` bounds the model calls. The last one is made without tools, so that the run ends with an answer.
 - A prompt names a budget as ``+500k`` at its beginning or end, or as ``spend 2M tokens`` anywhere. The form at the
-  end wins over that at the beginning, that over the words. ``parse`` strips all of them.
-
-What a turn used: its own calls of models, and what its tools and middleware asked of models in its name:
-
-- Every call of the model counts, also one whose answer was blocked or replaced by a wrapper. A wrapper or a tool that
-  asks a model by itself says so with ``spend``; the run of a sub-agent is spent whole, however it ended.
+  end wins over the one at the beginning, and that over the words. ``parse`` strips all of them.
+- Every model call counts, also one whose answer was blocked or replaced by a wrapper. A wrapper or a tool that calls a
+  model itself reports it with ``spend``; the spending of a subagent counts in full, whatever its outcome.
 - The cost is ``None`` as soon as one price is unknown. Limits count what is known.
 
 Stability: experimental.
@@ -48,8 +45,9 @@ Outcome: TypeAlias = Literal[
     "invalid_output",
     "failed",
 ]
-"""How a run ended. ``waiting``: somebody must decide something, and then it can go on. ``length``: the last answer was
-cut at the length that the model may write. ``refused``: the model refused."""
+"""How a run ended. ``waiting``: it needs a decision, and then can continue. ``length``: the last answer reached the
+output limit of the model. ``refused``: the model refused.
+"""
 
 
 _Repeats: TypeAlias = Literal["answer", "run"]
@@ -64,24 +62,25 @@ _KINDS: Final[Mapping[str, type | tuple[type, ...]]] = {
 
 
 class Spent(Struct, frozen=True):
-    """What a run has used: tokens in and out of all calls, USD, and the tokens that the last call read."""
+    """The spending of a run: all input and output tokens, USD, and the input tokens of the last call."""
 
     tokens: int = 0
     cost: float = 0.0
     context: int = 0
 
     def plus(self, tokens: int, cost: float, context: int) -> Spent:
-        """Add one call of the model."""
+        """Add one model call."""
         return Spent(self.tokens + tokens, self.cost + cost, context or self.context)
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """How far a run may go.
+    """The limits of a run.
 
-    ``tokens`` and ``cost`` (USD) are of all calls together, ``seconds`` of the whole run, ``context_tokens`` what one
-    call reads. ``recoveries`` counts steps in a row that came to nothing, ``output_attempts`` answers in a wrong form.
-    ``repeats`` says what becomes of a round of calls that equals the one before: answered, and the second time the last
-    answer is asked for; or run again. ``continue_cut`` asks the model to go on when its answer was cut at its limit.
+    ``tokens`` and ``cost`` (USD) are for all calls together, ``seconds`` for the whole run, ``context_tokens`` for the
+    input of one call. ``recoveries`` counts failed steps in a row, ``output_attempts`` answers that do not fit the
+    schema. ``repeats`` is about a batch of calls that equals the one before: ``answer`` returns a note as the result,
+    and the second time asks for a final answer; ``run`` runs it again. ``continue_cut`` asks the model to continue an
+    answer that reached the output limit.
     """
 
     iterations: int = 25
@@ -95,23 +94,24 @@ class Limits(Struct, frozen=True, kw_only=True):
     continue_cut: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse a limit that lets nothing happen, and a word that means nothing."""
+        """Refuse values that are no limit. Raises ``MessageError``."""
         check_arguments("Limits", Limits, structs.asdict(self))
         for name, kinds in _KINDS.items():
             given: object = getattr(self, name)
             if given is not None and (isinstance(given, bool) or not isinstance(given, kinds)):
-                raise MessageError(f"{name}: {excerpt(repr(given))} is no number, or not a whole one")
+                expected = "whole number" if kinds is int else "number"
+                raise MessageError(f"{name}: {excerpt(repr(given))} is not a {expected}")
         if self.iterations < 1:
-            raise MessageError(f"iterations: {self.iterations}: a run calls the model at least once")
+            raise MessageError(f"iterations: {self.iterations}: a run makes at least one model call")
         for name in ("tokens", "cost", "seconds", "context_tokens", "recoveries", "output_attempts"):
             value: float | None = getattr(self, name)
             if value is not None and not value >= 0:
-                raise MessageError(f"{name}: {value}: a limit is not below 0, and a number")
+                raise MessageError(f"{name}: {value}: a limit is a number, 0 or more")
         if self.repeats not in get_args(_Repeats):
-            raise MessageError(f"repeats: {excerpt(repr(self.repeats))}: it is {' or '.join(get_args(_Repeats))}")
+            raise MessageError(f"repeats: {excerpt(repr(self.repeats))}: expected {' or '.join(get_args(_Repeats))}")
 
     def over(self, spent: Spent, seconds: float) -> Outcome | None:
-        """Which limit is reached, if any."""
+        """Return the limit that is reached, if any."""
         if self.seconds is not None and seconds >= self.seconds:
             return "timed_out"
         if (self.tokens is not None and spent.tokens >= self.tokens) or (
@@ -123,7 +123,7 @@ class Limits(Struct, frozen=True, kw_only=True):
         return None
 
     def describe(self, outcome: Outcome, spent: Spent, seconds: float) -> str:
-        """The limit that ended a run, for people."""
+        """Describe the limit that ended a run, for people."""
         if outcome == "timed_out":
             return f"{seconds:.1f} of {self.seconds:g} seconds"
         if outcome == "context_full":
@@ -148,14 +148,14 @@ _WORDS: Final = 3
 
 
 class Budget(NamedTuple):
-    """The budget of a prompt in tokens, if it names one, and the prompt without any mark."""
+    """The budget of a prompt in tokens, if it names one, and the prompt without it."""
 
     tokens: int | None
     prompt: str
 
 
 def parse(prompt: str) -> Budget:
-    """Read the budget out of a prompt."""
+    """Parse the budget of a prompt."""
     words: list[str] = []
     spent: int | None = None
     for word in _WORD.findall(prompt):
@@ -199,22 +199,22 @@ def _tokens(match: re.Match[str] | None) -> int | None:
 
 
 Spend: TypeAlias = Callable[[Mapping[str, Usage], float | None], None]
-"""Counts what was used, by the name of the model, and what it cost in USD (``None``: nobody knows)."""
+"""Counts usage by model name, and its cost in USD (``None``: unknown)."""
 
 
 class Spending:
-    """Sums up a run. ``take`` gives what came since it was taken last."""
+    """Sums up the spending of a run. ``take`` returns what was added since the last ``take``."""
 
     __slots__ = ("_fresh_cost", "_fresh_tokens", "cost", "usage")
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start at zero."""
         self.usage: dict[str, Usage] = {}
         self.cost: float | None = 0.0
         self._fresh_tokens, self._fresh_cost = 0, 0.0
 
     def add(self, usage: Mapping[str, Usage], cost: float | None) -> None:
-        """Count what was used; nothing costs nothing."""
+        """Add usage; no usage costs nothing."""
         if not usage:
             return
         for model, used in usage.items():
@@ -225,11 +225,11 @@ class Spending:
         self.cost = None if cost is None or self.cost is None else self.cost + cost
 
     def merge(self, other: Spending) -> None:
-        """Count everything that ``other`` counted."""
+        """Add everything that ``other`` counted."""
         self.add(other.usage, other.cost)
 
     def take(self) -> tuple[int, float]:
-        """Tokens and USD that nobody has taken yet."""
+        """Return the tokens and USD since the last ``take``."""
         fresh = self._fresh_tokens, self._fresh_cost
         self._fresh_tokens, self._fresh_cost = 0, 0.0
         return fresh
@@ -241,12 +241,12 @@ class Spending:
 
 
 class Pricing:
-    """Prices answers in USD: by a function of the application, else by the catalogue."""
+    """Computes costs in USD: with a function of the application, else from the catalogue."""
 
     __slots__ = ("_known", "_prices")
 
     def __init__(self, prices: Callable[[str, Usage], float | None] | None = None) -> None:
-        """Use ``prices`` where it is given."""
+        """Use ``prices`` if it is not ``None``."""
         self._prices = prices
         self._known: dict[str, Prices | None] = {}
 

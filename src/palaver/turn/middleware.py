@@ -1,17 +1,18 @@
-"""Middleware: what stands around the calls of a model and of tools, and at the turns of a run.
+"""Middleware: hooks around model calls and tool calls, and at the start and end of steps and runs.
 
 Rules (docs/spec/deepagents-swift.md#7.1, #7.2, #8; DAS-22, KAI-19):
 
 - ``before_agent`` and ``before_model`` run in the order of the list, ``after_model`` and ``after_agent`` in reverse;
-  the first wrapper in the list is the outermost. ``after_agent`` runs however the run ends.
-- A hook gives ``None`` or a ``Step``: messages to inject, and where to go; the first jump that is not ``None``
+  the first wrapper in the list is the outermost. ``after_agent`` runs whatever the outcome of the run.
+- A hook returns ``None`` or a ``Step``: messages to inject, and where to continue. The first jump that is not ``None``
   counts.
-- A wrapper may change what it passes on, call it several times, or not at all. ``Blocked`` stops the run, from
-  anywhere but a tool's wrapper. With ``withholds`` nobody is shown an answer before the wrappers have passed it.
-- ``rule`` judges a call before the policy: the first ``deny`` holds, and ``ask`` makes a question of what is allowed.
-- A hook, a policy, a function of instructions and the own part of a wrapper have ``HOOK_SECONDS`` each (ASK-30). What
-  they wait for is not counted. What takes longer, or raises, fails the run, and the thread that remains is whole.
-- Only what a class overrides is called. ``tools`` are offered with the agent's own.
+- A wrapper may change its request, call the next one several times, or not at all. ``Blocked`` stops the run from
+  anywhere but a tool's wrapper. With ``withholds`` an answer is shown only after the wrappers have passed it.
+- ``rule`` judges a call before the policy: the first ``deny`` wins, and ``ask`` overrides ``allow``.
+- A hook, a policy, a function of instructions and a wrapper's own code have ``HOOK_SECONDS`` each (ASK-30). The time of
+  the model or tool that they call does not count. A hook that takes longer or raises fails the run; the thread that
+  remains is valid.
+- Only hooks that a class overrides are called. ``tools`` are offered with the agent's own.
 
 Stability: experimental.
 """
@@ -54,7 +55,7 @@ GRACE: float = 1.0
 """Seconds that all ``after_agent`` hooks have together when a run was cancelled (KAI-21)."""
 
 _bounding: Final[ContextVar[anyio.CancelScope | None]] = ContextVar("palaver.turn.middleware", default=None)
-"""What bounds the hook or wrapper that runs."""
+"""The time limit of the hook or wrapper that is running."""
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -62,7 +63,7 @@ R = TypeVar("R")
 
 @contextmanager
 def hook_time(what: str, at_most: float = math.inf) -> Generator[None]:
-    """Bound what stands inside, also to ``at_most`` seconds. Raises ``TimeoutError``."""
+    """Limit the time of the block, to at most ``at_most`` seconds. Raises ``TimeoutError``."""
     with anyio.move_on_after(min(HOOK_SECONDS, at_most)) as scope:
         token = _bounding.set(scope)
         try:
@@ -75,7 +76,7 @@ def hook_time(what: str, at_most: float = math.inf) -> Generator[None]:
 
 @contextmanager
 def uncounted() -> Generator[None]:
-    """What a hook or wrapper waits for inside is not counted: it has a limit of its own."""
+    """Exclude the time of the block from the hook's limit: what runs in it has a limit of its own."""
     scope = _bounding.get()
     if scope is None:
         yield
@@ -90,7 +91,7 @@ def uncounted() -> Generator[None]:
 async def around(
     wrap: Callable[[A, Callable[[A], Awaitable[R]]], Awaitable[R]], call: Callable[[A], Awaitable[R]], given: A
 ) -> R:
-    """Run a wrapper around a call, whose own time is not counted. Raises ``TimeoutError``."""
+    """Run a wrapper around a call; only the wrapper's own time is limited. Raises ``TimeoutError``."""
     with anyio.move_on_after(HOOK_SECONDS) as scope:
 
         async def within(given: A) -> R:
@@ -105,7 +106,7 @@ async def around(
             return await wrap(given, within)
         finally:
             _bounding.reset(token)
-    raise _late("a wrapper of the model")
+    raise _late("a wrapper of the model call")
 
 
 def _late(what: str) -> TimeoutError:
@@ -119,42 +120,42 @@ Jump: TypeAlias = Literal["end", "model", "tools"]
 Rewrite: TypeAlias = Callable[[int, Sequence[Message]], Awaitable[Sequence[Message]]]
 
 
-def _unheard(usage: Mapping[str, Usage], cost: float | None) -> None:
-    """Nobody counts."""
+def _ignored(usage: Mapping[str, Usage], cost: float | None) -> None:
+    """Ignore spending."""
 
 
-def _unknown(model: str, usage: Usage) -> None:
-    """Nobody knows a price."""
+def _no_price(model: str, usage: Usage) -> None:
+    """Return ``None``: the price is unknown."""
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """What a hook wants: messages to join, and where to go. ``end`` ends the run, ``model`` asks the model again."""
+    """What a hook returns: messages to append, and where to go. ``end`` ends the run, ``model`` calls the model."""
 
     inject: tuple[Message, ...] = ()
     jump: Jump | None = None
     error: Exception | None = None
-    """Ends the run as ``failed``, with the messages that are injected; for a hook that has something to say first."""
+    """Ends the run as ``failed`` after the messages are injected."""
 
     def __post_init__(self) -> None:
-        """Refuse values of another type. Raises ``MessageError``, which names the field."""
+        """Refuse values of a wrong type. Raises ``MessageError``, which names the field."""
         check_arguments("Step", Step, structs.asdict(self))
 
 
-class Blocked(PalaverError):  # noqa: N818 (it is raised as a word, not as a fault)
-    """Stops a run: raised by a guardrail. ``reply`` is the answer that is blocked, where there is one."""
+class Blocked(PalaverError):  # noqa: N818 (a guardrail's decision, not an error)
+    """Raised by a guardrail to stop a run. ``reply`` is the answer that is blocked, if there is one."""
 
     error_code = "blocked"
     category = "run"
 
     def __init__(self, reason: str, *, message: AssistantMessage | None = None) -> None:
-        """Keep the reason."""
+        """Store the reason."""
         super().__init__(reason)
         self.reason = reason
         self.message = message
 
 
 class RunContext(Struct, kw_only=True, weakref=True):
-    """What middleware may know of a run. ``values`` is shared with the tools; everything else is for reading."""
+    """The run that middleware belongs to. ``values`` is shared with the tools; everything else is read-only."""
 
     agent: str
     run: str
@@ -164,51 +165,52 @@ class RunContext(Struct, kw_only=True, weakref=True):
     path: Callable[[], Sequence[Entry]]
     """The conversation so far."""
     emit: Callable[[Any], None]
-    """Show an ``AgentEvent`` to whoever watches."""
+    """Publishes an ``AgentEvent``."""
     model: str = ""
-    """The name of the model that is asked."""
+    """The name of the model that is called."""
     iteration: int = 0
     spent: Spent = Spent()
     message: AssistantMessage | None = None
-    """The answer that is looked at, in ``after_model``."""
+    """The answer, in ``after_model``."""
     ended: Run | None = None
     """The run, in ``after_agent``."""
-    spend: Spend = _unheard
-    """Counts what was used of a model that the loop did not ask."""
+    spend: Spend = _ignored
+    """Counts usage of models that middleware or tools call themselves."""
     judge: Callable[[ToolCall, AgentTool], Awaitable[Rule]] | None = None
-    """What middleware and policy of this run say of a call: the gate, also of its sub-agents (DAS-25)."""
+    """The decision of middleware and policy about a call. Subagents use it too (DAS-25)."""
     decide: Decide | None = None
     watch: Watch | None = None
-    """Where events go; ``None`` when nobody watches."""
+    """Receives the events; ``None`` when nobody watches."""
     store: Store | None = None
-    """Where the thread is kept; ``None`` for one in memory."""
+    """The store of the thread; ``None`` for a thread in memory."""
     log: LogSink | None = None
-    """What takes the messages of the run, and those of its sub-agents."""
+    """Receives the messages of the run and of its subagents."""
     own: dict[Any, Any] = {}
-    """What middleware keeps for itself as long as the run lasts, by itself."""
+    """State of middleware for one run, by middleware."""
     carried: dict[Any, Any] = {}
-    """The same, also for the runs that go on behind this one in this process."""
+    """State of middleware that later runs of the conversation in this process get too."""
     language_model: LanguageModel | None = None
-    """The model that is asked."""
+    """The model that is called."""
     entries: Callable[[], Sequence[Entry]] = tuple
-    """All entries of the thread, on all branches, in the order in which they joined."""
+    """All entries of the thread, on all branches, in the order in which they were appended."""
     messages: Callable[[], Sequence[Message]] = tuple
-    """What of the conversation the model is sent."""
+    """The part of the conversation that the model sees."""
     limits: Limits = Limits()
-    """How far the run may go."""
-    price: Callable[[str, Usage], float | None] = _unknown
-    """What an answer of a model cost, in USD; ``None`` where the price is not known."""
+    """The limits of the run."""
+    price: Callable[[str, Usage], float | None] = _no_price
+    """Returns the cost of an answer in USD; ``None`` where the price is not known."""
     toolbox: Toolbox = Toolbox()
-    """The tools of the agent, its middleware's among them."""
+    """The tools of the agent, those of its middleware included."""
     call_tool: CallTool | None = None
-    """Runs a tool with all middleware around it, without a judgement of the policy. Raises what they raise."""
+    """Runs a tool with all middleware, without asking the policy. Raises what they raise."""
     rewrite: Rewrite | None = None
-    """Lets the branch go on behind so many entries of its path with other messages, and gives what the model is sent
-    then. What the branch was stays, as one of its own. Raises ``StoreError``; then nothing was changed."""
+    """Keeps so many entries of the branch, appends other messages behind them, and returns what the model sees then.
+    The original stays on a branch of its own. Raises ``StoreError`` and then changes nothing.
+    """
 
 
 class CallState(Struct):
-    """How far a call has come: whether its tool was started, and whether it came to its end."""
+    """Progress of a call: whether its tool was started, and whether it ended."""
 
     started: bool = False
     finished: bool = False
@@ -217,8 +219,8 @@ class CallState(Struct):
 class ToolRequest(Struct, frozen=True, kw_only=True):
     """A call that is about to run: the tool, its checked arguments, and its context.
 
-    At ``deadline`` (of the event loop's clock) its time is over, and it is cancelled. ``state`` says whether the tool
-    itself has run, whatever the middleware around it says; copies of a request share it.
+    At ``deadline`` (of the event loop's clock) it is cancelled. ``state`` says whether the tool itself has run,
+    whatever the middleware around it reports; copies of a request share it.
     """
 
     tool: AgentTool
@@ -226,9 +228,9 @@ class ToolRequest(Struct, frozen=True, kw_only=True):
     context: ToolContext
     deadline: float = inf
     limit: int | None = None
-    """Characters at which the loop cuts the text of the result, unless middleware has shortened it."""
+    """Characters of the result that the model gets, unless middleware has shortened it already."""
     hidden: bool = False
-    """Whether a script makes the call, and no model is sent the result: then nothing shortens it."""
+    """Whether a script makes the call and the model never sees the result: then nothing shortens it."""
     state: CallState = field(default_factory=CallState)
 
 
@@ -241,11 +243,11 @@ Judging: TypeAlias = Callable[[ToolCall, AgentTool, RunContext], Awaitable[Rule 
 
 
 class Middleware:
-    """Does nothing: override what you need. One object may serve many runs; keep what is a run's in ``values``.
+    """Base class with empty hooks. One object may serve many runs; keep the state of a run in ``RunContext.own``.
 
-    What hooks are given: ``context`` is the run's; ``prompt`` what the model is asked, ``message`` its answer;
-    ``request`` a call of a tool, ``call`` its ``ToolCall``; ``notice`` a retry or a fallback; ``run`` the result.
-    In a hook that wraps, ``call`` goes on with what is behind it.
+    Parameters of the hooks: ``context`` is the run's; ``prompt`` is what the model gets, ``message`` its answer;
+    ``request`` is a tool call to run, ``call`` its ``ToolCall``; ``notice`` is a retry or a fallback; ``run`` is the
+    result. In a hook that wraps, ``call`` runs the next wrapper or the call itself.
     """
 
     @property
@@ -260,7 +262,7 @@ class Middleware:
 
     @property
     def names(self) -> Collection[str]:
-        """Names of tools besides, of which a policy may speak: those of agents that it runs."""
+        """More tool names that a policy may mention: those of agents that it runs."""
         return ()
 
     @property
@@ -270,38 +272,38 @@ class Middleware:
 
     @property
     def withholds(self) -> bool:
-        """Whether an answer is shown only when the wrappers have passed it."""
+        """Whether an answer is shown only after the wrappers have passed it."""
         return False
 
     @property
     def compacts(self) -> bool:
-        """Whether it keeps prompts within the window of the model, and names what it cannot shorten."""
+        """Whether it keeps prompts within the model's window, and names what it cannot shorten."""
         return False
 
     async def rule(self, call: ToolCall, tool: AgentTool, context: RunContext) -> Rule | None:
-        """What it says of a call that is planned; ``None``: nothing."""
+        """Judge a planned call. ``None``: no opinion."""
 
     def noticed(self, notice: Notice, context: RunContext) -> None:
-        """When a model is asked again, or another one instead."""
+        """Called when the model is called again, or another one instead."""
 
     async def before_agent(self, context: RunContext) -> Step | None:
-        """When a run begins, its input is in the thread."""
+        """Called at the start of a run, when its input is in the thread."""
 
     async def before_model(self, context: RunContext) -> Step | None:
-        """Before the model is asked."""
+        """Called before the model."""
 
     async def after_model(self, context: RunContext) -> Step | None:
-        """After it answered: ``context.message`` is in the thread, its calls have not run."""
+        """Called after the model: ``context.message`` is in the thread, its calls have not run."""
 
     async def after_agent(self, context: RunContext) -> None:
-        """When a run is over, however it ended."""
+        """Called at the end of a run, whatever its outcome."""
 
     async def wrap_model_call(self, prompt: Prompt, context: RunContext, call: CallModel) -> Reply:  # noqa: ARG002 (for those who override)
-        """Stand around the call of the model."""
+        """Wrap a model call."""
         return await call(prompt)
 
     async def wrap_tool_call(self, request: ToolRequest, context: RunContext, call: CallTool) -> Output:  # noqa: ARG002 (for those who override)
-        """Stand around the run of a tool."""
+        """Wrap the run of a tool."""
         return await call(request)
 
 
@@ -323,7 +325,7 @@ class Chain:
     )
 
     def __init__(self, middleware: Sequence[Middleware]) -> None:
-        """Find what each overrides."""
+        """Find the hooks that each class overrides."""
         self.all = tuple(middleware)
         back = self.all[::-1]
         self.before_agent: tuple[Hook, ...] = _overriding(self.all, "before_agent")
@@ -338,35 +340,35 @@ class Chain:
         self.compacts = any(each.compacts for each in self.all)
 
     def around_model(self, call: CallModel, context: RunContext) -> CallModel:
-        """A call of the model with all wrappers around it."""
+        """Return a model call with all wrappers around it."""
         for wrap in self.wrap_model:
             call = partial(_around_model, wrap, context, call)
         return call
 
     def around_tool(self, call: CallTool, context: RunContext) -> CallTool:
-        """A run of a tool with all wrappers around it."""
+        """Return the run of a tool with all wrappers around it."""
         for wrap in self.wrap_tool:
             call = partial(_around_tool, wrap, context, call)
         return call
 
     async def judge(self, call: ToolCall, tool: AgentTool, context: RunContext, policy: Policy) -> Rule:
-        """What all of them and the policy say of a call: ``deny`` wins, then ``ask``."""
-        asked: Rule | None = None
+        """Return the decision of all rules and the policy about a call: ``deny`` wins, then ``ask``."""
+        ask: Rule | None = None
         for rule in self.rules:
-            said = await rule(call, tool, context)
-            if said is not None and said.judgement == "deny":
-                return said
-            if said is not None and said.judgement == "ask":
-                asked = asked or said
+            found = await rule(call, tool, context)
+            if found is not None and found.judgement == "deny":
+                return found
+            if found is not None and found.judgement == "ask":
+                ask = ask or found
         judged = rule_of(policy, call, tool.name, reads=tool.effect == "read")
         judged = judged if isinstance(judged, Rule) else as_rule(await judged)
-        return asked if asked is not None and judged.judgement == "allow" else judged
+        return ask if ask is not None and judged.judgement == "allow" else judged
 
 
 async def run_hooks(hooks: Sequence[Hook], context: RunContext) -> Step:
-    """Run hooks in order, each within its time; join what they want.
+    """Run hooks in order, each within its time limit, and merge their steps.
 
-    The first jump counts, and the first error ends the row. Raises what a hook raises, and ``TimeoutError``.
+    The first jump counts; an error ends the row. Raises what a hook raises, and ``TimeoutError``.
     """
     inject: list[Message] = []
     where: Jump | None = None
@@ -403,16 +405,16 @@ Where = Literal["stable", "turns"]
 
 
 class PromptCache(Middleware):
-    """Puts cache marks on what a model is asked. ``step``: so many tokens lie between two marks that stay."""
+    """Puts cache marks on prompts. ``step`` is the number of tokens between two permanent marks."""
 
     def __init__(self, marks: Where | None = "stable", *, step: int = STEP) -> None:
-        """Keep the choice. Raises ``MessageError`` for a ``step`` below 1."""
+        """Store the options. Raises ``MessageError`` for a ``step`` below 1."""
         check_arguments("PromptCache", PromptCache.__init__, locals())
         StableMarks(step=step)
         self._marks, self._step = marks, step
 
     async def wrap_model_call(self, prompt: Prompt, context: RunContext, call: CallModel) -> Reply:
-        """Ask with a plan; one that the prompt has already stays."""
+        """Add a cache plan to a prompt that has none."""
         if prompt.cache is not None:
             return await call(prompt)
         plan: CachePlan | None = context.own.get(self)

@@ -1,11 +1,11 @@
-"""One call of a model: middleware around it, deltas while it streams, its receipt, and what it used.
+"""One model call: middleware around it, deltas while it streams, its receipt, and its usage.
 
 Rules:
 
-- An answer is counted when it is whole, also one that a wrapper replaces; of one that breaks off, what it said of
-  its usage. One that does not say what it used makes the cost of the turn unknown.
+- The usage of an answer counts when the answer is complete, also if a wrapper replaces it; of a broken stream, the
+  usage that arrived counts. An answer without usage makes the cost of the turn unknown.
 - Each loss is published once in a turn.
-- What came of an answer that middleware withholds and did not pass is kept as ``discarded``, like one that is blocked.
+- An incomplete answer that middleware withholds and has not passed is stored as ``discarded``, like a blocked one.
 
 Stability: experimental.
 """
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from palaver.models.language_model import Session
 
 _TURNS: Final = 16
-"""So many turns at most pass before others run."""
+"""Turns that may run before other tasks get a chance to run."""
 
 
 def _as_it_came(message: AssistantMessage) -> AssistantMessage:
@@ -46,7 +46,7 @@ def _as_it_came(message: AssistantMessage) -> AssistantMessage:
 
 
 class ModelCalls:
-    """Asks the model of one turn."""
+    """Calls the model of one turn."""
 
     def __init__(
         self,
@@ -61,27 +61,27 @@ class ModelCalls:
         refresh: Callable[[Prompt], Prompt] | None = None,
         eager: Eager | None = None,
     ) -> None:
-        """Ask through ``session``, with the middleware of ``chain`` around each call.
+        """Call the model through ``session``, with the middleware of ``chain`` around each call.
 
-        With ``deltas`` text and reasoning are emitted as they come, where somebody watches. ``received`` gives an
-        answer as it joins the thread; ``refresh`` changes a prompt behind all middleware; ``eager`` gets the events
-        of an answer as they arrive.
+        With ``deltas`` text and reasoning are published as they arrive, where somebody watches. ``received`` returns an
+        answer as it is stored in the thread; ``refresh`` changes a prompt after all middleware; ``eager`` gets the
+        events of an answer as they arrive.
         """
         self._chain, self._context, self._spending, self._session = chain, context, spending, session
         self._deltas = deltas
         self._stream, self._received_as, self._refresh, self._eager = stream, received, refresh, eager
         self._ask = chain.around_model(self._ask_model, context)
         self._answer: Answer | None = None
-        self._told: set[Loss] = set()
+        self._published_losses: set[Loss] = set()
         self._uncounted = False
-        self._asked = False
+        self._was_called = False
 
     async def call(
         self, number: int, prompt: Callable[[], Awaitable[Prompt]], *, final: bool = False
     ) -> Answered | ModelFailed | calls.Blocked:
-        """Ask the model what ``prompt`` gives, for the ``number``-th time in this turn; ``final``: without tools.
+        """Call the model with the result of ``prompt``, as call ``number`` of this turn; ``final``: without tools.
 
-        Raises what ``prompt``, and what middleware raises that is no ``PalaverError``.
+        Raises what ``prompt`` raises, and errors of middleware that are no ``PalaverError``.
         """
         if self._eager is not None:
             self._eager.drop()
@@ -89,15 +89,15 @@ class ModelCalls:
             self._context.emit(
                 events.IterationStarted(agent=self._context.agent, run=self._context.run, number=number, final=final)
             )
-        # A model and tools that never wait can keep others neither from cancelling nor, for long, from running.
+        # Models and tools that never await must neither block cancellation nor, for long, other tasks.
         await (checkpoint() if number % _TURNS == 0 else checkpoint_if_cancelled())
         made = await prompt()
         event: Answered | ModelFailed | calls.Blocked
-        self._asked = False
+        self._was_called = False
         try:
             reply = await self._ask(made)
         except Blocked as blocked:
-            event = calls.Blocked(blocked.reason, blocked.message, self._asked)
+            event = calls.Blocked(blocked.reason, blocked.message, self._was_called)
         except StreamError as error:
             event = self._failed(error, error.response.message)
         except PalaverError as error:
@@ -113,7 +113,7 @@ class ModelCalls:
         return event
 
     def _name_the_largest(self, messages: Sequence[Message]) -> None:
-        """Name the message that is most of a prompt which is too long, and how to shorten it."""
+        """Name the largest message of a prompt that is too long, and how to shorten it."""
         weights = [estimate(message) for message in messages]
         place = max(range(len(weights)), key=weights.__getitem__, default=None)
         if place is None or 2 * weights[place] < sum(weights):
@@ -145,21 +145,21 @@ class ModelCalls:
         usage = message.usage
         context = 0 if usage is None else usage.total - (usage.output or 0) - (usage.reasoning or 0)
         if reply.losses and self._context.watch is not None:
-            new = tuple([loss for loss in reply.losses if loss not in self._told])
+            new = tuple([loss for loss in reply.losses if loss not in self._published_losses])
             if new:
-                self._told.update(new)
+                self._published_losses.update(new)
                 self._context.emit(
                     events.Lost(agent=self._context.agent, run=self._context.run, model=reply.model, losses=new)
                 )
         if self._context.limits.cost is not None and self._spending.cost is None and not self._uncounted:
             self._uncounted = True
-            text = f"the limit of cost does not hold: what {reply.model} costs is not known"
+            text = f"the cost limit has no effect: the price of {reply.model} is not known"
             self._context.emit(events.Warned(agent=self._context.agent, run=self._context.run, text=text))
         message = self._received(message)
         return Answered(message, anyio.current_time(), *self._spending.take(), context, reply.seconds)
 
     def _received(self, message: AssistantMessage) -> AssistantMessage:
-        """The answer as it joins the thread; each call that was refused is shown."""
+        """Return the answer as it is stored in the thread; publish each refused call."""
         received = self._received_as(message)
         for before, part in zip(message.content, received.content, strict=True):
             if part is not before and isinstance(part, MalformedToolCall):
@@ -167,7 +167,7 @@ class ModelCalls:
         return received
 
     async def _ask_model(self, prompt: Prompt) -> Reply:
-        self._asked = True
+        self._was_called = True
         if self._refresh is not None:
             prompt = self._refresh(prompt)
         async with self._session.ask(prompt, stream=self._stream, on_notice=self._noticed) as answer:
@@ -188,7 +188,7 @@ class ModelCalls:
         return reply
 
     def _spent(self, model: str, usage: Usage | None) -> None:
-        """Count an answer; one that does not say what it used costs nobody knows what."""
+        """Count an answer; without usage its cost is unknown."""
         if usage is None:
             self._spending.cost = None
         else:
@@ -197,7 +197,7 @@ class ModelCalls:
     def _price(self, model: str, usage: Usage) -> float | None:
         try:
             return self._context.price(model, usage)
-        except Exception as error:  # noqa: BLE001 (a price is no reason to lose an answer)
+        except Exception as error:  # noqa: BLE001 (an error in the application's prices must not lose an answer)
             text = f"prices: {type(error).__name__}: {error}"
             self._context.emit(events.Warned(agent=self._context.agent, run=self._context.run, text=text, error=error))
             return None
@@ -218,13 +218,13 @@ class ModelCalls:
         )
 
     def partial(self) -> AssistantMessage | None:
-        """What came of the answer under way."""
+        """The incomplete answer so far."""
         answer, self._answer = self._answer, None
         so_far = None if answer is None else answer.so_far
         return None if so_far is None else self._unseen(so_far.message)
 
     def _unseen(self, partial: AssistantMessage) -> AssistantMessage:
-        """What came of an answer, for nobody where middleware did not pass it."""
+        """Mark an incomplete answer as discarded where middleware did not pass it."""
         if not self._chain.withholds or DISCARDED in partial.tags:
             return partial
         return partial.replace(tags=(*partial.tags, DISCARDED))

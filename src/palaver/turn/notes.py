@@ -1,21 +1,18 @@
-"""The fixed texts that the loop writes into a thread, each with its tag.
+"""The fixed texts that the loop writes into a thread, each with its tag, and messages that wait for results.
 
 Rules:
 
 - A note is a user message with ``mode="tool"`` and ``source="agent"``, framed as ``<system>…</system>`` so that a model
   can tell it from the user's text. Every wire carries user text, so every note reaches every model.
 - ``TAGS`` has the tag of each note, as docs/spec/codebuff.md#1.4 names them. Later steps recognise a note by its tag.
-- Text that a user types while the agent works belongs to the user: ``steering`` gives ``mode="user"`` and no source.
+- Text that a user types while the agent works belongs to the user: ``steering`` sets ``mode="user"`` and no source.
   A text is framed once, also when it is framed again (CBF-26).
-- A call that did not run says so in its result, by one of the ``NOT_RUN_…`` texts; a call of which nobody knows says
-  ``MAY_HAVE_RUN``, or ``MAY_HAVE_RUN_BEFORE`` where it is refused now. None of them claims more than is known.
+- A call that did not run has one of the ``NOT_RUN_…`` texts as its result. If it is unknown whether a call ran, the
+  result is ``MAY_HAVE_RUN``, or ``MAY_HAVE_RUN_BEFORE`` where the call is refused now.
 - Excerpts of what a model wrote are cut at 200 characters (DAS-19).
-
-What was said while calls wait for a decision, kept until it can join the conversation:
-
-- Nothing may stand between a call and its result. So what a user or middleware says while a run stops there is kept in
-  a record, which no view shows and no wire sends; who goes on puts it behind the results.
-- The last record behind a calling message holds all of it.
+- Nothing may stand between a call and its result. Messages that arrive while calls wait for a decision are stored in a
+  record, which no view shows and no wire sends. The next run puts them behind the results. The last record behind a
+  message with calls has all of them.
 
 Stability: experimental.
 """
@@ -67,7 +64,7 @@ NOT_RUN_INTERRUPTED: Final = "Not run: the turn was interrupted before this call
 NOT_RUN_CANCELLED: Final = "Not run: the run was cancelled before this call began."
 NOT_RUN_LIMIT: Final = "Not run: the run reached its limit before this call began."
 NOT_RUN_SKIPPED: Final = "Not run: another call of the same turn ended it."
-NOT_RUN_UNDECIDED: Final = "Not run: nobody decided about this call before something else was said."
+NOT_RUN_UNDECIDED: Final = "Not run: there was no decision about this call before the conversation continued."
 MAY_HAVE_RUN: Final = (
     "No result: the run broke off while this call was running. It may have taken effect; check before calling it again."
 )
@@ -107,7 +104,7 @@ def _cut(text: str) -> str:
 
 
 def interrupted(reason: str | None = None) -> UserMessage:
-    """The turn was stopped from outside; ``reason`` replaces the sentence that a user did it.
+    """The note that the turn was interrupted; ``reason`` replaces the sentence that the user did it.
 
     Source: docs/spec/codebuff.md#6.
     """
@@ -116,7 +113,7 @@ def interrupted(reason: str | None = None) -> UserMessage:
 
 
 def malformed(parts: Iterable[MalformedToolCall]) -> UserMessage:
-    """Calls that could not be read: each with its reason and at most 200 characters of its text (DAS-19)."""
+    """The note about unreadable calls: each with its reason and at most 200 characters of its text (DAS-19)."""
     blocks = "\n".join(f"- {_cut(part.reason)}: {_cut(part.raw)}" for part in parts)
     return _note(
         "malformed",
@@ -126,7 +123,7 @@ def malformed(parts: Iterable[MalformedToolCall]) -> UserMessage:
 
 
 def invalid_call(text: str) -> UserMessage:
-    """A call that was refused and left no trace in the thread (policy ``note``, CBF-18)."""
+    """The note about a refused call that is not in the thread (policy ``note``, CBF-18)."""
     return _note(
         "invalid_call",
         f"Error during tool call: {_sentence(text)} Please check the tool name and arguments and try again.",
@@ -134,23 +131,23 @@ def invalid_call(text: str) -> UserMessage:
 
 
 def go_on() -> UserMessage:
-    """The answer ended at the limit of its length, or the thread ends on an assistant that was not done."""
+    """The note to continue: the answer reached the output limit, or the thread ends with an unfinished answer."""
     return _note("go_on", "Continue from where you left off.")
 
 
 def stream_broke(reason: str, *, seen: bool = True) -> UserMessage:
-    """The stream of the answer broke off; what came of it is in the thread, and the model sees it (``seen``)."""
+    """The note that the stream broke off. ``seen`` says that the model sees the incomplete answer."""
     further = "What arrived is above. Continue from where it stops." if seen else "Answer again from the beginning."
     return _note("stream_broke", f"The response was interrupted: {_sentence(reason)} {further}")
 
 
 def provider_failed(reason: str) -> UserMessage:
-    """The provider gave up in the middle of an answer."""
+    """The note that the provider failed in the middle of an answer."""
     return _note("provider_failed", f"The provider failed: {_sentence(reason)} Continue from where you left off.")
 
 
 def wrong_output(error: str) -> UserMessage:
-    """The answer does not fit the schema that was asked for; ``error`` names the path (ASK-27)."""
+    """The note that the answer does not fit the schema; ``error`` names the path (ASK-27)."""
     return _note(
         "wrong_output",
         f"Your answer does not fit the schema: {_sentence(error)} Answer again, with one JSON value that fits.",
@@ -158,12 +155,12 @@ def wrong_output(error: str) -> UserMessage:
 
 
 def missing_output(tool: str = "set_output") -> UserMessage:
-    """The turn ended without the output that must be given through ``tool`` (docs/spec/codebuff.md#4.1); said once."""
+    """The note that the turn ended without a call of the output ``tool`` (docs/spec/codebuff.md#4.1); sent once."""
     return _note("missing_output", f'You must use the "{tool}" tool to give your result before you end.')
 
 
 def step_limit(steps: int) -> UserMessage:
-    """The run took as many steps as it may (CBF-25)."""
+    """The note that the run reached its step limit (CBF-25)."""
     return _note(
         "step_limit",
         f"The assistant has given quite a few responses in a row ({steps}) and was stopped. "
@@ -172,12 +169,12 @@ def step_limit(steps: int) -> UserMessage:
 
 
 def step_prompt(text: str) -> UserMessage:
-    """What is said to the model at each step anew; it expires with the step."""
+    """A prompt that is sent at each step and expires with the step."""
     return _note("step_prompt", text)
 
 
 def warning(text: str) -> UserMessage:
-    """A warning, about a loop say. It never keeps a tool from running (KAI-14)."""
+    """A warning, for example about a loop. It never keeps a tool from running (KAI-14)."""
     return _note("warning", f"Warning: {text}")
 
 
@@ -185,7 +182,7 @@ def warning(text: str) -> UserMessage:
 
 
 def steering(text: str) -> UserMessage:
-    """What the user sent while the agent was working. A framed text is taken as it is (CBF-26)."""
+    """Text that the user sent while the agent was working. A framed text is not framed again (CBF-26)."""
     framed = text.startswith(_STEERING_HEAD) and text.endswith(_STEERING_TAIL)
     return user(
         text if framed else f"{_STEERING_HEAD}{text}{_STEERING_TAIL}",
@@ -197,19 +194,19 @@ def steering(text: str) -> UserMessage:
 # --- holding ----------------------------------------------------------------------------------------------------------
 
 
-HELD: Final = "held"
-"""The ``source`` of such a record."""
+DEFERRED: Final = "held"
+"""The ``source`` of a record of messages that wait for results."""
 
 
-def held_record(messages: Sequence[Message]) -> SystemMessage:
-    """Keep messages for later."""
-    said = [canonical.encode(each).decode() for each in messages]
-    return SystemMessage(source=HELD, tags=(RECORD,), mode="tool").replace(payload={"messages": said})
+def deferred_record(messages: Sequence[Message]) -> SystemMessage:
+    """Return a record that stores messages until the results are there."""
+    encoded = [canonical.encode(each).decode() for each in messages]
+    return SystemMessage(source=DEFERRED, tags=(RECORD,), mode="tool").replace(payload={"messages": encoded})
 
 
-def held(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """What the last such record among messages holds."""
+def deferred_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return the messages of the last such record among messages."""
     for message in reversed(messages):
-        if message.source == HELD and RECORD in message.tags:
+        if message.source == DEFERRED and RECORD in message.tags:
             return tuple([canonical.decode(each.encode()) for each in message.payload["messages"]])
     return ()

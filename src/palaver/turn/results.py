@@ -1,14 +1,13 @@
-"""Results that were cut: keeping the whole beside them, reading on, and searching what left the prompt.
+"""Shortened tool results: store the original, read it in pieces, and search the conversation.
 
 Rules:
 
-- ``Offload`` keeps a long result whole in a record and sends its head, its tail and a note. Media are not cut.
-- ``read_result`` reads a stretch of a result or finds a text in it. Its handle is the id of the call, or of any
-  message. It finds the whole on the path, or where compaction replaced it: also in another process.
-- ``search_history`` finds all words, in letters of either case, in every entry on all branches. Reasoning, records,
-  summaries, unseen answers and what stands before the last flush are not searched. The newest hits come first.
-- Both are offered as soon as something was cut, and from then on (``CutResults``): tools that come and go miss the
-  cache.
+- ``Offload`` stores a long result in a record and sends its head, its tail and a note. Media are not cut.
+- ``read_result`` reads a range of a result or finds a text in it. Its handle is the id of the call, or of any
+  message. It finds the original on the path, or where compaction replaced it: also in another process.
+- ``search_history`` finds all words, case-insensitively, in every entry on all branches. Reasoning, records,
+  summaries, unseen answers and messages before the last flush are not searched. The newest hits come first.
+- Both tools are offered once a result was cut, and stay (``CutResults``): a changing list of tools misses the cache.
 
 Stability: experimental.
 """
@@ -42,22 +41,22 @@ from palaver.wires._engine.metadata import iso
 
 
 READING: Final = "reading"
-"""The ``scope`` of tools that read what was cut."""
+"""The ``scope`` of tools that read shortened results."""
 _CUT: Final = frozenset((WHOLE, SOURCE))
 
 
 @final
 class CutResults:
-    """Looks for what was cut, in a thread that only grows."""
+    """Detects shortened results in a thread that only grows."""
 
     __slots__ = ("_cut", "_looked")
 
     def __init__(self) -> None:
-        """Begin before the first entry."""
+        """Start before the first entry."""
         self._cut, self._looked = False, 0
 
     def in_thread(self, entries: Sequence[Entry]) -> bool:
-        """Whether something was cut in a thread. Costs what is new in it."""
+        """Whether a thread has a shortened result. Costs what is new in it."""
         if not self._cut:
             self._cut = any(entries[place].message.source in _CUT for place in range(self._looked, len(entries)))
             self._looked = len(entries)
@@ -92,23 +91,23 @@ _DEFINITION: Final = Tool.of(
 )
 
 
-class _Asked(Struct, frozen=True):
+class _ReadArguments(Struct, frozen=True):
     handle: str
     start: int
     length: int
     find: str
 
 
-def _check(call: ToolCall) -> _Asked:
+def _check(call: ToolCall) -> _ReadArguments:
     given = read_arguments(call)
     handle = given.get("handle", given.get("call_id"))
     if not isinstance(handle, str) or not handle:
-        raise InvalidArgumentsError("handle: expected the handle that the note of a cut result names")
+        raise InvalidArgumentsError("handle: expected the handle from the note of a cut result")
     find = given.get("find", "")
     if not isinstance(find, str):
         raise InvalidArgumentsError("find: expected a text")
     start, length = _number(given, "start", 0), _number(given, "length", _LENGTH)
-    return _Asked(handle, max(start, 0), min(max(length, 1), _LENGTH), find)
+    return _ReadArguments(handle, max(start, 0), min(max(length, 1), _LENGTH), find)
 
 
 def _number(given: dict[str, Any], name: str, default: int) -> int:
@@ -118,29 +117,33 @@ def _number(given: dict[str, Any], name: str, default: int) -> int:
     return int(value)
 
 
-async def _read(asked: _Asked, context: ToolContext) -> Output:
-    whole = whole_result(context.path, asked.handle)
+async def _read(arguments: _ReadArguments, context: ToolContext) -> Output:
+    whole = whole_result(context.path, arguments.handle)
     if whole is None:
         entries = context.path if context.host is None else context.host.entries()
-        whole = whole_result(entries, asked.handle)
-        whole = whole_message(entries, asked.handle) if whole is None else whole
+        whole = whole_result(entries, arguments.handle)
+        whole = whole_message(entries, arguments.handle) if whole is None else whole
     if whole is None:
-        raise ToolError(f"handle: there is no result and no message {excerpt(asked.handle)!r} in this conversation")
-    said = "\n".join(_places(whole, asked.find)) if asked.find else stretch(whole, asked.start, asked.length)
-    return Output(content=(Text(said or "(nothing there: the result is shorter)"),))
+        raise ToolError(f"handle: there is no result and no message {excerpt(arguments.handle)!r} in this conversation")
+    text = (
+        "\n".join(_places(whole, arguments.find))
+        if arguments.find
+        else stretch(whole, arguments.start, arguments.length)
+    )
+    return Output(content=(Text(text or "(nothing there: the result is shorter)"),))
 
 
 def whole_result(path: Sequence[Entry], call: str) -> str | None:
-    """All text of the result of a call, from the records on a path or else its message, the newest first.
+    """Return the full text of a call's result, from a record on the path or from its message, the newest first.
 
-    ``None`` without a result, and where compaction has left nothing of it but a label.
+    ``None`` without a result, and where compaction left nothing of it but a label.
     """
     for entry in reversed(path):
         message = entry.message
         if isinstance(message, SystemMessage) and message.source == WHOLE and RECORD in message.tags:
-            kept = message.payload
-            if kept["call"] == call:
-                return str(kept["text"])
+            payload = message.payload
+            if payload["call"] == call:
+                return str(payload["text"])
     for entry in reversed(path):
         message = entry.message
         if isinstance(message, ToolMessage) and message.tool_call_id == call and COMPACTION not in message.metadata:
@@ -149,7 +152,7 @@ def whole_result(path: Sequence[Entry], call: str) -> str | None:
 
 
 def whole_message(entries: Sequence[Entry], id: str) -> str | None:
-    """All that the message of that id says, as it was first written; ``None`` without one that models may see."""
+    """Return the original text of the message with an id; ``None`` without one that models may see."""
     for entry in entries:
         message = entry.message
         if message.id == id and is_sent(message):
@@ -158,9 +161,9 @@ def whole_message(entries: Sequence[Entry], id: str) -> str | None:
 
 
 def _places(whole: str, wanted: str) -> Iterator[str]:
-    """The places of a text, each with what stands around it."""
+    """The places of a text, each with the text around it."""
     folded, low = whole.lower(), wanted.lower()
-    if len(folded) != len(whole):  # some letters are longer in lower case, and places would be wrong
+    if len(folded) != len(whole):  # some letters are longer in lower case, which would shift the places
         folded, low = whole, wanted
     count = folded.count(low)
     yield f"{count} found." if count <= _FOUND else f"{count} found; the first {_FOUND}:"
@@ -174,7 +177,7 @@ def _places(whole: str, wanted: str) -> Iterator[str]:
 READER: Final = AgentTool(
     definition=_DEFINITION, run=_read, check=_check, effect="read", limit=4 * _LENGTH, scope=READING
 )
-"""The tool."""
+"""The tool ``read_result``."""
 
 
 # --- recalling --------------------------------------------------------------------------------------------------------
@@ -183,7 +186,7 @@ READER: Final = AgentTool(
 SEARCH_HISTORY: Final = "search_history"
 """The tool's name."""
 HITS: Final = 10
-"""Hits that are shown, where the model does not say how many."""
+"""Hits that are shown by default."""
 _MOST: Final = 50
 _BEFORE: Final = 60
 """Characters that are shown before the first word that was found."""
@@ -208,7 +211,7 @@ _SEARCH: Final = Tool.of(
 
 
 class Hit(Struct, frozen=True):
-    """A message that was found: its handle for ``read_result``, and what it says."""
+    """A hit: its message, the handle for ``read_result``, and the text."""
 
     handle: str
     message: Message
@@ -231,25 +234,25 @@ def _query(call: ToolCall) -> _Query:
     return _Query(words, min(max(int(limit), 1), _MOST))
 
 
-async def _search(asked: _Query, context: ToolContext) -> Output:
+async def _search(query: _Query, context: ToolContext) -> Output:
     entries = context.path if context.host is None else context.host.entries()
-    found = found_in(entries, asked.words)
+    found = found_in(entries, query.words)
     if not found:
         return Output(content=(Text("Nothing found. Try fewer words, or others."),))
-    told = found[-asked.limit :][::-1]
-    head = f"{len(found)} found:" if len(told) == len(found) else f"{len(found)} found; the newest {len(told)}:"
-    return Output(content=(Text("\n".join([head, *[_line(hit, asked.words) for hit in told]])),))
+    newest = found[-query.limit :][::-1]
+    head = f"{len(found)} found:" if len(newest) == len(found) else f"{len(found)} found; the newest {len(newest)}:"
+    return Output(content=(Text("\n".join([head, *[_line(hit, query.words) for hit in newest]])),))
 
 
 def found_in(entries: Sequence[Entry], words: Sequence[str]) -> list[Hit]:
-    """The messages in which all the words occur, the oldest first. Costs the size of all that is searched."""
+    """Return the messages that contain all the words, oldest first. Costs the size of all that is searched."""
     wanted = [word.lower() for word in words]
     originals = list(_originals(entries))
     wholes = _wholes(entries)
     named = Counter([each.tool_call_id for each in originals if isinstance(each, ToolMessage)])
     found: list[Hit] = []
     for message in originals:
-        handle, text = message.id, _said(message)
+        handle, text = message.id, _searchable_text(message)
         if isinstance(message, ToolMessage) and message.tool_call_id and named[message.tool_call_id] == 1:
             handle = message.tool_call_id
             text = wholes.get(handle, text)
@@ -260,7 +263,7 @@ def found_in(entries: Sequence[Entry], words: Sequence[str]) -> list[Hit]:
 
 
 def _originals(entries: Sequence[Entry]) -> Iterator[Message]:
-    """Each message once, as it was first written: what may be searched of it."""
+    """Each searchable message once, in its original form."""
     seen: set[str | None] = set()
     for entry in entries[_flushed(entries) :]:
         message = entry.message
@@ -272,7 +275,7 @@ def _originals(entries: Sequence[Entry]) -> Iterator[Message]:
 
 
 def _flushed(entries: Sequence[Entry]) -> int:
-    """Behind which entries nothing is hidden by a flush: what was to be forgotten is not found either."""
+    """Return the index behind the last flush: messages before it are hidden and not searched."""
     for place in range(len(entries) - 1, -1, -1):
         message = entries[place].message
         if isinstance(message, FlushMarker) and scope_of(message) != "turn":
@@ -280,13 +283,13 @@ def _flushed(entries: Sequence[Entry]) -> int:
     return 0
 
 
-def _said(message: Message) -> str:
+def _searchable_text(message: Message) -> str:
     parts = [part for part in message.content if not (isinstance(part, ToolCall) and part.name in _OWN)]
     return "\n".join(filter(None, map(shown, parts)))
 
 
 def _wholes(entries: Sequence[Entry]) -> dict[str, str]:
-    """The whole texts of results that were cut, by their calls."""
+    """The full texts of shortened results, by call id."""
     found: dict[str, str] = {}
     for entry in entries:
         message = entry.message
@@ -314,14 +317,14 @@ def _excerpt(text: str, words: Sequence[str]) -> str:
 
 
 SEARCHER: Final = AgentTool(definition=_SEARCH, run=_search, check=_query, effect="read", scope=READING)
-"""The tool."""
+"""The tool ``search_history``."""
 
 
 # --- spilling ---------------------------------------------------------------------------------------------------------
 
 
 class Offload(Middleware):
-    """Keeps large results out of the context, and offers ``read_result``."""
+    """Stores large results in the thread, sends a short form, and offers ``read_result``."""
 
     def __init__(
         self,
@@ -333,7 +336,8 @@ class Offload(Middleware):
     ) -> None:
         """Set how much of a result is sent: ``head`` and ``tail`` together when it is longer than ``characters``.
 
-        By default the head is two thirds of it, and the tail a quarter. Raises ``MessageError`` when they are longer.
+        By default ``head`` is two thirds of ``characters``, and ``tail`` a quarter. ``shorten`` writes the short form
+        instead. Raises ``MessageError`` when head and tail are longer than ``characters``.
         """
         check_arguments("Offload", Offload.__init__, locals())
         self._characters = characters
@@ -349,7 +353,7 @@ class Offload(Middleware):
         return (READER,)
 
     async def wrap_tool_call(self, request: ToolRequest, context: RunContext, call: CallTool) -> Output:  # noqa: ARG002 (a hook)
-        """Shorten what is too long."""
+        """Shorten a result that is too long."""
         output = await call(request)
         texts = [text for part in output.content if (text := text_of(part)) is not None]
         whole = "\n".join(texts)

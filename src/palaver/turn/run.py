@@ -1,25 +1,23 @@
-"""The result of a run: outcome, output, usage, cost, and the thread.
+"""The result of a run: outcome, output, usage, cost, and the thread; and its JSON form.
 
 Rules:
 
-- A run is immutable. It holds a window on its thread, which later runs may extend. ``Agent.run(previous=run)``
-  continues it, on a new branch if the thread has grown since.
+- A run is immutable. It has a view of its thread, which later runs may extend. ``Agent.run(previous=run)`` continues
+  it, on a new branch if the thread has grown since.
 - Every wire accepts the thread of a run, whatever its outcome, and it can be continued.
-- ``dump`` and ``load`` carry a run to another process.
-- The thread is its own snapshot: it can be continued from behind any append (CBF-23).
+- The thread is its own snapshot: it can be continued from any entry (CBF-23).
 
-A run as JSON: everything that another process needs to continue it.
-
-The form, version 1, is one object: ``{"palaver_run":1,"id":…,"agent":…,"thread":…,"branch":…,"start":…,"outcome":…,
-"output":…,"reason":…,"error":…,"usage":…,"usage_by_model":…,"cost":…,"iterations":…,"seconds":…,"values":…,
+``dump`` and ``load`` carry a run to another process. The form, version 1, is one object:
+``{"palaver_run":1,"id":…,"agent":…,"thread":…,"branch":…,"start":…,"outcome":…,"output":…,"reason":…,"error":…,
+"usage":…,"usage_by_model":…,"cost":…,"iterations":…,"seconds":…,"values":…,
 "entries":[{"id":…,"parent":…,"message":…},…]}``:
 
-- ``entries`` are the conversation that the run ended with, so the size is that of its messages, each once. Other
+- ``entries`` are the conversation at the end of the run, so the size is that of its messages, each once. Other
   branches of the thread, and media that a store keeps, are not in it.
-- What JSON cannot say is left out: an output or a shared value of any other kind, and what an error was beside its
-  text. Errors of a provider keep status, code and request id (CBF-21).
-- Keys that a newer version wrote are kept, and written again. A newer number is refused.
-- Any bytes give a run or a ``DecodeError`` (law 6). Nothing named in the data is imported or run.
+- Values that JSON cannot express are left out: an output or a shared value of another type, and attributes of errors.
+  Errors of a provider keep status, code and request id (CBF-21).
+- Keys of a newer version are kept and written again. A newer version number is refused.
+- Any bytes return a run or raise ``DecodeError`` (law 6). Nothing that the data names is imported or executed.
 
 Source: docs/spec/codebuff.md#7, CBF-22.
 
@@ -77,7 +75,7 @@ class _Error(Struct, omit_defaults=True):
 
 
 class _Head(Struct, kw_only=True):
-    """What is neither message nor usage."""
+    """The fields that are neither messages nor usage."""
 
     id: str
     agent: str
@@ -95,7 +93,7 @@ class _Head(Struct, kw_only=True):
 
 
 class Saved(Struct, frozen=True, kw_only=True):
-    """What was saved of a run: its thread in parts, and the rest of its fields."""
+    """A loaded run: its thread as entries, and its other fields."""
 
     thread: str
     entries: tuple[Entry, ...]
@@ -121,7 +119,7 @@ def dump_run(run: Run[Any]) -> bytes:
     for name in _HEAD:
         head[name] = getattr(run, name)
     head["thread"] = run.thread.id
-    head["error"] = None if run.error is None else msgspec.to_builtins(_told(run.error))
+    head["error"] = None if run.error is None else msgspec.to_builtins(_dumped_error(run.error))
     head["values"] = {name: value for name, each in run.values.items() if (value := _json(each)) is not UNSET}
     output = _json(run.output)
     head["output"] = output
@@ -140,7 +138,7 @@ def _usage(usage: Usage) -> Raw:
 
 
 def _json(value: Any) -> Any:
-    """A value as JSON says it, ``UNSET`` when it cannot."""
+    """Return a value as JSON, or ``UNSET`` if JSON cannot express it."""
     try:
         return jsontext.checked(msgspec.to_builtins(value, enc_hook=_modelled), "value")
     except (PalaverError, TypeError, ValueError, RecursionError):
@@ -154,13 +152,13 @@ def _modelled(value: Any) -> Any:
     return dumped(mode="json")
 
 
-def _told(error: Exception) -> _Error:
+def _dumped_error(error: Exception) -> _Error:
     kind = error.error_code if isinstance(error, PalaverError) else type(error).__name__
-    told = _Error(kind, str(error))
+    dumped = _Error(kind, str(error))
     if not isinstance(error, ProviderError):
-        return told
+        return dumped
     return structs.replace(
-        told,
+        dumped,
         wire=error.wire,
         message=error.message,
         code=error.code,
@@ -173,7 +171,7 @@ def _told(error: Exception) -> _Error:
 
 
 def load_run(data: bytes | str) -> Saved:
-    """Read what ``dump`` wrote. Raises ``DecodeError`` naming the place."""
+    """Read the output of ``dump``. Raises ``DecodeError`` with the place."""
     try:
         return _read(jsontext.fields(jsontext.source(data)))
     except DecodeError as error:
@@ -226,11 +224,11 @@ def _read_usage(raw: Raw, where: str) -> Usage:
         raise error.within(where) from None
 
 
-def _error(said: _Error) -> PalaverError:
-    cls = _PROVIDER.get(said.type)
-    if cls is None or said.wire is None:
-        return PalaverError(said.text)
-    return cls(said.wire, said.message, code=said.code, status=said.status, request_id=said.request_id)
+def _error(stored: _Error) -> PalaverError:
+    cls = _PROVIDER.get(stored.type)
+    if cls is None or stored.wire is None:
+        return PalaverError(stored.text)
+    return cls(stored.wire, stored.message, code=stored.code, status=stored.status, request_id=stored.request_id)
 
 
 # --- run --------------------------------------------------------------------------------------------------------------
@@ -249,12 +247,12 @@ else:
 
 
 class Run(Struct, Generic[T], frozen=True, kw_only=True, weakref=True):
-    """A run that is over.
+    """A finished run.
 
-    ``output`` is the value of the answer where a form was asked for, else its text. ``path`` is the conversation, and
-    ``start`` how much of it was there before this run. ``cost`` is in USD, ``None`` where a price is not known.
-    ``pending`` is what must be decided before a ``waiting`` run can go on; ``values`` is what tools and middleware
-    shared, as it was at the end. ``unknown`` are fields of a saved run that a newer version wrote.
+    ``output`` is the parsed answer where an output type was set, else its text. ``path`` is the conversation, and
+    ``start`` its length before this run. ``cost`` is in USD, ``None`` where a price is not known. ``pending`` are the
+    requests that a ``waiting`` run needs decisions about; ``values`` is what tools and middleware shared, at the end.
+    ``unknown`` are fields of a saved run that a newer version wrote.
     """
 
     id: str
@@ -275,7 +273,7 @@ class Run(Struct, Generic[T], frozen=True, kw_only=True, weakref=True):
     pending: tuple[ApprovalRequest, ...] = ()
     values: Mapping[str, Any] = {}
     carry: Any = None
-    """What the next run goes on with, so that it pays for what is new; of no meaning to anybody else."""
+    """State for the next run, so that it costs only what is new. Opaque."""
     unknown: Mapping[str, Raw] = {}
 
     @property
@@ -290,7 +288,7 @@ class Run(Struct, Generic[T], frozen=True, kw_only=True, weakref=True):
 
     @property
     def messages(self) -> Sequence[Message]:
-        """What joined the thread in this run, its input included."""
+        """The messages that this run appended, its input included."""
         return [entry.message for entry in self.path[self.start :]]
 
     @property
@@ -311,9 +309,9 @@ class Run(Struct, Generic[T], frozen=True, kw_only=True, weakref=True):
 
     @property
     def last_turn(self) -> Sequence[Message]:
-        """The last answers that nobody spoke between, with the results of their calls (docs/spec/codebuff.md#4.4).
+        """The last answers without user messages between them, with the results of their calls.
 
-        Without records, blocked answers, and what is tagged as a failed call.
+        Records, blocked answers and messages tagged as a failed call are left out (docs/spec/codebuff.md#4.4).
         """
         turn: list[Message] = []
         for entry in reversed(self.path[self.start :]):
@@ -327,10 +325,10 @@ class Run(Struct, Generic[T], frozen=True, kw_only=True, weakref=True):
         return turn[::-1]
 
     def check(self) -> Self:
-        """Give the run back. Raises ``RunError``, from its cause, when it did not complete."""
+        """Return the run. Raises ``RunError``, from its cause, if the run did not complete."""
         if not self.ok:
-            told = f": {self.reason}" if self.reason else ""
-            raise RunError(f"{self.agent}: the run ended as {self.outcome}{told}", self) from self.error
+            reason = f": {self.reason}" if self.reason else ""
+            raise RunError(f"{self.agent}: the run ended as {self.outcome}{reason}", self) from self.error
         return self
 
     def dump(self) -> bytes:
@@ -339,14 +337,13 @@ class Run(Struct, Generic[T], frozen=True, kw_only=True, weakref=True):
 
     @staticmethod
     def load(data: bytes | str, store: Store | None = None) -> Run[Any]:
-        """Read a run that ``dump`` wrote; ``Agent.run(previous=run)`` goes on behind it.
+        """Read a run that ``dump`` wrote; ``Agent.run(previous=run)`` continues it.
 
-        With a ``store`` its thread is kept there; messages that are there already are passed over. ``output`` is
-        plain JSON, where it could be said in it. Raises ``DecodeError``, and ``StoreError`` for a store whose thread of
-        that id is another one.
+        With a ``store`` its thread is stored there, without duplicating messages. ``output`` is plain JSON, where JSON
+        could express it. Raises ``DecodeError``, and ``StoreError`` if the store has a different thread with that id.
         """
         read = load_run(data)
-        thread, leaf = _kept(read, store)
+        thread, leaf = _restored_thread(read, store)
         try:
             path = (thread.tree if isinstance(thread, StoredThread) else thread).path(leaf) if leaf else Path([])
         except StoreError as error:
@@ -355,7 +352,7 @@ class Run(Struct, Generic[T], frozen=True, kw_only=True, weakref=True):
         return Run[Any](thread=thread, path=path, pending=waits, **read.fields)
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """Show it in a notebook: how it ended, what it cost, the error where there is one, and its messages."""
+        """Show the run in a notebook: outcome, cost, error, and messages."""
         spent = f"{self.usage.total:,} tokens" + ("" if self.cost is None else f", ${self.cost:.4f}")
         waits = ", ".join(each.tool for each in self.pending)
         head = [("agent", self.agent), ("outcome", self.outcome), ("steps", str(self.iterations)), ("used", spent)]
@@ -364,7 +361,7 @@ class Run(Struct, Generic[T], frozen=True, kw_only=True, weakref=True):
         return notebook.bundle(self, notebook.run_html(head, error, self.text, self.messages))
 
     def __repr__(self) -> str:
-        """Show how it ended, its answer, shortened, and what went wrong."""
+        """Show the outcome, a shortened answer, and the error."""
         shown = [repr(self.agent), repr(self.outcome), repr(excerpt(self.text))]
         if self.error is not None:
             shown.append(f"error={excerpt(repr(self.error), 200)}")
@@ -374,7 +371,7 @@ class Run(Struct, Generic[T], frozen=True, kw_only=True, weakref=True):
 
 
 def own(value: Any) -> Any:
-    """A copy of what can change: dicts, lists and sets, however deep. Everything else is shared."""
+    """Copy dicts, lists and sets, however deep. Everything else is shared."""
     copy = _COPIES.get(value.__class__)
     return value if copy is None else copy(value)
 
@@ -390,8 +387,8 @@ def _own_list(value: list[Any]) -> list[Any]:
 _COPIES: Final[Mapping[type[Any], Callable[[Any], Any]]] = {dict: _own_dict, list: _own_list, set: set}
 
 
-def _kept(read: Saved, store: Store | None) -> tuple[AnyThread, str | None]:
-    """The thread of a saved run, in memory or in a store, and the end of its conversation."""
+def _restored_thread(read: Saved, store: Store | None) -> tuple[AnyThread, str | None]:
+    """Return the thread of a saved run, in memory or in a store, and the last entry of its conversation."""
     leaf = read.entries[-1].id if read.entries else None
     branch: str = read.fields["branch"]
     if store is None:

@@ -1,62 +1,51 @@
-"""A tool: its definition, its effect, and how it runs.
+"""A tool: its definition, name, arguments, policy, and how its function is called.
 
 Rules:
 
-- ``effect`` is ``read`` or ``write``, the default. Calls that read change nothing: several may run at once, and again
-  after a crash. Calls that write run one at a time, in the model's order.
+- ``effect`` is ``read`` or ``write``, the default. Calls that read may run at the same time, and again after a crash.
+  Calls that write run one at a time, in the model's order.
 - ``check`` reads the arguments of a call. It raises ``InvalidArgumentsError``, whose text the model gets. ``run`` takes
   the result of ``check`` and the context of the call, and returns an ``Output``. An exception becomes an error result;
   only cancellation propagates.
 - ``repeatable`` says that a call may run twice without harm. A tool that reads is repeatable, except one with ``once``
-  (a sub-agent): it may run beside others, and a person is asked before it runs again.
+  (a subagent): it may run beside others, but needs an approval to run again.
 
-Names of tools: what may be one, and which tool a name means (docs/spec/deepagents-swift.md#7.3, #7.4;
-docs/spec/wires.md#1.5):
+Names (docs/spec/deepagents-swift.md#7.3, #7.4; docs/spec/wires.md#1.5):
 
-- A name that an application gives is legal on every wire: a letter or ``_``, then up to 63 letters, digits, ``_``
-  and ``-``.
-- Models misspell names. A name means the tool of that name; else the one tool whose normalised name is the same. Where
-  several are, it means none: nothing is guessed.
-- The normalised form has ASCII letters lower-cased, digits and ``_`` kept, and ``_`` for everything else; it is never
-  empty.
-- A toolbox does not change: its definitions are one tuple, the same object each turn, so that what a wire has made of
-  them can be kept.
+- A name is legal on every wire: a letter or ``_``, then up to 63 letters, digits, ``_`` and ``-``.
+- Models misspell names. A name means the tool of that name, else the only tool with the same normalised name. If
+  several tools have it, it means none.
+- The normalised form has ASCII letters in lower case, digits and ``_``, and ``_`` for everything else.
+- A toolbox is immutable: its definitions are the same tuple each turn, so that their encoding can be cached.
 
-The arguments of a call, read from the text that the model wrote (docs/spec/codebuff.md#5, CBF-17):
+Arguments (docs/spec/codebuff.md#5, CBF-17):
 
-- The call itself is never changed: it keeps the model's own text. What is read here goes to the tool only.
-- No text, and ``null``, are no arguments. A string that holds JSON is read again: three rounds in all.
-- The bare-value repair makes ``{"path": src/main.py}`` an object, for those parameters only that a tool names. Nothing
-  else is repaired: whoever wants more calls ``palaver.stream.argument_repair`` and builds a new call.
-- Each failure has its own message: text that is no JSON, a string that still is one, another type, and issues of the
-  schema, of which the first few are listed, each with its path. A message never holds the whole input.
-- JSON is taken at its word: NaN and infinities are none; a number beyond a double, and a key that stands twice in one
-  object with different values, are refused, because what would be run is not what was shown.
-- The arguments of a free-text tool are its text: one JSON string, or the object ``{"input": text}`` that stands for it
-  where a wire has no such tools.
+- The call is never changed: it keeps the model's own text. Parsed arguments go to the tool only.
+- An empty text and ``null`` are no arguments. A string that contains JSON is parsed again: three rounds in all.
+- The bare-value repair makes ``{"path": src/main.py}`` an object, only for parameters that a tool names. For other
+  repairs call ``palaver.stream.argument_repair`` and build a new call.
+- Each failure has its own message. A message never contains the whole input.
+- NaN, infinities, numbers beyond a double, and duplicate keys with different values are refused: the values that run
+  must be the values that were shown for approval.
+- The arguments of a free-text tool are its text: one JSON string, or the object ``{"input": text}`` on wires without
+  such tools.
 
-A name for one call of one run, the same whenever that call is run (KAI-27).
+Policies:
 
-Who may call what: a policy, and what it says of a call:
+- A policy returns ``allow``, ``ask`` or ``deny`` for a call. It is one word for all tools, a table by tool name (``*``
+  for the rest), or a function. ``deny`` always wins, and ``ask`` never becomes ``allow`` (DAS-25).
+- A tool that a table without ``*`` does not name: reads are allowed, writes ask (ADR 28).
+- A table with an unknown tool is refused, since the intended tool would have no rule. So is any other word.
+- The rule of a tool (``AgentTool.rule``) comes before ``allow`` and ``ask`` of a policy.
 
-- A policy says ``allow``, ``ask`` or ``deny`` for a call: one word for all tools, a table by tool name (``*`` for the
-  rest), or a function. ``deny`` always holds, and ``ask`` never turns into ``allow`` because nobody is there (DAS-25).
-- A tool that a table does not name, where it has no ``*``: what only reads is allowed, the rest is asked for (ADR 28).
-- A table that names a tool which is not there is refused: the tool that was meant would have no rule.
-- What a tool itself demands (``AgentTool.rule``) comes before what a policy allows or asks.
-- Any other word than those three is an error, and allows nothing.
+Functions:
 
-Calling the function of a tool, whether it is asynchronous or not:
-
-- An asynchronous function is awaited where the call is made, so cancellation reaches it at once.
-- Any other runs in a worker thread, with the context variables of the caller. A thread cannot be stopped: when the call
-  is cancelled or times out it is abandoned, goes on by itself, and what it gives back is thrown away. What must not go
-  on is written asynchronously, or looks at an event of its own.
-- What such a function gives back is awaited, where it can be.
-- A tool cannot end the program: ``SystemExit`` (a parser of arguments raises it), ``GeneratorExit`` and a cancellation
-  of its own, which nobody around it asked for, are failures of its call. So is ``KeyboardInterrupt`` in a worker
-  thread, where no Ctrl-C arrives. Elsewhere it may be the user's, and goes through.
-- A generator is no tool: what it would say on the way goes through ``ctx.emit``.
+- An async function is awaited in place, so cancellation reaches it at once.
+- Any other function runs in a worker thread, with the context variables of the caller. Threads cannot be stopped: after
+  a cancellation or a timeout the function runs on and its result is discarded. An awaitable result is awaited.
+- A tool cannot end the program: ``SystemExit``, ``GeneratorExit`` and a cancellation that nobody around it requested
+  are failures of its call. So is ``KeyboardInterrupt`` in a worker thread, where no Ctrl-C arrives.
+- Generators are refused: a tool shows progress with ``ctx.emit``.
 
 Stability: experimental.
 """
@@ -88,15 +77,15 @@ from palaver.threads.thread import Entry
 
 
 def invoker(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-    """Make one asynchronous function of either kind. Raises ``MessageError`` for a generator."""
+    """Return an async function that calls a function of either kind. Raises ``MessageError`` for a generator."""
     inner = called(function)
     if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
-        raise MessageError("a generator is no tool; return the result, and show progress with ctx.emit")
+        raise MessageError("a generator cannot be a tool; return the result, and show progress with ctx.emit")
     if inspect.iscoroutinefunction(inner):
         return function
 
     async def in_thread(*args: Any, **kwargs: Any) -> Any:
-        def work() -> tuple[Any]:  # in a tuple: trio refuses a thread that gives back what can be awaited
+        def work() -> tuple[Any]:  # in a tuple: trio refuses a thread that returns an awaitable
             try:
                 return (function(*args, **kwargs),)
             except Exception:
@@ -111,7 +100,7 @@ def invoker(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
 
 
 def called(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What a call of ``function`` runs: behind partials, and behind an object that can be called."""
+    """Return the function that runs when ``function`` is called: inside partials and callable objects."""
     while isinstance(function, functools.partial):
         function = function.func
     if inspect.isfunction(function) or inspect.ismethod(function) or inspect.isbuiltin(function):
@@ -121,7 +110,7 @@ def called(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def own_exits() -> Generator[None]:
-    """Raise ``ToolError`` where the tool inside raises what would end more than its call."""
+    """Raise ``ToolError`` for exceptions of a tool that would end more than its call."""
     try:
         yield
     except (SystemExit, GeneratorExit) as error:
@@ -129,7 +118,7 @@ def own_exits() -> Generator[None]:
     except asyncio.CancelledError as error:
         if _is_cancelled():
             raise
-        raise ToolError("What the tool waited for was cancelled.") from error
+        raise ToolError("An operation that the tool awaited was cancelled.") from error
 
 
 def _ended(error: BaseException) -> ToolError:
@@ -137,12 +126,12 @@ def _ended(error: BaseException) -> ToolError:
 
 
 def _is_cancelled() -> bool:
-    """Whether somebody around the running code cancelled it: a scope, or whoever holds its task."""
+    """Whether the running code was cancelled from outside: by a scope, or by the owner of its task."""
     if anyio.current_effective_deadline() == -math.inf:
         return True
     try:
         task = asyncio.current_task()
-    except RuntimeError:  # another event loop, whose cancellations this is none of
+    except RuntimeError:  # another event loop, with cancellations of its own
         return False
     return task is None or task.cancelling() > 0
 
@@ -157,21 +146,21 @@ _JUDGEMENTS: Final[tuple[Judgement, ...]] = get_args(Judgement)
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """What a policy says of a call; ``reason`` is for whoever decides, or for the model when it is denied."""
+    """The decision of a policy about a call. ``reason`` is for the approver, or for the model if the call is denied."""
 
     judgement: Judgement
     reason: str = ""
     text: str = ""
-    """What the model is told when it is denied, in place of the usual sentence."""
+    """The result of a denied call, in place of the usual sentence."""
     choices: tuple[DecisionKind, ...] = CHOICES
 
     def __post_init__(self) -> None:
-        """Refuse choices that nobody can make. Raises ``MessageError``."""
+        """Refuse unknown choices. Raises ``MessageError``."""
         check_arguments("Rule", Rule, structs.asdict(self))
         given = cast("object", self.choices)
         listed = cast("Sequence[object]", given) if isinstance(given, tuple | list) else ()
         if not listed or not all(each in CHOICES for each in listed):
-            raise MessageError(f"choices: {excerpt(repr(self.choices))} is not one or several of {', '.join(CHOICES)}")
+            raise MessageError(f"choices: {excerpt(repr(self.choices))} is not one or more of {', '.join(CHOICES)}")
 
 
 _ALLOWED: Final = Rule(judgement="allow")
@@ -183,13 +172,13 @@ Policy: TypeAlias = Judgement | Mapping[str, Judged] | Judge
 
 
 def rule_of(policy: Policy, call: ToolCall, tool: str, *, reads: bool) -> Rule | Awaitable[Judged]:
-    """What a policy says of a call of a tool. A function may be async; then what it gives must be awaited.
+    """Return a policy's decision about a call. The result of an async function must be awaited.
 
     ``reads`` says that the tool changes nothing.
     """
     if callable(policy):
-        said = policy(call)
-        return said if isinstance(said, Awaitable) else as_rule(said)
+        judged = policy(call)
+        return judged if isinstance(judged, Awaitable) else as_rule(judged)
     if isinstance(policy, Mapping):
         if tool in policy or "*" in policy:
             return as_rule(policy.get(tool, policy.get("*")))
@@ -197,25 +186,25 @@ def rule_of(policy: Policy, call: ToolCall, tool: str, *, reads: bool) -> Rule |
     return as_rule(policy)
 
 
-def as_rule(said: object) -> Rule:
-    """A rule for a word; a rule as it is. Raises ``MessageError`` for anything else."""
-    if isinstance(said, Rule) and said.judgement in _JUDGEMENTS:
-        return said
+def as_rule(value: object) -> Rule:
+    """Return a rule for a word; a rule stays as it is. Raises ``MessageError`` for anything else."""
+    if isinstance(value, Rule) and value.judgement in _JUDGEMENTS:
+        return value
     for word in _JUDGEMENTS:
-        if said == word:
+        if value == word:
             return Rule(judgement=word)
-    raise MessageError(f"a policy says {', '.join(_JUDGEMENTS)}, or a Rule; not {excerpt(repr(said))}")
+    raise MessageError(f"a policy returns {', '.join(_JUDGEMENTS)}, or a Rule; not {excerpt(repr(value))}")
 
 
 def check_policy(policy: Policy, names: Collection[str]) -> None:
-    """Raise ``MessageError`` for a word that means nothing, and for a tool that is not among ``names``."""
+    """Raise ``MessageError`` for an unknown word, and for a tool that is not among ``names``."""
     if callable(policy):
         return
     if not isinstance(policy, Mapping):
         as_rule(policy)
         return
-    for name, said in policy.items():
-        as_rule(said)
+    for name, rule in policy.items():
+        as_rule(rule)
         if name != "*" and name not in names:
             known = ", ".join(sorted(names)) or "none"
             raise MessageError(f"policy: there is no tool {excerpt(repr(name))}; there is: {known}")
@@ -226,39 +215,39 @@ def check_policy(policy: Policy, names: Collection[str]) -> None:
 
 Effect: TypeAlias = Literal["read", "write"]
 TIMEOUT = 120.0
-"""Seconds that a tool may take, where it does not say otherwise."""
+"""The default time limit of a tool, in seconds."""
 
 
 class InvalidArgumentsError(ToolError):
-    """The arguments of a call do not fit its tool. The text names the place, and is what the model is told."""
+    """The arguments of a call do not fit its tool. The model gets the text, which names the place."""
 
     error_code = "invalid_arguments"
 
 
 class Output(Struct, frozen=True, kw_only=True):
-    """What a tool gave back: parts for the model, and data of the application that the model is not sent."""
+    """The result of a tool: parts for the model, and data for the application that the model does not see."""
 
     content: tuple[ToolPart, ...] = ()
     is_error: bool = False
     metadata: Mapping[str, Any] = {}
     whole: str | None = None
-    """All of its text, where ``content`` is a shortened form of it: kept beside the result, in a record."""
+    """The full text, where ``content`` is a shortened form of it. It is stored beside the result, in a record."""
 
     def __post_init__(self) -> None:
-        """Refuse values of another type. Raises ``MessageError``, which names the field.
+        """Refuse values of a wrong type. Raises ``MessageError``, which names the field.
 
-        ``content`` is made of whatever a tool gives, when the call ends.
+        ``content`` is converted when the call ends.
         """
         given = {"is_error": self.is_error, "metadata": self.metadata, "whole": self.whole}
         check_arguments("Output", Output, given)
 
 
 class ToolContext(Struct, frozen=True, kw_only=True, weakref=True):
-    """What a tool may know of the run that calls it. A function that has a parameter of this type gets it.
+    """The run that calls a tool. A function with a parameter of this type gets it.
 
-    ``path`` is the conversation so far, ``deps`` what was given to ``run(deps=…)``, ``values`` a dictionary that the
+    ``path`` is the conversation so far, ``deps`` the value of ``run(deps=…)``, ``values`` a dictionary that the
     tools and the middleware of a run share. ``emit`` shows progress (any value) to whoever watches the run.
-    ``idempotency_key`` is the same whenever this call of this run is run.
+    ``idempotency_key`` is the same whenever this call of this run runs.
     """
 
     call: ToolCall
@@ -269,18 +258,18 @@ class ToolContext(Struct, frozen=True, kw_only=True, weakref=True):
     values: dict[str, Any]
     emit: Callable[[Any], None]
     show: Callable[[Any], None]
-    """Shows an ``AgentEvent`` as it is; for tools that run agents."""
+    """Publishes an ``AgentEvent`` unchanged; for tools that run agents."""
     idempotency_key: str
     deps: Any = None
     host: Any = None
-    """The ``RunContext`` of the run that calls it; what a tool asks of models itself, it tells ``host.spend``."""
+    """The ``RunContext`` of the run. A tool that calls models itself reports their usage to ``host.spend``."""
 
 
 class AgentTool(Struct, frozen=True, kw_only=True):
     """A tool that the loop can run. Made by ``function_tool``, ``schema_tool``, ``mcp_tools``, or by hand.
 
-    ``timeout`` is in seconds (``None``: none). ``limit`` is the most characters of text that the model is sent of a
-    result; ``None`` leaves it to the agent.
+    ``timeout`` is in seconds (``None``: none). ``limit`` is the most characters of a result that the model gets;
+    ``None`` leaves it to the agent.
     """
 
     definition: Tool
@@ -292,16 +281,16 @@ class AgentTool(Struct, frozen=True, kw_only=True):
     timeout: float | None = TIMEOUT
     limit: int | None = None
     rule: Rule | None = None
-    """What this tool demands, whatever the policy says: one that asks the user can only be answered."""
+    """The tool's own rule, before that of the policy: a tool that asks the user can only be answered."""
     scope: str | None = None
-    """Where it comes from: the name of an MCP server, of a middleware."""
+    """The origin of the tool: the name of an MCP server or of a middleware."""
 
     def __post_init__(self) -> None:
-        """Refuse values of another type, and sizes below 0. Raises ``MessageError``, which names the field."""
+        """Refuse values of a wrong type, and sizes below 0. Raises ``MessageError``, which names the field."""
         check_arguments("AgentTool", AgentTool, structs.asdict(self))
         for name, size in (("timeout", self.timeout), ("limit", self.limit)):
             if size is not None and not size >= 0:
-                raise MessageError(f"{name}: {size}: expected a number from 0 on, or None")
+                raise MessageError(f"{name}: {size}: expected a number, 0 or more, or None")
 
     @property
     def name(self) -> str:
@@ -310,7 +299,7 @@ class AgentTool(Struct, frozen=True, kw_only=True):
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether a call may be run again without being asked."""
+        """Whether a call may run again without an approval."""
         return (self.repeatable or self.effect == "read") and not self.once
 
 
@@ -323,11 +312,11 @@ _LOWER: Final = str.maketrans({chr(code): chr(code + 32) for code in range(ord("
 
 
 def legal(name: str) -> str:
-    """Give ``name`` back, where every wire takes it. Raises ``MessageError`` where one does not."""
+    """Return ``name`` if it is legal on every wire. Raises ``MessageError`` otherwise."""
     if not _LEGAL.fullmatch(name):
         msg = (
-            f"{excerpt(name, 40)!r} is no name for a tool: a name is a letter or “_”, and up to 63 letters, digits, "
-            "“_” and “-” behind it"
+            f"{excerpt(name, 40)!r} is not a tool name: a name is a letter or “_”, then up to 63 letters, digits, "
+            "“_” and “-”"
         )
         raise MessageError(msg)
     return name
@@ -339,16 +328,16 @@ def normalized(name: str) -> str:
 
 
 def unknown_tool(name: str, names: Iterable[str]) -> str:
-    """What a model is told that calls a tool that is not there (DAS-24)."""
+    """The error result for an unknown tool (DAS-24)."""
     available = ", ".join(names)
     return f"Unknown tool {excerpt(name)!r}. Available tools: {available or 'none'}."
 
 
 def check_names(field: str, names: Iterable[str], known: Iterable[str], kind: str) -> None:
-    """Raise ``MessageError`` for a name that is none of those that are known."""
+    """Raise ``MessageError`` for a name that is not among ``known``."""
     available = sorted(known)
     if isinstance(names, str):
-        raise MessageError(f"{field}: {excerpt(repr(names))} is a text; give a list of names")
+        raise MessageError(f"{field}: {excerpt(repr(names))} is a string; expected a list of names")
     for name in names:
         if name not in available:
             listed = ", ".join(available) or "none"
@@ -357,19 +346,19 @@ def check_names(field: str, names: Iterable[str], known: Iterable[str], kind: st
 
 @final
 class Toolbox:
-    """The tools of an agent, in order, each once. Raises ``MessageError`` when two have one name."""
+    """The tools of an agent, in order. Raises ``MessageError`` when two have the same name."""
 
     __slots__ = ("_alike", "_by_name", "definitions", "tools")
 
     def __init__(self, tools: Iterable[AgentTool] = ()) -> None:
-        """Take the tools."""
+        """Store the tools."""
         self.tools = tuple({id(tool): tool for tool in tools}.values())
         self.definitions: tuple[Tool, ...] = tuple(tool.definition for tool in self.tools)
         self._by_name: dict[str, AgentTool] = {}
         self._alike: dict[str, AgentTool | None] = {}
         for tool in self.tools:
             if tool.name in self._by_name:
-                raise MessageError(f"two tools are called {tool.name!r}{_whence(self._by_name[tool.name], tool)}")
+                raise MessageError(f"two tools have the name {tool.name!r}{_whence(self._by_name[tool.name], tool)}")
             self._by_name[tool.name] = tool
             key = normalized(tool.name)
             self._alike[key] = None if key in self._alike else tool
@@ -380,11 +369,11 @@ class Toolbox:
         return tuple(self._by_name)
 
     def find(self, name: str) -> AgentTool | None:
-        """The tool that ``name`` means: of that name, else the only one spelled alike; ``None`` where there is none."""
+        """Return the tool of that name, else the only one with the same normalised name, else ``None``."""
         return self._by_name.get(name) or self._alike.get(normalized(name))
 
     def unknown(self, name: str) -> str:
-        """What a model is told when ``find`` gave nothing."""
+        """The error result for a name that ``find`` does not know."""
         return unknown_tool(name, self._by_name)
 
     def __iter__(self) -> Iterator[AgentTool]:
@@ -426,11 +415,11 @@ _KINDS: Final[dict[type, str]] = {
 
 
 class _UnfitError(ValueError):
-    """JSON that cannot be taken at its word."""
+    """JSON with values that cannot be represented exactly."""
 
 
 def invalid(call: ToolCall, issues: Iterable[str]) -> InvalidArgumentsError:
-    """The error that says what is wrong with a call; of many issues the first few."""
+    """The error for invalid arguments; of many issues it lists the first few."""
     listed = list(issues)
     text = "; ".join(excerpt(issue, 300) for issue in listed[:_SHOWN])
     more = f"; and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
@@ -440,7 +429,7 @@ def invalid(call: ToolCall, issues: Iterable[str]) -> InvalidArgumentsError:
 def read_arguments(call: ToolCall, repairs: Sequence[str] = ()) -> dict[str, Any]:
     """Read the arguments of a call as an object. Raises ``InvalidArgumentsError``.
 
-    ``repairs`` names the parameters whose value may stand bare, without quotes.
+    ``repairs`` names the parameters whose value may be bare, without quotes.
     """
     text = call.arguments_json
     if not text.strip():
@@ -471,7 +460,7 @@ def read_arguments(call: ToolCall, repairs: Sequence[str] = ()) -> dict[str, Any
 
 
 def read_text(call: ToolCall) -> str:
-    """Read the text of a call of a free-text tool. What is no JSON is the text itself."""
+    """Read the text of a call of a free-text tool. Text that is not JSON is taken as it is."""
     try:
         value = _parsed(call.arguments_json)
     except (ValueError, RecursionError):
@@ -505,7 +494,7 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(table) != len(pairs):
         for key, value in pairs:
             if table[key] != value or type(table[key]) is not type(value):
-                raise _UnfitError(f"the key {excerpt(key, 40)!r} stands twice in one object, with different values")
+                raise _UnfitError(f"the key {excerpt(key, 40)!r} occurs twice in one object, with different values")
     return table
 
 
@@ -541,5 +530,5 @@ _DIGITS = 32
 
 
 def idempotency_key(run: str, step: int, index: int) -> str:
-    """32 hexadecimal digits; ``index`` is the place of the call among those of its step."""
+    """32 hexadecimal digits, the same whenever the call runs (KAI-27). ``index`` is the call's index in its step."""
     return hashlib.sha256(f"{run}:{step}:{index}".encode()).hexdigest()[:_DIGITS]

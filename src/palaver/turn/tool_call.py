@@ -1,22 +1,22 @@
-"""One call of a tool: its time limit, its failures, and its result as a message.
+"""One tool call: its time limit, its failures, its result as a message, and early reads.
 
 Rules:
 
 - A tool that takes longer than its ``timeout`` is cancelled, and the result says so. An exception of a tool becomes an
   error result; cancellation of the run propagates.
-- Text and JSON beyond the limit are cut in the result, with a note, and kept whole in a record, from which
-  ``read_result`` reads on. Media are never cut.
+- Text and JSON beyond the limit are cut in the result, with a note, and stored in full in a record for
+  ``read_result``. Media are never cut.
 
-Reads that begin while the answer that calls them is still arriving (KAI-25, D8, D28):
+Early reads start while their answer is still streaming (KAI-25, D8, D28):
 
-- A call is complete when its part ends, when the next call begins and its own arguments are a JSON object, or when the
-  answer says that it is finished. Then, if its tool reads and the policy allows it without asking, it is run at once.
-  Its text is the model's own, byte for byte. What writes, or must be asked, waits for its turn.
-- When its turn comes in the round, the result is taken from here: a call is run once. What is answered otherwise (a
-  repeat, the last answer of a run, an answer that broke off) is cancelled, or its result is dropped; nothing of it is
-  in the thread. So a read may have been run for nothing, and a policy that is a function is asked twice.
-- An early read sees the conversation without the answer that calls it. It lives at most as long as its run.
-- Where a call cannot be read, no later call of that answer begins early.
+- A call is complete when its part ends, when the next call starts and its own arguments are a JSON object, or when the
+  answer ends. If its tool reads and the policy allows it without asking, it runs at once. Writes and calls that need an
+  approval wait for the batch.
+- The batch takes the result, so a call runs once. The result of a call that the batch does not run (a repeat, the last
+  answer of a run, a broken answer) is dropped and nothing of it is in the thread. So a read may run for nothing, and a
+  policy that is a function is called twice.
+- An early read sees the conversation without its own answer. It ends with its run.
+- After a call that cannot be parsed, no later call of that answer starts early.
 
 Stability: experimental.
 """
@@ -53,20 +53,20 @@ if TYPE_CHECKING:
 
 
 WHOLE: Final = "result"
-"""The ``source`` of a record that keeps a whole result."""
+"""The ``source`` of a record with a full result."""
 
 _LOGGER: Final = logging.getLogger("palaver.agent")
 
 
 class Called(Struct, frozen=True):
-    """What came of a call."""
+    """The outcome of a call."""
 
     message: ToolMessage
     outcome: Literal["success", "error", "timeout"]
     seconds: float
     records: tuple[SystemMessage, ...] = ()
     error: Exception | None = None
-    """What the tool raised, or why it had no time left."""
+    """What the tool raised, or the reason of a timeout."""
 
 
 async def call_tool(
@@ -86,7 +86,7 @@ async def call_tool(
     seconds, characters = time.perf_counter() - began, request.limit
     try:
         called = _called(planned, output, outcome, seconds, characters, readable=readable)
-    except Exception as error:  # noqa: BLE001 (a hand-made output that cannot be kept)
+    except Exception as error:  # noqa: BLE001 (a hand-made output that cannot be stored)
         raised.append(error)
         called = _called(planned, tool_output.error_output(error), "error", seconds, characters, readable=readable)
     return structs.replace(called, error=raised[-1]) if raised else called
@@ -98,7 +98,7 @@ async def run_tool(
     *,
     raised: Callable[[Exception], None] | None = None,
 ) -> tuple[Output, Literal["success", "error", "timeout"]]:
-    """Run a tool within its time. Raises nothing but cancellation: what goes wrong is the output, and ``raised``."""
+    """Run a tool within its time limit. Raises nothing but cancellation: errors are in the output and in ``raised``."""
     tool, output = request.tool, None
     with anyio.move_on_after(tool.timeout) as scope:
         try:
@@ -117,7 +117,7 @@ async def run_tool(
 
 
 def _late(request: ToolRequest) -> str:
-    """What the model reads about a call whose time is over: whether the tool was started, and came to its end."""
+    """The error result of a timeout: whether the tool was started, and whether it ended."""
     name, seconds = request.tool.name, request.tool.timeout
     if request.state.finished:
         return f"{name} has run, but its result was not ready after {seconds:g} seconds. It may have taken effect."
@@ -148,7 +148,7 @@ def _called(
 
 
 def whole_record(call: str, text: str) -> SystemMessage:
-    """The record that keeps the whole text of a result."""
+    """Return the record of the full text of a result."""
     return SystemMessage(source=WHOLE, tags=(RECORD,), mode="tool").replace(payload={"call": call, "text": text})
 
 
@@ -160,7 +160,7 @@ Hears: TypeAlias = Callable[[Event], None]
 
 
 class _Early:
-    """One read under way. ``called`` is ``None`` at the end when it was not to be run."""
+    """A read that is running. ``called`` is ``None`` at the end if it was not allowed to run."""
 
     __slots__ = ("call", "called", "done", "error", "scope")
 
@@ -174,24 +174,24 @@ class _Early:
 
 @final
 class Eager:
-    """The early reads of one run. An async context manager: at its end none is left."""
+    """The early reads of one run. Leaving the async context manager cancels the rest."""
 
     def __init__(self, toolbox: Toolbox, policy: Policy, run: RunCall) -> None:
-        """Begin with nothing; ``run`` runs a call that is allowed."""
+        """Start without reads; ``run`` runs a call that is allowed."""
         self._toolbox, self._run = toolbox, run
         self._policy: Policy = policy
         self._early: list[_Early] = []
         self._group: TaskGroup | None = None
 
     async def __aenter__(self) -> Self:
-        """Begin."""
+        """Open the task group."""
         self._group = await anyio.create_task_group().__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        """Cancel what nobody took. An error goes on as it is, not in a group."""
+        """Cancel the reads that were not taken. An error propagates as it is, not in a group."""
         group, self._group = self._group, None
         self._early.clear()
         if group is None:
@@ -203,18 +203,18 @@ class Eager:
         return await group.__aexit__(kind, error, trace)
 
     def hears(self) -> Hears:
-        """What is to hear the events of an answer. What is left of an earlier answer is dropped."""
+        """Return the receiver of an answer's events. Drops the reads of an earlier answer."""
         self.drop()
         return _Answer(self._begin).hear
 
     def drop(self) -> None:
-        """Cancel what nobody took."""
+        """Cancel the reads that were not taken."""
         for early in self._early:
             early.scope.cancel()
         self._early.clear()
 
     async def take(self, call: ToolCall) -> Called | None:
-        """What came of a call that began early; ``None`` for one that did not. Raises what is no tool's own error."""
+        """Return the outcome of an early read, ``None`` without one. Raises errors that are not the tool's own."""
         early = next((each for each in self._early if _same(each.call, call)), None)
         if early is None:
             return None
@@ -248,7 +248,7 @@ def _same(one: ToolCall, other: ToolCall) -> bool:
 
 @final
 class _Answer:
-    """The calls of one answer as they arrive."""
+    """The calls of one streaming answer."""
 
     __slots__ = ("_begin", "_index", "_open", "_over")
 
@@ -278,16 +278,16 @@ class _Answer:
                 self._end(index, certain=finished)
 
     def _end(self, index: int, last: AssistantPart | None = None, *, certain: bool = True) -> None:
-        """A call is complete, unless it only seems so (not ``certain``) and cannot be read yet."""
+        """End a call. If the end is not ``certain``, a call that cannot be parsed yet stays open."""
         if index not in self._open:
             return
         place, call, pieces = self._open[index]
-        said = structs.replace(call, arguments_json="".join((call.arguments_json, *pieces))) if last is None else last
-        if isinstance(said, ToolCall):
-            said = settled(structs.replace(said, arguments_json=paired(said.arguments_json)))
-        if isinstance(said, ToolCall) or certain:
+        part = structs.replace(call, arguments_json="".join((call.arguments_json, *pieces))) if last is None else last
+        if isinstance(part, ToolCall):
+            part = settled(structs.replace(part, arguments_json=paired(part.arguments_json)))
+        if isinstance(part, ToolCall) or certain:
             del self._open[index]
-        if not isinstance(said, ToolCall):
+        if not isinstance(part, ToolCall):
             self._over = self._over or certain
         elif not self._over:
-            self._begin(said, place)
+            self._begin(part, place)

@@ -1,9 +1,9 @@
-"""A batch of tool calls: what is to become of each, who decides, and how each is run.
+"""A batch of tool calls: plan each, request decisions, and run them.
 
 Rules:
 
-- Decisions that were given beforehand are of the calls that were open when the turn began, and of no later ones.
-- What middleware says of a call goes before the policy, also for reads that begin early.
+- Decisions that are passed in apply to the calls that were open when the turn started, and to no later ones.
+- Rules of middleware come before the policy, also for early reads.
 - A call has the same idempotency key in every process that runs it.
 
 Stability: experimental.
@@ -21,7 +21,7 @@ from palaver.core.messages import AssistantMessage
 from palaver.core.pairs import client_calls
 from palaver.core.parts import ToolCall
 from palaver.turn import approvals, events
-from palaver.turn.approvals import Decision, Recorded, plan, told_apart
+from palaver.turn.approvals import Decision, Recorded, plan, refuse_duplicate_ids
 from palaver.turn.calls import Decided, Planned, PlannedCall, Ran
 from palaver.turn.journal import Depths
 from palaver.turn.limits import Spending
@@ -32,7 +32,7 @@ from palaver.turn.tool_output import READ_RESULT
 
 
 class ToolCalls:
-    """Plans, asks about and runs the calls of one turn. ``eager`` has the reads that begin early, where some may."""
+    """Plans, approves and runs the calls of one turn. ``eager`` holds the early reads, if they are on."""
 
     def __init__(
         self,
@@ -52,10 +52,10 @@ class ToolCalls:
     ) -> None:
         """Run calls of the tools in ``toolbox``.
 
-        ``result_limit`` bounds the characters of a result where its tool says nothing; ``known`` is what the records
-        say of the calls that were left open; with ``early`` reads begin while their answer streams. ``key`` gives the
-        idempotency key of a call, by default the depth of its answer in the thread does (``depths``). ``readable`` says
-        whether ``read_result`` is offered, by default whether the toolbox has it.
+        ``result_limit`` bounds the characters of a result where its tool has no limit; ``known`` are the approval
+        records of the open calls; with ``early`` reads start while their answer streams. ``key`` returns the
+        idempotency key of a call; by default it is made of the depth of its answer in the thread (``depths``).
+        ``readable`` says whether ``read_result`` is offered, by default whether the toolbox has it.
         """
         self._chain, self._toolbox = chain, toolbox
         self._own_policy: Policy = policy
@@ -72,36 +72,37 @@ class ToolCalls:
 
     @property
     def has_known(self) -> bool:
-        """Whether records say something of the calls that are planned next."""
-        return bool(self._known.asked)
+        """Whether there are approval records of the calls that are planned next."""
+        return bool(self._known.requests)
 
-    async def plan(self, message: AssistantMessage, indexes: Sequence[int], *, begun: bool = False) -> Planned:
-        """Find tool, validity and permission of the calls at ``indexes``; ``begun``: they may have run already."""
+    async def plan(self, message: AssistantMessage, indexes: Sequence[int], *, may_have_run: bool = False) -> Planned:
+        """Plan the calls at ``indexes``. ``may_have_run`` says that they may have run already."""
         calls = client_calls(message)
         chosen = [(index, calls[index]) for index in indexes]
         known, self._known = self._known, Recorded()
-        if not known.asked:
-            self._decisions = {}  # they are of the calls that were asked, and of no later ones with the same ids
+        if not known.requests:
+            self._decisions = {}  # decisions must not apply to later calls with the same ids
         with hook_time("the policy") if callable(self._policy) else nullcontext():
-            planned = await plan(chosen, self._toolbox, self._policy, begun=begun, known=known)
-        if known.asked or any(each.verdict == "ask" for each in planned):
-            planned = told_apart(planned, calls)
-        asked = {each.call.id for each in planned if each.verdict == "ask"}
-        new = bool(asked) and not asked <= known.pending.keys()
-        return Planned(planned, approvals.pending_record(planned, begun=begun or known.begun) if new else None)
+            planned = await plan(chosen, self._toolbox, self._policy, may_have_run=may_have_run, known=known)
+        if known.requests or any(each.verdict == "ask" for each in planned):
+            planned = refuse_duplicate_ids(planned, calls)
+        pending = {each.call.id for each in planned if each.verdict == "ask"}
+        new = bool(pending) and not pending <= known.pending.keys()
+        record = approvals.pending_record(planned, may_have_run=may_have_run or known.may_have_run) if new else None
+        return Planned(planned, record)
 
     async def _gate(self, call: ToolCall) -> Rule:
-        """The policy, where middleware has rules of its own."""
+        """The policy after the rules of middleware."""
         tool = self._toolbox.find(call.name)
-        assert tool is not None  # noqa: S101 (a policy is asked about tools that are there)
+        assert tool is not None  # noqa: S101 (a policy is only called for known tools)
         return await self.judge(call, tool)
 
     async def judge(self, call: ToolCall, tool: AgentTool) -> Rule:
-        """What middleware and policy of this run say of a call."""
+        """Return the decision of middleware and policy about a call."""
         return await self._chain.judge(call, tool, self._context, self._own_policy)
 
     async def approve(self, planned: Sequence[PlannedCall]) -> Decided:
-        """Have calls decided, as far as somebody is there to decide."""
+        """Request decisions about pending calls, if somebody can decide."""
         requests = tuple([approvals.request(each) for each in planned if each.verdict == "ask"])
         decisions = {
             each.call.id: self._decisions[each.call.id] for each in requests if each.call.id in self._decisions
@@ -113,7 +114,7 @@ class ToolCalls:
             if self._context.decide is not None:
                 try:
                     decisions.update(await _decisions_of(self._context.decide, left))
-                except Exception as error:  # noqa: BLE001 (whatever it raises, what is pending stays so)
+                except Exception as error:  # noqa: BLE001 (after any error the calls stay pending)
                     failed = error
         calls = tuple([self._resolved(each, decisions) for each in planned])
         return Decided(calls, approvals.decided_record(decisions) if decisions else None, failed)
@@ -128,12 +129,12 @@ class ToolCalls:
         return approvals.resolved(planned, decision, self._tool(planned).check)
 
     async def run(self, planned: PlannedCall) -> Ran:
-        """Run a call whose turn has come, or take what came of it already."""
+        """Run a call, or take the result of its early read."""
         called = await self.called(planned)
         return Ran(planned.index, called.message, called.records, *self._spending.take())
 
     async def called(self, planned: PlannedCall) -> Called:
-        """Run a call as ``run`` does, and give all that came of it, its error too. Raises nothing but cancellation."""
+        """Run a call as ``run`` does, and return its whole outcome with its error. Raises nothing but cancellation."""
         early = None if self.eager is None else await self.eager.take(planned.call)
         called = early if early is not None else await self._run_at(planned, None)
         if self._context.watch is not None:
@@ -152,7 +153,7 @@ class ToolCalls:
     async def passed_on(self, planned: PlannedCall) -> ToolRequest | Output:
         """Run a call whose tool commits its own result, with all middleware and without a time limit.
 
-        Gives the output where middleware answered in place of the tool, else the request. Raises what the tool raises.
+        Returns the output if middleware answered in place of the tool, else the request. Raises what the tool raises.
         """
         request = self._request(planned, None)
         output = await self.call(request)
@@ -172,13 +173,13 @@ class ToolCalls:
         return await call_tool(planned, request, self.call, readable=self._readable)
 
     def _request(self, planned: PlannedCall, place: int | None) -> ToolRequest:
-        """Return what to run for a call of the message at a place of the conversation; ``None``: of the last answer."""
+        """Return the request of a call of the message at an index of the conversation; ``None``: of the last answer."""
         tool = self._tool(planned)
         path = self._context.path()
         if self._key is not None:
             key = self._key(planned.call)
         else:
-            depth = self._depths.at(path, self._asked_at() if place is None else place)
+            depth = self._depths.at(path, self._index_of_calls() if place is None else place)
             key = idempotency_key(self._context.thread, depth, planned.index)
         context = ToolContext(
             call=planned.call,
@@ -201,8 +202,8 @@ class ToolCalls:
         assert tool is not None  # noqa: S101 (planned calls have one)
         return tool
 
-    def _asked_at(self) -> int:
-        """The place of the calling message in the conversation: the same in every process that runs its calls."""
+    def _index_of_calls(self) -> int:
+        """The index of the message with the calls: the same in every process that runs them."""
         path = self._context.path()
         place = len(path) - 1
         while place >= 0 and not isinstance(path[place].message, AssistantMessage):
@@ -218,7 +219,7 @@ class ToolCalls:
 async def _decisions_of(
     decide: approvals.Decide, left: tuple[approvals.ApprovalRequest, ...]
 ) -> Mapping[str, Decision]:
-    """What a handler decides. Raises what it raises, and ``MessageError`` for what is no mapping of decisions."""
+    """Return the decisions of a handler. Raises its errors, and ``MessageError`` if it returns anything else."""
     given: Any = decide(left)
     found = approvals.checked_mapping(await given if isawaitable(given) else given, "decide")
     approvals.checked_decisions(found, left)
@@ -226,7 +227,7 @@ async def _decisions_of(
 
 
 async def run_tool_itself(request: ToolRequest) -> Output:
-    """Run the tool itself, behind all middleware."""
+    """Run the tool itself, after all middleware."""
     request.state.started = True
     with own_exits():
         output = await request.tool.run(request.arguments, request.context)

@@ -1,28 +1,23 @@
-"""Turn the return value of a tool, or its exception, into the content that the model gets.
+"""Convert the return value or exception of a tool to the content that the model gets, and limit its length.
 
 Rules (docs/spec/codebuff.md#1.3, #5; docs/spec/kairo.md#D27):
 
 - A string becomes a text part. Numbers, booleans, lists, dictionaries, dataclasses, structs and models become one JSON
-  part, with numbers as they are. Parts stay parts, and so does a list that holds one.
+  part. Parts, and lists that contain one, stay as they are.
 - Bytes become media by their first bytes, else text if they are UTF-8, else a file.
 - ``None`` and blank text become ``(no output)``: models take an empty result for a failure, and some providers refuse
   blank text (docs/spec/wires.md#6).
 - A value that JSON cannot express (NaN, bytes inside a value, a cycle, an object of another class) becomes an error
-  result that names the path; its ``repr`` is never sent. A ``Path`` is refused too, since only the tool knows whether
-  it means the name or the content.
-- The model gets the text of a ``ToolError`` as it is, and the type and shortened text of any other exception, without
-  a traceback. An exception without a text is an ``Unknown error``.
-
-How much of a tool's result the model is sent:
-
-- ``limit`` cuts the text of a result at a number of characters (grapheme clusters) and says so in the words of DAS-24.
-  Text and JSON share the limit, in their order; a JSON value that is cut becomes text. Media and opaque parts are kept.
-  What the model is not sent is given back whole, so that it can be kept: ``Limited.with_handle`` then tells the model
-  how to read the rest.
+  result with its path, without its ``repr``. A ``Path`` is refused too, since only the tool knows whether it means the
+  name or the content.
+- The model gets the text of a ``ToolError``, and the type and shortened text of any other exception, without a
+  traceback. An exception without a text is an ``Unknown error``.
+- ``limit`` cuts the text of a result at a number of characters (grapheme clusters) and adds a note in the words of
+  DAS-24. Text and JSON share the limit, in their order; a JSON value that is cut becomes text. Media and opaque parts
+  stay. The full text is returned too; ``Limited.with_handle`` adds how to read the rest.
 - ``compress`` folds runs of more than three equal lines into one, then cuts the middle out of a long text.
-- Pure: what was cut off is written nowhere here.
 
-Count what people call characters: extended grapheme clusters (Unicode Standard Annex 29), as ``regex`` finds them.
+Characters are extended grapheme clusters (Unicode Standard Annex 29), as ``regex`` finds them.
 
 Stability: experimental.
 """
@@ -53,7 +48,7 @@ NO_OUTPUT: Final = "(no output)"
 UNKNOWN_ERROR: Final = "Unknown error"
 
 _EXCEPTION: Final = 1000
-"""Characters of an exception's text that the model is told; an error of a compiler may be long, and is of use."""
+"""Characters of an exception's text that the model gets; errors of compilers are long and useful."""
 _PARTS: Final = (Text, Json, Image, Audio, Video, File, Opaque)
 _MEDIA: Final[dict[str, type[Media]]] = {"image": Image, "audio": Audio, "video": Video}
 
@@ -62,11 +57,11 @@ _MEDIA: Final[dict[str, type[Media]]] = {"image": Image, "audio": Audio, "video"
 
 
 RESULT_LIMIT: Final = 6000
-"""Characters that a model is sent of a result, where neither agent nor tool says otherwise (DAS-24)."""
+"""The default limit of a result, in characters (DAS-24)."""
 
 
 def output_of(value: object) -> Output:
-    """Make an output of whatever a tool gave back. Raises nothing: what cannot be told is an error output."""
+    """Convert the return value of a tool. Raises nothing: a value that cannot be sent becomes an error output."""
     try:
         match value:
             case Output():
@@ -76,11 +71,11 @@ def output_of(value: object) -> Output:
             case _:
                 return Output(content=_content(value))
     except MessageError as error:
-        return error_output(ToolError(f"The tool gave back what cannot be sent: {error}"))
+        return error_output(ToolError(f"The tool returned a value that cannot be sent: {error}"))
 
 
 def _whole(output: Output) -> Output:
-    """An output that a tool made itself: what it holds is looked at too."""
+    """Check an output that a tool made itself."""
     jsontext.checked(dict(output.metadata), "metadata")
     content = cast("object", output.content or NO_OUTPUT)
     items = cast("list[object]", content if isinstance(content, (list, tuple)) else [content])
@@ -109,7 +104,7 @@ def _part(value: object, where: str) -> ToolPart:
             return of_bytes(bytes(cast("bytes", value)))
         case Part():
             if not isinstance(value, _PARTS):
-                raise MessageError(f"{where}: {type(value).__name__} has no place in the result of a tool")
+                raise MessageError(f"{where}: {type(value).__name__} cannot be part of a tool result")
             return value
         case _:
             return Json(jsontext.checked(plain(value, where), where))
@@ -129,7 +124,7 @@ def of_bytes(data: bytes, media_type: str | None = None) -> ToolPart:
 
 
 def media_of(media_type: str | None) -> type[Image | Audio | Video | File]:
-    """The part that holds a media type; what is no image, recording or film is a file."""
+    """Return the class of part for a media type; ``File`` unless it is an image, audio or video."""
     return cast("type[Image]", _MEDIA.get((media_type or "").partition("/")[0].lower(), File))
 
 
@@ -137,9 +132,9 @@ def media_of(media_type: str | None) -> type[Image | Audio | Video | File]:
 
 
 def plain(value: object, where: str = "value") -> Any:
-    """Write a value with what JSON has: dictionaries, lists, text, numbers, booleans and ``None``.
+    """Convert a value to JSON types: dictionaries, lists, text, numbers, booleans and ``None``.
 
-    Raises ``MessageError`` naming the path of what JSON cannot say.
+    Raises ``MessageError`` with the path of a value that JSON cannot express.
     """
     try:
         return _plain(value, where, ())
@@ -153,7 +148,7 @@ def _plain(value: object, where: str, above: tuple[int, ...]) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if id(value) in above:
-        raise MessageError(f"{excerpt(where)}: the value holds itself")
+        raise MessageError(f"{excerpt(where)}: the value contains itself")
     inside = (*above, id(value))
     if isinstance(value, (list, tuple)):
         items = cast("list[object]", value)
@@ -171,7 +166,7 @@ def _plain(value: object, where: str, above: tuple[int, ...]) -> Any:
 
 
 def _ordered(items: AbstractSet[object]) -> list[object]:
-    """A set in an order that is the same each time, where it has one."""
+    """A set in a stable order, where its elements have one."""
     try:
         return sorted(cast("AbstractSet[Any]", items))
     except TypeError:
@@ -186,7 +181,7 @@ def _key(key: object, where: str) -> str:
 
 
 def _fields(value: object) -> Iterator[tuple[object, object]] | None:
-    """The fields of what is written as an object; ``None`` for anything else."""
+    """The fields of a value that becomes an object; ``None`` for anything else."""
     cls = type(value)
     if isinstance(value, Mapping):
         return iter(cast("Mapping[object, object]", value).items())
@@ -222,11 +217,15 @@ def _struct(value: Struct) -> Iterator[tuple[object, object]]:
 def _leaf(value: object, where: str) -> Any:
     """A date, a UUID and the like, as text."""
     if isinstance(value, pathlib.PurePath):
-        raise MessageError(f"{excerpt(where)}: a path is no result; give str(path), its text, or File.from_path(path)")
+        raise MessageError(
+            f"{excerpt(where)}: a path cannot be a result; return str(path), its text, or File.from_path(path)"
+        )
     if isinstance(value, (bytes, bytearray, memoryview)):
-        raise MessageError(f"{excerpt(where)}: bytes are not JSON; give an Image, a File, or a list of parts")
+        raise MessageError(f"{excerpt(where)}: bytes are not JSON; return an Image, a File, or a list of parts")
     if isinstance(value, Part):
-        raise MessageError(f"{excerpt(where)}: a part stands by itself or in a list of parts, not inside a value")
+        raise MessageError(
+            f"{excerpt(where)}: a part can be a result or an element of a list of parts, not inside a value"
+        )
     try:
         return msgspec.to_builtins(value, enc_hook=_refused)
     except (TypeError, NotImplementedError, ValueError):
@@ -241,20 +240,20 @@ def _refused(value: object) -> object:
 
 
 def error_output(error: BaseException | str) -> Output:
-    """Make an error output of an exception, or of a text. Its metadata tell the application the kind of error."""
+    """Return the error output for an exception or a text. The metadata have the kind of error, for the application."""
     if isinstance(error, str):
         error = ToolError(error)
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseException", error.exceptions[0])
     code = error.error_code if isinstance(error, PalaverError) else "tool_execution_failed"
     metadata = {"error_code": code, "error_type": type(error).__name__}
-    return Output(content=(Text(_told(error)),), is_error=True, metadata=metadata)
+    return Output(content=(Text(_error_text(error)),), is_error=True, metadata=metadata)
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     try:
         text = str(error).strip()
-    except Exception:  # noqa: BLE001 (an exception of an application may fail to say what it is)
+    except Exception:  # noqa: BLE001 (the application's exception may raise in `__str__`)
         text = ""
     if not text:
         return UNKNOWN_ERROR
@@ -265,18 +264,18 @@ def _told(error: BaseException) -> str:
 
 
 _ALONE: Final = r"\p{GCB=Other}\p{GCB=Control}\p{GCB=LF}"
-# Code points that stand alone are matched in runs, which is 10 to 20 times faster. Flags are matched in pairs: `\X`
+# Single code points are matched in runs, which is 10 to 20 times faster. Flags are matched in pairs: `\X`
 # looks back to where a run of flags begins, each time, and takes quadratic time.
 _CHARACTERS: Final = regex.compile(rf"([{_ALONE}]+(?![^{_ALONE}\r]))|\p{{RI}}{{2}}(?=\p{{RI}})|\X")
 
 
 def count(text: str) -> int:
-    """How many characters ``text`` has."""
+    """Return the number of characters of ``text``."""
     return sum(len(found[1] or ".") for found in _CHARACTERS.finditer(text))
 
 
 def cut(text: str, start: int, characters: int) -> tuple[str, int]:
-    """A stretch of ``text``, and how many characters all of it has; ``start`` and ``characters`` count as ``count``."""
+    """Return a range of ``text``, and its total length; ``start`` and ``characters`` count as ``count`` does."""
     total, begin, end = 0, len(text), len(text)
     for found in _CHARACTERS.finditer(text):
         following = total + len(found[1] or ".")
@@ -292,19 +291,19 @@ def cut(text: str, start: int, characters: int) -> tuple[str, int]:
 
 
 CHARACTERS: Final = 6000
-"""The most characters of a result, where neither tool nor agent says otherwise (DAS-24)."""
+"""The default limit of a result, in characters (DAS-24)."""
 READ_RESULT: Final = "read_result"
-"""The tool that reads on in a result that was cut."""
+"""The tool that reads a shortened result."""
 
 
 # -- one result ------------------------------------------------------------------------------------------------------
 
 
 class Limited(Struct, frozen=True):
-    """A result as the model is sent it. ``whole`` is all of its text, where something was cut off, else ``None``.
+    """A result within the limit. ``whole`` is the full text if something was cut, else ``None``.
 
-    ``whole`` is the text of the parts, those of several joined by a line break. ``at`` is the place of the note in
-    ``content``, ``shown`` how many characters stand before it.
+    ``whole`` joins the texts of several parts with line breaks. ``at`` is the index of the note in ``content``,
+    ``shown`` the number of characters before it.
     """
 
     content: tuple[ToolPart, ...]
@@ -313,7 +312,7 @@ class Limited(Struct, frozen=True):
     shown: int = 0
 
     def with_handle(self, handle: str) -> tuple[ToolPart, ...]:
-        """The content, with a second line in the note that says how to read the rest; ``handle`` names the whole."""
+        """Return the content with a line in the note about how to read the rest; ``handle`` names the full result."""
         noted = self.content[self.at] if self.whole is not None else None
         if not isinstance(noted, Text):
             return self.content
@@ -322,35 +321,35 @@ class Limited(Struct, frozen=True):
 
 
 def limit(content: tuple[ToolPart, ...], characters: int = CHARACTERS) -> Limited:
-    """Cut the text of a result at ``characters``; what fits is given back as it is."""
+    """Cut the text of a result at ``characters``. A result within the limit stays as it is."""
     texts = [text_of(part) for part in content]
-    said = [text for text in texts if text is not None]
-    if sum(map(len, said)) <= characters:  # a character has one code point at least
+    known_texts = [text for text in texts if text is not None]
+    if sum(map(len, known_texts)) <= characters:  # a character has at least one code point
         return Limited(content)
-    total = sum(map(count, said))
+    total = sum(map(count, known_texts))
     if total <= characters:
         return Limited(content)
     note = f"\n[Result truncated: showing the first {characters} of {total} characters.]"
-    kept: list[ToolPart] = []
+    parts: list[ToolPart] = []
     left, at = characters, None
     for part, text in zip(content, texts, strict=True):
         if text is None:
-            kept.append(part)
+            parts.append(part)
             continue
         if at is not None:
             continue
         piece, size = cut(text, 0, left)
         if size <= left:
-            kept.append(part)
+            parts.append(part)
             left -= size
         else:
-            at = len(kept)
-            kept.append(Text(piece + note))
-    return Limited(tuple(kept), "\n".join(said), at or 0, characters)
+            at = len(parts)
+            parts.append(Text(piece + note))
+    return Limited(tuple(parts), "\n".join(known_texts), at or 0, characters)
 
 
 def stretch(whole: str, start: int, characters: int = CHARACTERS) -> str:
-    """What ``read_result`` gives: a stretch of a whole result, with a note when more follows."""
+    """The result of ``read_result``: a range of a full result, with a note when more follows."""
     piece, total = cut(whole, max(start, 0), characters)
     end = max(start, 0) + characters
     more = f'\n[Characters {start} to {end} of {total}. Read on with "start": {end}.]'
@@ -367,11 +366,11 @@ def text_of(part: ToolPart) -> str | None:
 # -- one text --------------------------------------------------------------------------------------------------------
 
 _RUN: Final = 3
-"""Equal lines in a row that are left alone."""
+"""Equal lines in a row that are not folded."""
 
 
 def compress(text: str, most: int = 20_000, head: int = 2000, tail: int = 3000) -> str:
-    """Fold runs of more than three equal lines; of what is still above ``most`` code points, keep head and tail."""
+    """Fold runs of more than three equal lines; keep head and tail of what is still above ``most`` code points."""
     lines: list[str] = []
     for line, run in groupby(text.split("\n")):
         times = sum(1 for _ in run)

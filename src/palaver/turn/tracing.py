@@ -1,18 +1,17 @@
-"""Spans of runs, by the GenAI conventions of OpenTelemetry (https://opentelemetry.io/docs/specs/semconv/gen-ai/).
+"""OpenTelemetry spans of runs, by the GenAI conventions (https://opentelemetry.io/docs/specs/semconv/gen-ai/).
 
 Rules (docs/spec/kairo.md#7, #D41, KAI-29):
 
-- A run is a span ``invoke_agent``; below it each call of the model is a span ``chat``, and each run of a tool a span
-  ``execute_tool``. The run of a sub-agent stands below the call that started it, where the sub-agent has this
-  middleware too. What tools instrument themselves stands below their span.
+- A run is a span ``invoke_agent``; its children are a span ``chat`` for each model call and ``execute_tool`` for each
+  tool run. The run of a subagent is a child of its call, if the subagent has this middleware too. Spans that tools make
+  themselves are children of their span.
 - Keys are those of the conventions, as of version 1.41; ``palaver.…`` are ours. Tokens read from and written to a cache
   are part of the input, reasoning is part of the output.
 - Content (prompts, answers, arguments, results) is not recorded, unless ``content=True``.
 - A failed span has ``error.type``, the status ``ERROR``, and an ``exception`` event with its type and an excerpt of its
   text, without a stack. Retries and fallbacks are events of the span of their call.
-- Put this middleware first, so that the spans include what others do. Without an SDK, spans go nowhere.
-
-Give answers the metadata of the message they answer, so that a session or trace id stands on both (C12).
+- Put this middleware first, so that the spans include other middleware. Without an SDK, spans go nowhere.
+- Answers get the metadata of the message they answer, so that both have the same session or trace id (C12).
 
 Stability: experimental.
 """
@@ -65,7 +64,7 @@ _PROVIDERS: Final[Mapping[str, str]] = {
     "xai": "x_ai",
     "moonshot": "moonshot_ai",
 }
-"""The conventions' names of providers, where they are not ours."""
+"""The conventions' names of providers, where they differ from ours."""
 _SETTINGS: Final[Mapping[str, str]] = {
     "max_tokens": "gen_ai.request.max_tokens",
     "temperature": "gen_ai.request.temperature",
@@ -80,10 +79,10 @@ _FINE: Final = ("completed", "waiting")
 
 
 class Tracing(Middleware):
-    """Records spans. ``tracer`` is one of OpenTelemetry; by default that of the global provider."""
+    """Records spans. ``tracer`` is an OpenTelemetry tracer, by default that of the global provider."""
 
     def __init__(self, tracer: Tracer | None = None, *, content: bool = False) -> None:
-        """Take the tracer. Raises ``ImportError`` without the extra ``otel``."""
+        """Store the tracer. Raises ``ImportError`` without the extra ``otel``."""
         check_arguments("Tracing", Tracing.__init__, locals())
         from opentelemetry import trace  # noqa: PLC0415 (an extra)
 
@@ -94,7 +93,7 @@ class Tracing(Middleware):
     # -- the run -----------------------------------------------------------------------------------------------------
 
     async def before_agent(self, context: RunContext) -> Step | None:
-        """Begin the span of the run."""
+        """Start the span of the run."""
         attributes = {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.agent.name": context.agent,
@@ -106,7 +105,7 @@ class Tracing(Middleware):
         return None
 
     async def after_agent(self, context: RunContext) -> None:
-        """End it."""
+        """End the span of the run."""
         span: Span | None = context.own.pop(self, None)
         run = context.ended
         if span is None or run is None:
@@ -124,7 +123,7 @@ class Tracing(Middleware):
     # -- the model ---------------------------------------------------------------------------------------------------
 
     async def wrap_model_call(self, prompt: Prompt, context: RunContext, call: CallModel) -> Reply:
-        """A span around a call of the model."""
+        """Record a span around a model call."""
         attributes: dict[str, Any] = {
             "gen_ai.operation.name": "chat",
             "gen_ai.conversation.id": context.thread,
@@ -137,7 +136,7 @@ class Tracing(Middleware):
                 attributes[key] = value
         if self._content:
             attributes["gen_ai.system_instructions"] = _json([_text(m.text) for m in prompt.system])
-            attributes["gen_ai.input.messages"] = _json([_said(each) for each in prompt.messages])
+            attributes["gen_ai.input.messages"] = _json([_message_json(each) for each in prompt.messages])
         kind = self._trace.SpanKind.CLIENT
         with self._span(_named("chat", context.model), context, attributes, kind, limit=None) as span:
             context.own[self, "chat"] = span
@@ -148,9 +147,9 @@ class Tracing(Middleware):
             self._answered(span, reply, context.model)
         return reply
 
-    def _answered(self, span: Span, reply: Reply, asked: str) -> None:
+    def _answered(self, span: Span, reply: Reply, requested: str) -> None:
         message = reply.response.message
-        if reply.model != asked:  # another of a chain
+        if reply.model != requested:  # a fallback of a chain
             span.update_name(_named("chat", reply.model))
             span.set_attributes(_model(reply.model))
         attributes: dict[str, Any] = _usage(message.usage)
@@ -164,12 +163,12 @@ class Tracing(Middleware):
             attributes["gen_ai.response.time_to_first_chunk"] = reply.first_token_seconds
         attributes["palaver.attempts"] = reply.attempts
         if self._content:
-            told = {**_said(message), "finish_reason": message.finish_reason or "stop"}
-            attributes["gen_ai.output.messages"] = _json([told])
+            answer = {**_message_json(message), "finish_reason": message.finish_reason or "stop"}
+            attributes["gen_ai.output.messages"] = _json([answer])
         span.set_attributes(attributes)
 
     def noticed(self, notice: Notice, context: RunContext) -> None:
-        """A retry or a fallback is an event of the call under way."""
+        """Record a retry or a fallback as an event of the current call."""
         span: Span | None = context.own.get((self, "chat"))
         if span is not None:
             attributes: dict[str, Any] = {
@@ -183,7 +182,7 @@ class Tracing(Middleware):
     # -- tools -------------------------------------------------------------------------------------------------------
 
     async def wrap_tool_call(self, request: ToolRequest, context: RunContext, call: CallTool) -> Output:
-        """A span around the run of a tool."""
+        """Record a span around the run of a tool."""
         attributes: dict[str, Any] = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": request.tool.name,
@@ -211,7 +210,7 @@ class Tracing(Middleware):
     def _span(
         self, name: str, context: RunContext, attributes: Mapping[str, Any], kind: Any, *, limit: float | None
     ) -> Generator[Span]:
-        """A span below that of the run; what happens in it stands below it."""
+        """A span below that of the run, current while the block runs."""
         trace = self._trace
         parent: Span | None = context.own.get(self)
         around = None if parent is None else trace.set_span_in_context(parent)
@@ -222,7 +221,7 @@ class Tracing(Middleware):
         except Exception as error:
             self._failed(span, error)
             raise
-        except BaseException:  # cancelled, by a time limit or by somebody
+        except BaseException:  # cancelled, by a time limit or from outside
             late = limit is not None and anyio.current_time() >= limit
             self._marked(span, "timeout" if late else "cancelled")
             raise
@@ -283,8 +282,8 @@ def _text(text: str) -> dict[str, Any]:
     return {"type": "text", "content": text}
 
 
-def _said(message: Message) -> dict[str, Any]:
-    """A message in the form of the conventions. Media are named, not shown."""
+def _message_json(message: Message) -> dict[str, Any]:
+    """A message in the form of the conventions. Media are named, not included."""
     if isinstance(message, ToolMessage):
         response = {"type": "tool_call_response", "id": message.tool_call_id, "response": message.text}
         return {"role": "tool", "parts": [response]}
@@ -310,20 +309,20 @@ def _texts(output: Output) -> str:
 
 
 class Correlation:
-    """What was said last by somebody outside the run. A message that a runtime made (``source``) is not that."""
+    """The metadata of the last message from outside the run. Messages of a runtime (with a ``source``) do not count."""
 
     def __init__(self, path: Sequence[Entry]) -> None:
-        """Go on behind a conversation; costs as much as is behind the last user message."""
+        """Start behind a conversation; costs the messages after the last user message."""
         self._metadata: Raw | UnsetType = UNSET
         for index in range(len(path) - 1, -1, -1):
             message = path[index].message
-            if _is_said(message):
+            if _is_from_user(message):
                 self._metadata = _own(message)
                 break
 
     def joining(self, message: Message) -> Message:
-        """A message as it joins the conversation. What an answer says itself stands before what it inherits."""
-        if _is_said(message):
+        """Return a message as it joins the conversation. An answer's own metadata override inherited ones."""
+        if _is_from_user(message):
             self._metadata = _own(message)
         elif isinstance(message, AssistantMessage) and self._metadata is not UNSET:
             if message.metadata_json is UNSET:
@@ -333,11 +332,11 @@ class Correlation:
 
 
 def _own(message: Message) -> Raw | UnsetType:
-    """The metadata of a message without the mark that it was shortened by compaction."""
+    """The metadata of a message without the mark that compaction shortened it."""
     if message.metadata_json is UNSET or COMPACTION not in message.metadata:
         return message.metadata_json
     return raw({key: value for key, value in message.metadata.items() if key != COMPACTION})
 
 
-def _is_said(message: Message) -> bool:
+def _is_from_user(message: Message) -> bool:
     return isinstance(message, UserMessage) and message.source is None and message.mode != "tool"

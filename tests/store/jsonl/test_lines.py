@@ -104,17 +104,19 @@ def test_any_bytes_are_lines_or_damage(data, size):
 def test_what_was_found_is_told_by_kind_place_and_reason():
     one, two, three, four, five = numbered(5)
     size = len(one)
-    assert kinds(scanned(one + two[:-9])[1]) == [("torn", "its check does not agree; the last line has no line break")]
+    assert kinds(scanned(one + two[:-9])[1]) == [
+        ("torn", "its checksum does not match; the last line has no line break")
+    ]
     assert scanned(one + two[:-9])[1][0].place == f"f, bytes {size} to {2 * size - 9}"
     assert kinds(scanned(one + two[:-1])[1]) == [("torn", "the last line has no line break")]
-    assert kinds(scanned(one + bytes(40))[1]) == [("torn", "zeros stand there; the last line has no line break")]
-    assert kinds(scanned(one + three)[1]) == [("missing", f"line 2 of writer {WRITER} is not there")]
-    assert kinds(scanned(one + two + two + three)[1]) == [("altered", "a copy of lines that stand before")]
+    assert kinds(scanned(one + bytes(40))[1]) == [("torn", "it contains zeros; the last line has no line break")]
+    assert kinds(scanned(one + three)[1]) == [("missing", f"line 2 of writer {WRITER} is missing")]
+    assert kinds(scanned(one + two + two + three)[1]) == [("altered", "a copy of earlier lines")]
     assert kinds(scanned(one[:-1] + two)[1]) == [("altered", "a line break is missing")]
-    assert kinds(scanned(one + three + four + two + five)[1])[-1] == ("altered", "line 2 is out of its place")
+    assert kinds(scanned(one + three + four + two + five)[1])[-1] == ("altered", "line 2 is out of order")
     _, damage = scanned(one + two[:20] + four[30:] + five)
     assert kinds(damage) == [
-        ("altered", f"its check does not agree; lines 2 to 4 of writer {WRITER} are not there"),
+        ("altered", f"its checksum does not match; lines 2 to 4 of writer {WRITER} are missing"),
     ]
 
 
@@ -125,7 +127,7 @@ def test_lines_of_several_writers_are_counted_apart_and_over_several_files():
     found, damage = scanned(mixed, ledger=ledger)
     assert (numbers(found), damage) == ([1, 1, 2, 2, 3, 3], [])
     found, damage = scanned(b"".join(here), ledger=ledger)
-    assert (found, kinds(damage)) == ([], [("altered", "a copy of lines that stand before")])
+    assert (found, kinds(damage)) == ([], [("altered", "a copy of earlier lines")])
 
 
 def test_kinds_and_versions_that_nobody_knows_are_lines():
@@ -143,7 +145,7 @@ def test_a_line_of_another_form_is_damage(frame):
         del good["log"]
     body = ("\t{" + ",".join(f'"{key}":{text}' for key, text in good.items())).encode()
     found, damage = scanned(body + b',"crc":"%08x"}\n' % crc32(body))
-    assert (found, kinds(damage)) == ([], [("altered", "its check does not agree")])
+    assert (found, kinds(damage)) == ([], [("altered", "its checksum does not match")])
 
 
 def test_a_line_stays_on_one_line_and_holds_one_tab():
@@ -193,5 +195,5 @@ def test_a_line_of_many_ends_is_read_once(monkeypatch):
     monkeypatch.setattr("palaver.store.jsonl.lines._read", lambda piece, *_: tried.append(len(piece)))
     scanner = Scanner("f")
     found = [*scanner.feed(line + b"x\n"), *scanner.finish()]
-    assert kinds(found) == [("altered", "its check does not agree")]
+    assert kinds(found) == [("altered", "its checksum does not match")]
     assert len(tried) == 1

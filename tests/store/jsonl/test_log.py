@@ -198,7 +198,7 @@ def test_calls_that_do_not_parse_are_kept_as_they_came(tmp_path):
     ("fields", "reason"),
     [
         ({"round": 0}, "rounds count from 1"),
-        ({"generation_seconds": float("nan")}, "is no time"),
+        ({"generation_seconds": float("nan")}, "is not a duration"),
         ({"extra": {"message": 1}}, "'message' is a field of the line"),
         ({"extra": {"crc": 1}}, "'crc' is a field of the line"),
         ({"extra": {"a": object()}}, "extra.a: object is not a JSON value"),
@@ -397,7 +397,7 @@ def test_a_copy_of_a_file_adds_nothing(tmp_path):
     (tmp_path / "z.jsonl").write_bytes(path.read_bytes())
     reader = read_log(tmp_path)
     assert [line.message.id for line in reader] == ["m1", "m2"]
-    assert [each.reason for each in reader.damage] == ["a copy of lines that stand before"]
+    assert [each.reason for each in reader.damage] == ["a copy of earlier lines"]
 
 
 # -- failures --------------------------------------------------------------------------------------------------------
@@ -441,7 +441,7 @@ def test_a_full_disk_is_reported_and_the_log_goes_on_when_it_can(tmp_path, monke
     assert log.lost == len(told)
     reader = read_log(tmp_path)
     assert [line.message.id for line in reader] == ["m0", "m3", "m1"]
-    assert any("not there" in each.reason for each in reader.damage)  # the log itself says that a line is missing
+    assert any("missing" in each.reason for each in reader.damage)  # the log itself says that a line is missing
     assert all(each.kind == "missing" for each in reader.damage) == cut
     assert len(list(tmp_path.iterdir())) == (1 if cut else 2)  # nobody writes behind what could not be cut
 

@@ -135,7 +135,7 @@ def test_changes_come_back_equal(given_):
     ("text", "reason"),
     [
         (b"{}", "expected an array"),
-        (b'[{"change":"merged"}]', r"\[0\].change: no change goes by the name 'merged'"),
+        (b'[{"change":"merged"}]', r"\[0\].change: unknown change 'merged'"),
         (b'[{"change":"deleted","thread":"t","at":1,"why":1}]', r"\[0\].why: not known to this version"),
     ],
 )
@@ -153,8 +153,8 @@ def test_changes_of_a_newer_version_cannot_be_read(text, reason):
         (b'{"change":"created","thread":"t","at":1,"metadata":[]}', "metadata: expected an object", ["t"]),
         (b'{"change":"created","thread":"t","at":1,"title":7}', "title: expected a string", ["t"]),
         (b'{"change":"joined","thread":"t","at":1,"entries":[{"id":"e"}]}', "an entry has", ["t"]),
-        (b'{"change":"blob","data":"?"}', "data: no base64", []),
-        (b'{"change":"dropped","digests":["x"]}', "digests: no digest", []),
+        (b'{"change":"blob","data":"?"}', "data: not base64", []),
+        (b'{"change":"dropped","digests":["x"]}', "digests: not a digest", []),
         (b"1", "no change but a number", []),
         (b'["created"]', "no change but an array", []),
         (b'{"thread":"t"}', "without a name", []),
@@ -174,7 +174,7 @@ def test_what_is_not_readable_of_a_change_is_damage(change, reason, made):
 
 def test_a_folder_of_others_is_refused_and_not_changed(tmp_path):
     (tmp_path / "mine.jsonl").write_text("{")
-    with pytest.raises(StoreError, match="no store"):
+    with pytest.raises(StoreError, match="not a store"):
         JsonlStore(tmp_path)
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("mine.jsonl", "{")]
 

@@ -155,7 +155,7 @@ def test_reading_names_table_and_place(store, schema):
     fill(store)
     run(schema, "update {s}.bodies set data = set_byte(data, 5, 7) where size < 200")
     altered = [each.message for each in store.read("t") if is_unreadable(each.message)]
-    assert altered[0].payload["reason"] == "entries t/0: altered: its hash does not agree"
+    assert altered[0].payload["reason"] == "entries t/0: altered: its hash does not match"
     run(schema, "delete from {s}.entries where place = 1")
     with pytest.raises(DamageError, match="entries t/1"):
         store.read("t", start=1)

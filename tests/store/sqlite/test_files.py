@@ -48,7 +48,7 @@ def test_a_newer_schema_is_refused_and_not_changed(tmp_path):
 def test_what_is_no_database_is_refused(tmp_path):
     path = tmp_path / "palaver.db"
     path.write_bytes(b"text " * 1000)
-    with pytest.raises(DamageError, match="no SQLite database"):
+    with pytest.raises(DamageError, match="not an SQLite database"):
         SQLiteStore(path)
     with pytest.raises(StoreError):
         SQLiteStore("a\0b")

@@ -198,7 +198,7 @@ FOREIGN: dict[str, p.Response] = {
         p.AssistantMessage(content=(p.ToolCall("c", "f", '"a\\nb"', custom=True),), finish_reason="tool_calls"),
         origin="openai_responses",
     ),
-    "arguments that are no object": p.Response(
+    "arguments that are not an object": p.Response(
         p.AssistantMessage(content=(p.ToolCall("c", "f", "[1, 2]"),), finish_reason="tool_calls"), origin="openai_chat"
     ),
     "a malformed call": p.Response(

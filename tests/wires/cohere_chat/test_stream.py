@@ -138,7 +138,7 @@ STREAMS: dict[str, list[Event]] = {
     "empty text": [BEGIN, *text(), end()],
     "empty deltas": [BEGIN, *text("", "a", "", "b", ""), *call("", '{"a":', "", "1}"), end()],
     "nothing": [BEGIN, end()],
-    "arguments that are no object": [
+    "arguments that are not an object": [
         BEGIN,
         *call("nu", "ll"),
         *call(begun="null", index=1),
@@ -268,7 +268,7 @@ STREAMS: dict[str, list[Event]] = {
     ],
     "no role": [event("message-start", id=None, delta={"message": {}}), *text("a"), end("NEWS")],
     "no reason": [BEGIN, *text("a"), event("message-end", delta={"finish_reason": None, "usage": None})],
-    "an error without words": [BEGIN, *text("a"), end("ERROR", error=None)],
+    "an error without a message": [BEGIN, *text("a"), end("ERROR", error=None)],
     "odd text": [BEGIN, *text("\ud83d", "\ude00 \u2028", "\r\n \x00 \udfff"), *call('{"a":"\ud83d', '\ude00"}'), end()],
     "started twice": [BEGIN, *text("a"), BEGIN, end()],
 }
@@ -500,7 +500,7 @@ def test_an_error_at_the_end() -> None:
         ({"type": "error", "message": "no"}, "no"),
         ({"type": "error", "error": {"message": "no"}}, "no"),
         ({"type": "error", "error": {"code": 5}}, '{"code":5}'),
-        ({"type": "error"}, "an error without words"),
+        ({"type": "error"}, "an error without a message"),
         ({"type": "message-end", "delta": {"error": {"message": "no"}}}, "no"),
     ],
 )

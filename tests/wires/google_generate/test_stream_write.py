@@ -263,7 +263,7 @@ def test_odd_text_is_carried():
     found = assistant(odd).replace(finish_reason="stop")
     data, losses = written(replay_events(Response(found)))
     assert response(data).message.text == odd.replace("\ud83d", "\ufffd")
-    assert [each.why for each in losses] == ["halves of characters; U+FFFD in their place"]
+    assert [each.why for each in losses] == ["lone surrogates; U+FFFD in their place"]
 
 
 # -- failure ---------------------------------------------------------------------------------------

@@ -449,7 +449,7 @@ def test_a_foreign_answer_reads_back(reason: Any):
 def test_a_reason_without_a_word_is_approximated():
     made = WIRE.encode_response(p.Response(p.assistant("a", finish_reason="pause")))
     assert [str(loss) for loss in made.losses] == [
-        "messages[0]: finish_reason approximated ('pause' has no word here; “incomplete” was sent)"
+        "messages[0]: finish_reason approximated ('pause' has no equivalent; “incomplete” was sent)"
     ]
 
 

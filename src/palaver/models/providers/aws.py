@@ -76,7 +76,9 @@ class AwsCredentials(Credentials):
         within = _REGION.search(call.url)
         region = self._region or (within[1] if within else None) or first_set(_REGIONS)
         if region is None:
-            raise AuthenticationError.unasked(self._provider, f"no region to sign for: set {' or '.join(_REGIONS)}")
+            raise AuthenticationError.unasked(
+                self._provider, f"no region for the signature: set {' or '.join(_REGIONS)}"
+            )
         return sign(call, self._keys(), region)
 
     def _keys(self) -> Any:
@@ -151,7 +153,7 @@ def _event(frame: Frame) -> bytes:
         data = b64decode(json.decode(frame.data, type=_Chunk).bytes, validate=True)
         name = json.decode(data, type=_Typed).type
     except (MsgspecError, ValueError):
-        raise DecodeError("a frame that holds no event", path=excerpt(frame.name), source="event stream") from None
+        raise DecodeError("a frame without an event", path=excerpt(frame.name), source="event stream") from None
     return sse.write(data, sse.nameable(name))
 
 

@@ -340,7 +340,7 @@ def _open_lock(path: Path, *, read_only: bool) -> int:
     path.mkdir(0o700, parents=True, exist_ok=True)
     lock = path / LOCK
     if not lock.exists() and any(not each.name.endswith(_OURS) for each in path.iterdir() if each.name != LOCK):
-        raise StoreError(f"{path}: a folder with other things in it, and no store")
+        raise StoreError(f"{path}: a folder with other files, not a store")
     return os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 

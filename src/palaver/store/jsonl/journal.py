@@ -119,7 +119,7 @@ def _change(table: jsontext.Fields, place: str, damage: list[Damage]) -> Change 
         return None
     name = _text(kind)
     if name not in _CLASSES:
-        raise DecodeError(f"no change goes by the name {name!r:.40}", path="change")
+        raise DecodeError(f"unknown change {name!r:.40}", path="change")
     cls = _CLASSES[name]
     thread = _thread(table)
     values: dict[str, Any] = {}
@@ -183,7 +183,7 @@ def _entry(table: jsontext.Fields, place: str, thread: str | None, damage: list[
     try:
         message = canonical.decode(table["message"])
     except DecodeError as error:
-        damage.append(Damage("unreadable", place, f"this is no message: {error}", thread, name))
+        damage.append(Damage("unreadable", place, f"not a message: {error}", thread, name))
         message = unreadable(bytes(table["message"]), f"{place}: {error}", id=name)
     return Entry(name, parent, message)
 
@@ -192,14 +192,14 @@ def _bytes(text: Raw) -> bytes:
     try:
         return binascii.a2b_base64(_text(text), strict_mode=True)
     except ValueError as error:
-        raise DecodeError(f"no base64: {error}") from None
+        raise DecodeError(f"not base64: {error}") from None
 
 
 def _digest(text: Raw) -> bytes:
     try:
         return bytes.fromhex(_text(text))
     except ValueError as error:
-        raise DecodeError(f"no digest: {error}") from None
+        raise DecodeError(f"not a digest: {error}") from None
 
 
 _READERS: Final[Mapping[str, Callable[[Raw], Any]]] = {
@@ -281,7 +281,7 @@ def applicable(
         case ThreadUpdated() | ThreadDeleted():
             if tree is not None:
                 return [change], []
-            return [], [Damage("missing", place, "the thread that this changes is not there", change.thread)]
+            return [], [Damage("missing", place, "the thread that this changes is missing", change.thread)]
 
 
 def _applicable_entries(
@@ -291,24 +291,24 @@ def _applicable_entries(
     damage: list[Damage] = []
     if tree is None:
         made.append(ThreadCreated(thread=change.thread, at=change.at))
-        damage.append(Damage("missing", place, "the beginning of the thread is not there", change.thread))
+        damage.append(Damage("missing", place, "the beginning of the thread is missing", change.thread))
     tree = Thread(change.thread) if tree is None else tree
     entries: dict[str, Entry] = {}
     for entry in change.entries:
         if entry.id in tree and tree.entry(entry.id) != entry:
-            reason = "it is there already, with another message or parent"
+            reason = "it already exists, with another message or parent"
             damage.append(Damage("altered", place, reason, change.thread, entry.id))
         elif entry.parent is None or entry.parent in tree or entry.parent in entries:
             entries[entry.id] = entry
         else:
-            reason = f"its parent {entry.parent} is not there"
+            reason = f"its parent {entry.parent} is missing"
             damage.append(Damage("missing", place, reason, change.thread, entry.id))
             _stand_in(entry.parent, change, tree, entries, place, lost, damage)
             entries[entry.id] = entry
     heads: dict[str, str | None] = {}
     for name, head in change.branches.items():
         if head is not None and head not in tree and head not in entries:
-            damage.append(Damage("missing", place, f"the head of branch {name!r} is not there", change.thread, head))
+            damage.append(Damage("missing", place, f"the head of branch {name!r} is missing", change.thread, head))
             _stand_in(head, change, tree, entries, place, lost, damage)
         heads[name] = head
     joined = EntriesAdded(
@@ -345,7 +345,7 @@ def _stand_in(  # noqa: PLR0917 (what is known of the change, and what is made o
         parent = _last_of(change, tree)
     for name, found in reversed(chain):
         where = place if found is None else found.place
-        reason = "its line is not there" if found is None else "its line was altered"
+        reason = "its line is missing" if found is None else "its line was altered"
         data = b"" if found is None else lost.bytes_of(found)
         damage.append(Damage("unreadable", where, f"{reason}; a record stands for it", change.thread, name))
         entries[name] = Entry(name, parent, unreadable(data, f"{where}: {reason}", id=name))

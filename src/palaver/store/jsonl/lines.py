@@ -45,9 +45,9 @@ _END_LENGTH: Final = len(b',"crc":"00000000"}')
 _HARD: Final = re.compile(rb"\t|\x00+")
 _GLUED: Final = "a line break is missing"
 _EMPTY: Final = "an empty line"
-_ZEROS: Final = "zeros stand there"
-_COPY: Final = "a copy of lines that stand before"
-_CHANGED: Final = "its check does not agree"
+_ZEROS: Final = "it contains zeros"
+_COPY: Final = "a copy of earlier lines"
+_CHANGED: Final = "its checksum does not match"
 _UNENDED: Final = "the last line has no line break"
 
 
@@ -207,7 +207,7 @@ class Scanner:
         elif gap:
             yield Damage("missing", _place(self._file, line.offset), gap)
         if seen == "late":
-            yield Damage("altered", _place(self._file, line.offset), f"line {line.number} is out of its place")
+            yield Damage("altered", _place(self._file, line.offset), f"line {line.number} is out of order")
         yield line
 
     def _damage(self, kind: DamageKind, gap: str = "") -> Damage:
@@ -220,8 +220,8 @@ class Scanner:
 
 def _missing(numbers: range, writer: str) -> str:
     if len(numbers) == 1:
-        return f"line {numbers[0]} of writer {writer} is not there"
-    return f"lines {numbers[0]} to {numbers[-1]} of writer {writer} are not there"
+        return f"line {numbers[0]} of writer {writer} is missing"
+    return f"lines {numbers[0]} to {numbers[-1]} of writer {writer} are missing"
 
 
 def _place(file: str, start: int, stop: int = 0) -> str:

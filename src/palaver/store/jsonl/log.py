@@ -114,7 +114,7 @@ class JsonlLog:
     ) -> None:
         """Prepare a log; without ``resume``, nothing is touched yet. Raises ``StoreError`` for an unknown ``sync``."""
         if sync not in get_args(Sync):
-            raise StoreError(f"sync: {sync!r} is none of {', '.join(get_args(Sync))}")
+            raise StoreError(f"sync: {sync!r} is not one of {', '.join(get_args(Sync))}")
         self.directory = default_directory() if directory is None else Path(directory)
         self.lost = 0
         self._sync: Sync = sync
@@ -284,7 +284,7 @@ class JsonlLog:
             else:
                 self._on_error(what)
         except Exception:
-            _logger.exception("on_error failed, told of: %s", what)
+            _logger.exception("on_error raised while handling: %s", what)
 
     def _after_fork(self) -> None:
         """In the child of a fork: the file, and what is pending, are the parent's."""

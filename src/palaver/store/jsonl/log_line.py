@@ -66,7 +66,7 @@ class LogContext(Struct, frozen=True, kw_only=True):
         if self.round is not None and self.round < 1:
             raise StoreError(f"round: {self.round}: rounds count from 1")
         if self.generation_seconds is not None and not math.isfinite(self.generation_seconds):
-            raise StoreError(f"generation_seconds: {self.generation_seconds} is no time")
+            raise StoreError(f"generation_seconds: {self.generation_seconds} is not a duration")
         taken = sorted(_OURS & self.extra.keys())
         if taken:
             raise StoreError(f"extra: the name {taken[0]!r} is a field of the line")

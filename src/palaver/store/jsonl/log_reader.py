@@ -84,7 +84,7 @@ def read_log(where: str | os.PathLike[str]) -> LogReader:
     if path.is_dir():
         return LogReader(files_of(path))
     if not path.exists():
-        raise NotFoundError(f"{path}: no file or directory of that name")
+        raise NotFoundError(f"{path}: no such file or directory")
     return LogReader([path])
 
 
@@ -147,7 +147,7 @@ def threads_of(lines: Iterable[LogLine]) -> Rebuilt:
         branch = context.branch or MAIN
         parent = entry.parent
         if parent is not None and parent not in thread:
-            reason = f"its parent {parent} is not there"
+            reason = f"its parent {parent} is missing"
             damage.append(Damage("missing", place, reason, thread.id, entry.id))
             before = thread.branches.get(branch) or last.get(thread.id)
             if before is None:

@@ -217,7 +217,7 @@ class JsonlStore(_State):
             for name, held in self._states.items():
                 copy = again._states.get(name)  # noqa: SLF001 (one of our own)
                 if copy is None or (copy.info(), copy.tree.entries) != (held.info(), held.tree.entries):
-                    damage.append(Damage("missing", self._name, "the files do not say what they said when read", name))
+                    damage.append(Damage("missing", self._name, "the files were changed after they were read", name))
             found = again.verify(progress=progress)
             damage += again.unreadable({(each.thread, each.entry) for each in damage}, self._name)
         return Verified(found.threads, found.entries, found.blobs, size, (*damage, *found.damage))

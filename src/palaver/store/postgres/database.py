@@ -35,7 +35,7 @@ try:
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 except ImportError as error:
     raise StoreError(
-        f"PostgreSQL is spoken by psycopg, which is not installed: pip install 'palaver[postgres]' ({error})"
+        f"PostgreSQL needs psycopg, which is not installed: pip install 'palaver[postgres]' ({error})"
     ) from None
 
 __all__ = ["conninfo_to_dict", "make_conninfo", "psycopg", "psycopg_pool", "sql"]
@@ -219,7 +219,9 @@ def store_error(error: psycopg.Error) -> StoreError:
     if isinstance(error, psycopg_pool.PoolClosed):
         return StoreError("the store is closed")
     if isinstance(error, psycopg_pool.PoolTimeout):
-        return UnavailableError("PostgreSQL: no connection in time: the server is away, or all connections are in use")
+        return UnavailableError(
+            "PostgreSQL: timed out while connecting: the server does not answer, or all connections are in use"
+        )
     state = error.sqlstate
     if state is None:
         kind = UnavailableError if isinstance(error, psycopg.OperationalError) else StoreError

@@ -167,7 +167,7 @@ def _find(link: Link, thread: str, name: str) -> tuple[int, int | None]:
         raise NotFoundError(f"no thread {thread!r}")
     found = [row for row in rows if row[1]]
     if not found or (found[0][3] == 0 and len(found) > 1):
-        why = "several entries begin like that" if found else "no branch and no entry goes by that name"
+        why = "several entries match" if found else "no branch or entry has that name"
         raise NotFoundError(f"thread {thread}: {name!r}: {why}")
     return found[0][0], found[0][2]
 

@@ -189,7 +189,7 @@ def migrate(link: Link) -> None:
             if found > NEWEST:
                 raise StoreError(
                     f"schema {link.schema!r} was written by a newer version of Palaver: "
-                    f"its tables are of version {found}, and this one knows {NEWEST}"
+                    f"its tables have version {found}; this version of Palaver knows {NEWEST}"
                 )
             if found == NEWEST:
                 return

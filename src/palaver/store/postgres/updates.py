@@ -129,7 +129,7 @@ def create(link: Link, id: str, token: str, given: Details, at: int | None = Non
     """Begin a thread, now or at a time. Raises ``ConflictError``."""
     values = (given.title, given.tags or [], given.metadata or "{}", now_ms() if at is None else at)
     if link.value(_BEGIN, id, token, *values) is None:
-        raise ConflictError(f"there is a thread {id!r}")
+        raise ConflictError(f"the thread {id!r} already exists")
 
 
 def lock_thread(link: Link, id: str) -> LockedThread:
@@ -181,7 +181,7 @@ def fork(link: Link, id: str, name: str, *, of: str, at: str | UnsetType | None,
         head, place = queries.head_of(link, known, of) if at is UNSET else (at, queries.place_of(link, known, at))
         taken = queries.heads(link, known.thread)
         if name in taken:
-            raise ConflictError(f"thread {id}: there is a branch {name!r}", found=taken[name])
+            raise ConflictError(f"thread {id}: the branch {name!r} already exists", found=taken[name])
         _move(link, known.thread, _Move(token, name, "fork", None, place))
         return head
 
@@ -333,7 +333,7 @@ def _new_entries(
         elif (earlier.parent, earlier.content) != (parent, content) and (
             earlier.place >= known.length or queries.entry_at(link, known.id, earlier.place) != row.entry(parent)
         ):
-            raise StoreError(f"thread {known.id}: entry {row.id} is there already, and is another one")
+            raise StoreError(f"thread {known.id}: entry {row.id} already exists with other content")
     return new
 
 

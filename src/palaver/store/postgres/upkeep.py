@@ -60,7 +60,7 @@ class _Rule(NamedTuple):
 
 
 def _altered(table: str, query: LiteralString) -> _Rule:
-    return _Rule("altered", table, "its proof does not agree", query)
+    return _Rule("altered", table, "its checksum does not match", query)
 
 
 _RULES: Final = (
@@ -211,7 +211,7 @@ class Check:
             return self._found("missing", where, "the entry before it is not there", thread, entry)
         before = message_codec.first_seal(thread) if parent is None else seals[parent]
         if message_codec.seal(before, entry, stamps, sent_at, digest) != seal:
-            self._found("altered", where, "its seal does not agree", thread, entry)
+            self._found("altered", where, "its seal does not match", thread, entry)
         return None
 
     # -- bytes -----------------------------------------------------------------------------------------------------
@@ -225,13 +225,13 @@ class Check:
                 try:
                     text = message_codec.decompress(digest, encoding, data, where)
                     if len(text) != size or encoding not in {message_codec.RAW, message_codec.ZSTD}:
-                        self._found("altered", where, "its size does not agree")
+                        self._found("altered", where, "its size does not match")
                     look(text)
                 except DamageError as error:
                     self._found("altered", where, str(error).removeprefix(f"{where}: "))
                 except DecodeError as error:
                     for thread, entry in [*self._link.rows(_WHOSE, name)] or [(None, None)]:
-                        self._found("unreadable", where, f"this is no message: {error}", thread, entry)
+                        self._found("unreadable", where, f"not a message: {error}", thread, entry)
                 except _MissingError as error:
                     for thread, entry in list(self._link.rows(_WHOSE, name)) or [(None, None)]:
                         self._found("missing", where, str(error), thread, entry)
@@ -333,7 +333,7 @@ def gc(link: Link, progress: Progress | None) -> Freed:
         for vacuum in _VACUUM:
             link.script(vacuum)
     if warned:  # PostgreSQL passes over a table that is somebody else's, and calls that a success
-        raise StoreError(f"PostgreSQL: what was removed is still on the disk: {excerpt(warned[0], _REPORT_EVERY)}")
+        raise StoreError(f"PostgreSQL: the removed data is still on the disk: {excerpt(warned[0], _REPORT_EVERY)}")
     if progress is not None:
         progress(sum(removed), sum(removed))
     return Freed(removed[0], removed[1], max(before - link.value(_SPACE, link.schema), 0))

@@ -13,8 +13,8 @@ from typing import Final
 from palaver.core.errors import DamageError, StoreError, UnavailableError
 
 _KINDS: Final[dict[int, tuple[type[StoreError], str]]] = {
-    sqlite3.SQLITE_BUSY: (UnavailableError, "another process holds it for too long"),
-    sqlite3.SQLITE_LOCKED: (UnavailableError, "another process holds it for too long"),
+    sqlite3.SQLITE_BUSY: (UnavailableError, "another process locks it for too long"),
+    sqlite3.SQLITE_LOCKED: (UnavailableError, "another process locks it for too long"),
     sqlite3.SQLITE_NOMEM: (UnavailableError, "there is not enough memory"),
     sqlite3.SQLITE_READONLY: (UnavailableError, "it is read-only"),
     sqlite3.SQLITE_IOERR: (UnavailableError, "reading or writing failed"),
@@ -22,7 +22,7 @@ _KINDS: Final[dict[int, tuple[type[StoreError], str]]] = {
     sqlite3.SQLITE_CANTOPEN: (UnavailableError, "it cannot be opened"),
     sqlite3.SQLITE_PERM: (UnavailableError, "there is no permission"),
     sqlite3.SQLITE_CORRUPT: (DamageError, "it is damaged"),
-    sqlite3.SQLITE_NOTADB: (DamageError, "it is no SQLite database, or its beginning is damaged"),
+    sqlite3.SQLITE_NOTADB: (DamageError, "it is not an SQLite database, or its header is damaged"),
     sqlite3.SQLITE_TOOBIG: (StoreError, "that is larger than a row can be"),
 }
 _PRIMARY: Final = 0xFF

@@ -87,7 +87,7 @@ def thread_of(db: sqlite3.Connection, id: str) -> ThreadRow:
 def checked_thread(row: Row) -> ThreadRow:
     """A row of ``threads`` that is as it was written."""
     if row_mark(*row[:-1]) != row[-1]:
-        raise DamageError(f"threads {row[0]}: altered: its mark does not agree")
+        raise DamageError(f"threads {row[0]}: altered: its checksum does not match")
     return ThreadRow(*row[:-1])
 
 
@@ -124,7 +124,7 @@ def details_of(db: sqlite3.Connection, number: int) -> dict[str, Any]:
     if row is None:
         return {}
     if row_mark(number, row[0]) != row[1]:
-        raise DamageError(f"abouts {number}: altered: its mark does not agree")
+        raise DamageError(f"abouts {number}: altered: its checksum does not match")
     try:
         found: dict[str, Any] = jsontext.view(row[0])
     except DecodeError as error:
@@ -159,7 +159,7 @@ def head_of(db: sqlite3.Connection, thread: ThreadRow, branch: str) -> tuple[int
 
 def _head(number: int, name: str, head: int | None, mark: bytes, id: bytes | None) -> tuple[int | None, str | None]:
     if row_mark(number, name, head) != mark:
-        raise DamageError(f"branches {number} {name!r}: altered: its mark does not agree")
+        raise DamageError(f"branches {number} {name!r}: altered: its checksum does not match")
     if head is None:
         return None, None
     if id is None:
@@ -195,7 +195,7 @@ def find(db: sqlite3.Connection, thread: ThreadRow, of: str) -> int | None:
                 "SELECT place FROM entries WHERE thread = ? AND id BETWEEN ? AND ? LIMIT 2", (thread.number, low, high)
             )
     if len(found) != 1:
-        why = "several entries begin like that" if found else "no branch and no entry goes by that name"
+        why = "several entries match" if found else "no branch or entry has that name"
         raise NotFoundError(f"thread {thread.id}: {of!r}: {why}")
     return typed(found[0][0], int, f"entries {thread.number} {found[0][0]!r}")
 
@@ -251,7 +251,7 @@ def entries_of(db: sqlite3.Connection, thread: ThreadRow, rows: Iterable[Row]) -
             found.append(Entry(entry, before, unreadable(b"", reason, id=entry)))
             continue
         if not message_codec.is_sealed(seal, sealed, entry, stamps, sent_at, digest):
-            raise DamageError(f"entries {number} {place}: altered: its seal does not agree")
+            raise DamageError(f"entries {number} {place}: altered: its seal does not match")
         kept = message_codec.StoredBytes(digest, encoding, data, size)
         time = int(sent_at) if type(sent_at) is float else sent_at
         made = decode_entry(entry, before, stamps, time, kept, blob, f"bodies {body}")
@@ -273,7 +273,7 @@ def _parent(db: sqlite3.Connection, thread: ThreadRow, place: int, parent: int) 
     if types != (bytes, int, bytes, bytes, bytes) or not isinstance(sent_at, int | float | None):
         raise DamageError(f"entries {number} {parent}: altered: a column has a value of another type")
     if digest is not None and not message_codec.is_sealed(seal, sealed, id_text(name), stamps, sent_at, digest):
-        raise DamageError(f"entries {number} {parent}: altered: its seal does not agree")
+        raise DamageError(f"entries {number} {parent}: altered: its seal does not match")
     return id_text(name), seal
 
 

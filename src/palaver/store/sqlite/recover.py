@@ -179,7 +179,7 @@ class _Recovery:
     def _save_blob(self, digest: bytes) -> bool:
         data = self._blob_bytes(digest)
         if data is None:
-            self._lost.append(Damage("altered", f"blob sha256:{digest.hex()}", "its hash does not agree"))
+            self._lost.append(Damage("altered", f"blob sha256:{digest.hex()}", "its hash does not match"))
             return False
         self._into.put_blob(data)
         self._saved_blobs.add(digest)
@@ -321,7 +321,7 @@ class _Recovery:
                 branches[f"recovered-{len(branches) + 1}"] = entry.id
             if start in began:
                 where = f"entries {number} {start}"
-                reason = f"what it follows is lost; it begins the branch recovered-{len(branches)}"
+                reason = f"its parent is lost; it starts the branch recovered-{len(branches)}"
                 self._lost.append(Damage("missing", where, reason, name, saved[start].id))
         return branches
 

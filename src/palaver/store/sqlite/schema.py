@@ -237,7 +237,9 @@ def _checked(db: sqlite3.Connection, path: str) -> int:
             db.execute("ROLLBACK")
     if application == APPLICATION:
         if version > NEWEST:
-            raise StoreError(f"{path}: written by a newer version (schema {version}; this one knows {NEWEST})")
+            raise StoreError(
+                f"{path}: written by a newer version of Palaver (schema {version}; this version knows {NEWEST})"
+            )
         return int(version)
     if application or version or tables:
         raise StoreError(f"{path}: a database, but not one of Palaver's")

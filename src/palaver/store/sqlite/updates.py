@@ -48,7 +48,7 @@ class AppendResult(NamedTuple):
 def create(db: sqlite3.Connection, id: str, about: bytes | None, now: int) -> ThreadRow:
     """Create a thread."""
     if db.execute("SELECT 1 FROM threads WHERE id = ?", (id,)).fetchone() is not None:
-        raise ConflictError(f"there is a thread {id!r}")
+        raise ConflictError(f"the thread {id!r} already exists")
     (number,) = db.execute("SELECT coalesce(max(number), 0) + 1 FROM threads").fetchone()
     row = (number, id, now, now, 0)
     db.execute(
@@ -101,14 +101,14 @@ def append(  # noqa: PLR0917 (the arguments of Store.append)
     row = _row_for_append(db, thread, branch)
     found = ThreadRow(*row[:5])
     if row_mark(*found) != row[5]:
-        raise DamageError(f"threads {found.number}: altered: its mark does not agree")
+        raise DamageError(f"threads {found.number}: altered: its checksum does not match")
     if key is not None:
         known = db.execute(
             "SELECT first, count, mark FROM keys WHERE thread = ? AND key = ?", (found.number, key)
         ).fetchone()
         if known is not None:
             if row_mark(found.number, key, known[0], known[1]) != known[2]:
-                raise DamageError(f"keys {found.number} {key!r}: altered: its mark does not agree")
+                raise DamageError(f"keys {found.number} {key!r}: altered: its checksum does not match")
             return AppendResult(None, (known[0], known[1]))
     name, head, mark, head_id, seal = row[6:]
     if name is None:
@@ -233,7 +233,7 @@ def _new_entries(
             fresh[entry.id] = entry
             new.append((entry, prepared))
         elif entry != (fresh[entry.id] if entry.id in fresh else entry_at(db, thread, known)):
-            raise StoreError(f"thread {thread.id}: entry {entry.id} is there already, and is another one")
+            raise StoreError(f"thread {thread.id}: entry {entry.id} already exists with other content")
     return places, new
 
 
@@ -282,7 +282,7 @@ def fork(  # noqa: PLR0917 (the arguments of Store.fork)
         move_head(db, found.number, name, place, now)
         touch(db, found, now)
         return head
-    raise ConflictError(f"thread {thread}: there is a branch {name!r}", found=taken)
+    raise ConflictError(f"thread {thread}: the branch {name!r} already exists", found=taken)
 
 
 def rewind(  # noqa: PLR0917 (the arguments of Store.rewind)

@@ -95,4 +95,6 @@ def clean(db: sqlite3.Connection) -> None:
     busy, _, _ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     if busy:
         search_index.set_state(db, UNCLEAN, 1)
-        raise UnavailableError("readers held on to the log for too long, which still holds what was removed")
+        raise UnavailableError(
+            "readers kept the write-ahead log open for too long, so it still contains the removed data"
+        )

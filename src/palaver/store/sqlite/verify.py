@@ -34,7 +34,7 @@ _TYPES: Final = frozenset(
     for parent in (int, NoneType)
     for sent_at in (int, NoneType, float)
 )
-_ALTERED: Final = "its mark does not agree"
+_ALTERED: Final = "its checksum does not match"
 
 
 class _Verification:
@@ -94,7 +94,7 @@ def verify(path: str | os.PathLike[str], *, timeout: float = 30.0, progress: Pro
             db.execute("BEGIN")
             application, version = pragma(db, "application_id"), pragma(db, "user_version")
             if application != APPLICATION or not 0 < version <= NEWEST:
-                reason = f"its beginning is no store's: application {application}, schema {version}"
+                reason = f"its header is not that of a store: application {application}, schema {version}"
                 return Verified(damage=(Damage("altered", path, reason),))
             run = _Verification(db, path, progress)
             run.count()
@@ -151,9 +151,9 @@ def _entries(run: _Verification, number: int, name: str, length: int) -> None:
                     "missing", where, f"entries {number} {parent}, which it follows, is not there", number, entry
                 )
             elif not message_codec.is_sealed(seal, seals[parent], id_text(entry), stamps, sent_at, digest):
-                run.report("altered", where, "its seal does not agree", number, entry)
+                run.report("altered", where, "its seal does not match", number, entry)
             elif type(sent_at) is float:  # an older version stored it
-                run.report("unreadable", where, f"its time is no integer but {sent_at}", number, entry)
+                run.report("unreadable", where, f"its time is not an integer: {sent_at}", number, entry)
             seals[place] = seal
     if len(seals) - 1 != length or any(place not in seals for place in range(length)):
         run.report("missing", f"threads {number}", f"{len(seals) - 1} of {length} entries are there", number)
@@ -204,7 +204,7 @@ def _bodies(run: _Verification) -> None:
                 _report_body(run, row, f"its size is not {size}")
             known = {blob for (blob,) in run.db.execute("SELECT blob FROM uses WHERE body = ?", (row,))}
             if known != uses:
-                run.report("altered", f"uses {row}", "these are not the blobs of the message")
+                run.report("altered", f"uses {row}", "the blobs are not those of the message")
             for blob in uses:
                 if run.db.execute("SELECT 1 FROM blobs WHERE digest = ?", (blob,)).fetchone() is None:
                     _report_body(run, row, f"missing: blob sha256:{blob.hex()}")

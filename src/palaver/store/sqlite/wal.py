@@ -62,7 +62,9 @@ class Log(NamedTuple):
     def damage(self) -> Damage | None:
         """What there is to report."""
         if self.damaged is not None:
-            return Damage("altered", f"log {self.damaged}", "SQLite takes nothing from here on, and would overwrite it")
+            return Damage(
+                "altered", f"log {self.damaged}", "SQLite ignores everything from here on and would overwrite it"
+            )
         if self.torn is not None:
             return Damage("torn", f"log {self.torn}", "the last commit was not finished, or is damaged")
         return None

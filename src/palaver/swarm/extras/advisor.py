@@ -60,7 +60,7 @@ class Advisor:
         """Raise ``SwarmError`` without a name, for a wrong type, and unless there is one source of answers."""
         named("advisor", self)
         if (self.answer is None) == (self.model is None):
-            raise SwarmError(f"the advisor {self.name!r} needs either a function or a model")
+            raise SwarmError(f"the advisor {self.name!r} needs a function or a model")
 
     def replace(self, **changes: Unpack[AdvisorChanges]) -> Advisor:
         """Return a copy edited by ``changes``."""

@@ -77,7 +77,7 @@ class Chats:
     async def session(self, client: str) -> Session:
         """Return a client's session, and open it if needed. Raises as ``LiveSwarm.open`` does."""
         if not self._open:
-            raise ClosedError("these chats are closed")
+            raise ClosedError("the chats are closed")
         async with self.live.alone(client):
             self._used[client] = anyio.current_time()
             session = self.live.get(client)

@@ -43,7 +43,7 @@ def _document(swarm: Swarm) -> Iterator[str]:
     yield f"- Default agent: {_code(swarm.default)}"
     if swarm.realm != swarm.name:
         yield f"- Realm: {_code(swarm.realm)}"
-    yield f"- A turn takes {swarm.deadline:g} seconds and {swarm.nested} calls of models at most."
+    yield f"- A turn takes at most {swarm.deadline:g} seconds and {swarm.nested} model calls."
     yield ""
     if swarm.instructions:
         yield "## Instructions"
@@ -84,7 +84,7 @@ def _agent(swarm: Swarm, agent: SwarmAgent) -> Iterator[str]:
             yield f"- {what}: {listed}"
     yield f"- Sees the last {agent.keep} messages." if agent.keep is not None else "- Sees all messages."
     if agent.sources:
-        yield f"- More tools come from {len(agent.sources)} sources, asked for each call of the model."
+        yield f"- More tools come from {len(agent.sources)} sources, which are asked before each model call."
     yield ""
     yield from _prompts(agent)
     if agent.tools:

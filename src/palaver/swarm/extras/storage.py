@@ -205,7 +205,7 @@ class Storage(Generic[T]):
             object.__setattr__(self, "default", tuple(self.default))  # every client starts with these items
         named("storage", self)
         if self.pool < 1:
-            raise SwarmError(f"storage {self.name!r}: at least one text must be embedded at once")
+            raise SwarmError(f"storage {self.name!r}: the batch size must be at least 1")
 
 
 class LiveStorage(SharedValue, Generic[T]):
@@ -373,7 +373,7 @@ class LiveStorage(SharedValue, Generic[T]):
         texts = (given,) if isinstance(given, str) else tuple(dict.fromkeys(given.values()))
         for text in texts:
             if not isinstance(text, str):
-                raise SwarmError(f"{self.what}: an index must be a text, or texts by name")
+                raise SwarmError(f"{self.what}: an index must be a string or a mapping of strings")
         return texts
 
     def _name(self, item_id: Any) -> str:

@@ -198,7 +198,7 @@ class Form:
             return trusted.ToolCall(named, name, "", provider_json=kept)
         text = bytes(given).decode()
         if jsontext.kind(given) != "an object":
-            return trusted.MalformedToolCall(text, "the arguments are no object", name, named, provider_json=kept)
+            return trusted.MalformedToolCall(text, "the arguments are not an object", name, named, provider_json=kept)
         return trusted.ToolCall(named, name, text, provider_json=kept)
 
     def result(self, named: str, fields: Fields, at: int | None) -> ToolMessage:

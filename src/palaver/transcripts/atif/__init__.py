@@ -6,7 +6,7 @@ the steps. ``is_copied_context`` marks what an earlier trajectory said: its usag
 or a URL, and stays one.
 
 What it cannot say: the proof of reasoning, the order of blocks in an answer, several texts of reasoning, failures of
-tools (kept in ``extra``), arguments that are no object (``{}``, the text in ``extra.raw_arguments``), inline media
+tools (kept in ``extra``), arguments that are not an object (``{}``, the text in ``extra.raw_arguments``), inline media
 (written beside as files), films and documents, markers, branches (one file each). What it cannot say is carried in
 ``extra.palaver`` of the step. Version 1.7 is written, 1.8 where there is audio. A file of a version that we do not know
 is read, and written as it was; an edited one is refused.
@@ -82,7 +82,7 @@ class Trajectories(TranscriptFormat, frozen=True, kw_only=True):
         known = {each.thread.id for each in given}
         roots = [each for each in given if session_of(each.metadata).parent not in known]
         if len(roots) != 1:
-            raise EncodeError(f"a file of {self.name} holds one conversation and its sub-agents, not {len(roots)}")
+            raise EncodeError(f"a {self.name} file has one conversation and its subagents, not {len(roots)}")
         return self._family(roots[0], given, losses, Options(history=history, branch=branch, carry=carry))
 
     def _family(self, root: Transcript, given: Sequence[Transcript], losses: OnLoss, options: Options) -> Written:

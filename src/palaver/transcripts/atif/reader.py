@@ -57,7 +57,7 @@ class RecordReader:
         for item in cut.items:
             group = None if item.fields is None else steps.messages(item.fields)
             if item.fields is None:
-                self._watch.note("unread", "a step that is no object")
+                self._watch.note("unread", "a step that is not an object")
             yield from conversation.record(item) if not group else conversation.join(group, [item])
         if cut.tail is not None:
             yield from conversation.record(cut.tail)
@@ -202,7 +202,7 @@ class Steps:
         arguments = fields.get("arguments", jsontext.EMPTY_OBJECT)
         kept = string(inner(fields, "extra"), shapes.RAW_ARGUMENTS)
         if kept is not None and not split(arguments):
-            return trusted.MalformedToolCall(kept, "the arguments are no object", name, call)
+            return trusted.MalformedToolCall(kept, "the arguments are not an object", name, call)
         kind = jsontext.kind(arguments)
         if kind == "an object":
             return trusted.ToolCall(call, name, bytes(arguments).decode())
@@ -210,7 +210,7 @@ class Steps:
         text = jsontext.text(arguments) if kind == "a string" else bytes(arguments).decode()
         if kind == "a string" and jsontext.is_json(text) and text.lstrip().startswith("{"):
             return trusted.ToolCall(call, name, text)
-        return trusted.MalformedToolCall(text, "the arguments are no object", name, call)
+        return trusted.MalformedToolCall(text, "the arguments are not an object", name, call)
 
     def _result(self, fields: Fields, names: dict[str, str], unnamed: Iterator[str], at: int | None) -> ToolMessage:
         """A result; one that names no call is of the next of its step that no result names."""

@@ -119,7 +119,7 @@ ALIASES: Final[Mapping[str, str]] = {
 RAW_ARGUMENTS: Final = "raw_arguments"
 IS_ERROR: Final = "is_error"
 TIMESTAMP: Final = "timestamp"
-"""What we say in the ``extra`` of a call or a result: arguments that are no object, a failure, a time of its own."""
+"""Keys in the ``extra`` of a call or a result: arguments that are not an object, a failure, its own time."""
 
 FAILED: Final = (IS_ERROR, "tool_result_is_error")
 """What says of a result that it is a failure: ours, and what Harbor makes of a Claude Code session."""

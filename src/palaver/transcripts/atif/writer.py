@@ -417,7 +417,7 @@ class RecordWriter:
             return None
         if named is None:
             named = next(iter(known))
-            self._writing.lose("approximated", kind, f"of a kind nobody told; named {named}", entry, place)
+            self._writing.lose("approximated", kind, f"of unknown type; named {named}", entry, place)
         return {"type": kind, "source": {"media_type": named, "path": path}}
 
     def _path(self, part: Media) -> str | None:

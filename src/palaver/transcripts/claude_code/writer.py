@@ -72,12 +72,12 @@ _NO_LOSS: Final = frozenset(("max_tokens", "model", "first message", "tool call 
 _EMPTY: Final = "(no content)"
 """What the program itself writes where there is nothing to say."""
 
-_KEPT: Final = "the program writes its own; kept in a record that it passes over"
-_REFUSED: Final = "holds a block that the provider does not take; kept in a record that is passed over"
+_KEPT: Final = "the program writes its own; kept in a record that it ignores"
+_REFUSED: Final = "has a block that the provider does not accept; kept in a record that the program ignores"
 _PASSED: Final = {
-    "rescue": "no such record; kept in one that is passed over, and what it hides is seen",
-    "flush": "no such record; kept in one that is passed over, and what it hides is seen",
-    "assistant": "an answer that nobody was shown; kept in a record that is passed over",
+    "rescue": "no such record; kept in one that the program ignores, so hidden messages are visible",
+    "flush": "no such record; kept in one that the program ignores, so hidden messages are visible",
+    "assistant": "an answer that was not shown; kept in a record that the program ignores",
 }
 
 

@@ -132,7 +132,7 @@ def _said(part: AnyPart, index: int, receipt: Receipt, *, result: bool) -> dict[
         case Json() if result:
             return {"type": "json", "value": part.value_json, **stored(part, EXTRA)}
         case MalformedToolCall():
-            receipt.lose("converted", "malformed_tool_call", "told in a note behind the results", index)
+            receipt.lose("converted", "malformed_tool_call", "written as a note after the results", index)
             return None
         case Image() | Audio() | Video() | File():
             block = _said_medium(part, result=result)

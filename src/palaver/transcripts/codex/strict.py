@@ -112,7 +112,7 @@ def strict(item: Raw, ids: frozenset[str], lose: Callable[[str, str], None]) -> 
     fields = split(item)
     kind = string(fields, "type") if "type" in fields else "message" if "role" in fields else None
     if kind is None or kind not in ITEMS:
-        lose(kind or "item", "the program passes over such items")
+        lose(kind or "item", "the program ignores such items")
         return None
     kept: dict[str, Any] = {"type": kind}
     for key, each in fields.items():
@@ -140,7 +140,7 @@ def _checked(kept: dict[str, Any], lose: Callable[[str, str], None]) -> Raw | No
         del fields[key]
     for key, wanted in _NEEDED.get(kind, {}).items():
         if key not in fields or jsontext.kind(fields[key]) not in wanted:
-            lose(kind, f"the program wants {' or '.join(wanted)} as {key}")
+            lose(kind, f"the program expects {' or '.join(wanted)} as {key}")
             return None
     return jsontext.raw(fields)
 

@@ -312,7 +312,7 @@ class RecordWriter:
         if not self._writing.options.carry:
             self._writing.lose("dropped", message.role, "a rollout has no such line", entry)
             return
-        self._writing.lose("converted", message.role, "kept in a line that the program passes over", entry)
+        self._writing.lose("converted", message.role, "kept in a line that the program ignores", entry)
         line = self._line("response_item", {"type": "other"})
         self._carry(line, [message], [])
         yield line

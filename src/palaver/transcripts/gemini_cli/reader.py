@@ -186,7 +186,7 @@ class RecordReader:
         self._aside(cut.head)
         for item in cut.items:
             if item.fields is None:
-                self._watch.note("unread", "an item of messages is no object")
+                self._watch.note("unread", "an item of messages is not an object")
             block = _Block([item], self._last)
             self._blocks.append(block)
             self._list[str(item.at)] = slot = _Slot(item.fields, block)

@@ -218,7 +218,7 @@ def _call(fields: Fields, made_id: str) -> ToolCall | MalformedToolCall:
     given = fields.get("args", jsontext.EMPTY_OBJECT)
     text = bytes(given).decode()
     if jsontext.kind(given) != "an object":
-        return trusted.MalformedToolCall(text, "the arguments are no object", name, called)
+        return trusted.MalformedToolCall(text, "the arguments are not an object", name, called)
     agent = string(fields, "agentId")
     return trusted.ToolCall(
         called, name, text, provider_json=UNSET if agent is None else jsontext.raw({NAME: {"agentId": agent}})

@@ -111,7 +111,7 @@ class RecordWriter:
         listing = inner(before, "$set") or before
         if "messages" in listing and "id" not in before:
             yield old[-1]
-            self._writing.lose("dropped", "edit", "a list that was set whole is not written anew", group[0])
+            self._writing.lose("dropped", "edit", "a list that was set as a whole is not rewritten", group[0])
             return
         row = self._row(group, before)
         if row is None:
@@ -132,7 +132,7 @@ class RecordWriter:
             return
         named = self._places[after][0]
         if self._document or named is None:
-            self._writing.lose("dropped", "branch", "the messages that it does not follow cannot be taken back", entry)
+            self._writing.lose("dropped", "branch", "the messages that it does not follow cannot be removed", entry)
             return
         del self._places[after:]
         yield jsontext.encode({"$rewindTo": named})

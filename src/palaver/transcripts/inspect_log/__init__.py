@@ -121,7 +121,7 @@ class Logs(TranscriptFormat, frozen=True, kw_only=True):
         if last is not None and last is first:  # what stands behind belongs to what stands before
             tail = last.written.body[-last.frame[1] :]
         if any(part.place is not None for part in parts):
-            lost.append(Loss("approximated", "log", "its results and sums are those of other samples, or none"))
+            lost.append(Loss("approximated", "log", "its results and totals belong to other samples, or are missing"))
         return Written((head, b",".join(part.sample for part in parts), tail), tuple(lost), beside)
 
     def _read_again(self, data: bytes) -> tuple[Transcript, ...]:

@@ -112,7 +112,7 @@ class _Archive:
                 continue
             raw = self.member(name)
             if raw is None or not raw.startswith(b"{"):
-                self._watch.note("value", "a sample that is none")
+                self._watch.note("value", "not a sample")
             elif found["whole"] is not None:
                 yield raw
             else:

@@ -115,7 +115,7 @@ class RecordReader:
             for each in cut.items:
                 fields = each.fields or fields_of(each.raw[len(documents.lead_of(each.raw)) :])
                 if not fields:
-                    self._watch.note("unread", "an item of messages is no object")
+                    self._watch.note("unread", "an item of messages is not an object")
                     yield from conversation.record(each)
                     continue
                 message = messages.message(fields)
@@ -332,7 +332,7 @@ class Messages:
             return trusted.MalformedToolCall(text, reason, name, call)
         if jsontext.kind(arguments) != "an object":
             self._watch.note("value", f"arguments that are {jsontext.kind(arguments)}")
-            return trusted.MalformedToolCall(text, "the arguments are no object", name, call)
+            return trusted.MalformedToolCall(text, "the arguments are not an object", name, call)
         stored = jsontext.fields(arguments)
         if string(fields, "type") == "custom" and list(stored) == ["input"] and string(stored, "input") is not None:
             return trusted.ToolCall(call, name, bytes(stored["input"]).decode(), custom=True)

@@ -1,6 +1,6 @@
 """Names and keys of Inspect's logs, version 2, and their JSON, which may hold ``NaN`` and ``Infinity``.
 
-The bytes of a file are cut and kept as they are. In what is read out of them, a number that is none becomes a string of
+The bytes of a file are cut and kept as they are. In what is read out of them, not a number becomes a string of
 its name (docs/spec/dialects.md#0.11, #11).
 
 Stability: experimental.

@@ -248,7 +248,7 @@ class RecordWriter:
             said["tool_calls"] = calls
         asked = [isinstance(part, (ToolCall, MalformedToolCall)) for part in message.content if not _is_served(part)]
         if asked != sorted(asked):
-            self._lose("order", "calls stand behind what was said", entry)
+            self._lose("order", "calls come after the text", entry)
         return said
 
     def _call(self, entry: Entry, place: int, part: ToolCall | MalformedToolCall) -> dict[str, Any] | None:
@@ -364,7 +364,7 @@ class RecordWriter:
         """A tool that the provider ran: a call with the result behind it."""
         content = entry.message.content
         if isinstance(part, ServerToolResult):
-            self._lose("server_tool_result", "its call is not there", entry, place)
+            self._lose("server_tool_result", "its call is missing", entry, place)
             return None
         if not isinstance(part, ToolCall):
             return None

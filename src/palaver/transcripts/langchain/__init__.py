@@ -6,8 +6,8 @@ What stands in ``additional_kwargs`` and ``response_metadata`` beyond model, fin
 proof stays in its record and goes nowhere else. A tool's ``artifact`` is the payload of its message. Checkpoints of
 LangGraph in a database are not read, nor several lists, one a line.
 
-What it cannot say: times, markers other than the removal of everything, arguments that are no object, JSON as a result
-(it becomes text), branches.
+What it cannot say: times, markers other than the removal of everything, arguments that are not an object, JSON as a
+result (it becomes text), branches.
 
 Stability: experimental.
 """
@@ -91,5 +91,5 @@ FORMAT: Final = TranscriptFormat(
     history="model",
     extension=".json",
     keeps=("reasoning with proof", "usage and model of each answer", "media", "malformed calls", "tool errors"),
-    loses=("times", "branches", "markers", "arguments that are no object", "JSON results (as text)"),
+    loses=("times", "branches", "markers", "arguments that are not an object", "JSON results (as text)"),
 )

@@ -144,7 +144,7 @@ class RecordReader:
         yield from self._odd(found.head)
         for item in found.items:
             if item.fields is None or shape(item.fields) is None:
-                self._watch.note("unread", "an item that is no message")
+                self._watch.note("unread", "an item that is not a message")
                 yield from self._odd(item)
             else:
                 yield from self._line(item)
@@ -167,7 +167,7 @@ class RecordReader:
             found = shape(item)
             message = None if found is None or found.kind == "remove" else self._message(item, record.line)
             if message is None:
-                self._watch.note("unread", "an item that is no message", record.line)
+                self._watch.note("unread", "an item that is not a message", record.line)
                 continue
             group.append(message)
             ids.append(None if found is None else string(found.data, "id"))

@@ -96,7 +96,7 @@ class RecordWriter:
     def render(self, group: Sequence[Entry], old: Sequence[bytes]) -> Iterator[bytes]:
         """The record of a message."""
         if old and any(is_record(entry) for entry in group):  # what a removal left, told once more
-            self._writing.lose("dropped", "edit", "what a removal left has no record of its own", group[-1])
+            self._writing.lose("dropped", "edit", "what remains after a removal has no record of its own", group[-1])
             yield from old
             return
         found = split(Raw(old[0])) if old else {}
@@ -208,7 +208,7 @@ class RecordWriter:
                 }
             case FlushMarker() if message.scope in {None, "thread"}:
                 if structs.replace(extension_slot.without_records(message), id=None, sent_at=None) != hidden_before():
-                    self._writing.lose("approximated", message.role, "what it says beyond that it hides is gone", entry)
+                    self._writing.lose("approximated", message.role, "its other data is lost", entry)
                 return "remove", {**data, "id": REMOVE_ALL}
             case FlushMarker() | RescueMarker():
                 self._writing.lose("dropped", message.role, "LangChain has no such mark", entry)

@@ -232,7 +232,7 @@ def _write(file: sqlite3.Connection, transcript: Transcript) -> tuple[Loss, ...]
     session = session_of(transcript.metadata)
     name = session.id if session.id is not None and session.file_format == NAME else transcript.thread.id
     if file.execute("SELECT 1 FROM agent_sessions WHERE session_id = ?", [name]).fetchone() is not None:
-        raise EncodeError(f"there is a session {name!r} already")
+        raise EncodeError(f"the session {name!r} already exists")
     told = _main(transcript, session)
     written = assembly.write(NAME, told, RecordWriter, Options(), layout="either", tree=False, history="model")
     file.execute("INSERT INTO agent_sessions (session_id) VALUES (?)", [name])

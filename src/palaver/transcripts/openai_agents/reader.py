@@ -127,7 +127,7 @@ class RecordReader:
         fields = record.fields
         if fields is None:
             if record.flaw is None:
-                self._watch.note("unread", "an item that is no object", record.line)
+                self._watch.note("unread", "an item that is not an object", record.line)
             if self._open and record.flaw == "blank" and len(self._waiting) < _WAITING:
                 self._waiting.append(record)
                 return

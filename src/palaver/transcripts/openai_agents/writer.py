@@ -145,7 +145,7 @@ class RecordWriter:
             return []
         for loss in encoded.losses:
             if loss.what not in _NO_LOSS and loss.message in {None, len(before)}:
-                why = "told as text of the answer" if loss.what == _MALFORMED else loss.why
+                why = "written as text of the answer" if loss.what == _MALFORMED else loss.why
                 self._writing.lose(loss.kind, loss.what, why, entry, loss.part)
         items = jsontext.items(jsontext.fields(encoded.body).get("input", jsontext.raw([])))[first + len(calls) :]
         return [each for item in items for each in _answered(message, item)] if after or _told(message) else items

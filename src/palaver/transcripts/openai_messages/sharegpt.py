@@ -104,7 +104,7 @@ def read(fields: Fields, unread: Callable[[str], None]) -> list[Message]:
                     trusted.ToolMessage(content=(trusted.Text(text),), tool_call_id=answers[0], tool_name=answers[1])
                 )
             case _:
-                unread(f"conversations[{place}].from: nobody is called {speaker!r}")
+                unread(f"conversations[{place}].from: unknown speaker {speaker!r}")
     return group
 
 

@@ -5,8 +5,9 @@ summary and what stands from ``tail_start_id`` on follow with ``source="compacti
 shown, ignored ones shown and not sent. ``revert`` ends the main branch. A session with ``parentID`` is a sub-agent's.
 
 What it cannot say: system and developer messages (opencode writes its own prompt; they are ignored texts), results of
-several texts or of JSON (one text), citations, arguments that are no object, results without calls, markers. Version 1
-is what is written, as ``opencode import`` takes it; by default what the model sees. A file of version 2 goes on in it.
+several texts or of JSON (one text), citations, arguments that are not an object, results without calls, markers.
+Version 1 is what is written, as ``opencode import`` takes it; by default what the model sees. A file of version 2 goes
+on in it.
 
 Stability: experimental.
 """
@@ -66,7 +67,7 @@ FORMAT: Final = TranscriptFormat(
         "system prompts (as ignored texts)",
         "structured results (as text)",
         "citations",
-        "arguments that are no object",
+        "arguments that are not an object",
         "results without calls",
         "markers",
     ),

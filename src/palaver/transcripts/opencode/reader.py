@@ -105,7 +105,7 @@ class RecordReader:
     def _item(self, conversation: Conversation, record: Record) -> Iterator[Step]:
         fields = record.fields
         if fields is None:
-            self._watch.note("unread", "an item of messages is no object")
+            self._watch.note("unread", "an item of messages is not an object")
             yield from conversation.record(record)
             return
         named = _id(fields)
@@ -375,7 +375,7 @@ def _tool(part: Fields) -> tuple[list[AnyPart], ToolMessage | None]:
             return [trusted.MalformedToolCall(raw, "the arguments were still streaming", name, named)], None
         text = raw
     if jsontext.kind(state.get("input", jsontext.EMPTY_OBJECT) if text is not raw else as_json(text)) != "an object":
-        return [trusted.MalformedToolCall(text, "the arguments are no object", name, named)], None
+        return [trusted.MalformedToolCall(text, "the arguments are not an object", name, named)], None
     call = packages.marked(trusted.ToolCall(named, name, text, provider_executed=executed), metadata, NAME)
     at = read_time(value(inner(state, "time"), "end"))
     match status:

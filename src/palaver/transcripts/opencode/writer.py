@@ -342,7 +342,7 @@ class RecordWriter:
                 if not any(
                     isinstance(each, ToolCall) and each.id == part.tool_call_id for each in entry.message.content
                 ):
-                    lose("dropped", "server_tool_result", "its call is not there", entry, place)
+                    lose("dropped", "server_tool_result", "its call is missing", entry, place)
                 return []
             case Opaque():
                 if part.wire == NAME and string(split(part.raw_json), "type") == "agent":
@@ -367,7 +367,7 @@ class RecordWriter:
         given = as_json(part.arguments_json.strip() or "{}")
         if jsontext.kind(given) != "an object":
             self._writing.lose(
-                "approximated", "tool_call", "arguments that are no object are written into one", entry, place
+                "approximated", "tool_call", "arguments that are not an object are written into one", entry, place
             )
             given = jsontext.raw({"input": given})
         served = next(

@@ -130,7 +130,7 @@ class RecordReader:
                 if group:
                     yield from talk.conversation.join(group, [item])
                 else:
-                    self._watch.note("unread", "an item that is no message")
+                    self._watch.note("unread", "an item that is not a message")
                     yield from talk.conversation.record(item)
         yield from talk.conversation.record(found.tail)
 

@@ -414,7 +414,7 @@ def _list(raw: Raw, key: str, watch: Watch, line: int | None) -> list[Raw] | Non
         text = jsontext.text(raw).encode("utf-8", "backslashreplace") if jsontext.kind(raw) == "a string" else raw
         return jsontext.items(text)
     except DecodeError:
-        watch.note("unread", f"{key} is cut, or no list", line)
+        watch.note("unread", f"{key} is cut, or is not a list", line)
         return None
 
 

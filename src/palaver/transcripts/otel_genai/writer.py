@@ -157,7 +157,7 @@ class RecordWriter:
         answers = len(span.output)
         told = [*items, *written]
         lists = {INPUT: told[: len(told) - answers], OUTPUT: told[len(told) - answers :]} if answers else {INPUT: told}
-        self._writing.lose("approximated", "edit", "other spans still say what was said before", group[0])
+        self._writing.lose("approximated", "edit", "other spans still have the old text", group[0])
         changed = {
             key: jsontext.encode(each).decode() if jsontext.kind(stored[key]) == "a string" else each
             for key, each in lists.items()

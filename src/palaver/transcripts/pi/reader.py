@@ -308,7 +308,9 @@ def _call(fields: Fields, wire: str) -> ToolCall | MalformedToolCall:
     arguments = fields.get("arguments", jsontext.EMPTY_OBJECT)
     call = trusted.ToolCall(string(fields, "id") or "", string(fields, "name") or "", bytes(arguments).decode())
     if jsontext.kind(arguments) != "an object":
-        return trusted.MalformedToolCall(bytes(arguments).decode(), "the arguments are no object", call.name, call.id)
+        return trusted.MalformedToolCall(
+            bytes(arguments).decode(), "the arguments are not an object", call.name, call.id
+        )
     proof = string(fields, "thoughtSignature")
     return call if proof is None else call.replace(provider={wire: {"thoughtSignature": proof}})
 

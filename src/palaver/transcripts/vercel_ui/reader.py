@@ -90,7 +90,7 @@ class RecordReader:
         named = None if fields is None else string(fields, "id")
         group = [] if fields is None else self._messages(fields)
         if fields is None:
-            self._watch.note("unread", "an item of messages is no object")
+            self._watch.note("unread", "an item of messages is not an object")
         if group:
             yield from conversation.join(group, [record], ids=[named])
         else:
@@ -328,7 +328,7 @@ def _call(part: Fields, name: str, named: str) -> ToolCall | MalformedToolCall:
     kind = "an object" if raw is None else jsontext.kind(raw)
     text = "" if raw is None else bytes(raw).decode()
     if kind not in {"an object", "a string"}:
-        return trusted.MalformedToolCall(text, "the arguments are no object", name, named)
+        return trusted.MalformedToolCall(text, "the arguments are not an object", name, named)
     call = trusted.ToolCall(named, name, text, custom=kind == "a string", provider_executed=executed)
     return packages.marked(call, metadata, NAME)
 

@@ -346,7 +346,7 @@ def put(content: list[AnyPart], mark: Raw, context: Context, index: int, positio
     row = target_of(context)
     last = content[-1] if content else None
     if row is None or not isinstance(last, row.carriers) or (isinstance(last, Text) and not last.text.strip()):
-        context.lose("dropped", "cache mark", "what stands before it cannot carry one", index, position)
+        context.lose("dropped", "cache mark", "the block before it cannot have one", index, position)
     elif row.form == "block":
         content.append(trusted.Opaque(row.wire, jsontext.raw({row.name: _value(row, mark, context)})))
     else:

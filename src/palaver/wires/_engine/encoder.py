@@ -260,7 +260,7 @@ class RequestEncoder:
         wire, taken = self._context.wire, self._capabilities.head_fields
         stored = [key for each in self._system for key in json_fields.native(each, wire)]
         left = {key: raw for key, raw in json_fields.native(system, wire).items() if not taken or key in stored}
-        lose_fields(left, "a field of a message, which the head is not", self._base_context, index)
+        lose_fields(left, "a field of a message, which the system prompt is not", self._base_context, index)
 
     def _grow(self, placed: Sequence[Placed]) -> None:
         """Take fitted messages in; seal every turn that a later one follows."""
@@ -362,7 +362,9 @@ class RequestEncoder:
             request = structs.replace(request, settings=fit_settings(request.settings, context))
         fields = self._writer.head(request, self._system, context)
         if self._capabilities.names_model and not self._own and "model" not in fields:
-            context.lose("approximated", "model", f"none was named, and the body must; {UNNAMED!r} stands there")
+            context.lose(
+                "approximated", "model", f"no model was named, but the wire requires one; {UNNAMED!r} was sent"
+            )
             fields = {"model": UNNAMED, **fields}
         if self._body_metadata or self._metadata:
             found = {**self._body_metadata, **self._metadata, **self._body_metadata}

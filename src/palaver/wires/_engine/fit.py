@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 
 ERROR_PREFIX: Final = "Error: "
 TOOL_CALL_ERROR: Final = "TOOL_CALL_ERROR"
-HALVES: Final = "halves of characters; U+FFFD in their place"
+HALVES: Final = "lone surrogates; U+FFFD in their place"
 """Why a text was changed that UTF-8 cannot express."""
 _BLANK_RESULT: Final = "(no output)"
 _MOVED_RESULT: Final = "(The result is attached below.)"
@@ -239,7 +239,7 @@ def _tool(message: ToolMessage, context: Context, index: int) -> list[Message]:
     ]
     if not content and not all(_is_blank(part) for part in message.content):
         content = (trusted.Text(_MOVED_RESULT if moved else _LOST_RESULT),)
-        context.lose("converted", "tool result", "nothing of it can stand there; a fixed text does", index)
+        context.lose("converted", "tool result", "nothing of it can be sent there; a fixed text was sent", index)
     if message.is_error and not capabilities.error_flag:
         context.lose("converted", "is_error", "the wire has no such flag; the text begins with “Error: ”", index)
         content = _prefixed(content)

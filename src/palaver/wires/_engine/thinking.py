@@ -311,7 +311,7 @@ def fit_effort(settings: Settings, context: Context, model: str | None, *, alone
         return settings
     support = row(context.wire, context.variant, model)
     if effort is not None and effort not in SCALE and effort not in support.efforts:
-        context.lose("dropped", "effort", f"{effort!r} is no word of this wire")
+        context.lose("dropped", "effort", f"{effort!r} is not a value of this wire")
         effort = None
     if budget == OFF or effort == "none":
         requested = None if effort == "none" else effort
@@ -349,14 +349,16 @@ def _on(effort: str | None, budget: int | None, support: Thinking, context: Cont
     if budget == DYNAMIC and not support.dynamic:
         budget = None
         if effort is None:
-            context.lose("dropped", "reasoning_tokens", "how much to think cannot be left to the model in words")
+            context.lose(
+                "dropped", "reasoning_tokens", "the wire has no setting that lets the model choose how much to think"
+            )
     return effort, budget
 
 
 def _with_budget(effort: str | None, budget: int, support: Thinking, context: Context) -> tuple[str | None, int | None]:
     """Fit a number of tokens: into the range, else to an effort, else to a mere switch."""
     if budget < DYNAMIC:
-        context.lose("dropped", "reasoning_tokens", f"{_shown(budget)} is no number of tokens")
+        context.lose("dropped", "reasoning_tokens", f"{_shown(budget)} is not a number of tokens")
         return effort, None
     if support.budgets is not None:
         least, most = support.budgets

@@ -99,7 +99,7 @@ def write_tool(tool: AnyTool, context: Context, *, strict: bool = False, needs_p
         inner["parameters"] = schema
     elif needs_parameters:
         if schema is not UNSET:
-            context.lose("dropped", "parameters", f"the schema of {tool.name!r} is no object")
+            context.lose("dropped", "parameters", f"the schema of {tool.name!r} is not of type object")
         inner["parameters"] = {"type": "object", "properties": {}}
     if tool.strict is not None and strict:
         inner["strict"] = tool.strict

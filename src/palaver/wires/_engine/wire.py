@@ -205,7 +205,7 @@ class Wire:
         except DecodeError as error:
             error.source = self.name
             raise
-        except MessageError as error:  # a number that is none, or a value that is nested too deeply
+        except MessageError as error:  # not a number, or a value that is nested too deeply
             raise DecodeError(str(error), source=self.name) from None
 
     def _request(self, data: bytes) -> Request:

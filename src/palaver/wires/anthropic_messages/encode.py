@@ -183,7 +183,7 @@ def _finish_word(message: AssistantMessage, context: Context) -> Any:
         return raw
     reason = message.finish_reason or "stop"
     if reason not in FINISH_WORD:
-        context.lose("approximated", "finish_reason", f"{reason!r} has no word here; “end_turn” was sent", 0)
+        context.lose("approximated", "finish_reason", f"{reason!r} has no equivalent; “end_turn” was sent", 0)
     return FINISH_WORD.get(reason, "end_turn")
 
 

@@ -264,7 +264,7 @@ def _schema(tool: Tool, context: Context) -> Raw:
     if kind == jsontext.NULL:
         context.lose("converted", "parameters", f"the schema of {tool.name!r} got the type “object”")
         return jsontext.raw({**table, "type": "object"})
-    context.lose("converted", "parameters", f"the schema of {tool.name!r} is no object; wrapped in one")
+    context.lose("converted", "parameters", f"the schema of {tool.name!r} is not of type object; wrapped in one")
     return jsontext.raw({"type": "object", "properties": {"value": raw}, "required": ["value"]})
 
 

@@ -139,10 +139,10 @@ def _decoded(part: File, stored: Inline, index: int, context: Context) -> str:
     try:
         data = stored.bytes
     except MessageError:
-        context.lose("dropped", "file", "its bytes are no base64", index)
+        context.lose("dropped", "file", "its bytes are not base64", index)
         return ""
     try:
         return data.decode()
     except UnicodeDecodeError:
-        context.lose("converted", "file", "text that is no UTF-8 was replaced", index)
+        context.lose("converted", "file", "text that is not UTF-8 was replaced", index)
         return data.decode(errors="replace")

@@ -249,7 +249,7 @@ def _refusal_of_block(block: object, message: Message, context: Context) -> str 
                 return f"not taken in a {message.role} message"
             return _undeclared(block, context)
         case _:
-            return "no block of content"
+            return "not a content block"
 
 
 _HOLDERS: Final[dict[str, Any]] = {
@@ -398,7 +398,7 @@ def _ensure_answer(placed: list[Placed], before: TurnState, context: Context) ->
     if not needed or any(isinstance(item.message, AssistantMessage) for item in placed):
         return placed
     index = placed[0].index
-    context.lose("converted", "assistant message", "nothing of it may be sent; a fixed text stands for it", index)
+    context.lose("converted", "assistant message", "nothing of it can be sent; a fixed text was sent", index)
     return [Placed(index, trusted.AssistantMessage(content=(trusted.Text(STAND_IN),))), *placed]
 
 

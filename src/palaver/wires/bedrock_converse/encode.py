@@ -64,7 +64,7 @@ LIST: Final = "messages"
 _FILLER: Final = "."
 _BESIDE_DOCUMENT: Final = "See the attached document."
 _MOST_MARKS: Final = 4
-_TOO_MANY: Final = "four stand before it"
+_TOO_MANY: Final = "there are four before it"
 _RESULTS_ALONE: Final = frozenset({"meta", "mistral"})
 """Families that take nothing beside tool results (docs/spec/wires.md#6.2.6)."""
 
@@ -245,7 +245,7 @@ def _schema(tool: Tool, context: Context) -> object:
     if isinstance(schema, UnsetType):
         return {"type": "object", "properties": {}}
     if jsontext.kind(schema) != "an object":
-        context.lose("approximated", "tools", f"the schema of {tool.name!r} is none of an object")
+        context.lose("approximated", "tools", f"the schema of {tool.name!r} is not of type object")
         return {"type": "object"}
     fields = jsontext.fields(schema)
     return schema if "type" in fields else {"type": "object", **fields}
@@ -305,7 +305,7 @@ def _placed_marks(found: list[Block], before: list[Block], context: Context, ind
     for block in found:
         if block.kind == "cachePoint":
             if not (preserved or before):
-                context.lose("dropped", "cachePoint", "nothing stands before it", index)
+                context.lose("dropped", "cachePoint", "there is no block before it", index)
                 continue
             if not any(context.take(f"cachePoint {number}") for number in range(left)):
                 context.lose("dropped", "cachePoint", _TOO_MANY, index)
@@ -445,5 +445,5 @@ def _finish_word(message: AssistantMessage, context: Context) -> Any:
     if isinstance(raw, str) and raw in FINISH and finish(raw, message.content) == reason:
         return raw
     if reason not in FINISH_WORD:
-        context.lose("approximated", "finish_reason", f"{reason!r} has no word here; “end_turn” was sent", 0)
+        context.lose("approximated", "finish_reason", f"{reason!r} has no equivalent; “end_turn” was sent", 0)
     return FINISH_WORD.get(reason, "end_turn")

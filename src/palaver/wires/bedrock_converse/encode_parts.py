@@ -106,7 +106,7 @@ def written(part: AnyPart, context: Context, index: int, position: int | None) -
         case Text():
             block = _text(part, rest, stored)
             if block.kind == "text" and not context.own:
-                lose_fields(rest, "a text is no object here", context, index, position)
+                lose_fields(rest, "a text, where the wire needs an object", context, index, position)
             return block
         case Reasoning():
             return _reasoning(part, rest, stored, context, index, position)
@@ -122,7 +122,7 @@ def written(part: AnyPart, context: Context, index: int, position: int | None) -
             kind = kind_of(part.raw_json)
             if kind or context.own:
                 return Block(kind, part.raw_json)
-            context.lose("dropped", "opaque block", "is no block of this wire", index, position)
+            context.lose("dropped", "opaque block", "is not a block of this wire", index, position)
             return None
         case _:
             context.lose("dropped", type(part).__name__, "the wire has no such block", index, position)

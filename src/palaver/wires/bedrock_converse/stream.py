@@ -295,7 +295,7 @@ class Decoder(StreamDecoder):
                     text = message
                 case _:
                     pass
-        self.fail(Failed("provider", text or frame.name or "an error without a word", frame.name or None, raw))
+        self.fail(Failed("provider", text or frame.name or "an error without a message", frame.name or None, raw))
 
     def _native(self, frame: Frame) -> None:
         """Emit a frame without a neutral meaning as a provider event; padding is dropped."""
@@ -493,7 +493,7 @@ class Decoder(StreamDecoder):
         """The block that a delta adds to, of a kind that cannot do without its start."""
         block = self._open.get(index)
         if block is None or block.kind != kind:
-            raise DecodeError("more of a block that did not begin")
+            raise DecodeError("a delta of a block that did not start")
         return block
 
     _DELTAS: ClassVar[dict[str, Callable[[Any, int, Raw], bool]]] = {

@@ -304,5 +304,5 @@ def _finish_word(message: AssistantMessage, context: Context) -> str | UnsetType
     if isinstance(raw, str) and FINISH.get(raw) == reason:
         return raw
     if reason not in FINISH_WORD:
-        context.lose("approximated", "finish_reason", f"{reason!r} has no word here; “COMPLETE” was sent", 0)
+        context.lose("approximated", "finish_reason", f"{reason!r} has no equivalent; “COMPLETE” was sent", 0)
     return FINISH_WORD.get(reason, "COMPLETE")

@@ -417,4 +417,4 @@ def _error_text(rest: Fields) -> str:
                 pass
             case other:
                 return jsontext.encode(other).decode()
-    return "an error without words"
+    return "an error without a message"

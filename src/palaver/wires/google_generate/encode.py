@@ -249,7 +249,7 @@ class Turn:
         if message.is_error:
             self._context.lose("converted", "is_error", "sent under the key “error”", index)
             return {"error": plain if found else ""}
-        self._context.lose("converted", "tool result", "no object; sent as {“output”: …}", index)
+        self._context.lose("converted", "tool result", "not an object; sent as {“output”: …}", index)
         return {"output": plain}
 
     def _attach(self, index: int) -> None:
@@ -407,5 +407,5 @@ def _finish_word(message: AssistantMessage, context: Context) -> str | None:
     if raw in FINISH and reason in (FINISH[raw], "tool_calls"):
         return raw
     if reason not in FINISH_WORD:
-        context.lose("approximated", "finish_reason", f"{reason!r} has no word here", 0)
+        context.lose("approximated", "finish_reason", f"{reason!r} has no equivalent", 0)
     return FINISH_WORD.get(reason, "STOP" if reason == "refusal" else "OTHER")

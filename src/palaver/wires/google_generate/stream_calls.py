@@ -59,7 +59,7 @@ def path(text: str) -> Path:
         steps.append(_step(found))
         at = found.end()
     if text[:1] != "$" or at < len(text) or not steps or isinstance(steps[0], int):
-        raise DecodeError("no path to a field of the arguments", path="jsonPath")
+        raise DecodeError("not a path to a field of the arguments", path="jsonPath")
     if len(steps) > _DEEPEST:
         raise DecodeError("nested too deeply", path="jsonPath")
     return tuple(steps)
@@ -75,7 +75,7 @@ def _step(found: re.Match[str]) -> str | int:
     try:
         return jsontext.text(f'"{inner}"'.encode())
     except (DecodeError, UnicodeEncodeError):
-        raise DecodeError("no path to a field of the arguments", path="jsonPath") from None
+        raise DecodeError("not a path to a field of the arguments", path="jsonPath") from None
 
 
 def _requoted(found: re.Match[str]) -> str:

@@ -1,7 +1,7 @@
 """Write Ollama chat bodies.
 
 The wire cannot express these (docs/spec/wires.md#8): an error flag on results, image URLs and other media, tool choice,
-cache marks, citations, signatures, parallel flags, arguments that are no object. Order of parts is lost: content,
+cache marks, citations, signatures, parallel flags, arguments that are not an object. Order of parts is lost: content,
 images, thinking and calls stand in fields of their own.
 
 Source: docs/spec/wires.md#8; ollama/ollama ``api/types.go``.
@@ -230,5 +230,5 @@ def _finish_word(message: AssistantMessage, context: Context) -> str | UnsetType
     if isinstance(raw, str) and FINISH.get(raw) == reason:
         return raw
     if reason not in FINISH_WORD:
-        context.lose("approximated", "finish_reason", f"{reason!r} has no word here; “stop” was sent", 0)
+        context.lose("approximated", "finish_reason", f"{reason!r} has no equivalent; “stop” was sent", 0)
     return FINISH_WORD.get(reason, "stop")

@@ -551,5 +551,5 @@ def finish_word(message: AssistantMessage, context: Context) -> Any:
         return raw
     reason = message.finish_reason or "stop"
     if reason not in FINISH_WORD:
-        context.lose("approximated", "finish_reason", f"{reason!r} has no word here; “stop” was sent", 0)
+        context.lose("approximated", "finish_reason", f"{reason!r} has no equivalent; “stop” was sent", 0)
     return FINISH_WORD.get(reason, "stop")

@@ -514,7 +514,7 @@ class Encoder(StreamEncoder):
             self._emit(shown.choice, {"audio": encode.audio(part)})
             return
         if isinstance(part, Opaque) and (part.wire != WIRE or jsontext.kind(part.raw_json) != "an object"):
-            self.context.lose("dropped", "opaque block", "no item of a content list", shown.choice)
+            self.context.lose("dropped", "opaque block", "not an item of a content list", shown.choice)
             return
         emitted.last = type(part).__name__
         self._emit(shown.choice, {"content": [encode.content_part(part, self.context)]})

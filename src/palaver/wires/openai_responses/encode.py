@@ -186,7 +186,7 @@ def _without_media(pieces: list[Piece], context: Context) -> list[Piece]:
     for piece in pieces:
         if isinstance(piece.part, Media) and "field" not in piece.notes:
             what = type(piece.part).__name__.lower()
-            context.lose("dropped", what, "the wire takes none from the assistant", piece.at)
+            context.lose("dropped", what, "the wire takes no images from the assistant", piece.at)
         else:
             preserved.append(piece)
     return preserved
@@ -396,7 +396,7 @@ def _defaults(message: AssistantMessage, context: Context) -> dict[str, Any]:
     """Fields that the official client requires (openai.types.responses.Response)."""
     reason = message.finish_reason or "stop"
     if reason not in FINISH_WORD:
-        why = f"{reason!r} has no word here; “incomplete” was sent"
+        why = f"{reason!r} has no equivalent; “incomplete” was sent"
         context.lose("approximated", "finish_reason", why, 0)
     status, why_incomplete = FINISH_WORD.get(reason, ("incomplete", None))
     raw = message.finish_reason_raw
