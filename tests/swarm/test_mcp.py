@@ -71,7 +71,7 @@ async def test_a_tool_that_fails_is_told_to_the_model():
 
 @pytest.mark.row("ASK-28")
 async def test_two_servers_of_which_one_is_dead():
-    async with mcp_tools({"up": local(), "down": local("--broken")}) as tools:
+    async with mcp_tools({"up": local(), "down": stdio("sh", "-c", "exit 1")}) as tools:
         a = agent("A", saying("mcp_up__echo", {"text": "hello"}), sources=[McpSource(tools)])
         async with at_work(a) as it:
             assert await it.session.complete("hi") == "it gave hello"
