@@ -95,7 +95,7 @@ def test_all_of_a_sound_file_is_saved(sound):
 
 @pytest.mark.law(8)
 @pytest.mark.parametrize("seed", range(FLIPS))
-def test_a_changed_byte_is_told_or_harmless_and_the_rest_is_saved(sound, tmp_path, seed):
+def test_a_changed_byte_is_reported_or_harmless_and_the_rest_is_recovered(sound, tmp_path, seed):
     path = tmp_path / "palaver.db"
     shutil.copyfile(sound, path)
     with SQLiteStore(sound) as store:
@@ -121,7 +121,7 @@ def test_a_changed_byte_is_told_or_harmless_and_the_rest_is_saved(sound, tmp_pat
 
 @pytest.mark.law(8)
 @pytest.mark.parametrize("seed", range(12))
-def test_a_cut_file_is_told_and_the_rest_is_saved(sound, tmp_path, seed):
+def test_a_cut_file_is_reported_and_the_rest_is_recovered(sound, tmp_path, seed):
     path = tmp_path / "palaver.db"
     shutil.copyfile(sound, path)
     with SQLiteStore(sound) as store:
