@@ -8,8 +8,6 @@
 import argparse
 import base64
 import os
-import sys
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -125,16 +123,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--http", type=int)
     parser.add_argument("--log")
-    parser.add_argument("--mute", action="store_true", help="never answer")
-    parser.add_argument("--broken", action="store_true", help="do not start")
     parser.parse_args(namespace=options)
-    log(f"started {os.environ.get('PALAVER_TEST', '')}".strip())
-    if options.broken:
-        sys.exit("no such database")
-    if options.mute:
-        sys.stdin.read()
-        time.sleep(0)
-        return
+    log("started")
     if options.http:
         server.settings.log_level = "CRITICAL"
         server.run("streamable-http", port=options.http)

@@ -124,7 +124,7 @@ async def test_what_an_open_answer_reported_is_not_believed_of_what_is_left(stor
 
 @pytest.mark.anyio
 @pytest.mark.row("DAS-28")
-async def test_a_model_sums_up_what_cannot_be_cleared_and_what_it_used_is_told():
+async def test_a_model_summarises_what_cannot_be_cleared_and_its_usage_is_reported():
     thread = begun(None, long(12, talks=True))
     model = ScriptedModel(
         [p.assistant("## Task\nMove billing.", finish_reason="stop", usage=p.Usage(input=9, output=3))]
@@ -137,7 +137,7 @@ async def test_a_model_sums_up_what_cannot_be_cleared_and_what_it_used_is_told()
 
 @pytest.mark.anyio
 @pytest.mark.row("DAS-28")
-async def test_what_fails_changes_nothing_and_is_told():
+async def test_a_stage_that_fails_changes_nothing_and_is_reported():
     thread = begun(None, long(12, talks=True))
     before = thread.path()
     stages = [each for each in pipeline(lambda _: 1 / 0) if each.name == "auto"]

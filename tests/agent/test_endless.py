@@ -63,7 +63,7 @@ def answered(run):
 @pytest.mark.parametrize(
     ("turns", "every", "stages"),
     [
-        pytest.param(1_500, 15, DEFAULT, id="1500"),
+        pytest.param(500, 5, DEFAULT, id="500"),
         pytest.param(10_000, 100, DEFAULT, id="10000", marks=pytest.mark.long),
         pytest.param(200, 1, DEFAULT, id="default"),
         pytest.param(400, 1, (SUMMARY_ONLY,), id="summarise"),
@@ -83,10 +83,10 @@ async def test_a_run_without_an_end_stays_in_its_window_and_remembers(turns, eve
 @pytest.mark.law(9)
 @pytest.mark.row("KAI-05", "KAI-06", "KAI-10")
 async def test_a_stored_run_goes_on_in_one_process_after_the_other(tmp_path):
-    provider = Provider(300)
-    for until in range(50, 301, 50):
+    provider = Provider(180)
+    for until in range(30, 181, 30):
         with SQLiteStore(tmp_path / "palaver.db") as store:
-            await walk(provider, store.open("t"), until=until, first=until == 50)
+            await walk(provider, store.open("t"), until=until, first=until == 30)
     with SQLiteStore(tmp_path / "palaver.db") as store:
         thread = store.open("t")
         run = await asked(provider, thread=thread)

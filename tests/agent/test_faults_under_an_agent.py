@@ -137,7 +137,7 @@ async def test_breaks_count_in_a_row_only():
 
 @pytest.mark.anyio
 @pytest.mark.row("KAI-22")
-async def test_who_watches_is_told_of_every_wait():
+async def test_every_wait_is_an_event():
     steps = (says(error("slow down"), 429, retry_after="5"), says(error("oops"), 500), streams(*HELLO))
     waits = Waits()
     with serve(*steps) as server:

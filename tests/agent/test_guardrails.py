@@ -254,7 +254,7 @@ async def test_a_policy_that_raises_denies(place, policy):
 
 @pytest.mark.row("KAI-20")
 @pytest.mark.anyio
-async def test_a_policy_that_raises_may_be_told_to_allow():
+async def test_a_policy_that_raises_can_be_set_to_allow():
     made = agent(["ok"], before_model=[raising], after_model=[lambda _m, _c: warn("short")], on_error="allow")
     async with made.stream("x") as running:
         told = [e.text async for e in running if isinstance(e, Warned)]

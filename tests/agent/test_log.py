@@ -131,7 +131,7 @@ def test_an_async_log_is_awaited_in_order():
 @pytest.mark.finding("F-03")
 @pytest.mark.row("DAS-21")
 @pytest.mark.filterwarnings("error")
-def test_an_async_log_that_fails_stops_nothing_and_is_told():
+def test_an_async_log_that_fails_stops_nothing_and_is_reported():
     events = []
     run = Agent(ScriptedModel(["hi"]), log=AsyncSink(OSError("disk full"))).sync.run("go", on_event=events.append)
     assert run.ok

@@ -786,7 +786,7 @@ async def test_a_call_that_is_denied_after_a_crash_says_that_it_may_have_run(eff
     assert (notes.MAY_HAVE_RUN_BEFORE in results(run)[0]) is says
 
 
-async def test_who_decides_is_told_that_a_call_may_have_run_whatever_the_policy_asks():
+async def test_the_decider_sees_that_a_call_may_have_run_whatever_the_policy_asks():
     thread = Thread()
     thread.append(p.user("go"), calls("a", name="write"))
     run = await carried(Agent(ScriptedModel([]), tools=[writes([])], policy="ask"), thread=thread, whole=False)
@@ -936,7 +936,7 @@ async def test_a_store_that_is_full_fails_the_run(at, lasting, monkeypatch):
     assert again.text == "done"
 
 
-async def test_what_fails_beside_tools_that_run_together_is_told_as_it_is(monkeypatch):
+async def test_an_exception_beside_parallel_tools_is_raised_unwrapped(monkeypatch):
     store = MemoryStore()
     thread = store.open(store.create("trip").id)
     known = store.append

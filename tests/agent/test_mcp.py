@@ -211,10 +211,10 @@ async def test_tools_are_called_from_many_tasks_at_once(opened, context):
 
 
 @pytest.mark.row("DAS-30")
-async def test_a_dead_and_a_hanging_server_do_not_hurt_the_third(context):
+async def test_a_dead_and_an_absent_server_do_not_hurt_the_third(served, context):
     servers = {
-        "good": local(),
-        "dead": local("--broken"),
+        "good": http(served),
+        "dead": stdio("sh", "-c", "echo no such database >&2; exit 1"),
         "absent": stdio("/nonexistent/server"),
         "refused": http("http://127.0.0.1:1/mcp"),
     }
@@ -229,7 +229,7 @@ async def test_a_dead_and_a_hanging_server_do_not_hurt_the_third(context):
 
 @pytest.mark.row("DAS-30")
 async def test_a_server_that_never_answers_is_given_up():
-    async with mcp_tools({"mute": local("--mute")}, timeout=0.2) as tools:
+    async with mcp_tools({"mute": stdio("sh", "-c", "cat > /dev/null")}, timeout=0.2) as tools:
         assert len(tools) == 0
         assert (tools.statuses["mute"].state, tools.statuses["mute"].error) == ("failed", "no answer within 0.2 s")
 
@@ -308,7 +308,7 @@ async def test_an_agent_calls_the_tools_of_a_server(opened):
 
 async def test_headers_and_environment_are_sent_and_never_shown(tmp_path):
     log = tmp_path / "log"
-    server = local("--log", log, env={"PALAVER_TEST": "secret"})
+    server = stdio("sh", "-c", 'echo "started $PALAVER_TEST" > "$0"', log, env={"PALAVER_TEST": "secret"})
     assert "secret" not in repr(server) + repr(http("http://x", headers={"authorization": "secret"}))
     async with mcp_tools(server, timeout=PATIENCE):
         pass

@@ -133,7 +133,7 @@ def forgetful(event):
 @pytest.mark.row("CBF-24")
 @pytest.mark.anyio
 @pytest.mark.parametrize("bad", [raising, raising_later, forgetful])
-async def test_an_observer_that_raises_is_told_once_and_hides_nothing_from_others(bad):
+async def test_an_observer_that_raises_is_reported_once_and_others_still_see_all(bad):
     before, after, calls = [], [], []
 
     def counted(event):

@@ -58,7 +58,7 @@ def warned(agent, **how):
     return run, [each.text for each in seen if isinstance(each, events.Warned)]
 
 
-def test_a_limit_of_money_that_cannot_be_counted_is_told_once():
+def test_a_cost_limit_that_cannot_be_counted_is_reported_once():
     def turn(prompt):
         said = calls(call(id=f"c{len(prompt.messages)}", to=str(len(prompt.messages))))
         return said.replace(usage=p.Usage(input=10, output=1))

@@ -126,7 +126,7 @@ TWO = (Question("Q?"), Question("R?", "multi_select", AB))
         (Answers(error="no terminal"), "(error: no terminal)", "(error: no terminal)"),
     ],
 )
-def test_answers_are_told_with_their_questions(answers, first, second):
+def test_answers_are_shown_to_the_model_with_their_questions(answers, first, second):
     assert render_answers(TWO, answers) == f"Q: Q?\nA: {first}\n\nQ: R?\nA: {second}"
 
 

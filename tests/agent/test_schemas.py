@@ -74,7 +74,7 @@ def test_an_issue_does_not_show_the_whole_input():
     assert len(refused(tool_of(), {"cities": "x" * 10_000})) < 100
 
 
-def test_the_order_of_many_issues_is_that_of_their_places_and_only_some_are_told():
+def test_many_issues_are_sorted_by_place_and_only_the_first_are_listed():
     told = refused(tool_of(), {"cities": [{"name": number} for number in range(9)]})
     assert told.startswith("cities[0].name: 0 is not")
     assert told.endswith("; and 4 more")

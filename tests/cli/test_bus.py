@@ -161,6 +161,6 @@ def test_a_bus_that_is_absent_is_one_line(run):
     [("--bus", "redis://x"), ("--bus", ""), ("--since", "soon"), ("--count", "0"), ("--bus", "nats://a,b")],
     ids=" ".join,
 )
-def test_wrong_usage_is_told(run, options):
+def test_wrong_usage_is_reported(run, options):
     done = run("bus", *options)
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)

@@ -50,7 +50,7 @@ def watch(kept):
     return "watch"
 
 
-def test_a_request_is_told_by_kind_and_the_kinds_add_up(run, saved):
+def test_a_request_is_shown_by_kind_and_the_kinds_add_up(run, saved):
     done = run("context", saved(BODY), "--json", "--window", "50000")
     told = done.json
     kinds = {each["kind"]: each for each in told["kinds"]}
@@ -65,7 +65,7 @@ def test_a_request_is_told_by_kind_and_the_kinds_add_up(run, saved):
     assert told["largest"][0]["role"] == "tool"
 
 
-def test_a_thread_is_told_with_the_last_report_and_the_stage_that_comes_next(run, watch):
+def test_a_thread_is_shown_with_the_last_report_and_the_next_stage(run, watch):
     told = run("context", watch, "--json", "--window", "60000").json
     assert told["model"] == "anthropic/claude-sonnet-4-5"
     assert told["report"]["tokens"] == 500 + 19 * 900
@@ -192,7 +192,7 @@ def test_chat_says_what_fills_the_window_and_compacts(tmp_path, kept, watch, mon
     assert "read_result" in sent
 
 
-def test_a_run_that_is_told_so_leaves_the_conversation_alone(process):
+def test_a_run_without_compaction_leaves_the_conversation_alone(process):
     with provider(says("hi")) as there:
         assert process("run", "hello", "--model", MODEL, "--no-compaction", **there.env).code == 0
     assert "read_result" not in json.dumps(there.asked[0])

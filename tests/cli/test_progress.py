@@ -69,6 +69,6 @@ def test_what_is_quick_is_done_without_a_bar(terminal):
     assert (seen, out.startswith("1 thread")) == ("", True)
 
 
-def test_nobody_is_told_where_nobody_looks(capsys):
+def test_no_progress_is_shown_without_a_terminal(capsys):
     with progress.bar("working") as told:
         assert told is None

@@ -139,7 +139,7 @@ def test_names_cannot_steer_the_terminal(served, tmp_path):
     assert running.end(signal.SIGTERM) == 0
 
 
-def test_ctrl_c_ends_open_streams_and_is_told_by_the_code(served, swarm):
+def test_ctrl_c_ends_open_streams_and_sets_the_exit_code(served, swarm):
     running = served(swarm, "--port", 0)
     address = running.address()
     with connect(f"{address.replace('http', 'ws')}/v1/clients/ann", proxy=None) as ws:

@@ -150,7 +150,7 @@ def test_an_answer_that_a_policy_refused_is_not_all_that_is_shown(run, desk, kep
     assert [DISCARDED in (each.tags or ()) for each in path] == [False, True, False]
 
 
-def test_an_answer_that_says_nothing_is_told_once(run, desk):
+def test_an_empty_answer_is_reported_once(run, desk):
     done = run("swarm", "desk.py", "--message", "silence", "--client", "ann")
     assert done.code == 0
     assert "rescued: Empty output" in done.err
@@ -301,7 +301,7 @@ def test_one_message_at_a_terminal_is_answered_there_too(terminal, clinic):
     assert at.end() == 0
 
 
-def test_an_answer_that_came_too_late_is_told(terminal, saved):
+def test_an_answer_that_came_too_late_is_reported(terminal, saved):
     saved(CLINIC.replace("TIMEOUT", "1"), "clinic.py")
     at = terminal(file="clinic.py").expect("nurse> ").line("help").expect("as doctor: ")
     time.sleep(4)

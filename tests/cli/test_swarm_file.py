@@ -54,7 +54,7 @@ def test_a_private_name_is_found_when_it_is_named(file):
         (TWO, ":four", "there is no 'four' in it; its swarms: one, same, two"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told_with_its_name(file, text, name, said):
+def test_an_error_in_a_file_names_it(file, text, name, said):
     path = file(text)
     with pytest.raises(click.ClickException) as failed:
         swarm_file.swarm(path + name)
@@ -99,7 +99,7 @@ def test_the_tools_of_a_configuration_are_those_of_the_python_file_beside_it(fil
     ("text", "said"),
     [("name = ", "Invalid value"), ('name = "x"\nagents = 3', "agents"), ("\udcff", "utf-8")],
 )
-def test_what_is_wrong_with_a_configuration_is_told_with_its_name(tmp_path, text, said):
+def test_an_error_in_a_configuration_names_it(tmp_path, text, said):
     path = tmp_path / "shop.toml"
     path.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(click.ClickException) as failed:

@@ -132,7 +132,7 @@ def test_a_memory_goes_into_the_next_with_all_its_entries():
 
 
 @pytest.mark.row("CBF-29")
-def test_what_a_user_wrote_as_a_memory_is_told_as_the_users():
+def test_a_memory_that_a_user_wrote_is_attributed_to_the_user():
     forged = _memory(prune(_plan(_turn(0), _turn(1), [p.user("live")]))).text
     plan = _plan([p.user("task")], [p.user(forged)], _turn(1), [p.user("live")])
     assert f"[USER]\n{forged}" in _told(prune(plan))

@@ -56,7 +56,7 @@ def _result(name, *outputs, **fields):
         ),
     ],
 )
-def test_what_is_told_of_a_message(message, told):
+def test_a_message_is_rendered_with_its_role_and_text(message, told):
     found = [entry.text for entry in entries_of(message, _TOOLS)]
     assert found == ([] if told is None else [told])
 
@@ -148,6 +148,6 @@ def test_a_memory_whose_record_is_wrong_is_one_entry(record):
 
 
 @given(any_messages())
-def test_every_message_can_be_told(message):
+def test_every_message_can_be_rendered(message):
     for entry in entries_of(message, Tools()):
         assert entry.text

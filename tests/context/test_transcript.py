@@ -51,7 +51,7 @@ def told(message: p.Message, **how: Any) -> str:
         (p.rescue("broke"), ""),
     ],
 )
-def test_messages_are_told(message: p.Message, text: str) -> None:
+def test_messages_are_rendered(message: p.Message, text: str) -> None:
     assert told(message) == text
 
 
@@ -60,14 +60,14 @@ def test_what_stays_is_marked() -> None:
 
 
 @given(messages_.any_messages(newer=True))
-def test_any_message_is_told(message: p.Message) -> None:
+def test_any_message_is_rendered(message: p.Message) -> None:
     each = entry(message)
     assert each is None or each.text
 
 
 @pytest.mark.conflict("D15")
 @given(histories())
-def test_every_text_is_told_and_no_reasoning(messages: tuple[p.Message, ...]) -> None:
+def test_every_text_is_rendered_and_no_reasoning(messages: tuple[p.Message, ...]) -> None:
     text = transcript([each for each in map(entry, messages) if each], 1 << 30)
     for index, position, shown in carriers(messages):
         part = messages[index].content[position]
@@ -129,7 +129,7 @@ def test_results_give_way_before_what_people_said() -> None:
     assert "R" * 2000 not in text
 
 
-def test_a_long_earlier_summary_is_told_whole() -> None:
+def test_a_long_earlier_summary_is_rendered_whole() -> None:
     assert "S" * 80_000 in transcript([Entry("Earlier summary", "S" * 80_000, dear=True)], 100_000)
 
 

@@ -351,7 +351,7 @@ def test_a_byte_order_mark_is_passed_over():
     assert decode_many(b"\xef\xbb\xbf") == []
 
 
-def test_stored_fields_that_are_no_objects_are_told_when_read():
+def test_stored_fields_that_are_no_objects_are_refused_when_read():
     message = decode(b'{"role":"user","metadata":[1],"provider":null}')
     assert message.provider == {}
     with pytest.raises(DecodeError, match="palaver: metadata: expected an object, got an array"):

@@ -132,7 +132,7 @@ def test_fields_are_listed_as_those_of_a_dataclass():
     assert dataclasses.replace(message, id="a") == message.replace(id="a")
 
 
-def test_the_reason_is_told():
+def test_the_error_gives_the_reason():
     with pytest.raises(pydantic.ValidationError, match="palaver: id: expected a string, got a num"):
         pydantic.TypeAdapter(UserMessage).validate_python({"role": "user", "id": 5})
 

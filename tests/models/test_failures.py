@@ -202,7 +202,7 @@ def body(value):
 
 
 @pytest.mark.parametrize(("status", "said"), OVERFLOWS)
-def test_more_than_the_model_can_read_is_told_for_every_provider(status, said):
+def test_every_provider_s_overflow_is_recognised(status, said):
     found = failure("w", status, {}, body(said))
     assert type(found) is ContextOverflowError
     assert not found.retryable
@@ -400,5 +400,5 @@ def test_no_json_breaks_it(status, value):
         (p.assistant("All", finish_reason="stop", finish_reason_raw="model_context_window_exceeded"), False),
     ],
 )
-def test_an_answer_that_the_end_of_the_window_cut_off_is_told(answer, cut):
+def test_an_answer_cut_off_by_the_window_is_recognised(answer, cut):
     assert cut_by_window(answer) is cut

@@ -66,7 +66,7 @@ def test_media_are_not_looked_for_where_they_are_only_left_out():
 # -- tools --
 
 
-def test_without_tools_none_is_offered_and_calls_are_told_as_text():
+def test_without_tools_none_is_offered_and_calls_are_sent_as_text():
     settings = p.Settings(tool_choice=p.ToolChoice("required"), parallel_tool_calls=True, max_tokens=9)
     fitted, losses = fit(Prompt(messages=HISTORY, tools=(TOOL,), settings=settings), Capabilities(tools=False))
     assert fitted.tools == ()
@@ -137,7 +137,7 @@ def test_settings_are_brought_to_what_the_model_does(asked, capabilities, sent, 
         (None, "text", "text", False),
     ],
 )
-def test_a_form_that_it_cannot_be_held_to_is_told_in_the_instructions(structured, asked, sent, told):
+def test_a_form_that_the_wire_cannot_enforce_is_in_the_instructions(structured, asked, sent, told):
     made = output(asked)
     if asked == "json_schema":
         made = structs.replace(made, schema_json=p.Tool.of("x", None, SCHEMA).parameters_json, name="place")

@@ -130,7 +130,7 @@ async def test_a_chain_hands_a_conversation_over_when_nobody_listens():
 
 
 @pytest.mark.anyio
-async def test_a_missing_key_is_told_before_anything_is_sent(monkeypatch):
+async def test_a_missing_key_is_an_error_before_anything_is_sent(monkeypatch):
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     with serve() as server:
         asked = named("anthropic/claude", url=server.url)

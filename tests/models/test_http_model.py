@@ -39,7 +39,7 @@ class Key:
         return {"Authorization": f"Bearer sk-secret-{self.asked}"}
 
 
-async def test_a_stream_and_a_whole_answer_are_told_alike(anyio_backend):
+async def test_a_stream_and_a_whole_answer_give_equal_events(anyio_backend):
     began = time.monotonic()
     with serve(streams(*HELLO, **{"x-request-id": "req_1"}), says(WHOLE, request_id="req_2")) as server:
         model: LanguageModel = at(server.url)

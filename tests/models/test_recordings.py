@@ -182,7 +182,7 @@ def test_the_official_client_reads_the_recording_from_the_server(wire):
     assert texts[-1] == FINAL
 
 
-def test_an_official_client_is_told_what_was_not_recorded():
+def test_an_official_client_gets_an_error_for_what_was_not_recorded():
     with (
         serve(file("openai_chat")) as server,
         openai.OpenAI(base_url=server.url, api_key="k", max_retries=0) as client,

@@ -340,7 +340,7 @@ def test_equal_requests_are_answered_in_their_order():
         ("POST", ONE.path, b"hi", "body: recorded 33 bytes, asked 2, not JSON both"),
     ],
 )
-def test_what_was_not_recorded_is_told_by_what_differs_first(method, path, body, said):
+def test_an_unrecorded_request_names_the_first_difference(method, path, body, said):
     with served(ONE) as client:
         got = client.request(method, path, content=body)
         assert got.status_code == 404
@@ -349,7 +349,7 @@ def test_what_was_not_recorded_is_told_by_what_differs_first(method, path, body,
 
 
 @pytest.mark.anyio
-async def test_a_model_is_told_what_differs():
+async def test_the_error_of_a_replay_names_what_differs():
     async with replay(Recording(exchanges=(_exchange("Hi?", "One."),)), model("http://recorded")) as again:
         with pytest.raises(
             p.ProviderError,

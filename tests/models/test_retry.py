@@ -90,7 +90,7 @@ def test_no_header_breaks_it(text):
 
 
 @pytest.mark.parametrize("text", ["1" * 600_000, "9" * 400 + "s", "1.5" * 200_000, "NaN", "-5", "1e309", " " * 600_000])
-def test_what_is_no_wait_is_told_at_once(text):
+def test_a_wait_that_is_no_number_is_ignored_at_once(text):
     # so long that quadratic time would run for many minutes
     assert retry_after({"retry-after": text, "retry-after-ms": text, "x-ratelimit-reset-after": text}, NOW) is None
 

@@ -257,7 +257,7 @@ def counting_at(url, waits=None, **more):
 
 
 @pytest.mark.anyio
-async def test_it_is_tried_again_and_told():
+async def test_a_count_is_retried_and_each_retry_is_reported():
     notices = []
     with serve(says({"error": {"message": "busy"}}, 529), says({"data": {"total": 3}})) as server:
         waits = []

@@ -244,7 +244,7 @@ def test_blobs_that_messages_refer_to_come_along():
     assert result.damage == ()
 
 
-def test_a_blob_that_is_nowhere_is_told():
+def test_a_missing_blob_is_reported():
     store = MemoryStore()
     store.create("t")
     lost = Blob("sha256:" + "0" * 64)
@@ -329,7 +329,7 @@ def newer(kept):
 
 @pytest.mark.law(1)
 @pytest.mark.row("DAS-05")
-def test_what_a_newer_version_added_is_kept_or_told(trip):
+def test_what_a_newer_version_added_is_kept_or_reported(trip):
     data = reclosed(exported(trip, "trip"), newer)
     there, result = imported(data)
     assert there.read("trip") == trip.read("trip")

@@ -108,7 +108,7 @@ def test_a_rewind_where_another_has_written_is_a_conflict():
     assert [entry.message.text for entry in store.path("t")] == ["a", "of another hand"]
 
 
-def test_what_is_not_there_is_told():
+def test_a_missing_thread_or_branch_raises():
     store = MemoryStore()
     with pytest.raises(NotFoundError):
         store.open("t", "side")

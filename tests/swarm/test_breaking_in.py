@@ -203,7 +203,7 @@ async def test_a_listener_that_awaits_a_cancelled_task_stops_nobody(caplog):
     assert "a listener of the bus failed" in caplog.text
 
 
-async def test_an_error_that_cannot_be_told_is_the_error_of_its_turn():
+async def test_an_error_that_cannot_be_emitted_is_the_error_of_its_turn():
     class UnspeakableError(Exception):
         def __str__(self):
             raise ValueError("no words")
@@ -349,7 +349,7 @@ async def test_what_answers_a_turn_while_a_policy_is_asked_is_its_answer(how, an
             assert await session.complete("hi", run="one") == answer
 
 
-async def test_a_session_that_closes_while_an_answer_is_told_answers_with_nothing():
+async def test_a_session_that_closes_while_an_answer_is_emitted_returns_nothing():
     gate = Gate()
 
     class Telling(Hooks):

@@ -88,11 +88,11 @@ async def test_a_person_can_be_configured():
         ('name = "shop"', f"nested = {'9' * 5000}", "the configuration of a swarm: .* 5000 digits"),
     ],
 )
-def test_what_is_wrong_is_told_by_its_place(old, new, said):
+def test_errors_name_their_place(old, new, said):
     with pytest.raises(SwarmError, match=said):
         swarm_from(CONFIG.replace(old, new, 1), parts=PARTS, models=scripted)
 
 
-def test_a_model_that_is_none_is_told_by_its_place():
+def test_an_invalid_model_is_named_by_its_place():
     with pytest.raises(SwarmError, match=r"agents.triage.model: .*scripted"):
         swarm_from(CONFIG, parts=PARTS)

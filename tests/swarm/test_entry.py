@@ -184,7 +184,7 @@ async def test_a_session_with_a_turn_under_way_is_not_idle():
 
 
 @pytest.mark.row("ASK-28")
-async def test_a_connector_is_told_answers_and_notices():
+async def test_a_connector_gets_answers_and_notices():
     told = []
     async with shop(agent()).start() as live:
         async with connect(live, "ann", lambda answer: told.append((answer.data, answer.agent, answer.client))) as it:

@@ -39,7 +39,7 @@ async def test_k6_clear_gives_the_default_back_and_keeps_that(tmp_path):
 
 
 @pytest.mark.row("ASK-23")
-async def test_k7_what_is_shared_is_told_once_and_a_failed_turn_ends():
+async def test_k7_a_shared_state_is_one_event_and_a_failed_turn_ends():
     """The original tells nobody of shared states, tells `emit` twice, and ends no turn that failed."""
     a = agent("A", [RuntimeError("down")])
     async with at_work(a, states=[TILL]) as it:

@@ -348,7 +348,7 @@ async def test_clientfix_a_model_that_raises_settles_and_the_next_one_works():
         assert await it.session.complete("two") == "up"
 
 
-async def test_clientfix2_a_plain_answer_is_told():
+async def test_clientfix2_a_plain_answer_is_emitted():
     heard = []
 
     class Told(Hooks):

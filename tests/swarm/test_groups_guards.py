@@ -253,7 +253,7 @@ async def test_sweepguard_a_store_that_fails_at_any_append_is_the_error_of_the_t
 @pytest.mark.row("ASK-17", "ASK-30")
 @BANGS
 @pytest.mark.parametrize("optional", ["source", "available", "describe"])
-async def test_sweepguard_an_optional_source_that_raises_is_left_out_and_told(optional, bad):
+async def test_sweepguard_an_optional_source_that_raises_is_left_out_and_reported(optional, bad):
     @tool
     async def extra(call: Call) -> None:
         """Never offered."""

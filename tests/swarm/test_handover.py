@@ -361,7 +361,7 @@ def asking(function, limit=1, **given):
 
 @pytest.mark.row("ASK-20")
 @pytest.mark.parametrize("found", ["119.00", {"price": 119}], ids=["text", "object"])
-async def test_what_is_fetched_is_told_and_the_model_asked_again(found):
+async def test_a_fetched_value_is_given_to_the_model_which_is_asked_again(found):
     async with at_work(asking(lambda: found)) as it:
         answer = await it.session.complete("price")
         assert it.session.messages[2].content == output_of(found).content

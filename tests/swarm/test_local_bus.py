@@ -50,7 +50,7 @@ async def test_nobody_is_asked_about_clients_that_others_listen_to():
     assert asked == ["c7"]
 
 
-async def test_what_a_handler_raises_is_logged_and_told_to_nobody(caplog):
+async def test_an_error_of_a_handler_is_logged_and_not_raised(caplog):
     async with LocalBus() as bus:
 
         async def fails(_event):

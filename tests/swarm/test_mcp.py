@@ -61,7 +61,7 @@ async def test_a_servers_tools_stand_behind_the_agents_own_and_the_model_goes_on
 
 
 @pytest.mark.row("ASK-28")
-async def test_a_tool_that_fails_is_told_to_the_model():
+async def test_the_model_gets_the_error_of_a_tool():
     async with mcp_tools(local()) as tools:
         a = agent("A", saying("mcp_fails", {"text": "out of paper"}), sources=[McpSource(tools)])
         async with at_work(a) as it:
@@ -71,7 +71,7 @@ async def test_a_tool_that_fails_is_told_to_the_model():
 
 @pytest.mark.row("ASK-28")
 async def test_two_servers_of_which_one_is_dead():
-    async with mcp_tools({"up": local(), "down": local("--broken")}) as tools:
+    async with mcp_tools({"up": local(), "down": stdio("sh", "-c", "exit 1")}) as tools:
         a = agent("A", saying("mcp_up__echo", {"text": "hello"}), sources=[McpSource(tools)])
         async with at_work(a) as it:
             assert await it.session.complete("hi") == "it gave hello"
@@ -155,7 +155,7 @@ async def test_a_list_is_kept_for_each_session_until_it_is_updated():
 
 
 @pytest.mark.row("ASK-28", "ASK-17")
-async def test_s14_a_list_that_fails_is_left_out_told_and_asked_for_again():
+async def test_s14_a_list_that_fails_is_left_out_reported_and_asked_for_again():
     listing = Listing(OSError("no route"), OSError("still none"))
     a = agent(sources=[McpSource(listing)], tools=[own])
     async with at_work(a) as it:

@@ -85,7 +85,7 @@ async def test_a_new_message_disposes_of_the_question_before_it():
 
 
 @pytest.mark.row("ASK-28")
-async def test_a_late_answer_is_kept_and_told_to_nobody():
+async def test_a_late_answer_is_stored_and_not_emitted():
     desk = Operator(timeout=None)
     answers = []
     async with at_work(person(desk)) as it:
@@ -174,7 +174,7 @@ async def test_a_session_that_closes_disposes_of_its_question():
 
 
 @pytest.mark.row("ASK-28")
-async def test_who_is_handed_the_conversation_without_a_word_is_told_what_the_client_said():
+async def test_an_operator_without_a_message_gets_the_clients_last_one():
     desk = Operator()
     first = agent("A", lambda _: calling("to_human"), tools=[navigation("human")])
     async with at_work(first, person(desk)) as it, anyio.create_task_group() as group:

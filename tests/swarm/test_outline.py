@@ -126,7 +126,7 @@ async def test_a_type_gives_a_value_of_it():
     assert result.data == Order("pen", 2)
 
 
-async def test_an_empty_answer_is_not_told_back():
+async def test_an_empty_answer_is_not_sent_back_to_the_model():
     model = scripted("", GOOD)
     assert (await order(model).run("two pens")).attempt == 1
     assert [each.role for each in model.asked[1].messages] == ["user", "user"]
@@ -168,7 +168,7 @@ async def test_a_replaced_outline_is_another():
     assert (first.name, second.attempts) == ("order", 1)
 
 
-def test_what_cannot_be_asked_for_is_told():
+def test_invalid_arguments_are_refused():
     with pytest.raises(SwarmError, match="an outline needs a name"):
         Outline("", scripted(), SCHEMA)
     with pytest.raises(SwarmError, match="at least one attempt"):

@@ -174,7 +174,7 @@ async def by_tool(told):
 
 @pytest.mark.row("ASK-28")
 @pytest.mark.parametrize("made", [by_swarm, by_agent, by_tool])
-async def test_of_two_hooks_the_later_one_is_told(made):
+async def test_the_later_of_two_hooks_is_called(made):
     told = []
     swarm = await made(told)
     async with swarm.start() as live, live.session("ann") as session:
@@ -184,7 +184,7 @@ async def test_of_two_hooks_the_later_one_is_told(made):
 
 
 @pytest.mark.row("ASK-28")
-async def test_of_two_observers_the_later_one_is_told():
+async def test_the_later_of_two_observers_is_called():
     told = []
     old, new = heard("old", told), heard("new", told)
     advisor = Advisor("a", str.upper, on_chat=old, on_result=old).replace(on_chat=new, on_result=new)

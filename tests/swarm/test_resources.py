@@ -67,7 +67,7 @@ async def test_an_agent_uses_no_state_that_it_does_not_list():
             it.session.state("other")
 
 
-def test_k16_what_refers_to_nothing_is_told_when_a_swarm_is_made():
+def test_k16_dangling_references_are_errors_when_a_swarm_is_made():
     compute = Compute("sum", lambda _, cart: len(cart), depends_on=(CART,))
     with pytest.raises(SwarmError, match=r"state 'cart'.*storage 'notes'.*compute 'sum'.*state 'cart'"):
         Swarm("shop", [agent("A", states=[CART], storages=[NOTES])], computes=[compute])

@@ -185,7 +185,7 @@ async def test_a_turn_that_is_overtaken(overtake, answer, held):
 
 
 @pytest.mark.row("ASK-07", "ASK-23")
-async def test_a_cancel_is_told_for_every_agent():
+async def test_a_cancel_is_an_event_of_every_agent():
     slow = Slow()
     async with at_work(agent("A", slow), agent("B"), agent("C")) as it, anyio.create_task_group() as group:
         callers = Callers(group)

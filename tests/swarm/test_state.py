@@ -208,7 +208,7 @@ async def test_a_cancelled_write_changes_nothing_and_lets_the_next_one_in(values
 
 
 @pytest.mark.row("ASK-24")
-async def test_a_store_that_fails_is_told_and_memory_is_kept(disk, events):
+async def test_a_store_that_fails_is_reported_and_memory_is_kept(disk, events):
     state = State("count", 0)
     values = await disk.open()
     cell = StateCell(state, values, "ann", events.append)
@@ -275,7 +275,7 @@ async def test_a_value_that_is_not_of_the_type_is_refused_by_name(values, events
         State("", 0)
 
 
-async def test_observers_are_told_and_can_do_no_harm(values, events):
+async def test_observers_are_called_and_their_errors_change_nothing(values, events):
     seen = []
 
     async def wrote(value, client):

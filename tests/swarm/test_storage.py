@@ -337,7 +337,7 @@ async def test_nobody_can_change_an_item_by_what_he_was_given(values, events, em
     assert await cell.get(1) == {"id": 1, "tags": ["a"]}
 
 
-async def test_observers_are_told_what_is_there(values, events, embed):
+async def test_observers_get_the_stored_items(values, events, embed):
     seen = []
     storage = numbers(
         embed,

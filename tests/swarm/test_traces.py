@@ -447,7 +447,7 @@ async def test_s11_k2_a_push_from_outside_waits_its_turn():
 
 
 @pytest.mark.row("ASK-12")
-async def test_s12_k3_an_error_behind_the_answer_is_told_and_changes_nothing(caplog):
+async def test_s12_k3_an_error_after_the_answer_is_reported_and_changes_nothing(caplog):
     late = anyio.Event()
 
     @tool

@@ -38,7 +38,7 @@ RIGHT = ("weather", {"city": "Husum"})
 
 
 @pytest.mark.parametrize("rescue", [None, Recomplete()])
-async def test_a_model_is_told_of_invalid_arguments_and_tries_again(rescue):
+async def test_a_model_gets_the_error_of_invalid_arguments_and_tries_again(rescue):
     more = {} if rescue is None else {"rescue": rescue}
     a = agent("A", [making(WRONG), making(RIGHT), "It rains."], tools=[weather], **more)
     async with at_work(a) as it:

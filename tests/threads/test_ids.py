@@ -43,7 +43,7 @@ def test_a_fork_while_another_thread_makes_an_id_leaves_a_child_that_can():
     assert child.exitcode == 0
 
 
-def test_what_is_no_uuid_is_told():
+def test_a_string_that_is_no_uuid_is_refused():
     good = ids.uuid7()
     for bad in ("", good[:-1], good.upper(), good.replace("-", ""), "g" + good[1:], good.replace("-", "0")):
         assert not ids.is_uuid(bad) or bad == good

@@ -347,7 +347,7 @@ def test_one_fault_where_calls_are_dropped_and_orphans_kept(name: str) -> None:
 
 
 @pytest.mark.parametrize(("orphans", "after"), [("tell", (TOLD,)), ("keep", (result("x"),)), ("drop", ())])
-def test_an_orphan_is_told_kept_or_dropped(orphans: Any, after: tuple[p.Message, ...]) -> None:
+def test_an_orphan_is_reported_kept_or_dropped(orphans: Any, after: tuple[p.Message, ...]) -> None:
     messages = (p.user("a"), result("x"), p.user("b"))
     repaired = repair(messages, orphans=orphans)
     assert tuple(repaired.messages) == (p.user("a"), *after, p.user("b"))

@@ -111,7 +111,7 @@ def test_a_path_after_an_append_walks_only_over_what_is_new():
     assert len(walked) == 3  # only that the place is there
 
 
-def test_the_second_writer_is_told():
+def test_the_second_writer_gets_a_conflict():
     thread = frozen()
     (a,) = thread.append(p.user("a"), expect=None)
     with pytest.raises(ConflictError, match="moved on") as caught:

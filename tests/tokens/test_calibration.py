@@ -52,7 +52,7 @@ def test_what_is_no_count_is_left_out(reported):
     assert known.learned(1000, reported) == known
 
 
-def test_one_wild_report_hardly_moves_what_many_told():
+def test_one_outlier_hardly_moves_the_calibration():
     known = taught([(size, size) for size in range(1000, 21_000, 1000)])
     moved = known.learned(21_000, 90_000)
     assert moved.apply(22_000) < 36_000

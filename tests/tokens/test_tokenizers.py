@@ -201,7 +201,7 @@ def test_an_encoding_is_named_or_that_of_a_model(monkeypatch):
         Tiktoken("nothing")
 
 
-def test_an_encoding_that_cannot_be_fetched_is_told(monkeypatch, tmp_path):
+def test_an_encoding_that_cannot_be_fetched_is_an_error(monkeypatch, tmp_path):
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
     for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")  # nobody listens there

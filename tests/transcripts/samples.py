@@ -31,6 +31,11 @@ FILES = list(all_files())
 IDS = [f"{name}-{path.parent.name + '/' if path.parent.name != name else ''}{path.name}" for name, path in FILES]
 
 
+def opening(path: Path, lines: int | None) -> bytes:
+    """The first lines of a session, or all of it."""
+    return b"".join(path.read_bytes().splitlines(keepends=True)[:lines])
+
+
 def origin(path: Path) -> Origin:
     """Where a file comes from, with what stands beside it."""
 

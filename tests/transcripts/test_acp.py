@@ -70,7 +70,7 @@ def test_a_load_at_the_beginning_is_the_history():
     assert [each.text for each in said(only(data))] == ["one", "two"]
 
 
-def test_messages_and_calls_of_ids_that_were_told_are_not_told_twice():
+def test_messages_and_calls_whose_ids_were_written_are_not_written_twice():
     rows = [
         chunk("user_message_chunk", "one", messageId="a"),
         update("tool_call", toolCallId="c", title="Run", status="completed"),

@@ -259,7 +259,7 @@ def test_an_edited_message_of_a_list_changes_alone():
     assert messages(again)[1].reasoning == "I look it up."
 
 
-def test_an_edited_response_of_a_stream_is_told_anew():
+def test_an_edited_response_of_a_stream_is_written_anew():
     main, sub = file("events.jsonl")
     written = FORMAT.write_many([edited(main, "One moment.", "Two."), sub])
     again, other = FORMAT.read(written.body)
@@ -309,7 +309,7 @@ def test_an_edit_in_a_list_of_one_line():
     assert written.body == body.replace(b'"Hi"', b'"Hey"')
 
 
-def test_what_joins_a_stream_is_told_as_events():
+def test_messages_added_to_a_stream_are_written_as_events():
     (transcript,) = file("stream.txt")
     thread = transcript.thread
     more = [

@@ -563,7 +563,7 @@ def queue(operation, content=None):
     }
 
 
-def test_what_left_the_queue_was_seen_and_is_told_once():
+def test_a_dequeued_message_is_read_once():
     start, last = user(1, None, "hi"), answer(9, 1, "m", "well", stop="end_turn")
     assert texts(for_people(path(start, queue("enqueue", "steer"), queue("remove", "steer"), last))) == [
         "hi",
@@ -836,7 +836,7 @@ def test_a_block_that_its_own_wire_does_not_take_is_kept_aside(raw):
     assert bool(result.losses) == (raw != b'{"type":"new"}')
 
 
-def test_a_result_without_a_call_is_told_as_text():
+def test_a_result_without_a_call_is_written_as_text():
     records, result = written(p.user("hi"), p.tool("lost", tool_call_id="call_9"))
     assert {block["type"] for block in records[1]["message"]["content"]} == {"text"}
     assert [loss.what for loss in result.losses] == ["tool result"]
@@ -880,7 +880,7 @@ def test_a_call_without_an_id_gets_one_and_its_result_too():
     assert len(made[0]) > 6
 
 
-def test_a_result_whose_call_a_compaction_hides_is_told_as_text():
+def test_a_result_whose_call_a_compaction_hides_is_written_as_text():
     records, result = written(
         p.user("?"),
         p.assistant(p.ToolCall("c", "t", "{}")),

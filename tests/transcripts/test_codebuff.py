@@ -289,7 +289,7 @@ def test_the_first_form_reads_as_the_later_one(first, later):
 @pytest.mark.finding("F-05")
 @pytest.mark.parametrize("lifetime", ["agentStep", "userPrompt"])
 @pytest.mark.parametrize("count", [1, 3])
-def test_the_deprecated_lifetime_is_told_once_obeyed_and_not_written(lifetime, count):
+def test_the_deprecated_lifetime_is_reported_once_obeyed_and_not_written(lifetime, count):
     records = [user(text(f"a{number}"), timeToLive=lifetime) for number in range(count)]
     messages, drift = read(*records)
     assert [(each.name, each.count) for each in drift] == [("message.timeToLive", count)]
@@ -313,7 +313,7 @@ def test_a_lifetime_is_obeyed(lifetime, after_step, after_prompt):
 
 
 @pytest.mark.row("CBF-07", "MSG-14")
-def test_deprecated_keys_are_told_once_and_never_written():
+def test_deprecated_keys_are_reported_once_and_never_written():
     records = [
         user(text("a"), timeToLive="agentStep", keepDuringTruncation=True, keepLastTags=["T"]),
         user(text("b"), timeToLive="userPrompt", keepLastTags=["T"], tags=["expires:user-prompt"]),
@@ -407,7 +407,7 @@ def test_a_run_keeps_what_stands_around_its_history():
 # -- what is written ---------------------------------------------------------------------------------------------------
 
 
-def test_a_call_that_could_not_be_read_is_told_behind_the_results():
+def test_a_malformed_call_is_written_as_a_note_behind_the_results():
     messages = (
         AssistantMessage(content=(ToolCall("c1", "t", "{}"), MalformedToolCall('{"a', "not JSON", "t", "c2"))),
         ToolMessage(content=(Json.of(1),), tool_call_id="c1", tool_name="t"),
@@ -425,7 +425,7 @@ def test_a_call_that_could_not_be_read_is_told_behind_the_results():
     )
 
 
-def test_a_note_that_is_there_is_not_told_twice():
+def test_a_note_that_is_there_is_not_written_twice():
     note = UserMessage(content=(Text("it was broken"),), tags=("TOOL_CALL_ERROR",))
     records, _ = written(AssistantMessage(content=(MalformedToolCall("{", "not JSON"),)), note)
     assert [each["role"] for each in records] == ["assistant", "user"]

@@ -15,7 +15,7 @@ from palaver.core.parts import Media, Reasoning, Text, ToolCall
 from palaver.transcripts.conversation import transcript_of
 from palaver.transcripts.writer import chosen_history, is_record
 from tests.corpus import CORPUS
-from tests.transcripts.samples import FILES, IDS, origin
+from tests.transcripts.samples import FILES, IDS, opening, origin
 
 pytestmark = pytest.mark.finding("F-71")
 
@@ -47,10 +47,15 @@ def counted(messages):
 
 @pytest.mark.law(5)
 @pytest.mark.parametrize(
-    ("name", "path"), [*FILES, *SESSIONS], ids=[*IDS, *(f"session-{name}" for name, _ in SESSIONS)]
+    ("name", "path", "lines"),
+    [
+        *(pytest.param(*each, None, id=name) for each, name in zip(FILES, IDS, strict=True)),
+        *(pytest.param(*each, 150, id=f"session-{each[0]}") for each in SESSIONS),
+        *(pytest.param(*each, None, id=f"whole-session-{each[0]}", marks=pytest.mark.long) for each in SESSIONS),
+    ],
 )
-def test_what_is_fewer_is_on_the_receipt(name, path):
-    for transcript in transcripts.get(name).read(path.read_bytes(), origin(path)):
+def test_what_is_fewer_is_on_the_receipt(name, path, lines):
+    for transcript in transcripts.get(name).read(opening(path, lines), origin(path)):
         for target in BOTH:
             if target == name:
                 continue

@@ -218,7 +218,7 @@ def test_a_message_at_the_end_takes_back_nothing():
     assert seen(only(written.body)) == ["one", "two", "three"]
 
 
-def test_a_call_that_is_told_in_the_content_too_is_one_call():
+def test_a_call_that_is_also_in_the_content_is_one_call():
     call = {"id": "c1", "name": "look", "args": {"x": 1}}
     result = {"functionResponse": {"id": "c1", "name": "look", "response": {"output": "seen"}}}
     rows = [

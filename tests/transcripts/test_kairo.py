@@ -149,7 +149,7 @@ def test_reasoning_of_another_wire_is_not_taken_for_its_own():
 
 
 @pytest.mark.parametrize("name", ["kairo", "kairo_a2a"])
-def test_the_files_are_told_apart(name):
+def test_the_files_are_distinguished(name):
     for path in (FOLDER / name).iterdir():
         found = transcripts.detect(path.read_bytes())
         assert [each.file_format for each in found] == [name]

@@ -156,7 +156,7 @@ def test_older_generations_are_read():
     assert (found[2].usage.input, found[3].tool_call_id, found[4].finish_reason) == (4, "c", "stop")
 
 
-def test_conversations_that_alternate_are_told_apart_and_written_in_their_order():
+def test_alternating_conversations_are_separated_and_written_in_their_order():
     data = lines(
         span([ASKED], [ANSWERED], **{"gen_ai.conversation.id": "1"}),
         span([ASKED], [ANSWERED], **{"gen_ai.conversation.id": "2"}),
@@ -312,5 +312,5 @@ def test_markers_are_lost():
         (b'[{"type":"text","content":"x"}]', True),
     ],
 )
-def test_gemini_uimessage_and_otel_are_told_apart(data, sure):
+def test_gemini_uimessage_and_otel_are_distinguished(data, sure):
     assert (FORMAT.detect(data) is not None) is sure

@@ -7,8 +7,9 @@ import pytest
 
 from palaver import transcripts
 from palaver.core.errors import MessageError
+from palaver.core.factories import developer, system, user
 from palaver.threads.thread import Thread
-from palaver.transcripts.conversation import Transcript
+from palaver.transcripts.conversation import Transcript, transcript_of
 
 pytestmark = pytest.mark.finding("F-01")
 
@@ -30,3 +31,15 @@ def test_an_option_of_the_wrong_type_is_refused_by_its_name(name, given):
 def test_a_misspelt_option_is_refused(name):
     with pytest.raises(TypeError, match="cary"):
         transcripts.get(name).write(Transcript(Thread("t")), cary=True)
+
+
+@pytest.mark.parametrize("name", ["codex", "vercel_ui", "qwen_code", "opencode", "codebuff", "kairo_a2a"])
+@pytest.mark.parametrize("message", [user("x"), system("x"), developer("x")], ids=["user", "system", "developer"])
+def test_a_time_that_the_file_holds_is_not_on_the_receipt(name, message):
+    at = 1_767_355_200_000
+    given = [user("a", sent_at=at), message.replace(agent="k", sent_at=at + 1000), user("b", sent_at=at + 2000)]
+    file_format = transcripts.get(name)
+    written = file_format.write(transcript_of(given), carry=False)
+    again = [entry.message for each in file_format.read(written.body) for entry in each.thread.entries]
+    found = [each for each in again if each.text == "x" and each.sent_at == at + 1000]
+    assert bool(found) != ("sent at" in {loss.what for loss in written.losses if loss.message == 1})

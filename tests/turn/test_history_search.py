@@ -73,7 +73,7 @@ async def test_a_hit_is_a_handle_a_role_a_time_and_what_stands_around():
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("arguments", [{}, {"find": ""}, {"find": " \n"}, {"find": 3}, {"find": "x", "limit": "y"}])
-async def test_what_cannot_be_searched_is_told(arguments):
+async def test_invalid_arguments_of_a_search_are_an_error_result(arguments):
     run = await asking(thread_of(p.user("x")), call("search_history", "s", **arguments))
     (result,) = [m for m in run.messages if m.role == "tool"]
     assert result.is_error

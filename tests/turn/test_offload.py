@@ -146,7 +146,7 @@ async def test_media_stay_and_small_results_are_left_alone():
         ({"handle": "c1", "find": 3}, "find: expected a text"),
     ],
 )
-async def test_wrong_calls_are_told(arguments, told):
+async def test_wrong_calls_get_an_error(arguments, told):
     result = results(await reader(call("read_result", "r", **arguments)).run("x"))[0]
     assert result.is_error
     assert told in result.text
@@ -184,7 +184,7 @@ def write(*items, id="w1"):
 
 @pytest.mark.row("DAS-26")
 @pytest.mark.anyio
-async def test_a_list_is_told_and_found_again_in_the_thread(tmp_path):
+async def test_a_list_is_shown_to_the_model_and_found_again_in_the_thread(tmp_path):
     made = Agent(ScriptedModel([write("a", "b"), write("a", "b", id="w2"), "ok"]), middleware=[TodoList()])
     with SQLiteStore(tmp_path / "s.db") as store:
         async with made.stream("x", thread=store.open("t")) as running:

@@ -58,7 +58,7 @@ def test_a_tool_is_found_by_its_name_else_by_the_only_one_spelled_alike():
 
 
 @pytest.mark.row("DAS-24")
-def test_an_unknown_tool_is_told_what_there_is():
+def test_a_call_of_an_unknown_tool_lists_the_tools():
     tools = Toolbox([made("a"), made("b")])
     assert tools.unknown("x") == "Unknown tool 'x'. Available tools: a, b."
     assert Toolbox().unknown("x") == "Unknown tool 'x'. Available tools: none."

@@ -86,7 +86,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize(("value", "content"), VALUES.values(), ids=VALUES)
-def test_what_a_tool_gives_back_is_told(value, content):
+def test_a_returned_value_becomes_the_output(value, content):
     output = output_of(value)
     assert output.content == content
     assert not output.is_error
@@ -180,7 +180,7 @@ ERRORS = {
 
 
 @pytest.mark.parametrize(("error", "text", "code"), ERRORS.values(), ids=ERRORS)
-def test_what_a_tool_raises_is_told(error, text, code):
+def test_an_exception_becomes_the_output(error, text, code):
     output = error_output(error)
     assert output.is_error
     assert output.content == (Text(text),)

@@ -45,7 +45,7 @@ def turn(*content):
         pytest.param({"messages": "hi"}, (), id="messages-that-are-no-list"),
     ],
 )
-def test_a_request_is_told_by_what_it_says(body, wires):
+def test_a_request_is_detected_by_its_fields(body, wires):
     assert detect.request(body) == wires
 
 
@@ -77,7 +77,7 @@ def test_the_form_of_arguments_tells(kind, wires):
         ({"a": 1}, ()),
     ],
 )
-def test_a_response_and_an_error_are_told_too(body, wires):
+def test_a_response_and_an_error_are_detected_too(body, wires):
     assert detect.response(body) == wires
 
 
@@ -94,7 +94,7 @@ def test_a_response_and_an_error_are_told_too(body, wires):
         ([1, 2], ()),
     ],
 )
-def test_a_bare_list_of_messages_is_told(items, wires):
+def test_a_bare_list_of_messages_is_detected(items, wires):
     found = detect.detect(items)
     assert (() if found is None else found.wires) == wires
     assert found is None or found.kind == "conversation"
@@ -112,7 +112,7 @@ def test_of_an_exchange_the_answer_may_decide():
     "body",
     [{"palaver": 1}, HI, {"type": "request", "messages": []}, {"type": "response", "message": {"role": "assistant"}}],
 )
-def test_the_canonical_form_is_told_first(body):
+def test_the_canonical_form_is_detected_first(body):
     assert detect.detect(body) == detect.Detected("canonical")
 
 
@@ -127,7 +127,7 @@ def test_only_the_wires_asked_for_are_considered():
 
 
 @pytest.mark.parametrize("half", ["request", "response"])
-def test_every_recording_is_told_or_ambiguous(exchange, half):
+def test_every_recording_is_detected_or_ambiguous(exchange, half):
     body = exchange.record.get(half)
     if body is None or set(body) == {"contentType", "method", "pathname"}:  # a 200 that is no completion
         return

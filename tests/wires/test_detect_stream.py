@@ -14,20 +14,20 @@ from tests.cli import streams
 
 
 @pytest.mark.parametrize("wire", streams.STREAMS)
-def test_every_wire_is_told(wire):
+def test_every_wire_is_detected(wire):
     found = detect_stream.detect(row(streams.STREAMS, wire, "STREAMS in tests/cli/streams.py"))
     assert found is not None
     assert found.wire == wire
 
 
 @pytest.mark.parametrize("wire", streams.STREAMS)
-def test_a_stream_that_broke_off_in_its_second_half_is_told(wire):
+def test_a_stream_that_broke_off_in_its_second_half_is_detected(wire):
     data = row(streams.STREAMS, wire, "STREAMS in tests/cli/streams.py")
     for end in range(len(data) // 2, len(data)):
         assert detect_stream.detect(data[:end]).wire == wire
 
 
-def test_every_recorded_stream_is_told(exchange):
+def test_every_recorded_stream_is_detected(exchange):
     record = exchange.record
     if "stream" in record:
         data = record["stream"].encode()
@@ -78,7 +78,7 @@ def test_every_recorded_stream_is_told(exchange):
         pytest.param(b"\x7fELF", None, id="binary"),
     ],
 )
-def test_what_it_is_is_told(data, found):
+def test_a_stream_is_detected_as_its_wire(data, found):
     assert detect_stream.detect(data) == found
 
 

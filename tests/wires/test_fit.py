@@ -78,7 +78,7 @@ def test_a_message_without_content_is_on_the_receipt(target: str, empty: p.Messa
 @pytest.mark.finding("F-05")
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("origin", [*wires.names(), FOREIGN, None])
-def test_reasoning_of_another_wire_is_not_sent_and_told(target: str, origin: str | None) -> None:
+def test_reasoning_of_another_wire_is_not_sent_and_on_the_receipt(target: str, origin: str | None) -> None:
     thought = p.Reasoning("tokthought", signature="sigtok", wire=origin)
     messages = (p.user("hi"), p.assistant(thought, "so"), p.user("on"))
     encoded = wires.get(target).encode_request(p.Request(messages=messages))

@@ -5,8 +5,6 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import click
 from msgspec import structs
 
@@ -15,12 +13,9 @@ from palaver.cli.rows import Form
 from palaver.cli.terminal import bad_input, count, echo, safe, size
 from palaver.core.errors import DamageError
 from palaver.store.location import default_location, open_store, split_location
-from palaver.store.sqlite.recover import recover
+from palaver.store.sqlite.recover import Recovered, recover
 from palaver.store.sqlite.verify import verify
 from palaver.store.store import Damage, Verified
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _RECOVERABLE = "sqlite"
 
@@ -38,15 +33,8 @@ def command(location: str | None, target: str | None, *, form: Form | None) -> i
     if target is not None:
         return _recover(location, target, form)
     found = _verified(location)
-    if form == "json":
-        stores.print_json([structs.asdict(found) | {"damage": _plain(found.damage)}])
-    elif form == "csv":
-        rows.write(_plain(found.damage), form)
-    else:
-        _list(found.damage)
-        counts = f"{count(found.threads, 'thread')}, {count(found.entries, 'message')}, {count(found.blobs, 'blob')}"
-        wrong = f"{len(found.damage):,} damaged" if found.damage else "no damage"
-        echo(f"{counts}, {size(found.size)}: {wrong}")
+    wrong = f"{len(found.damage):,} damaged" if found.damage else "no damage"
+    _report(found, f"{_counts(found)}, {size(found.size)}: {wrong}", form)
     return 0 if found.ok else 1
 
 
@@ -74,22 +62,24 @@ def _recover(location: str | None, target: str, form: Form | None) -> int:
         saved = recover(path, into, progress=report)
     if not (saved.threads or saved.blobs or saved.lost):
         bad_input(stores.display_name(location), "no store data was found in it")
-    if form == "json":
-        stores.print_json([structs.asdict(saved) | {"lost": _plain(saved.lost)}])
-    elif form == "csv":
-        rows.write(_plain(saved.lost), form)
-    else:
-        _list(saved.lost)
-        counts = f"{count(saved.threads, 'thread')}, {count(saved.entries, 'message')}, {count(saved.blobs, 'blob')}"
-        lost = f"{len(saved.lost):,} lost or changed" if saved.lost else "nothing was lost"
-        echo(f"saved into {stores.display_name(target)}: {counts}; {lost}")
+    lost = f"{len(saved.lost):,} lost or changed" if saved.lost else "nothing was lost"
+    _report(saved, f"saved into {stores.display_name(target)}: {_counts(saved)}; {lost}", form)
     return 0 if saved.ok else 1
 
 
-def _plain(damage: Iterable[Damage]) -> list[dict[str, Any]]:
-    return [structs.asdict(each) for each in damage]
+def _report(found: Verified | Recovered, summary: str, form: Form | None) -> None:
+    """Print what was found: a row for each damaged thing, and the summary of all."""
+    listed, damage = ("damage", found.damage) if isinstance(found, Verified) else ("lost", found.lost)
+    plain = [structs.asdict(each) for each in damage]
+    if form == "json":
+        stores.print_json([structs.asdict(found) | {listed: plain}])
+    elif form == "csv":
+        rows.write(plain, form)
+    else:
+        for each in damage:
+            echo(safe(str(each)))
+        echo(summary)
 
 
-def _list(damage: Iterable[Damage]) -> None:
-    for each in damage:
-        echo(safe(str(each)))
+def _counts(found: Verified | Recovered) -> str:
+    return f"{count(found.threads, 'thread')}, {count(found.entries, 'message')}, {count(found.blobs, 'blob')}"

@@ -142,13 +142,7 @@ def navigation(
         if to in session.navigator.route:
             await _end_circle(call, flush_message)
             return
-        if before is not None:
-            await called(before, call)
-        said = NAVIGATED.format(left=call.agent, to=to) if tool_output is None else await _text(tool_output, call)
-        if session.is_past(call.turn):  # it would change the agent of the next one
-            return
-        await call.commit(said)
-        if session.is_past(call.turn):  # it would change the agent of the next one
+        if not await _answered(call, to, before, tool_output):
             return
         await session.change_to(to)
         if emit is None:
@@ -196,13 +190,7 @@ def triage(
             await call.commit(ALREADY.format(to=to))
             await call.execute(await _text(execute, call))
             return
-        if before is not None:
-            await called(before, call)
-        said = NAVIGATED.format(left=call.agent, to=to) if tool_output is None else await _text(tool_output, call)
-        if session.is_past(call.turn):  # it would change the agent of the next one
-            return
-        await call.commit(said)
-        if session.is_past(call.turn):  # it would change the agent of the next one
+        if not await _answered(call, to, before, tool_output):
             return
         await session.change_to_default()
         if last_message is None:
@@ -218,6 +206,17 @@ def triage(
         kind="navigation",
         available=available,
     )
+
+
+async def _answered(call: Call, to: str, before: Callable[[Call], Any] | None, tool_output: Text | None) -> bool:
+    """Answer a call that hands over; ``False`` when its turn is past, and would change the agent of the next one."""
+    if before is not None:
+        await called(before, call)
+    output = NAVIGATED.format(left=call.agent, to=to) if tool_output is None else await _text(tool_output, call)
+    if call.session.is_past(call.turn):
+        return False
+    await call.commit(output)
+    return not call.session.is_past(call.turn)
 
 
 async def _end_circle(call: Call, message: Text) -> None:

@@ -27,6 +27,7 @@ from msgspec import UNSET, Raw, structs
 
 from palaver.core import canonical, jsontext, trusted
 from palaver.core.errors import PalaverError
+from palaver.core.messages import FlushMarker, RescueMarker
 from palaver.core.usage import Usage
 from palaver.transcripts.original_bytes import bare, formats, sum_of
 
@@ -141,13 +142,16 @@ _LACKING: Final[ContextVar[list[tuple[Message, str]] | None]] = ContextVar("lack
 def _differences(messages: Sequence[Message], said: Sequence[Message]) -> Iterator[tuple[Message, str]]:
     """The fields of messages, and of their parts, that hold something else than what the record says.
 
-    Each is held against what the record says of its kind: the first tool result against the first, and so on.
+    Each is compared with what the record says of its kind: the first tool result with the first, and so on; one that is
+    written as another kind, with what is written in its place.
     """
     others = _by_kind(said)
     parts = _by_kind([part for each in said for part in each.content])
-    for message in messages:
+    for place, message in enumerate(messages):
         light = without_records(message)
-        names = dict.fromkeys(_differing(light, next(others.get(type(light), iter(())), type(light)())))
+        has_record = said and not isinstance(light, (RescueMarker, FlushMarker))  # a marker alone has one to be carried
+        instead = said[min(place, len(said) - 1)] if has_record else type(light)()
+        names = dict.fromkeys(_differing(light, next(others.get(type(light), iter(())), instead)))
         names.pop("id", None)  # what is written is the id of the entry
         names.pop("content", None)
         for part in light.content:
@@ -167,7 +171,7 @@ def _by_kind(values: Sequence[T]) -> dict[type[T], Iterator[T]]:
 
 def _differing(value: Struct, other: Struct) -> Iterator[str]:
     for field in structs.fields(value):
-        stored, instead = getattr(value, field.name), getattr(other, field.name)
+        stored, instead = getattr(value, field.name), getattr(other, field.name, field.default)
         if stored in (instead, field.default):
             continue
         name = field.name.removesuffix("_json").replace("_", " ")

@@ -46,6 +46,7 @@ from palaver.transcripts.message_list import (
     provider_of,
     stored,
 )
+from palaver.transcripts.writer import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -82,6 +83,11 @@ def detect(head: Head) -> Detection | None:
     return Detection(0.95) if any(isinstance(each.get("contents"), list) for each in found) else None
 
 
+def _shares(_: Sequence[Entry], message: Message) -> bool:
+    """Whether a message is a result that stood in one message with what is before it."""
+    return isinstance(message, ToolMessage) and "result" in stored(message, NAME)
+
+
 class A2aForm(Form):
     """A message in the JSON of Kairo's A2A protocol."""
 
@@ -98,14 +104,7 @@ class A2aForm(Form):
 
     def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
         """Results that stood in one message stand in one again."""
-        group: list[Entry] = []
-        for entry in entries:
-            if group and not (isinstance(entry.message, ToolMessage) and "result" in stored(entry.message, NAME)):
-                yield group
-                group = []
-            group.append(entry)
-        if group:
-            yield group
+        return grouped(entries, _shares)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 

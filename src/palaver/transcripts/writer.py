@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runt
 
 from msgspec import Struct, structs
 
-from palaver.core.messages import DeveloperMessage, SystemMessage
+from palaver.core.messages import DeveloperMessage, SystemMessage, ToolMessage
 from palaver.core.request import Loss
 from palaver.core.type_checks import check_arguments
 from palaver.threads.thread import MAIN, Entry
@@ -21,6 +21,7 @@ from palaver.threads.view import RECORD, for_model, is_shown
 from palaver.transcripts import original_bytes
 
 if TYPE_CHECKING:
+    from palaver.core.messages import Message
     from palaver.core.request import LossKind
     from palaver.transcripts.conversation import Transcript
 
@@ -192,6 +193,40 @@ def singly(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
     """Each entry alone: ``RecordWriter.groups`` of a transcript format where a message is a record."""
     for entry in entries:
         yield (entry,)
+
+
+def grouped(entries: Iterable[Entry], joins: Callable[[Sequence[Entry], Message], bool]) -> Iterator[Sequence[Entry]]:
+    """Put each entry into the group before it, where its message ``joins`` that, and into a new one otherwise."""
+    group: list[Entry] = []
+    for entry in entries:
+        if group and not joins(group, entry.message):
+            yield group
+            group = []
+        group.append(entry)
+    if group:
+        yield group
+
+
+def with_results(
+    entries: Iterable[Entry], calls_of: Callable[[Message], Iterable[str | None]], *, repeated: bool = False
+) -> Iterator[Sequence[Entry]]:
+    """Group a message with the results that follow it, of the calls in it whose ids ``calls_of`` gives.
+
+    A second result of the same call begins a new group, unless results may be ``repeated``.
+    """
+    waiting: set[str | None] = set()
+
+    def joins(group: Sequence[Entry], message: Message) -> bool:
+        nonlocal waiting
+        if len(group) == 1:
+            waiting = set(calls_of(group[0].message))
+        if not isinstance(message, ToolMessage) or message.tool_call_id not in waiting:
+            return False
+        if not repeated:
+            waiting.remove(message.tool_call_id)
+        return True
+
+    return grouped(entries, joins)
 
 
 def unsupported(value: Struct, said: Collection[str]) -> list[str]:

@@ -271,7 +271,7 @@ async def test_a_profile_signs(bare, monkeypatch):
 
 
 @pytest.mark.anyio
-async def test_who_has_no_credentials_is_told_what_to_set(bare, monkeypatch):
+async def test_missing_credentials_raise_an_error_that_names_what_to_set(bare, monkeypatch):
     with pytest.raises(AuthenticationError, match=r"^bedrock: no credentials: set AWS_BEARER_TOKEN_BEDROCK, or AWS_AC"):
         await aws.AwsCredentials().headers(CALL)
     with pytest.raises(

@@ -144,7 +144,7 @@ async def test_a_token_that_was_given_is_sent(monkeypatch):
 
 
 @pytest.mark.anyio
-async def test_who_may_not_have_a_token_is_told_so_in_one_sentence(tokens, monkeypatch):
+async def test_a_refused_token_is_one_error(tokens, monkeypatch):
     tokens.refuses = True
     with pytest.raises(AuthenticationError, match=r"^vertex: no token: .*Account not found"):
         await GoogleCredentials().headers(CALL)

@@ -215,7 +215,7 @@ async def test_answers_of_every_kind(text, answer):
         assert await session.complete(text) == answer
 
 
-async def test_what_a_text_cannot_carry_is_told_with_a_receipt():
+async def test_what_text_cannot_carry_is_on_the_receipt():
     async with theirs() as (url, _), talking(url) as session:
         async with session.live.bus.subscribe(Where(source="a2a")) as events:
             assert (await session.complete("data")).splitlines() == ["see", '{"a":1.0}', "[p.png, image/png, 3 bytes]"]

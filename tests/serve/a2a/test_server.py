@@ -162,7 +162,7 @@ async def test_an_error_of_the_model_is_a_task_that_failed():
         assert event.task.status.state == TaskState.TASK_STATE_COMPLETED
 
 
-async def test_an_error_that_is_none_of_ours_is_not_told(caplog):
+async def test_a_foreign_error_is_not_shown_to_the_client(caplog):
     def broken(prompt):
         raise ZeroDivisionError("a secret")
 

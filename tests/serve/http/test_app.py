@@ -202,7 +202,7 @@ async def test_a_slow_reader_of_a_stream_costs_a_bounded_queue(office):
         assert (await o.http.get("/health")).status_code == 200
 
 
-async def test_a_reader_that_was_slow_is_told_what_it_lost(office):
+async def test_a_slow_reader_learns_how_many_events_it_lost(office):
     async with office(limits=Limits(events=8)) as o:
         session = await o.live.open("ann")
         async with o.http.stream("GET", "/v1/clients/ann/events") as stream:
@@ -389,7 +389,7 @@ async def test_every_error_has_one_shape(office, method, path, status, code):
         assert set(refused.json()["error"]) == {"code", "message"}
 
 
-async def test_an_error_of_the_model_is_told_by_its_code(office):
+async def test_an_error_of_the_model_is_sent_with_its_code(office):
     agent = SwarmAgent("desk", ScriptedModel([TransportError("gone"), TransportError("gone")], then=lambda _: "hi"))
     async with office(given=[agent]) as o:
         refused = await o.post("ann", "hi", run="r1")
@@ -399,7 +399,7 @@ async def test_an_error_of_the_model_is_told_by_its_code(office):
         assert (await o.post("ann", "hi")).status_code == 200
 
 
-async def test_an_error_that_is_none_of_ours_is_logged_and_not_told(office, caplog):
+async def test_a_foreign_error_is_logged_and_not_sent(office, caplog):
     def broken(prompt):
         raise ZeroDivisionError("a secret")
 
@@ -410,7 +410,7 @@ async def test_an_error_that_is_none_of_ours_is_logged_and_not_told(office, capl
         assert "a secret" in caplog.text
 
 
-async def test_a_history_that_fails_is_told_in_the_same_shape(caplog):
+async def test_a_history_that_fails_gives_an_error_of_the_same_shape(caplog):
     async def broken(client):
         raise ZeroDivisionError("a secret")
 

@@ -51,7 +51,7 @@ async def test_messages_in_events_and_answers_out(office):
         assert {event["client"] for event in events} == {"ann"}
 
 
-async def test_events_of_others_of_the_client_are_told_too(office):
+async def test_events_of_other_connections_of_the_client_arrive_too(office):
     async with office() as o, connect(o.ws("ann"), proxy=None) as ws, connect(o.ws("bob"), proxy=None) as other:
         await o.post("ann", "hi", run="r7")
         frames = await until(ws, lambda frame: frame["event"]["type"] == "commit-execution-end")
@@ -98,7 +98,7 @@ async def test_cancel(office, held, indent):
         (json.dumps({"text": "ä" * 600}, ensure_ascii=False), "too_large", "1,000 bytes"),
     ],
 )
-async def test_a_message_that_is_refused_is_told_so_and_the_next_is_heard(office, text, code, said):
+async def test_a_refused_message_gets_an_error_and_the_next_is_answered(office, text, code, said):
     async with office(limits=Limits(body=1000)) as o, connect(o.ws("ann?events=none"), proxy=None) as ws:
         await ws.send(text)
         (frame,) = await until(ws, refused)

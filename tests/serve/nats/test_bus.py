@@ -289,7 +289,7 @@ async def test_a_stream_that_was_deleted_is_made_anew(stream, anyio_backend):
 
 @pytest.mark.anyio
 @pytest.mark.server
-async def test_all_who_flush_are_told_of_events_that_were_given_up(stream, anyio_backend):
+async def test_every_flush_raises_for_events_that_were_dropped(stream, anyio_backend):
     told = []
 
     async def say(number):

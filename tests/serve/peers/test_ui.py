@@ -111,7 +111,7 @@ def test_the_client_adds_the_output_of_its_own_tool(chat):
     assert found["messages"][-1]["parts"][-1]["text"] == "Done: Husum"
 
 
-def test_the_error_of_a_tool_and_of_a_run_are_told(chat):
+def test_errors_of_a_tool_and_of_a_run_are_sent(chat):
     found = chat({"send": "broken"}, {"send": "fail"})
     assert found["errors"] == ["The run failed."]
     assert any(part.get("state") == "output-error" for part in found["messages"][1]["parts"])
@@ -150,7 +150,7 @@ def test_ag_ui_resumes_an_interrupt(url):
     assert found["messages"][-1]["content"] == "Done: booked 7"
 
 
-def test_ag_ui_is_told_of_a_failed_run(url):
+def test_ag_ui_gets_the_error_of_a_failed_run(url):
     needed("@ag-ui/client")
     found = run("ag_ui.mjs", f"{url}/agui", id="c", steps=[{"send": "fail"}, {"send": "one"}])
     assert [each["message"] for each in found["events"] if each["type"] == "RUN_ERROR"] == ["The run failed."]

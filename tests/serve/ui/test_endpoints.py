@@ -237,7 +237,7 @@ async def test_an_interrupt_is_resumed(server, entry, result):
     assert found[-1]["outcome"] == {"type": "success"}
 
 
-async def test_errors_are_told_without_their_text(server):
+async def test_errors_are_sent_without_their_text(server):
     sdk, ag = await server.post("/chat", json=ui("fail")), await server.post("/agui", json=agui("fail"))
     assert "secret-key" not in sdk.text + ag.text
     assert {"type": "error", "errorText": "The run failed."} in chunks(sdk)

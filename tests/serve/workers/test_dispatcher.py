@@ -102,7 +102,7 @@ async def test_cancel_answers_the_turn_under_way():
     assert answers == [""]
 
 
-async def test_an_error_is_told_and_the_next_message_is_answered():
+async def test_an_error_is_raised_and_the_next_message_is_answered():
     model = ScriptedModel([TransportError("gone")], then=echo)
     async with swarm(SwarmAgent("desk", model=model)).start() as live, LocalDispatcher(live) as desk:
         with pytest.raises(TransportError, match="gone"):
@@ -123,7 +123,7 @@ async def test_the_session_of_an_idle_client_is_closed_and_opened_again():
         ]  # fmt: skip
 
 
-async def test_whoever_waits_when_the_desk_closes_is_told():
+async def test_pending_asks_fail_when_the_dispatcher_closes():
     held = BlockingOperator()
     raised = []
     async with swarm(held.agent()).start() as live, anyio.create_task_group() as tasks:

@@ -20,7 +20,7 @@ def anyio_backend(request):
     return request.param
 
 
-async def test_whoever_hands_something_in_when_the_desk_closes_is_told(server):
+async def test_pending_asks_fail_when_the_dispatcher_closes(server):
     raised = []
 
     async def ask(desk, client):

@@ -63,7 +63,7 @@ async def test_an_error_is_an_answer_and_stays_one(stage):
     assert [each.text for each in stage.messages("ann")] == ["fail", "plain", answer_to("plain")]
 
 
-async def test_a_damaged_thread_is_told_to_its_client_and_to_nobody_else(stage):
+async def test_a_damaged_thread_fails_only_its_own_client(stage):
     stage.store.create(f"{NAME}/ann")
     stage.store.append(f"{NAME}/ann", [record("lease", NAME, "no number")])
     stage.worker()
@@ -289,7 +289,7 @@ async def test_partitions_of_a_worker_that_stops_go_to_others_before_its_last_tu
         assert owned == (1, 7)
 
 
-async def test_an_answer_that_no_event_can_carry_is_told_as_an_error(stage):
+async def test_an_answer_too_large_for_an_event_is_an_error(stage):
     made = Swarm(
         NAME, [SwarmAgent("desk", ScriptedModel([], then=lambda prompt: 2_000_000 * prompt.messages[-1].text))]
     )
@@ -300,7 +300,7 @@ async def test_an_answer_that_no_event_can_carry_is_told_as_an_error(stage):
     assert len(stage.messages("ann")) == 2
 
 
-async def test_a_client_that_no_thread_can_be_called_after_is_told_so(stage):
+async def test_a_client_name_that_no_thread_can_have_is_an_error(stage):
     made = Swarm(NAME, [SwarmAgent("desk", ScriptedModel([], then="hi"))])
     async with at_work(stage, made), stage.desk() as desk:
         for client in ("x" * 300, "a\0b"):

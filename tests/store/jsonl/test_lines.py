@@ -68,7 +68,7 @@ def test_sound_lines_come_back_in_any_chunks(lines, sizes):
 @example(numbered(4), "zeroed", len(numbered(1)[0]) - 1, 1, [1 << 20])
 @example(numbered(4), "duplicated", len(numbered(1)[0]) - 1, 1, [1])
 @example(numbered(4), "duplicated", 0, len(numbered(2)[0]) * 2, [1 << 20])  # whole lines
-def test_a_damaged_range_costs_no_other_line_and_is_told(lines, how, start, length, sizes):
+def test_a_damaged_range_costs_no_other_line_and_is_reported(lines, how, start, length, sizes):
     data = b"".join(lines)
     start %= len(data)
     stop = min(start + length, len(data))
@@ -101,7 +101,7 @@ def test_any_bytes_are_lines_or_damage(data, size):
     assert numbers(whole) == [1, 2]
 
 
-def test_what_was_found_is_told_by_kind_place_and_reason():
+def test_damage_is_reported_by_kind_place_and_reason():
     one, two, three, four, five = numbered(5)
     size = len(one)
     assert kinds(scanned(one + two[:-9])[1]) == [

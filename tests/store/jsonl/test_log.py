@@ -269,7 +269,7 @@ def test_what_stands_behind_a_damaged_line_follows_what_stands_before_it(tmp_pat
     assert [entry.id for entry in rebuilt.threads["trip"].path()] == ["e3", "e4", "e5"]
 
 
-def test_what_has_no_place_in_a_thread_is_told(tmp_path):
+def test_lines_without_a_place_in_a_thread_are_reported(tmp_path):
     entries = [Entry("e1", None, said(1)), Entry("e3", "e2", said(3)), Entry("e1", None, said(9))]
     for entry in entries:
         with new_log(tmp_path / entry.message.id) as log:
@@ -288,7 +288,7 @@ def test_what_has_no_place_in_a_thread_is_told(tmp_path):
 # -- reading ---------------------------------------------------------------------------------------------------------
 
 
-def test_other_kinds_are_counted_and_what_cannot_be_read_is_told(tmp_path):
+def test_other_kinds_are_counted_and_unreadable_lines_are_reported(tmp_path):
     good = [("time", b'"2026-11-20T12:00:00Z"'), ("thread", b'"trip"'), ("message", b'{"role":"user"}')]
     bad = {
         "time": b'"noon"',

@@ -225,7 +225,7 @@ def test_a_lock_that_is_stale_hides_nothing(sound):
             assert said(store) == before
 
 
-def test_a_writer_that_died_before_it_told_is_read_by_the_others(sound):
+def test_lines_of_a_writer_that_died_before_it_notified_are_read_by_others(sound):
     with JsonlStore(sound) as store, JsonlStore(sound) as dying:
         store.info("a")
         dying._folder._publish_seq = lambda seq: JsonlStore_tell(dying, seq)
@@ -402,7 +402,7 @@ def test_an_interrupt_leaves_no_half_call_in_memory(sound, monkeypatch):
 @pytest.mark.law(8)
 @settings(max_examples=40)
 @given(st.data())
-def test_a_torn_end_is_cut_and_told_and_all_else_is_there(data):
+def test_a_torn_end_is_cut_and_reported_and_all_else_is_there(data):
     import tempfile
     from pathlib import Path
 
@@ -444,7 +444,7 @@ def test_a_line_that_lacks_only_its_line_break_gets_one(sound):
 
 @pytest.mark.law(8)
 @pytest.mark.parametrize("seed", range(40))
-def test_a_changed_byte_is_told_and_the_rest_is_there(sound, seed):
+def test_a_changed_byte_is_reported_and_the_rest_is_there(sound, seed):
     rng = random.Random(seed)
     with JsonlStore(sound) as store:
         before = {entry.id: entry for _, entries in said(store).values() for entry in entries}
@@ -461,7 +461,7 @@ def test_a_changed_byte_is_told_and_the_rest_is_there(sound, seed):
         assert store.append(next(store.threads()).id, [p.user("it goes on")]).entries
 
 
-def test_what_cannot_be_put_in_its_place_is_told(sound):
+def test_an_entry_without_its_parent_is_reported(sound):
     file = file_of(sound, b"a.0.1")
     rows = file.read_bytes().split(b"\n")
     file.write_bytes(b"\n".join([rows[1], *rows[3:]]))  # the creation, and the second append

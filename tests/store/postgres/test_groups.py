@@ -106,7 +106,7 @@ def test_a_group_that_fails_is_done_again_one_by_one(schema, monkeypatch):
         assert [store.info(name).length for name in names] == [0] + [1] * 11
 
 
-def test_a_conflict_is_told_to_one_of_two(store):
+def test_one_of_two_conflicting_appends_fails(store):
     store.create("t")
     for _ in range(10):
         head = store.info("t").branches["main"]

@@ -124,7 +124,7 @@ def noise(size):
 
 
 @pytest.mark.law(8)
-def test_a_full_disk_is_told_and_forgotten(tmp_path):
+def test_a_full_disk_is_an_error_and_later_appends_succeed(tmp_path):
     with small_disk(tmp_path / "disk", 2048) as disk, SQLiteStore(disk / "palaver.db") as store:
         store.create("t")
         kept = [store.append("t", [p.user(f"{n} {noise(3000)}")]).head for n in range(20)]
@@ -161,7 +161,7 @@ def test_a_store_goes_on_when_there_is_room_again(tmp_path):
             assert store.verify().ok
 
 
-def test_a_limit_on_pages_is_told_like_a_full_disk(tmp_path):
+def test_a_limit_on_pages_is_an_error_like_a_full_disk(tmp_path):
     with SQLiteStore(tmp_path / "palaver.db") as store:
         store.create("t")
         store._writer.run(lambda db: db.execute("PRAGMA max_page_count = 60").fetchall(), alone=True)
@@ -183,7 +183,7 @@ def test_a_limit_on_pages_is_told_like_a_full_disk(tmp_path):
         assert store.verify().ok
 
 
-def test_a_read_only_disk_is_told(tmp_path):
+def test_a_read_only_disk_is_an_error(tmp_path):
     with small_disk(tmp_path / "disk", 2048) as disk:
         with SQLiteStore(disk / "palaver.db") as store:
             store.create("t")
@@ -259,7 +259,7 @@ def test_those_who_wait_share_a_commit(tmp_path):
         assert len(store.read("t")) == 32
 
 
-def test_another_process_that_holds_the_file_for_too_long_is_told(tmp_path):
+def test_a_file_locked_for_too_long_is_an_error(tmp_path):
     path = tmp_path / "palaver.db"
     with SQLiteStore(path, timeout=0.05) as store:
         store.create("t")
@@ -385,7 +385,7 @@ def test_a_store_does_not_go_through_a_fork(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_fork_in_the_middle_of_an_append_leaves_a_child_that_is_told(tmp_path):
+def test_a_child_forked_in_the_middle_of_an_append_gets_an_error(tmp_path):
     context = multiprocessing.get_context("fork")
     with SQLiteStore(tmp_path / "palaver.db") as store:
         answers = context.SimpleQueue()

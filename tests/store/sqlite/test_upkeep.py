@@ -172,7 +172,7 @@ CHANGES = {
 
 @pytest.mark.law(8)
 @pytest.mark.parametrize(("table", "change"), [(table, each) for table, all_ in CHANGES.items() for each in all_])
-def test_any_changed_column_is_told(tmp_path, table, change):
+def test_any_changed_column_is_reported(tmp_path, table, change):
     path = tmp_path / "palaver.db"
     filled(path, many=5).close()
     with closing(sqlite3.connect(path)) as db:
@@ -187,7 +187,7 @@ def test_any_changed_column_is_told(tmp_path, table, change):
     assert any(table in each.place or table in each.reason for each in damage), damage
 
 
-def test_lost_rows_are_told(tmp_path):
+def test_lost_rows_are_reported(tmp_path):
     path = tmp_path / "palaver.db"
     filled(path, many=5).close()
     with closing(sqlite3.connect(path)) as db:

@@ -315,7 +315,7 @@ def test_unknown_names_are_refused():
 
 
 @pytest.mark.parametrize("tags", [("", "</a>"), ("<a>", "<a>x"), ("<tool_call>x", "</a>"), ("<a>", "")])
-def test_tags_that_cannot_be_told_apart_are_refused_at_once(tags):
+def test_ambiguous_tags_are_refused_at_once(tags):
     with pytest.raises(MessageError):
         local.get("hermes", reasoning=tags)
 

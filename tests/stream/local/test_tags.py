@@ -43,7 +43,7 @@ def test_the_leftmost_tag_is_found():
 
 
 @pytest.mark.parametrize("names", [("",), ("<a>", "x<a>y"), ("```", "```code"), ("", "a"), ("x" * 201,)])
-def test_tags_that_cannot_be_told_apart_are_refused(names):
+def test_ambiguous_tags_are_refused(names):
     with pytest.raises(MessageError):
         Tags(*names)
 

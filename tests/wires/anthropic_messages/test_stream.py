@@ -165,7 +165,7 @@ def test_our_stream_goes_back_and_loses_nothing():
 # -- events ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_told_in_which_order():
+def test_events_are_emitted_in_their_order():
     data = s.START + s.PING + s.block(0, s.TEXT, s.text("a"), s.text(""), s.text("b")) + s.end(container={"id": "c"})
     events, _ = laws.read(NAME, data)
     assert [type(event).__name__ for event in events] == [
@@ -471,7 +471,7 @@ def test_the_stream_says_what_the_whole_answer_says(exchange: Exchange):
 
 @pytest.mark.law(4)
 @pytest.mark.recorded(has="stream")
-def test_recorded_streams_of_every_wire_are_told(exchange: Exchange):
+def test_recorded_streams_of_every_wire_are_written(exchange: Exchange):
     events = laws.recorded(exchange)
     if not events:
         return  # it failed

@@ -319,7 +319,7 @@ def test_schemas_are_those_of_objects() -> None:
     assert schemas == ["object"] * 3
 
 
-def test_settings_that_the_wire_cannot_say_are_told() -> None:
+def test_settings_that_the_wire_lacks_are_on_the_receipt() -> None:
     settings = p.Settings(
         max_tokens=0,
         temperature=1.5,
@@ -437,7 +437,7 @@ def test_finish_words(reason: Any, word: str) -> None:
     assert encoded.losses == ()
 
 
-def test_a_finish_reason_without_a_word_is_told() -> None:
+def test_a_finish_reason_without_a_word_is_on_the_receipt() -> None:
     encoded = WIRE.encode_response(p.Response(message=p.assistant("x", finish_reason="pause")))
     assert [loss.what for loss in encoded.losses] == ["finish_reason"]
 

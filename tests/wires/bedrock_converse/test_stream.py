@@ -285,7 +285,7 @@ def test_the_events_of_a_stream() -> None:
     assert update.response.provider == {"bedrock_converse": {"metrics": {"latencyMs": 7}}}
 
 
-def test_parts_are_told_as_soon_as_they_begin() -> None:
+def test_parts_are_emitted_as_soon_as_they_begin() -> None:
     decoder = WIRE.stream_decoder()
     assert decoder.feed(stream(BEGIN)) == [Start(p.Response(p.AssistantMessage(), origin="bedrock_converse"))]
     begun = decoder.feed(stream(start(0, toolResult={"toolUseId": "s1", "type": "code_result"})))

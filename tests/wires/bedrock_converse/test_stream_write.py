@@ -276,7 +276,7 @@ def plain(part: Any) -> Any:
     return part.replace(provider={})
 
 
-def test_the_client_is_told_what_its_schema_requires() -> None:
+def test_a_stream_has_all_that_the_clients_schema_requires() -> None:
     *_, stopped, (name, measured) = client.events(told(FOREIGN["text"]))
     assert stopped == ("messageStop", {"stopReason": "end_turn"})
     assert (name, measured["metrics"]) == ("metadata", {"latencyMs": 0})
@@ -322,7 +322,7 @@ def test_a_part_that_waits_for_its_turn_loses_nothing() -> None:
     ]
 
 
-def test_blocks_that_interleave_are_told_in_turn() -> None:
+def test_interleaving_blocks_are_written_one_after_the_other() -> None:
     """The one thing that a stream of its own loses: which pieces of text made one block."""
     content = answer(written(events_of([stream(*streams.INTERLEAVED)]))[0]).message.content
     assert content == (p.Text("a"), p.ToolCall("t1", "f", '{"x":1}'), p.Text("b"))

@@ -76,7 +76,7 @@ def test_an_assistant_that_says_nothing_is_left_out() -> None:
     assert _sent(p.user("go"), p.assistant(""), told=("dropped assistant message",)) == [user("go")]
 
 
-def test_results_are_strings_and_errors_are_told_in_words() -> None:
+def test_results_are_strings_and_errors_are_written_as_text() -> None:
     calls = [p.tool_call("find", {}, id=each) for each in "abc"]
     sent = _sent(
         p.user("go"),

@@ -377,7 +377,7 @@ BODIES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 @pytest.mark.law(4)
-def test_a_whole_answer_is_told_as_a_stream(body: dict[str, Any]) -> None:
+def test_a_whole_answer_is_written_as_a_stream(body: dict[str, Any]) -> None:
     response = WIRE.decode_response(paired(body))
     data, losses = written(NAME, replay_events(response, size=3))
     assert losses == ()
@@ -414,7 +414,7 @@ def test_arguments_are_known_while_they_arrive() -> None:
     ]
 
 
-def test_citations_are_told_at_once() -> None:
+def test_citations_are_emitted_at_once() -> None:
     decoder = WIRE.stream_decoder()
     decoder.feed(sse(BEGIN, *text(*WORDS)))
     (told,) = decoder.feed(sse(*cites("was", 3)))
@@ -423,7 +423,7 @@ def test_citations_are_told_at_once() -> None:
     assert decoder.response.message.content == (p.Text("it was found", (told.citation,)),)
 
 
-def test_citations_that_point_back_are_not_told() -> None:
+def test_citations_that_point_back_are_not_emitted() -> None:
     events, _ = read(NAME, sse(*STREAMS["citations out of order"]))
     assert [each.citation.quote for each in events if isinstance(each, e.CitationDelta)] == ["two"]
 

@@ -54,7 +54,7 @@ def test_a_request_means_the_same_in_every_spelling(every: int) -> None:
     assert decoded.origin == "google_generate"
 
 
-def test_media_are_told_by_their_type() -> None:
+def test_media_are_distinguished_by_their_type() -> None:
     _, image, film, document, unknown, sound = WIRE.decode_request(REQUEST).messages[1].content
     assert isinstance(image, p.Image)
     assert image.source == p.Inline("_9j-4A")

@@ -215,7 +215,7 @@ def test_a_marked_text_is_one_event():
     assert response(written(replay_events(whole))[0]) == whole
 
 
-def test_marked_texts_that_interleave_are_told_in_turn():
+def test_interleaving_marked_texts_are_written_one_after_the_other():
     marked = Text("", provider_json=Raw(b'{"google_generate":{"thoughtSignature":"QQ=="}}'))
     events: list[Event] = [Start(Response(HEAD.message, origin="google_generate")), PartStart(0, marked)]
     events += [TextDelta(0, "a"), PartStart(1, marked), TextDelta(1, "x"), TextDelta(0, "b"), PartEnd(0), PartEnd(1)]

@@ -105,7 +105,7 @@ def test_a_refusal_is_text():
     assert losses == ["refusal converted"]
 
 
-def test_an_error_is_told_in_the_text():
+def test_an_error_is_written_in_the_text():
     body, losses = encoded(p.user("go"), p.assistant(tool_calls=[CALL]), p.tool("x", tool_call_id="c1", is_error=True))
     assert body["messages"][-1]["content"] == "Error: x"
     assert losses == ["is_error converted"]

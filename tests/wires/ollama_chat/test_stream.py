@@ -168,7 +168,7 @@ def test_a_stream_goes_back_to_its_own_wire(found: list[Line]) -> None:
 
 @every_stream
 @pytest.mark.law(4)
-def test_a_whole_answer_is_told_as_a_stream(found: list[Line]) -> None:
+def test_a_whole_answer_is_written_as_a_stream(found: list[Line]) -> None:
     response = WIRE.decode_response(json.dumps(merged(found)))
     data, losses = written(NAME, replay_events(response, size=3))
     assert losses == ()
@@ -207,7 +207,7 @@ def test_text_begins_with_its_first_letter() -> None:
     ]
 
 
-def test_calls_are_told_while_the_stream_runs() -> None:
+def test_calls_are_emitted_while_the_stream_runs() -> None:
     decoder = WIRE.stream_decoder()
     decoder.feed(lines(calls("f", "g")))
     assert [(call.id, call.name, call.arguments_so_far["a"]) for call in decoder.calls] == [

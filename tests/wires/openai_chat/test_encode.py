@@ -94,7 +94,7 @@ def test_an_empty_result_is_an_empty_string():
     assert result["content"] == ""
 
 
-def test_an_error_is_told_in_the_text():
+def test_an_error_is_written_in_the_text():
     body, losses = encoded(
         p.user("go"), p.assistant(tool_calls=[CALL]), p.tool("no file", tool_call_id="c1", is_error=True)
     )

@@ -214,7 +214,7 @@ def test_reasoning_built_by_hand_is_no_proof():
     assert said(p.Reasoning("hm", wire=NAME), p.Text("a")) == [{"role": "assistant", "content": "a"}]
 
 
-def test_reasoning_of_others_is_dropped_or_told():
+def test_reasoning_of_other_wires_is_dropped_or_written_as_text():
     history = p.user("hi"), p.assistant(p.Reasoning("hm", signature="s", wire="anthropic_messages"), "a")
     assert encoded(*history)[1] == ["reasoning dropped"]
     told = WIRE.encode_request(p.Request(messages=history), reasoning_as_text=True)
@@ -224,7 +224,7 @@ def test_reasoning_of_others_is_dropped_or_told():
 # -- pairs -------------------------------------------------------------------------------------------
 
 
-def test_a_malformed_call_is_told():
+def test_a_malformed_call_is_written_as_text():
     body, losses = encoded(p.user("go"), p.assistant(p.MalformedToolCall("{{", "no JSON", "f", "c")))
     assert "{{" in body["input"][-1]["content"][-1]["text"]
     assert losses == ["malformed tool call converted"]
@@ -401,7 +401,7 @@ def test_a_choice_among_no_tools():
     assert losses == ["tool_choice dropped"]
 
 
-def test_fields_of_other_wires_are_told():
+def test_fields_of_other_wires_are_on_the_receipt():
     foreign = Raw(b'{"anthropic_messages":{"container":"c"}}')
     assert encoded(p.user("hi"), provider_json=foreign)[1] == ["container dropped"]
 

@@ -126,7 +126,7 @@ def test_a_recorded_stream_is_the_answer_that_its_last_event_holds(exchange: Exc
 
 @pytest.mark.law(4)
 @pytest.mark.recorded("openai_responses", has="stream")
-def test_what_is_told_before_the_last_event_is_the_same_message(exchange: Exchange) -> None:
+def test_the_message_before_the_last_event_is_the_same(exchange: Exchange) -> None:
     """docs/spec/wires.md#3.8: apart from encrypted content, which is another one in each event."""
     data = _recorded(exchange)
     _, whole = _in([data])
@@ -348,7 +348,7 @@ def test_gateways_send_null_for_empty_texts() -> None:
 
 @pytest.mark.parametrize("whole", [SAID, CALL, CUSTOM, THOUGHT, TOLD, MESSAGE, *HOSTED[4:5]], ids=lambda e: e["type"])
 @pytest.mark.parametrize("left", [".delta", ".done", "part.added", "item.added", "item.done", "response."])
-def test_what_is_told_once_only(whole: dict[str, Any], left: str) -> None:
+def test_events_are_emitted_once(whole: dict[str, Any], left: str) -> None:
     """Deltas may be left out, or ends, or beginnings, or all but the terminal event."""
     told = [each for each in stream(whole)[:-1] if left not in each["type"]]
     end = event("response.completed", response=answer(whole))
@@ -372,7 +372,7 @@ def test_arguments_in_one_piece() -> None:
 
 
 @pytest.mark.parametrize("output", [[], None, "absent"])
-def test_what_was_told_stays_when_the_last_event_leaves_it_out(output: Any) -> None:
+def test_emitted_parts_stay_when_the_last_event_leaves_them_out(output: Any) -> None:
     told = stream(SAID, CALL)
     if output == "absent":
         del told[-1]["response"]["output"]
@@ -460,7 +460,7 @@ def test_an_item_announced_twice_begins_once() -> None:
     assert decoder.finish() == WIRE.decode_response(json.dumps(answer(CALL)))
 
 
-def test_a_native_call_that_begins_half_told() -> None:
+def test_a_native_call_that_begins_incomplete() -> None:
     """docs/spec/wires.md#3.8: the id of a client's tool search is right when it is done."""
     search = next(each for each in CALLS if each["type"] == "tool_search_call")
     for begun_as in ({**search, "call_id": None}, {**search, "call_id": "other"}):

@@ -295,7 +295,7 @@ def test_texts_that_stand_together_are_one_message() -> None:
     assert [each["type"] for each in found[-1]["response"]["output"]] == ["function_call", "message", "function_call"]
 
 
-def test_free_text_is_told_without_its_marks() -> None:
+def test_free_text_is_written_without_its_marks() -> None:
     for size in (1, 2, 3, 100):
         found = _data(_sent(list(replay_events(FOREIGN["custom call"], size=size)))[0])
         deltas = [each["delta"] for each in found if each["type"] == "response.custom_tool_call_input.delta"]
@@ -303,7 +303,7 @@ def test_free_text_is_told_without_its_marks() -> None:
         assert [e["input"] for e in found if e["type"] == "response.custom_tool_call_input.done"] == ["".join(deltas)]
 
 
-def test_reasoning_of_its_own_is_told_in_its_parts() -> None:
+def test_reasoning_of_the_wire_is_written_in_its_parts() -> None:
     for whole, name, field in ((THOUGHT, "reasoning_summary", "summary_index"), (TOLD, "content", "content_index")):
         events, decoder = decoded(stream(whole))
         found = _data(_sent(list(replay_events(decoder.finish())) if whole is TOLD else events)[0])
@@ -522,13 +522,13 @@ def test_marks_are_taken_off_in_any_pieces(text: str, ascii_only: bool, cuts: li
 
 
 @given(pieces=st.lists(st.text(alphabet='"\\u0dD8ax\n{', max_size=6), max_size=8))
-def test_anything_in_the_place_of_a_string_is_told(pieces: list[str]) -> None:
+def test_any_value_in_the_place_of_a_string_is_written(pieces: list[str]) -> None:
     unquoted = Unquoted('"')
     for each in pieces:
         assert isinstance(json.loads(bytes(unquoted.feed(each))), str)
 
 
-def test_what_is_no_string_is_told_as_it_is() -> None:
+def test_a_value_that_is_no_string_is_written_as_it_is() -> None:
     unquoted = Unquoted('"')
     assert [bytes(unquoted.feed(each)) for each in ("SELECT", ' "1"')] == [b'"SELECT"', b'" \\"1\\""']
 

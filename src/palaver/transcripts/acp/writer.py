@@ -39,7 +39,7 @@ from palaver.transcripts.acp.shapes import CHUNKS, KINDS, NAME, Form, Group, blo
 from palaver.transcripts.conversation import session_of
 from palaver.transcripts.fields import inner, iso, one_line, string
 from palaver.transcripts.unknown_fields import Watch
-from palaver.transcripts.writer import WriteState
+from palaver.transcripts.writer import WriteState, with_results
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -73,20 +73,7 @@ class RecordWriter:
 
     def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
         """An answer with the results of its calls that follow it."""
-        group: list[Entry] = []
-        open_: set[str | None] = set()
-        for entry in entries:
-            message = entry.message
-            if isinstance(message, ToolMessage) and message.tool_call_id in open_:
-                open_.discard(message.tool_call_id)
-                group.append(entry)
-                continue
-            if group:
-                yield group
-            group = [entry]
-            open_ = {part.id for part in message.content if isinstance(part, ToolCall | MalformedToolCall)}
-        if group:
-            yield group
+        return with_results(entries, _call_ids)
 
     def render(self, group: Sequence[Entry], _old: Sequence[bytes]) -> Iterator[bytes]:
         """The updates of a group."""
@@ -274,3 +261,7 @@ class RecordWriter:
 def _line(notice: dict[str, Any]) -> bytes:
     """A notification as it is written; results may hold line breaks between their values."""
     return bytes(one_line(jsontext.encode(notice).decode()))
+
+
+def _call_ids(message: Message) -> list[str | None]:
+    return [part.id for part in message.content if isinstance(part, ToolCall | MalformedToolCall)]

@@ -48,6 +48,7 @@ from palaver.transcripts.documents import fields_of
 from palaver.transcripts.fields import HALVES, as_json, inner, integer, iso, listed, split, string, value, whole
 from palaver.transcripts.omissions import frame_of, frames
 from palaver.transcripts.unknown_fields import Watch
+from palaver.transcripts.writer import with_results
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -196,19 +197,7 @@ class RecordWriter:
 
     def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
         """An answer with the results of its calls; anything else alone."""
-        group: list[Entry] = []
-        calls: set[str | None] = set()
-        for entry in entries:
-            message = entry.message
-            if group and isinstance(message, ToolMessage) and message.tool_call_id in calls:
-                group.append(entry)
-                continue
-            if group:
-                yield group
-            group = [entry]
-            calls = {None, *_calls(message)} if isinstance(message, AssistantMessage) else set()
-        if group:
-            yield group
+        return with_results(entries, _answered, repeated=True)
 
     def render(self, group: Sequence[Entry], old: Sequence[bytes]) -> Iterator[bytes]:
         """The step of a group."""
@@ -458,6 +447,11 @@ class RecordWriter:
     def _lose(self, what: str, why: str, entry: Entry, part: int | None = None, kind: LossKind | None = None) -> None:
         carried: LossKind = "converted" if self._writing.options.carry else "dropped"
         self._writing.lose(kind or carried, what, why, entry, part)
+
+
+def _answered(message: Message) -> set[str | None]:
+    """The calls whose results stand in the step of a message; those that name no call stand there too."""
+    return {None, *_calls(message)} if isinstance(message, AssistantMessage) else set()
 
 
 def _calls(message: Message) -> set[str]:

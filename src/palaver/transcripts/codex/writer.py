@@ -416,7 +416,9 @@ class RecordWriter:
             line[extension_slot.SLOT] = slot
 
     def _slot(self, messages: Sequence[Message], plain: Sequence[Message]) -> dict[str, Any] | None:
-        return extension_slot.carried(messages, plain) if self._writing.options.carry else None
+        if not self._writing.options.carry:
+            return None
+        return extension_slot.carried(messages, [structs.replace(each, sent_at=self._at) for each in plain])
 
 
 def _in_place(lines: list[dict[str, Any]], olds: Sequence[Fields]) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ from palaver import wires
 from palaver.core import jsontext, trusted
 from palaver.core.errors import PalaverError
 from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from palaver.core.pairs import client_calls
 from palaver.core.parts import AnyPart, Reasoning, ServerToolResult, ToolCall
 from palaver.core.usage import Usage
 from palaver.threads.ids import now_ms
@@ -36,7 +37,7 @@ from palaver.transcripts.gemini_cli.reader import RecordReader
 from palaver.transcripts.gemini_cli.shapes import NAME, NOTICES, WIRE, Form, usage_of
 from palaver.transcripts.record import Lines
 from palaver.transcripts.unknown_fields import Watch
-from palaver.transcripts.writer import WriteState, is_record
+from palaver.transcripts.writer import WriteState, is_record, with_results
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -84,20 +85,7 @@ class RecordWriter:
 
     def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
         """An answer with the results of its calls that follow it, each call's first."""
-        group: list[Entry] = []
-        open_: set[str | None] = set()
-        for entry in entries:
-            message = entry.message
-            if isinstance(message, ToolMessage) and message.tool_call_id in open_:
-                open_.discard(message.tool_call_id)
-                group.append(entry)
-                continue
-            if group:
-                yield group
-            group = [entry]
-            open_ = {call.id for call in message.tool_calls if not call.provider_executed}
-        if group:
-            yield group
+        return with_results(entries, lambda message: [call.id for call in client_calls(message)])
 
     def tail(self, old: bytes | None) -> bytes | None:
         """What stood behind the messages of a document."""

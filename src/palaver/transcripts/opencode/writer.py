@@ -56,6 +56,7 @@ from palaver.transcripts.opencode.reader import RecordReader
 from palaver.transcripts.opencode.shapes import NAME
 from palaver.transcripts.restyle import restyled
 from palaver.transcripts.unknown_fields import Watch
+from palaver.transcripts.writer import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -112,16 +113,7 @@ class RecordWriter:
 
     def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
         """Answers with the results of their calls, every other message alone."""
-        group: list[Entry] = []
-        for entry in entries:
-            if group and _belongs(group, entry.message):
-                group.append(entry)
-                continue
-            if group:
-                yield group
-            group = [entry]
-        if group:
-            yield group
+        return grouped(entries, _belongs)
 
     def continues(self, before: Sequence[Entry], group: Sequence[Entry]) -> bool:
         """Whether results are those of calls that an answer before has open."""

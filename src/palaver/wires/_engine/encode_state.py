@@ -22,10 +22,12 @@ from palaver.core.request import Loss
 from palaver.wires._engine import json_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+
+    from msgspec import UnsetType
 
     from palaver.core.jsontext import Fields
-    from palaver.core.messages import SystemMessage
+    from palaver.core.messages import AssistantMessage, FinishReason, SystemMessage
     from palaver.core.parts import AnyPart
     from palaver.core.request import LossKind, Request
     from palaver.wires._engine.capabilities import IdRule, MediaKind, WireCapabilities
@@ -117,6 +119,28 @@ class Context:
         count = len(self._rewritten)
         why = f"{count} rewritten to what the wire takes, calls and results alike"
         return (Loss("converted", "tool call ids", why, whole=self.whole), *self._losses)
+
+    def finish_word(
+        self,
+        message: AssistantMessage,
+        read: Callable[[str], FinishReason | None],
+        words: Mapping[FinishReason, str],
+    ) -> str | UnsetType | None:
+        """Return the wire's word for why an answer ended: the one it came with, as long as that still says the same.
+
+        ``read`` tells what a word of the wire means, and ``words`` is the way back. What has no word there is sent as
+        "stop".
+        """
+        raw = message.finish_reason_raw
+        if self.own:
+            return raw
+        reason = message.finish_reason or "stop"
+        if isinstance(raw, str) and read(raw) == reason:
+            return raw
+        if reason not in words:
+            why = f"{reason!r} has no equivalent; “{words['stop']}” was sent"
+            self.lose("approximated", "finish_reason", why, 0)
+        return words.get(reason, words["stop"])
 
     # -- names that must not repeat --
 

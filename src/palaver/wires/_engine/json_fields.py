@@ -115,6 +115,14 @@ def take_int(rest: Fields, key: str) -> int | None:
     return _taken(rest, key, integer)
 
 
+def need_int(rest: Fields, key: str) -> int:
+    """Take an integer out that must be there."""
+    found = take_int(rest, key)
+    if found is None:
+        raise DecodeError("missing", path=key)
+    return found
+
+
 def take_bool(rest: Fields, key: str) -> bool | None:
     """Take a truth value out; ``None``, and left in place, when absent or null."""
     return _taken(rest, key, truth)

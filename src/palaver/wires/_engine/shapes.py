@@ -173,6 +173,16 @@ class Union(Generic[S]):
             return data if shape is None else from_fields(shape, rest)
 
 
+# -- a field that several wires share ----------------------------------------------------------------
+
+_ASSISTANT: Final = (json_fields.word("assistant"), NULL, ABSENT)
+
+
+def role_note(role: Raw) -> Fields | None:
+    """Make the note for the role of an answer, where it is not the assistant's."""
+    return None if role in _ASSISTANT else {"role": role}
+
+
 # -- fields by their type --------------------------------------------------------------------------
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import UNSET, Raw, structs
 
 from palaver.core import jsontext
-from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
+from palaver.core.messages import SystemMessage, ToolMessage, UserMessage
 from palaver.core.parts import File, Image, Text, ToolCall
 from palaver.wires._engine.cache_marks import Marking
 from palaver.wires._engine.capabilities import IdRule, MediaKind, MediaRule, MetadataRule, WireCapabilities
@@ -160,7 +160,7 @@ def response(response: Response, context: Context) -> dict[str, Any]:
     if message.model is not None or not context.own:
         fields["model"] = message.model or ""
     fields["content"] = [block(part, 0, context) for part in message.content]
-    word = _finish_word(message, context)
+    word = context.finish_word(message, FINISH.get, FINISH_WORD)
     if word is not UNSET:
         fields["stop_reason"] = word
     if not context.own:
@@ -174,17 +174,6 @@ def response(response: Response, context: Context) -> dict[str, Any]:
 
 
 _ENVELOPE: Final = {"type": "message", "role": "assistant"}
-
-
-def _finish_word(message: AssistantMessage, context: Context) -> Any:
-    """The word for why the answer ended; ``None`` and ``UNSET`` when that is how it came."""
-    raw = message.finish_reason_raw
-    if context.own or (isinstance(raw, str) and FINISH.get(raw) == message.finish_reason):
-        return raw
-    reason = message.finish_reason or "stop"
-    if reason not in FINISH_WORD:
-        context.lose("approximated", "finish_reason", f"{reason!r} has no equivalent; “end_turn” was sent", 0)
-    return FINISH_WORD.get(reason, "end_turn")
 
 
 # -- clouds ----------------------------------------------------------------------------------------

@@ -186,7 +186,7 @@ class Decoder(StreamDecoder):
         self.done = self.assembler.failure is not None
 
     def _block_start(self, rest: Fields, _frame: Frame) -> None:
-        index = _index(rest)
+        index = json_fields.need_int(rest, "index")
         fields = json_fields.need_fields(rest, "content_block")
         if "id" in fields and "name" in fields:
             fields.setdefault("input", jsontext.EMPTY_OBJECT)
@@ -266,7 +266,7 @@ class Decoder(StreamDecoder):
                 stored[key] = jsontext.own(raw)
 
     def _block_stop(self, rest: Fields, _frame: Frame) -> None:
-        index = _index(rest)
+        index = json_fields.need_int(rest, "index")
         if index in self._blocks:
             self._stop(index)
 
@@ -344,10 +344,3 @@ class Decoder(StreamDecoder):
         "message_stop": _message_stop,
         "error": _error,
     }
-
-
-def _index(rest: Fields) -> int:
-    index = json_fields.take_int(rest, "index")
-    if index is None:
-        raise DecodeError("missing", path="index")
-    return index

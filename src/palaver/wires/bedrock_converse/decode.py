@@ -33,7 +33,7 @@ from palaver.core.request import Request, Response
 from palaver.core.tools import AnyTool
 from palaver.wires._engine import json_fields
 from palaver.wires._engine.json_fields import nested, provider, word
-from palaver.wires._engine.shapes import ABSENT, Shape, Union, reader
+from palaver.wires._engine.shapes import ABSENT, Shape, Union, reader, role_note
 from palaver.wires.bedrock_converse import settings
 from palaver.wires.bedrock_converse.decode_parts import (
     AnswerBlock,
@@ -242,14 +242,6 @@ def object_or_kept(usage: Raw, rest: Fields) -> Raw | None:
         return usage
     rest["usage"] = usage
     return None
-
-
-def role_note(role: Raw) -> Fields | None:
-    """Make the note for the role of an answer, where it is not the assistant's."""
-    return None if role in _ASSISTANT else {"role": role}
-
-
-_ASSISTANT: Final = (word("assistant"), NULL, ABSENT)
 
 
 def _provider_error(body: bytes) -> ProviderError:

@@ -417,7 +417,9 @@ def ending(response: Response, context: Context) -> dict[str, Any]:
     rest, message = native(response, WIRE), response.message
     rest.pop("output", None)
     fields: dict[str, Any] = {}
-    word = _finish_word(message, context)
+    word = context.finish_word(
+        message, lambda raw: finish(raw, message.content) if raw in FINISH else None, FINISH_WORD
+    )
     if not isinstance(word, UnsetType):
         fields["stopReason"] = word
     if message.usage is not None or not context.own:
@@ -435,15 +437,3 @@ def _list_dropped(response: Response, context: Context) -> None:
             context.lose("dropped", name, "the wire has no such field", 0)
     for number, _ in enumerate(response.alternatives, 1):
         context.lose("dropped", "alternative", f"choice {number}: the wire has one answer")
-
-
-def _finish_word(message: AssistantMessage, context: Context) -> Any:
-    raw = message.finish_reason_raw
-    if context.own:
-        return raw
-    reason = message.finish_reason or "stop"
-    if isinstance(raw, str) and raw in FINISH and finish(raw, message.content) == reason:
-        return raw
-    if reason not in FINISH_WORD:
-        context.lose("approximated", "finish_reason", f"{reason!r} has no equivalent; “end_turn” was sent", 0)
-    return FINISH_WORD.get(reason, "end_turn")

@@ -50,9 +50,9 @@ from palaver.stream.event_stream import EventStreamReader
 from palaver.stream.frames import Frame
 from palaver.wires._engine import json_fields
 from palaver.wires._engine.json_fields import provider
-from palaver.wires._engine.shapes import ABSENT
+from palaver.wires._engine.shapes import ABSENT, role_note
 from palaver.wires._engine.stream_decoder import StreamDecoder, opened, snapshot
-from palaver.wires.bedrock_converse.decode import object_or_kept, role_note
+from palaver.wires.bedrock_converse.decode import object_or_kept
 from palaver.wires.bedrock_converse.decode_parts import answer_part, citation
 from palaver.wires.bedrock_converse.shapes import (
     DELTAS,
@@ -378,7 +378,7 @@ class Decoder(StreamDecoder):
     # -- blocks begin and end --
 
     def _block_start(self, fields: Fields) -> bool:
-        index, start = _index(fields), json_fields.need_fields(fields, "start")
+        index, start = json_fields.need_int(fields, "contentBlockIndex"), json_fields.need_fields(fields, "start")
         kind = choose(start, STARTS)
         if kind is None:
             return False
@@ -406,7 +406,7 @@ class Decoder(StreamDecoder):
         return block
 
     def _block_stop(self, fields: Fields) -> bool:
-        index = _index(fields)
+        index = json_fields.need_int(fields, "contentBlockIndex")
         if index not in self._open:
             return False
         self._close(index)
@@ -428,7 +428,7 @@ class Decoder(StreamDecoder):
     # -- what blocks are made of --
 
     def _block_delta(self, fields: Fields) -> bool:
-        index, delta = _index(fields), json_fields.need_fields(fields, "delta")
+        index, delta = json_fields.need_int(fields, "contentBlockIndex"), json_fields.need_fields(fields, "delta")
         kinds = members(delta, DELTAS)
         complete = bool(kinds)
         for kind in kinds:
@@ -515,13 +515,6 @@ class Decoder(StreamDecoder):
         "metadata": _metadata,
     }
     """The action for each event; it returns whether all of it was emitted."""
-
-
-def _index(fields: Fields) -> int:
-    index = json_fields.take_int(fields, "contentBlockIndex")
-    if index is None:
-        raise DecodeError("missing", path="contentBlockIndex")
-    return index
 
 
 def _is_empty(rest: Fields) -> bool:

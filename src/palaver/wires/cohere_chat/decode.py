@@ -40,7 +40,7 @@ from palaver.core.usage import Usage
 from palaver.wires._engine import json_fields
 from palaver.wires._engine.json_fields import nested, provider, word
 from palaver.wires._engine.media import source_of
-from palaver.wires._engine.shapes import ABSENT, Shape, Union, reader
+from palaver.wires._engine.shapes import ABSENT, Shape, Union, reader, role_note
 from palaver.wires._engine.tools import read_tool
 from palaver.wires.cohere_chat.shapes import (
     FINISH,
@@ -419,14 +419,6 @@ def response(body: bytes) -> Response:
         provider_json=provider(WIRE, answer.rest, role_note(answer.role)),
     )
     return trusted.Response(message=message, origin=WIRE, provider_json=provider(WIRE, rest))
-
-
-def role_note(role: Raw) -> Fields | None:
-    """Make the note for the role of an answer, where it is not the assistant's."""
-    return None if role in _ASSISTANT else {"role": role}
-
-
-_ASSISTANT: Final = (word("assistant"), NULL, ABSENT)
 
 
 def _provider_error(raw: Raw, body: bytes) -> ProviderError:

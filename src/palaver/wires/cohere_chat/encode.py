@@ -277,7 +277,7 @@ def response(response: Response, context: Context) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if message.response_id is not None or not context.own:
         fields["id"] = message.response_id or ""
-    word = _finish_word(message, context)
+    word = context.finish_word(message, FINISH.get, FINISH_WORD)
     if not isinstance(word, UnsetType):
         fields["finish_reason"] = word
     fields["message"] = body
@@ -294,15 +294,3 @@ def response(response: Response, context: Context) -> dict[str, Any]:
 def role(message: AssistantMessage) -> object:
     """Return the role of an answer."""
     return notes(message, WIRE).get("role", "assistant")
-
-
-def _finish_word(message: AssistantMessage, context: Context) -> str | UnsetType | None:
-    raw = message.finish_reason_raw
-    if context.own:
-        return raw
-    reason = message.finish_reason or "stop"
-    if isinstance(raw, str) and FINISH.get(raw) == reason:
-        return raw
-    if reason not in FINISH_WORD:
-        context.lose("approximated", "finish_reason", f"{reason!r} has no equivalent; “COMPLETE” was sent", 0)
-    return FINISH_WORD.get(reason, "COMPLETE")

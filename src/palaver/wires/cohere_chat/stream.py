@@ -44,6 +44,7 @@ from palaver.core.parts import Image, Reasoning, Text
 from palaver.core.request import Response
 from palaver.wires._engine import json_fields
 from palaver.wires._engine.json_fields import provider
+from palaver.wires._engine.shapes import role_note
 from palaver.wires._engine.stream_decoder import opened
 from palaver.wires.cohere_chat import decode
 from palaver.wires.cohere_chat.shapes import FINISH, WIRE
@@ -158,7 +159,7 @@ class Decoder(PartsDecoder):
 
     def _first_fields(self, message: Fields) -> bool:
         """Keep the fields of the message that the first event knows; content in it has no meaning."""
-        self._role = decode.role_note(message.pop("role", NULL))
+        self._role = role_note(message.pop("role", NULL))
         return self._more_fields(message)
 
     def _more_fields(self, message: Fields) -> bool:

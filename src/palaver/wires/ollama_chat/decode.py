@@ -31,7 +31,7 @@ from palaver.core.tools import AnyTool
 from palaver.core.usage import Usage
 from palaver.wires._engine import json_fields, thinking
 from palaver.wires._engine.json_fields import nested, provider, word
-from palaver.wires._engine.shapes import ABSENT, Shape, Union, reader
+from palaver.wires._engine.shapes import ABSENT, Shape, Union, reader, role_note
 from palaver.wires._engine.tools import OpenCalls, read_tool
 from palaver.wires.ollama_chat.shapes import FINISH, INTEGERS, OPTIONS, WIRE, read_format
 
@@ -270,14 +270,6 @@ def response(body: bytes) -> Response:
         provider_json=provider(WIRE, answer.rest, role_note(answer.role)),
     )
     return trusted.Response(message=message, origin=WIRE, provider_json=provider(WIRE, rest))
-
-
-def role_note(role: Raw) -> Fields | None:
-    """Make the note for the role of an answer, where it is not the assistant's."""
-    return None if role in _ASSISTANT else {"role": role}
-
-
-_ASSISTANT: Final = (word("assistant"), NULL, ABSENT)
 
 
 def _provider_error(rest: Fields, body: bytes) -> ProviderError:

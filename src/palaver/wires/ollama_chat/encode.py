@@ -189,7 +189,7 @@ def response(response: Response, context: Context) -> dict[str, Any]:
         fields |= {"model": message.model or "", "created_at": made, "done": True}
         written = {"role": "assistant", "content": "", **written}
     fields["message"] = written
-    word = _finish_word(message, context)
+    word = context.finish_word(message, FINISH.get, FINISH_WORD)
     if not isinstance(word, UnsetType):
         fields["done_reason"] = word
     if message.usage is not None:
@@ -220,15 +220,3 @@ def _counts(message: AssistantMessage, context: Context) -> dict[str, Any]:
         "eval_count": (usage.output or 0) + (usage.reasoning or 0),
     }
     return {key: count for key, count in counts.items() if count}
-
-
-def _finish_word(message: AssistantMessage, context: Context) -> str | UnsetType | None:
-    raw = message.finish_reason_raw
-    if context.own:
-        return raw
-    reason = message.finish_reason or "stop"
-    if isinstance(raw, str) and FINISH.get(raw) == reason:
-        return raw
-    if reason not in FINISH_WORD:
-        context.lose("approximated", "finish_reason", f"{reason!r} has no equivalent; “stop” was sent", 0)
-    return FINISH_WORD.get(reason, "stop")

@@ -41,8 +41,9 @@ from palaver.core.request import Response
 from palaver.stream import ndjson
 from palaver.wires._engine import json_fields
 from palaver.wires._engine.json_fields import provider
+from palaver.wires._engine.shapes import role_note
 from palaver.wires._engine.stream_decoder import StreamDecoder, opened
-from palaver.wires.ollama_chat.decode import call, error_text, finish, finish_word, image, role_note, usage
+from palaver.wires.ollama_chat.decode import call, error_text, finish, finish_word, image, usage
 from palaver.wires.ollama_chat.shapes import ASSISTANT, WIRE
 from palaver.wires.ollama_chat.stream_write import Encoder
 

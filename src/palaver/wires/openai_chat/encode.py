@@ -510,7 +510,7 @@ def _choice(message: AssistantMessage, index: int, context: Context) -> dict[str
         body.setdefault("refusal", None)
         _join_texts(body, context, index)
     fields: dict[str, Any] = {"message": body}
-    word = finish_word(message, context)
+    word = context.finish_word(message, FINISH.get, FINISH_WORD)
     if word is not UNSET:
         fields["finish_reason"] = word
     if not context.own:
@@ -538,18 +538,3 @@ def _text_of(part: Any) -> str | None:
             return text
         case _:
             return None
-
-
-def finish_word(message: AssistantMessage, context: Context) -> Any:
-    """The word for why the answer ended; ``UNSET`` where it had none."""
-    raw = message.finish_reason_raw
-    if context.own and raw is not UNSET:
-        return raw
-    if context.own and message.finish_reason_raw is UNSET:
-        return UNSET
-    if isinstance(raw, str) and FINISH.get(raw) == message.finish_reason:
-        return raw
-    reason = message.finish_reason or "stop"
-    if reason not in FINISH_WORD:
-        context.lose("approximated", "finish_reason", f"{reason!r} has no equivalent; “stop” was sent", 0)
-    return FINISH_WORD.get(reason, "stop")

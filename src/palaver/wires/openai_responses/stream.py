@@ -190,7 +190,7 @@ class Decoder(PartTracker):
     # -- items -------------------------------------------------------------------------------------
 
     def _item_added(self, _kind: str, rest: Fields, _data: bytes) -> bool | None:
-        index = _index(rest)
+        index = json_fields.need_int(rest, "output_index")
         raw = rest.get("item", NULL)
         if raw == NULL:
             return False
@@ -239,7 +239,7 @@ class Decoder(PartTracker):
             self._add_sink(item, name + DELTA, 0, ArgumentsDelta, item.parts[0])
 
     def _item_done(self, _kind: str, rest: Fields, _data: bytes) -> bool | None:
-        index = _index(rest)
+        index = json_fields.need_int(rest, "output_index")
         raw = rest.get("item", NULL)
         if raw == NULL:
             return False
@@ -278,7 +278,7 @@ class Decoder(PartTracker):
     # -- the content of messages -------------------------------------------------------------------
 
     def _content_added(self, _kind: str, rest: Fields, _data: bytes) -> None:
-        index, n = _index(rest), _inner(rest)
+        index, n = json_fields.need_int(rest, "output_index"), _inner(rest)
         fields = json_fields.need_fields(rest, "part")
         item = self._item(index)
         if peek(fields, "type") == "reasoning_text" or n in item.parts:
@@ -298,7 +298,7 @@ class Decoder(PartTracker):
             self._add_sink(item, (TEXT if isinstance(part, Text) else REFUSAL) + DELTA, n, TextDelta, number)
 
     def _content_done(self, _kind: str, rest: Fields, _data: bytes) -> None:
-        index, n = _index(rest), _inner(rest)
+        index, n = json_fields.need_int(rest, "output_index"), _inner(rest)
         fields = json_fields.need_fields(rest, "part")
         number = self._item(index).parts.get(n)
         text = peek(fields, TEXT_FIELDS.get(peek(fields, "type") or "", ""))
@@ -309,7 +309,7 @@ class Decoder(PartTracker):
         """A delta of a text or a refusal, or all of it."""
         name, _, word = kind.rpartition(".")
         bare, field = (trusted.Text(""), "text") if name == TEXT else (trusted.Refusal(""), "refusal")
-        index, n = _index(rest), _inner(rest)
+        index, n = json_fields.need_int(rest, "output_index"), _inner(rest)
         text = _words(rest, word if word == "delta" else field)
         number = self._part(index, n, bare, name)
         if word == "done":
@@ -322,7 +322,7 @@ class Decoder(PartTracker):
             self._logprobs.setdefault(number, []).extend(map(jsontext.own, found))
 
     def _annotation(self, _kind: str, rest: Fields, _data: bytes) -> None:
-        index, n = _index(rest), _inner(rest)
+        index, n = json_fields.need_int(rest, "output_index"), _inner(rest)
         raw = rest.get("annotation", NULL)
         if raw != NULL:
             self.emit(CitationDelta(self._part(index, n, trusted.Text(""), TEXT), parts.citation(raw)))
@@ -332,7 +332,8 @@ class Decoder(PartTracker):
     def _reason(self, kind: str, rest: Fields, _data: bytes) -> bool | None:
         """A delta of a summary or of reasoning, or all of it."""
         name, _, word = kind.rpartition(".")
-        index, segment = _index(rest), _inner(rest, "summary_index" if name == SUMMARY else "content_index")
+        index = json_fields.need_int(rest, "output_index")
+        segment = _inner(rest, "summary_index" if name == SUMMARY else "content_index")
         text = _words(rest, "delta" if word == "delta" else "text")
         number = self._part(index, 0, trusted.Reasoning(wire=WIRE))
         item = self._items[index]
@@ -352,13 +353,13 @@ class Decoder(PartTracker):
 
     def _segment(self, _kind: str, rest: Fields, _data: bytes) -> None:
         """A part of a summary begins or ends; its texts imply that as well."""
-        _index(rest)
+        json_fields.need_int(rest, "output_index")
 
     def _arguments(self, kind: str, rest: Fields, _data: bytes) -> None:
         """A delta of arguments, or all of them."""
         name, _, word = kind.rpartition(".")
         field, head, tail = BY_EVENT[name]
-        index = _index(rest)
+        index = json_fields.need_int(rest, "output_index")
         raw = rest.get(word if word == "delta" else field, NULL)
         text = _words(rest, word if word == "delta" else field)
         number = self._part(index, 0, trusted.ToolCall("", "", custom=name == CUSTOM))
@@ -399,13 +400,6 @@ def _reader(item: Item) -> Items:
     reader = Items(NONE, answer=True)
     reader.reasoning, reader.bare = item.before, item.bare
     return reader
-
-
-def _index(rest: Fields) -> int:
-    index = json_fields.take_int(rest, "output_index")
-    if index is None:
-        raise DecodeError("missing", path="output_index")
-    return index
 
 
 def _inner(rest: Fields, key: str = "content_index") -> int:
