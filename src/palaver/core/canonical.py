@@ -69,7 +69,7 @@ _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 def encode(value: Record) -> bytes:
-    """Write a message, part, tool, usage, request or response on one line, without a line break.
+    """Write ``value`` on one line, without a line break: a message, part, tool, usage, request or response.
 
     Raises ``EncodeError`` for what JSON cannot express, and for a message that would not come back
     as it is: with values of wrong types, or nested too deeply.
@@ -155,7 +155,10 @@ def _on_line(error: DecodeError, number: int) -> DecodeError:
 
 
 def dump_conversation(request: Request) -> bytes:
-    """Write a whole conversation: a header line, then one message a line. Raises ``EncodeError``."""
+    """Write ``request`` as a conversation: a header line, then one message a line.
+
+    Raises ``EncodeError`` for a value that is not a ``Request``, and as ``encode`` does.
+    """
     if not isinstance(request, Request):  # pyright: ignore[reportUnnecessaryIsInstance] (as above)
         raise EncodeError(f"request: expected a Request, got {_kind(request)}")
     header = codec.encode(structs.replace(request, messages=(), original=None))
@@ -164,9 +167,10 @@ def dump_conversation(request: Request) -> bytes:
 
 
 def load_conversation(data: JSONText) -> Request:
-    """Read a conversation; without a header, the request has messages only.
+    """Read a conversation from ``data``: JSON Lines, as text or as UTF-8 bytes.
 
-    Raises ``DecodeError`` for what is no conversation, and for a newer version of the form.
+    Without a header line, the request has messages only. Raises ``DecodeError`` for what is not a conversation, and
+    for a newer version of the form.
     """
     lines = _lines(data)
     at = next((index for index, line in enumerate(lines) if line.strip()), len(lines))
@@ -215,9 +219,10 @@ def content_hash(message: Message) -> str:
 
 
 def hash_chain(payloads: Iterable[str | bytes], *, previous: str = "GENESIS") -> tuple[str, ...]:
-    """Hash payloads so that each hash covers all before it: the SHA-256 of the hash before and the payload, in hex.
+    """Return one hash for each of ``payloads``: the SHA-256, in hex, of the previous hash and the payload.
 
-    It is the chain of Kairo's event log (docs/spec/kairo.md#5). ``previous`` is the last hash of a chain that goes on.
+    Text is hashed as UTF-8. ``previous`` is the last hash of a chain to continue; the default begins a new one. Kairo's
+    event log has this chain (docs/spec/kairo.md#5).
     """
     check_arguments("hash_chain", hash_chain, locals())
     import hashlib  # noqa: PLC0415 (as above)

@@ -96,7 +96,11 @@ class DecodeError(PalaverError):
     category = "format"
 
     def __init__(self, reason: str, *, path: str = "", source: str = "") -> None:
-        """Keep the parts of the error; ``path`` is written like ``messages[3].content[0].text``."""
+        """Keep the parts of the error.
+
+        ``reason`` says what is wrong; the attribute keeps its first 300 characters. ``path`` is written like
+        ``messages[3].content[0].text``.
+        """
         super().__init__(reason)
         self.reason = excerpt(reason, 300)
         self.path = path
@@ -127,7 +131,7 @@ class LossError(EncodeError):
     category = "format"
 
     def __init__(self, wire: str, losses: tuple[Loss, ...]) -> None:
-        """Keep the receipt; the text names the first losses."""
+        """Keep the receipt. ``wire`` names the target wire or format; the text names the first three ``losses``."""
         shown = "; ".join(str(loss) for loss in losses[:3])
         more = f"; and {len(losses) - 3} more" if len(losses) > 3 else ""  # noqa: PLR2004 (the three shown)
         super().__init__(f"{wire}: {len(losses)} not carried: {shown}{more}")
@@ -136,7 +140,7 @@ class LossError(EncodeError):
 
 
 class LossWarning(UserWarning):
-    """Something could not be carried, and the caller did not say what should become of it."""
+    """Something could not be carried, and the caller did not choose ``losses``."""
 
 
 class ProviderError(PalaverError):
@@ -156,10 +160,12 @@ class ProviderError(PalaverError):
         retry_after: float | None = None,
         request_id: str | None = None,
     ) -> None:
-        """Keep the provider's words; ``code`` is its error type or code where it gave one.
+        """Keep what the provider sent.
 
-        ``status`` is that of HTTP, ``retry_after`` in how many seconds the provider wants to be asked again,
-        ``request_id`` its name for the request, for its support.
+        ``wire`` names the wire, or the provider when no request was sent; the text begins with it. ``message`` is the
+        provider's message, of which the text shows 200 characters. ``code`` is its error type or code, if any.
+        ``status`` is the HTTP status, ``retry_after`` the seconds after which the provider accepts another request,
+        and ``request_id`` the provider's id of the request, which its support asks for.
         """
         what = "the provider answered with an error" if status is None else f"the provider answered {status}"
         super().__init__(f"{wire}: {what}: {excerpt(message, 200)}")
@@ -179,13 +185,20 @@ class AuthenticationError(ProviderError):
 
     @classmethod
     def no_key(cls, provider: str, variables: Sequence[str]) -> Self:
-        """There is no key to send; the text names the environment variables, any of which may hold it."""
+        """Make the error for a missing key.
+
+        ``provider`` begins the text, unless it is empty. ``variables`` are the environment variables that may hold the
+        key; the text names them.
+        """
         what = " or ".join(variables)
         return cls.unasked(provider, f"no API key: set {what}, or pass key=" if what else "no API key: pass key=")
 
     @classmethod
     def unasked(cls, provider: str, reason: str) -> Self:
-        """No credential could be sent, and no one was asked for it."""
+        """Make the error for credentials that could not be made; no request was sent.
+
+        ``provider`` begins the text, unless it is empty, and ``reason`` is the rest of it.
+        """
         made = cls(provider, reason)
         made.args = (f"{provider}: {reason}" if provider else reason,)
         return made
@@ -225,7 +238,7 @@ class TimedOutError(TransportError):
     error_code = "timed_out"
 
     def __init__(self, reason: str, *, phase: Literal["connect", "write", "first_token", "idle"]) -> None:
-        """Keep what was waited for."""
+        """Keep the phase. ``reason`` is the text of the error."""
         super().__init__(reason)
         self.phase = phase
 
@@ -320,7 +333,11 @@ class StreamError(PalaverError):
         code: str | None = None,
         body: bytes = b"",
     ) -> None:
-        """Keep what is known of the failure, and the answer so far."""
+        """Keep what is known of the failure, and the answer so far.
+
+        ``wire`` names the wire; the text begins with it, unless it is empty. ``reason`` says what happened; the text
+        shows its first 200 characters.
+        """
         super().__init__(": ".join(piece for piece in (wire, f"{_STREAM[kind]}: {excerpt(reason, 200)}") if piece))
         self.wire = wire
         self.reason = reason
@@ -361,7 +378,7 @@ class ConflictError(StoreError):
     category = "store"
 
     def __init__(self, reason: str, *, found: str | None = None) -> None:
-        """Keep the head that was found."""
+        """Keep the head that was found. ``reason`` is the text of the error."""
         super().__init__(reason)
         self.found = found
 

@@ -199,9 +199,10 @@ class Media(Part, frozen=True):
 
     @classmethod
     def from_bytes(cls, data: bytes, media_type: str | None = None) -> Self:
-        """Hold ``data`` inline; the media type is read off its first bytes when not given.
+        """Make a part with ``data`` inline.
 
-        Raises ``MessageError`` for what is no bytes.
+        ``media_type`` is a MIME type such as ``"image/png"``; without one, the first bytes of ``data`` decide. Raises
+        ``MessageError`` for a value that is not bytes.
         """
         if not isinstance(cast("object", data), bytes | bytearray | memoryview):
             raise MessageError(f"data: expected bytes, got {type(data).__name__}")
@@ -212,9 +213,10 @@ class Media(Part, frozen=True):
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str], media_type: str | None = None) -> Self:
-        """Read a file and hold it inline.
+        """Read the file at ``path`` and make a part with its bytes inline.
 
-        Its first bytes, else its ending, tell the type. Raises ``OSError``.
+        ``media_type`` is a MIME type; without one, the first bytes of the file decide, then its suffix. Raises
+        ``OSError``.
         """
         with open(path, "rb") as file:  # noqa: PTH123 (pathlib takes longer to load than this module)
             data = file.read()
@@ -222,9 +224,10 @@ class Media(Part, frozen=True):
 
     @classmethod
     def from_url(cls, url: str, media_type: str | None = None) -> Self:
-        """Point to a URL, which is never fetched here. A data URI is taken apart instead.
+        """Make a part that refers to ``url``, which Palaver never fetches. A data URI becomes inline bytes.
 
-        Raises ``MessageError`` for what is no string.
+        ``media_type`` is a MIME type; without one, the suffix of the URL decides. A data URI brings its own. Raises
+        ``MessageError`` for a value that is not a string.
         """
         if not isinstance(url, str):  # pyright: ignore[reportUnnecessaryIsInstance] (not every caller has a type checker)
             raise MessageError(f"url: expected a string, got {type(url).__name__}")
@@ -234,7 +237,7 @@ class Media(Part, frozen=True):
 
     @classmethod
     def from_data_uri(cls, uri: str) -> Self:
-        """Take a ``data:`` URI apart (RFC 2397). Raises ``MessageError`` when it is none."""
+        """Make a part from ``uri``, a ``data:`` URI (RFC 2397). Raises ``MessageError`` for any other text."""
         media_type, data = media_types.split_data_uri(uri)
         return cls(Inline(data), media_type)
 

@@ -76,9 +76,11 @@ class OutputFormat(Value, frozen=True, tag_field="type", tag="output_format", me
         strict: bool | None = None,
         provider: dict[str, Any] | None = None,
     ) -> Self:
-        """Ask for JSON that fits a JSON Schema. ``strict`` asks the provider to enforce it.
+        """Ask for JSON that fits ``schema``, a JSON Schema.
 
-        Raises ``MessageError`` for what JSON cannot express.
+        ``name`` and ``description`` tell the model what the JSON is; a wire that needs a name supplies one.
+        ``strict`` asks the provider to enforce the schema; ``None`` leaves that to the wire. ``provider`` holds fields
+        by wire. Raises ``MessageError`` for what JSON cannot express.
         """
         made = cls("json_schema", jsontext.checked(schema, "schema"), name, description, strict)
         return made if provider is None else made.replace(provider=provider)
@@ -279,7 +281,7 @@ class Encoded:
     __slots__ = ("_body", "_chunks", "losses")
 
     def __init__(self, chunks: Iterable[bytes], losses: tuple[Loss, ...] = ()) -> None:
-        """Hold the chunks; ``body`` joins them when asked."""
+        """Keep the ``chunks`` of the body, in order, and the ``losses``; ``body`` joins the chunks on first use."""
         self._chunks = tuple(chunks)
         self._body: bytes | None = None
         self.losses = losses

@@ -103,7 +103,11 @@ class ResponseStream:
     """The events of one answer, as they arrive. An async context manager, and an async iterator of ``Event``."""
 
     def __init__(self, entering: AbstractAsyncContextManager[Answer], losses: OnLosses) -> None:
-        """Hold what is to be entered; nothing is sent before."""
+        """Keep what sends the prompt when it is entered; nothing is sent before.
+
+        ``entering`` is the context manager that a session's ``ask`` returns. ``losses`` is ``"warn"``, ``"ignore"`` or
+        ``"raise"``, as in ``ask``.
+        """
         self._entering = entering
         self._losses: OnLosses = losses
         self._answer: Answer | None = None

@@ -131,7 +131,12 @@ def first_set(variables: Sequence[str]) -> str | None:
 
 @final
 class ApiKey(Credentials):
-    """A key in a header. ``variables`` name where it is looked up, where none is given."""
+    """A key in a header.
+
+    ``key`` is the key; without it, the first of the environment ``variables`` that is set has it. ``provider`` is named
+    in the error for a missing key. ``header`` is the header that holds the key, and ``prefix`` is written before the
+    key (``"Bearer "``). With ``needed=False`` a request without a key is sent without the header.
+    """
 
     def __init__(
         self,
@@ -143,7 +148,7 @@ class ApiKey(Credentials):
         prefix: str = "Bearer ",
         needed: bool = True,
     ) -> None:
-        """Hold the key, or where to look for it. ``provider`` is named when it is missing."""
+        """Keep the key, or the names of the variables. Raises ``MessageError`` for arguments of another type."""
         check_arguments("ApiKey", ApiKey.__init__, locals())
         self._key = key
         self._provider = provider
@@ -153,7 +158,7 @@ class ApiKey(Credentials):
         self._needed = needed
 
     async def headers(self, call: HttpCall, /) -> Mapping[str, str]:  # noqa: ARG002 (the same for every call)
-        """The header with the key. Raises ``AuthenticationError`` when a key is needed and there is none."""
+        """Return the header with the key. Raises ``AuthenticationError`` when a key is needed and there is none."""
         key = self._key.strip() if self._key is not None else first_set(self._variables)
         if key:
             return {self._header: f"{self._prefix}{key}"}
@@ -169,10 +174,10 @@ class ApiKey(Credentials):
 
 @final
 class NoKey(Credentials):
-    """Shows nothing: for servers that ask for nothing."""
+    """No credentials, for servers that need none."""
 
     async def headers(self, call: HttpCall, /) -> Mapping[str, str]:  # noqa: ARG002 (nothing for every call)
-        """No headers."""
+        """Return no headers, for any ``call``."""
         return {}
 
     def __repr__(self) -> str:

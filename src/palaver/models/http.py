@@ -83,11 +83,14 @@ class Timeouts(Struct, frozen=True, kw_only=True):
 
 
 class Sender(Protocol):
-    """What a model sends through: an ``Http``, or something that hears or answers what would go through one."""
+    """Sends the requests of a model: an ``Http``, or a wrapper that records or answers them."""
 
     @abstractmethod
     async def send(self, call: HttpCall, timeouts: Timeouts, /) -> HttpResponse:
-        """Send a request; gives what comes back once its headers are there. Raises as ``Http.send`` does."""
+        """Send ``call`` within ``timeouts``, and return the response as soon as its headers arrive.
+
+        Raises as ``Http.send`` does.
+        """
         ...
 
 
@@ -95,11 +98,12 @@ class Sender(Protocol):
 class Http(Sender):
     """A pool of connections: ``async with Http() as http: Model(..., http=http)``.
 
-    ``client`` is one that you made, with your own proxies or certificates; it is then yours to close.
+    ``client`` is your own client of httpx, with its proxies and certificates; you close it. ``http2`` allows HTTP/2 in
+    the pool that is made when no client is given.
     """
 
     def __init__(self, client: httpx.AsyncClient | None = None, *, http2: bool = True) -> None:
-        """Hold the settings; nothing is opened before it is entered."""
+        """Keep the settings; nothing is opened yet. Raises ``MessageError`` for arguments of another type."""
         check_arguments("Http", Http.__init__, locals())
         self._given = client
         self._client = client
@@ -114,16 +118,17 @@ class Http(Sender):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it, and what is still open in it."""
+        """Close the pool and its open connections; your own client stays open."""
         client, self._client = self._client, self._given
         if client is not None and self._given is None:
             with anyio.CancelScope(shield=True):
                 await client.aclose()
 
     async def send(self, call: HttpCall, timeouts: Timeouts, /) -> HttpResponse:
-        """Send a request; gives what comes back once its headers are there. Close it.
+        """Send ``call``, and return the response as soon as its headers arrive. The caller closes it.
 
-        Raises ``TransportError``, or ``MessageError`` when this is not open, or for an address that is none.
+        Of ``timeouts``, ``connect`` and ``write`` apply here; the caller limits the reading. Raises ``TransportError``,
+        and ``MessageError`` when the pool is not open, or for an invalid URL.
         """
         if self._client is None:
             raise MessageError("Http is not open; use it with “async with”")

@@ -72,7 +72,7 @@ class Prompt(Struct, frozen=True, kw_only=True):
         return structs.replace(self, **changes)
 
     def request(self, model: str | None = None) -> Request:
-        """The same as a request, whole. Costs the length of the messages."""
+        """Return the prompt as a request, whose ``model`` is the one given. Costs the length of the messages."""
         made = Request((*self.system, *self.messages), model, self.tools, self.settings)
         return made.replace(provider=self.provider) if self.provider else made
 
@@ -139,7 +139,10 @@ class Session(Protocol):
     def ask(
         self, prompt: Prompt, *, stream: bool = True, on_notice: OnNotice | None = None
     ) -> AbstractAsyncContextManager[Answer]:
-        """Send a prompt. Without ``stream`` the answer comes at once, and its events are made from it."""
+        """Send ``prompt``. Without ``stream`` the answer comes at once, and its events are made from it.
+
+        ``on_notice`` is called with each retry and each fallback.
+        """
         ...
 
 
@@ -165,7 +168,11 @@ class LanguageModel(Protocol):
 
 
 async def complete(model: LanguageModel, request: Request, *, stream: bool = False) -> Reply:
-    """Ask once, and wait for the whole answer. Raises as the module says; ``request.model`` is not looked at."""
+    """Send ``request`` to ``model``, and wait for the whole answer. ``request.model`` is ignored.
+
+    With ``stream`` the provider streams the answer, so that the timeouts limit the wait for each event instead of the
+    wait for the whole answer. Raises as the module says.
+    """
     check_arguments("complete", complete, locals())
     prompt = Prompt(
         messages=request.messages, tools=request.tools, settings=request.settings, provider=request.provider

@@ -63,7 +63,12 @@ Script: TypeAlias = "Iterable[Turn | TurnFunction]"
 
 @final
 class ScriptedModel(Askable, LanguageModel):
-    """Plays a script. ``asked`` is what it was asked, in order."""
+    """A model that plays a script. The attribute ``asked`` lists the prompts that it got, in order.
+
+    ``script`` is an iterable of turns, or of functions from a prompt to a turn. ``name`` is the name of the model, and
+    ``then`` answers every prompt after the last turn. ``delay`` is the time before each answer, in seconds.
+    ``capabilities`` say what the model accepts. Raises ``MessageError`` for a script that is not a list of turns.
+    """
 
     def __init__(
         self,
@@ -74,7 +79,7 @@ class ScriptedModel(Askable, LanguageModel):
         delay: float = 0.0,
         capabilities: Capabilities = Capabilities(),  # noqa: B008 (frozen)
     ) -> None:
-        """Hold the script."""
+        """Keep the script; nothing is taken from it yet."""
         check_arguments("ScriptedModel", ScriptedModel.__init__, locals())
         if not isinstance(cast("object", script), Iterable) or isinstance(script, str):
             raise MessageError(f"script: {excerpt(repr(script))} is no list of turns")
@@ -227,7 +232,7 @@ class FunctionModel(Askable, LanguageModel):
         capabilities: Capabilities = Capabilities(),  # noqa: B008 (frozen)
         text_calls: str | None = None,
     ) -> None:
-        """Take the function, a name for people, and what the model can do.
+        """Keep the ``function``. ``name`` appears in logs and errors, and ``capabilities`` say what the model accepts.
 
         ``text_calls`` names the format in which its texts hold calls and reasoning (``palaver.stream.local``). Raises
         ``MessageError`` for no function, and ``UnknownNameError`` for a format that there is not.

@@ -77,7 +77,12 @@ class _Call(NamedTuple):
 
 
 def repair(messages: Sequence[Message], *, unanswered: Unanswered = "answer", orphans: Orphans = "tell") -> Repaired:
-    """Make every tool pair whole, and leave out what a broken turn left behind that cannot be replayed."""
+    """Complete every tool pair in ``messages``, and leave out what a broken turn left that cannot be replayed.
+
+    ``unanswered`` is ``"answer"`` (a call without a result gets a fixed error result) or ``"drop"`` (the call is left
+    out). ``orphans`` is ``"tell"`` (a result without a call becomes user text), ``"keep"`` or ``"drop"``. Raises
+    ``MessageError`` for any other value.
+    """
     check_arguments("repair", repair, {"unanswered": unanswered, "orphans": orphans})
     if is_whole(messages):
         return Repaired(messages, ())

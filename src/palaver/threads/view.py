@@ -119,7 +119,7 @@ class View(ABC):
         self._reset()
 
     def follow(self, path: Sequence[Entry]) -> None:
-        """Read what is new in a path; start anew when it does not go on from what was read."""
+        """Read the new entries of ``path``; start again when it does not continue the path that was read before."""
         if self._read and (self._read > len(path) or path[self._read - 1].id != self._last):
             self._read, self._last = 0, None
             self._reset()
@@ -232,7 +232,7 @@ EXPIRES_AGENT_STEP: Final = "expires:agent-step"
 EXPIRES_USER_PROMPT: Final = "expires:user-prompt"
 
 EndOf: TypeAlias = Literal["agent-step", "user-prompt", "agentStep", "userPrompt"]
-"""The end of what; the names of Codebuff are taken too."""
+"""What ends. Codebuff's spellings are accepted too."""
 
 _STEP: Final = frozenset((EXPIRES_AGENT_STEP,))
 _PROMPT: Final = frozenset((EXPIRES_AGENT_STEP, EXPIRES_USER_PROMPT))
@@ -246,9 +246,9 @@ _EMPTY: Final = Text("")
 
 
 def expire(messages: Sequence[Message], end_of: EndOf) -> Sequence[Message]:
-    """The messages that are still there at the end of a step or prompt; the same object when all are.
+    """Return those of ``messages`` that last beyond the end of a step or prompt; the same object when all do.
 
-    Raises ``MessageError`` for an end that there is not.
+    ``end_of`` says what ends: ``"agent-step"`` or ``"user-prompt"``. Raises ``MessageError`` for any other value.
     """
     if not any(map(has_lifetime, messages)):
         _tags(end_of)
@@ -345,19 +345,19 @@ def without_copies(entries: Iterable[Entry]) -> list[Entry]:
 
 
 class ModelView(ModelsView):
-    """The view of a single agent's model. Call it with a path, again and again: it reads each entry once.
+    """The view of a single agent's model. Call it with each new path: it reads each entry once.
 
-    Raises ``StoreError`` when ``keep`` is negative.
+    ``keep`` is the size of the window in messages; ``None`` keeps all. Raises ``StoreError`` when ``keep`` is negative.
     """
 
     def __init__(self, *, keep: int | None = None) -> None:
-        """See everything, or the last ``keep`` messages."""
+        """Make a view that has read nothing yet."""
         check_arguments("ModelView", ModelView.__init__, locals())
         super().__init__()
         self._keep = check_keep(keep)
 
     def __call__(self, path: Sequence[Entry]) -> Sequence[Message]:
-        """The messages for the model, at the end of a path; immutable."""
+        """Return the messages for the model, at the end of ``path``; immutable."""
         self.follow(path)
         visible = self._visible
         if self._keep is None:
@@ -377,7 +377,10 @@ class ModelView(ModelsView):
 
 
 def for_model(path: Sequence[Entry], *, keep: int | None = None) -> Sequence[Message]:
-    """The messages for a single agent's model, at the end of a path; ``ModelView`` says more. Reads the whole path."""
+    """Return the messages for a single agent's model, at the end of ``path``. Reads the whole path.
+
+    ``keep`` is the size of the window, as in ``ModelView``. Raises ``StoreError`` when it is negative.
+    """
     return ModelView(keep=keep)(path)
 
 
@@ -401,10 +404,10 @@ _HIDDEN: Final = frozenset((DISCARDED, RECORD))
 
 
 class PeopleView(View):
-    """The view of a person. Call it with a path, again and again: it reads each entry once."""
+    """The view of a person. Call it with each new path: it reads each entry once."""
 
     def __call__(self, path: Sequence[Entry]) -> Sequence[Message]:
-        """The messages for a person, at the end of a path; immutable."""
+        """Return the messages for a person, at the end of ``path``; immutable."""
         self.follow(path)
         return ListPrefix(self._shown)
 
@@ -428,5 +431,5 @@ def is_shown(message: Message) -> bool:
 
 
 def for_people(path: Sequence[Entry]) -> Sequence[Message]:
-    """The messages for a person, at the end of a path. Reads the whole path."""
+    """Return the messages for a person, at the end of ``path``. Reads the whole path."""
     return PeopleView()(path)

@@ -88,7 +88,10 @@ def media_tokens(part: Any, rates: MediaRates | None = None) -> int:
 
 
 def image_tokens(width: int, height: int, rates: MediaRates = _DEFAULT_RATES) -> int:
-    """Tokens of an image of so many pixels."""
+    """Return the tokens of an image of ``width`` times ``height`` pixels.
+
+    ``rates`` are those of the model; the defaults lie between those of the large providers.
+    """
     shrunk = min(
         1.0,
         1.0 if rates.max_long_edge is None else rates.max_long_edge / max(width, height, 1),
