@@ -18,12 +18,12 @@
     ├── CapabilityError   the model cannot see or do what was asked  (the caller's fault)
     ├── ToolError         a tool could not do what it was called for (the model gets its text)
     ├── RunError          a run did not complete; holds the run      (see its outcome)
-    ├── SummaryError      a summary is empty, or wins nothing        (the model's fault; nothing was changed)
+    ├── SummaryError      a summary is empty, or saves nothing       (the model's fault; nothing was changed)
     ├── SwarmError        a swarm cannot do what was asked           (the caller's fault)
-    │   ├── TurnError       a turn came to no answer; names the tool (the tool's fault, or its deadline's)
-    │   ├── NavigationError  an agent may not be changed to          (the caller's fault)
+    │   ├── TurnError       a turn ended without an answer         (the tool's fault, or its deadline's)
+    │   ├── NavigationError  the conversation cannot go to an agent (the caller's fault)
     │   ├── ClosedError     the session is over                      (the caller's fault)
-    │   └── BusyError       more waits already than may wait         (passes)
+    │   └── BusyError       the queue is full                        (passes)
     ├── StreamError       a stream ended badly; holds what came      (the network's, or the provider's)
     ├── StoreError        a thread or store cannot do what was asked (the caller's fault)
     │   ├── NotFoundError   no thread, branch, entry or blob by that name
@@ -64,7 +64,7 @@ class PalaverError(Exception):
     """Base of every error that Palaver raises on purpose.
 
     ``error_code`` is a stable word for the class, ``category`` the part of Palaver that raises it, and ``retryable``
-    says whether doing the same again may well succeed.
+    says whether the same call may succeed later.
     """
 
     error_code: ClassVar[str] = "error"
@@ -80,7 +80,7 @@ class MessageError(PalaverError):
 
 
 class ArgumentsError(MessageError):
-    """The arguments of a tool call are not a JSON object. The text itself is kept on the call."""
+    """The arguments of a tool call are not a JSON object. The call keeps the text."""
 
     error_code = "arguments"
     category = "message"
@@ -270,21 +270,21 @@ class RunError(PalaverError):
 
 
 class SummaryError(PalaverError):
-    """A model was asked for a summary, and what it gave is none: empty, or no shorter than what it stands for."""
+    """A model returned an unusable summary: it is empty, or no shorter than the messages it replaces."""
 
     error_code = "summary"
     category = "context"
 
 
 class SwarmError(PalaverError):
-    """A swarm cannot do what was asked: an agent that it has not, a name that is reserved, a tool that no list has."""
+    """A swarm cannot do what was asked: an unknown agent, a reserved name, or a tool that is not listed."""
 
     error_code = "swarm"
     category = "swarm"
 
 
 class TurnError(SwarmError):
-    """A turn came to no answer. ``tool`` names the tool that is to blame, where one is."""
+    """A turn ended without an answer. ``tool`` names the tool that caused it, if any."""
 
     error_code = "turn"
 
@@ -295,7 +295,7 @@ class TurnError(SwarmError):
 
 
 class NavigationError(SwarmError):
-    """The conversation may not go to that agent: the swarm does not have it, or it was there since the last message."""
+    """The conversation cannot go to that agent: the swarm lacks it, or it was active already since the last message."""
 
     error_code = "navigation"
 
@@ -307,7 +307,7 @@ class ClosedError(SwarmError):
 
 
 class BusyError(SwarmError):
-    """More is waiting already than may wait; the same may succeed later."""
+    """The queue is full; the same call may succeed later."""
 
     error_code = "busy"
     retryable = True
@@ -362,14 +362,14 @@ class StoreError(PalaverError):
 
 
 class NotFoundError(StoreError):
-    """No thread, branch, entry or blob goes by that name."""
+    """No thread, branch, entry or blob has that name."""
 
     error_code = "not_found"
     category = "store"
 
 
 class ConflictError(StoreError):
-    """What the caller expected is not so: another writer came first, or the name is taken. Nothing was written.
+    """The state is not what the caller expected: another writer came first, or the name is taken. Nothing was written.
 
     ``found`` is the head that was found where another was expected; ``None`` for an empty branch.
     """
@@ -384,7 +384,7 @@ class ConflictError(StoreError):
 
 
 class DamageError(StoreError):
-    """What is stored is not what was written: a hash does not agree, or a file is torn. The text names the place."""
+    """The stored data differ from what was written: a hash does not match, or a file is cut off. The text names it."""
 
     error_code = "damage"
     category = "store"
@@ -399,7 +399,7 @@ class UnavailableError(StoreError):
 
 
 def near(name: str, names: Iterable[str]) -> str | None:
-    """The name that was meant, by its letters or by those of its beginning; ``None`` when none is like it."""
+    """Return the most similar of ``names``, by the whole name or by its beginning; ``None`` when none is similar."""
     from difflib import get_close_matches  # noqa: PLC0415 (only when something is wrong)
 
     whole = {each: each for each in names}
@@ -410,16 +410,16 @@ def near(name: str, names: Iterable[str]) -> str | None:
 
 
 class UnknownNameError(PalaverError):
-    """No wire, variant or format goes by that name; the text lists those that exist."""
+    """No wire, variant or format has that name; the text lists those that exist."""
 
     error_code = "unknown_name"
     category = "usage"
 
     @classmethod
     def among(cls, what: str, names: Iterable[str], name: str, *, aliases: Iterable[str] = ()) -> Self:
-        """Say that there is no such name, which one is like it, and which there are.
+        """Make the error for an unknown name; the text suggests a similar name and lists those that exist.
 
-        ``what`` begins the text, ``names`` are those that there are, and ``name`` is the one that was given. One of
+        ``what`` begins the text, ``names`` are the known names, and ``name`` is the one that was given. One of
         ``aliases`` may be suggested too; they are not listed.
         """
         known = list(names)

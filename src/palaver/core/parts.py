@@ -5,8 +5,8 @@ Rules:
 - Parts stand in one order, tool calls included (C18); lists of images or calls are views of it.
 - Media comes from exactly one place: bytes kept as their base64 text, a URL, a provider's file id,
   or a content hash into a blob store (C20). Nothing here ever fetches a URL.
-- The arguments of a tool call are the model's own text, byte for byte (C22). Text that is no JSON
-  is no ``ToolCall`` but a ``MalformedToolCall``.
+- The arguments of a tool call are the model's own text, byte for byte (C22). Text that is not JSON makes a
+  ``MalformedToolCall``.
 - Reasoning carries the proof its provider attached, bound to the wire it came from (C19).
 - An unknown block is an ``Opaque`` part: kept verbatim, sent to no other wire (C5).
 
@@ -146,7 +146,7 @@ class Citation(Record, frozen=True, kw_only=True, metaclass=Checked):
 
 @final
 class Text(Part, frozen=True, tag="text"):
-    """Text, with its citations. ``""`` is a text; no part at all is something else."""
+    """Text, with its citations. An empty text differs from no part."""
 
     text: str
     citations: tuple[Citation, ...] = field(default=(), name="citations")
@@ -175,7 +175,7 @@ class Reasoning(Part, frozen=True, tag="reasoning"):
 
 @final
 class Refusal(Part, frozen=True, tag="refusal"):
-    """The model's own words for declining."""
+    """The text with which the model refuses."""
 
     text: str
 
@@ -256,12 +256,12 @@ class Image(Media, frozen=True, tag="image"):
 
 @final
 class Audio(Media, frozen=True, tag="audio"):
-    """A recording."""
+    """An audio recording."""
 
 
 @final
 class Video(Media, frozen=True, tag="video"):
-    """A film."""
+    """A video."""
 
 
 @final
@@ -286,7 +286,7 @@ def _arguments(text: str) -> Any:
 
 @final
 class ToolCall(Part, frozen=True, tag="tool_call"):
-    """A call the model makes.
+    """A tool call of the model.
 
     ``arguments_json`` is its own text; empty text stands for ``{}`` and stays empty.
 
@@ -306,9 +306,7 @@ class ToolCall(Part, frozen=True, tag="tool_call"):
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """The arguments, parsed on first use.
-
-        Raises ``ArgumentsError`` when they are no JSON object.
+        """The arguments, parsed on first use. Raises ``ArgumentsError`` when they are not a JSON object.
         """
         if not self.arguments_json.strip():
             return jsontext.FrozenDict()
@@ -369,7 +367,7 @@ class MalformedToolCall(Part, frozen=True, tag="malformed_tool_call"):
 
 
 def settled(call: ToolCall) -> ToolCall | MalformedToolCall:
-    """Judge a call that is whole: with arguments that are no JSON, it is malformed."""
+    """Return a complete call, or a malformed one when its arguments are not JSON."""
     text = call.arguments_json
     if not text or jsontext.is_json(text) or text.isspace():
         return call
@@ -401,7 +399,7 @@ class ServerToolResult(Part, frozen=True, tag="server_tool_result"):
 
 @final
 class Json(Part, frozen=True, tag="json"):
-    """A JSON value that a tool gave back."""
+    """A JSON value that a tool returned."""
 
     value_json: Raw = field(name="value")
 
@@ -411,7 +409,7 @@ class Json(Part, frozen=True, tag="json"):
 
     @classmethod
     def of(cls, value: object) -> Self:
-        """Hold a Python value. Raises ``MessageError`` for what JSON cannot express."""
+        """Make the part of a Python value. Raises ``MessageError`` for what JSON cannot express."""
         return cls(jsontext.checked(value, "value"))
 
     @property
@@ -422,7 +420,7 @@ class Json(Part, frozen=True, tag="json"):
 
 @final
 class Opaque(Part, frozen=True, tag="opaque"):
-    """A block that we do not know, verbatim. It goes back to ``wire``, and to no other."""
+    """An unknown block, verbatim. It is sent to ``wire`` only."""
 
     keeps_unknown: ClassVar[bool] = True
 
