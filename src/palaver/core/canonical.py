@@ -205,7 +205,8 @@ def _header(line: bytes | str) -> Request | None:
 def content_hash(message: Message) -> str:
     """Hash the content of a message without its envelope: ``palaver1:sha256:…``.
 
-    Raises ``MessageError`` for a value that is not a message. """
+    Raises ``MessageError`` for a value that is not a message.
+    """
     if not isinstance(message, MESSAGE_CLASSES):  # pyright: ignore[reportUnnecessaryIsInstance] (as above)
         raise MessageError(f"message: expected a message, got {_kind(message)}")
     import hashlib  # noqa: PLC0415 (OpenSSL takes longer to load than all of this)

@@ -306,8 +306,7 @@ class ToolCall(Part, frozen=True, tag="tool_call"):
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """The arguments, parsed on first use. Raises ``ArgumentsError`` when they are not a JSON object.
-        """
+        """The arguments, parsed on first use. Raises ``ArgumentsError`` when they are not a JSON object."""
         if not self.arguments_json.strip():
             return jsontext.FrozenDict()
         try:

@@ -1,4 +1,4 @@
-"""A chain of models: the next one is asked when one fails.
+"""A chain of models: when one fails, the next one is asked.
 
 Rules:
 
@@ -189,7 +189,7 @@ class _Open(Struct):
 
 @final
 class _Answer(Answer):
-    """Asks one model after the other, until one gives something."""
+    """Asks one model after the other, until one answers."""
 
     def __init__(
         self,
@@ -297,7 +297,7 @@ class _Answer(Answer):
         return self._buffered.popleft() if self._buffered else await anext(events)
 
     async def finish(self) -> Reply:
-        """Read to the end. As long as nothing was given out, a model that fails here too is gone past."""
+        """Read to the end. While no event was returned, a failure here leads to the next model."""
         while True:
             opened = self._entered
             try:
@@ -337,7 +337,7 @@ def _unsent(error: PalaverError) -> bool:
 async def _close(
     opened: _Open, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
 ) -> None:
-    """Let go of a model that answers: first of its events, which may be suspended half way."""
+    """Close the answer of a model: first its events, which may be suspended."""
     try:
         events: object = opened.events
         if isinstance(events, AsyncGenerator):

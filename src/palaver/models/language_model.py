@@ -50,11 +50,11 @@ class PromptFields(TypedDict, total=False):
 class Prompt(Struct, frozen=True, kw_only=True):
     """What a model is asked.
 
-    ``system`` stands before ``messages``, and may change from one prompt to the next; ``messages`` may be a window on
-    a list that only grows. ``provider`` holds fields that only one wire understands, by its name. ``cache`` says what
-    the provider shall keep, and where marks shall stand: places count from the first of ``messages``. ``agent`` and
-    ``client`` are the names of who asks and for whom, where there are such; they are sent to no provider.
-    ``losses="raise"`` raises ``LossError``, and sends nothing, where something would be dropped or converted.
+    ``system`` stands before ``messages``, and may change from one prompt to the next; ``messages`` may be a window on a
+    list that only grows. ``provider`` holds fields that only one wire understands, by its name. ``cache`` says what the
+    provider caches, and where the marks are: places count from the first of ``messages``. ``agent`` and ``client`` are
+    the names of the agent that asks and of its client, if any; no provider gets them. ``losses="raise"`` raises
+    ``LossError``, and sends nothing, when something would be dropped or converted.
     """
 
     messages: Sequence[Message]
@@ -78,7 +78,7 @@ class Prompt(Struct, frozen=True, kw_only=True):
 
 
 class Reply(Struct, frozen=True, kw_only=True):
-    """An answer, and what is known of how it came.
+    """An answer, and how it was obtained.
 
     ``model`` is the name under which the model that answered was asked (``anthropic/claude-…``), ``wire`` its wire.
     ``losses`` say what could not be carried to it; places count from the first of ``Prompt.messages``. ``attempts``
@@ -122,7 +122,7 @@ class Answer(Protocol):
 
     @abstractmethod
     async def finish(self) -> Reply:
-        """Read to the end, and give the answer whole. Raises as the module says."""
+        """Read to the end, and return the whole answer. Raises as the module says."""
         ...
 
     @property
@@ -147,7 +147,7 @@ class Session(Protocol):
 
 
 class LanguageModel(Protocol):
-    """What can answer a prompt: ``Model`` (a provider's, over HTTP), a chain, a script, a recording."""
+    """Anything that answers prompts: a ``Model`` (a provider's, over HTTP), a chain, a script, a recording."""
 
     @property
     @abstractmethod

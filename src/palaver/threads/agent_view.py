@@ -37,7 +37,7 @@ from palaver.threads.thread import Entry
 from palaver.threads.view import ModelsView, check_keep, is_sent
 
 KEEP: Final = 15
-"""How many messages of the dialogue an agent sees, where nothing else is said."""
+"""The default number of dialogue messages that an agent sees."""
 
 _EMPTY: Final = Text("")
 
@@ -96,7 +96,7 @@ class AgentView(ModelsView):
         return (*self._prefix, *[visible[position] for position in self._outside], *_without_unpaired(window))
 
     def _opening(self, path: Sequence[Entry], since: int | None) -> int | None:
-        """Where the turn's own message is visible; ``None`` where it is not."""
+        """Return the position of the turn's own message among the visible ones; ``None`` when it is not visible."""
         count = len(self._visible)
         if since is None:
             return self._turn if self._turn < count and self._starts_turn(self._turn) else None
@@ -141,7 +141,7 @@ def for_agent(
 
 
 def _has_content(message: Message) -> bool:
-    """Whether a message has something to say."""
+    """Whether a message is not empty."""
     if isinstance(message, ToolMessage):
         return bool(message.content)
     return any(part != _EMPTY for part in message.content)

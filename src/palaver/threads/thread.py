@@ -56,7 +56,7 @@ class ListPrefix(Sequence[T]):
     __slots__ = ("_items", "_length")
 
     def __init__(self, items: list[T], length: int | None = None) -> None:
-        """Look at a list that only grows; without ``length``, at all that it holds now."""
+        """Wrap a list that only grows; without ``length``, all its present items."""
         self._items = items
         self._length = len(items) if length is None else length
 
@@ -112,7 +112,7 @@ MAIN: Final = "main"
 """The branch that a thread begins with."""
 
 RECORD: Final = "record"
-"""Tag of a message without content in which a runtime keeps what it must know later. No view shows it."""
+"""Tag of a message without content in which a runtime stores state. No view shows it."""
 
 _MIN_PREFIX: Final = 4
 
@@ -186,7 +186,7 @@ def verified(messages: Iterable[Message]) -> list[Message]:
 
 
 class Thread:
-    """A tree of messages in memory. ``id`` names it in a store; ``clock`` gives Unix milliseconds."""
+    """A tree of messages in memory. ``id`` names it in a store; ``clock`` returns Unix milliseconds."""
 
     __slots__ = ("_at", "_branches", "_children", "_clock", "_entries", "_paths", "id")
 
@@ -205,7 +205,7 @@ class Thread:
 
     @property
     def entries(self) -> Sequence[Entry]:
-        """All entries, in the order in which they joined; costs nothing."""
+        """All entries, in the order in which they were added; nothing is copied."""
         return Path(self._entries)
 
     @property
@@ -215,7 +215,7 @@ class Thread:
 
     @property
     def leaves(self) -> tuple[str, ...]:
-        """The entries that nothing follows, named by a branch or not, in the order in which they joined."""
+        """The entries without a following entry, named by a branch or not, in the order in which they were added."""
         return tuple([entry.id for entry in self._entries if entry.id not in self._children])
 
     def __len__(self) -> int:
@@ -295,7 +295,7 @@ class Thread:
         """Append stamped ``messages`` to ``branch``; return their entries. A text is a user message.
 
         ``expect`` is the head that the caller knows. Raises ``ConflictError`` when the head is another one,
-        ``NotFoundError`` for a branch that does not exist, and ``MessageError`` for what is no sound message.
+        ``NotFoundError`` for a branch that does not exist, and ``MessageError`` for an invalid message.
         """
         head = self.checked_head(branch, expect)
         entries = self.new_entries(as_messages(messages), head, self._clock())
@@ -391,7 +391,7 @@ class Thread:
     def rebase(
         self, messages: Iterable[Message], *, onto: str | None, keep: str, branch: str = MAIN
     ) -> tuple[Entry, ...]:
-        """Move a branch onto another entry, followed by other messages; the new branch ``keep`` has what it was.
+        """Move a branch onto another entry, followed by other messages; the new branch ``keep`` has its old head.
 
         Removes nothing; returns the new entries. Raises ``NotFoundError`` for a place that is not there, and
         ``ConflictError`` when there is a branch ``keep``.

@@ -2,8 +2,8 @@
 
 Rules:
 
-- A view depends only on its path and its arguments. It remembers how far it read: on a path that goes on from there it
-  reads the new entries, on any other it starts again.
+- A view depends only on its path and its arguments. It remembers how far it read: it reads the new entries of a path
+  that continues there, and starts again on any other path.
 - A marker deletes nothing. It hides what stands before it, by scope (K8): ``thread`` (default of a flush) hides all of
   it, ``agent`` the same for the marker's own agent alone, ``turn`` (default of a rescue) the failed turn. A turn begins
   with the last user message whose mode is not ``"tool"``, else with the thread.
@@ -24,11 +24,11 @@ Expiry: messages that last for one step of an agent, or for one user prompt (doc
 Messages that a compaction repeated in a thread:
 
 - Readers of session files append, behind a compaction, the summary and copies of the messages that it kept, with
-  ``source="compaction"``. Our own compaction lets a message stand on another branch again, with its id.
+  ``source="compaction"``. Palaver's own compaction repeats a message on another branch, with its id.
 - A copy has the role, the parts and the answered call of an earlier message of its thread. A summary is no copy.
 - Models need the copies; ``without_copies`` gives readers and searches each message once.
 
-What a model sees of a thread of one agent with its user:
+The model's view of a thread of one agent with its user:
 
 - All messages in order, without markers, what they hide, and messages tagged as unsent. A marker with scope ``agent``
   hides nothing here (``AgentView`` applies it).
@@ -38,7 +38,7 @@ What a model sees of a thread of one agent with its user:
 - Without ``keep``, a view after an append costs what was appended, and copies nothing; a hidden turn costs one copy of
   the references where an earlier view still holds them. With ``keep``, a view costs the window and system messages.
 
-What a person reads of a thread:
+A person's view of a thread:
 
 - The whole conversation in order, each message once: tool calls and results stay, and so do markers and what they hide
   from models.
@@ -82,7 +82,7 @@ from palaver.threads.thread import (
 )
 
 DISCARDED: Final = "discarded"
-"""Tag of an answer that nobody was shown: it was blocked or cancelled, or came too late. Views leave it out."""
+"""Tag of an answer that was not shown: it was blocked or cancelled, or came too late. Views leave it out."""
 
 PLACEHOLDER: Final = "placeholder"
 """Tag of a text that the user was shown in place of an answer. Views for people show it, models never see it."""
@@ -91,7 +91,7 @@ _UNSENT: Final = frozenset((DISCARDED, PLACEHOLDER, RECORD))
 
 
 def scope_of(marker: RescueMarker | FlushMarker) -> Scope:
-    """What a marker hides: its scope, or the default of its kind."""
+    """Return what a marker hides: its scope, or the default of its kind."""
     if marker.scope is not None:
         return marker.scope
     return "turn" if isinstance(marker, RescueMarker) else "thread"
@@ -103,7 +103,7 @@ def is_sent(message: Message) -> bool:
 
 
 def check_keep(keep: int | None) -> int | None:
-    """Give a window's size back. Raises ``StoreError`` when it is negative."""
+    """Return the size of a window. Raises ``StoreError`` when it is negative."""
     if keep is not None and keep < 0:
         raise StoreError(f"keep: a window cannot hold {keep} messages")
     return keep
@@ -113,7 +113,7 @@ class View(ABC):
     """Follows a path, and reads each of its entries once."""
 
     def __init__(self) -> None:
-        """Begin before the first entry."""
+        """Start before the first entry."""
         self._read = 0
         self._last: str | None = None
         self._reset()
@@ -138,7 +138,7 @@ class View(ABC):
 
 
 class ModelsView(View):
-    """A view for a model: what markers leave visible. System messages stand outside its window."""
+    """A view for a model: the messages that no marker hides. System messages stand outside its window."""
 
     _OUTSIDE: ClassVar[tuple[type[Message], ...]] = (SystemMessage, DeveloperMessage)
 
@@ -151,7 +151,7 @@ class ModelsView(View):
         """Whether a marker whose scope is ``agent`` hides something here."""
 
     def _ends_step(self, message: Message) -> bool:
-        """Whether a step of whoever sees this is over with a message."""
+        """Whether a message ends a step of the viewing agent."""
         return (isinstance(message, AssistantMessage) and is_sent(message)) or message.is_summary
 
     def _reset(self) -> None:
@@ -203,7 +203,7 @@ class ModelsView(View):
         return isinstance(message, UserMessage) and message.mode != "tool"
 
     def _hide(self, start: int) -> None:
-        """Hide all from a position on. A list that somebody holds stays as it is, and is copied once for that."""
+        """Hide all messages from a position on. A list that a caller holds is copied first, once."""
         if start < self._shared_length:
             self._visible, self._shared_length = self._visible[:start], 0
         else:
@@ -265,7 +265,7 @@ def has_lifetime(message: Message) -> bool:
 
 
 def drop_expired(messages: Sequence[Message], end_of: EndOf) -> list[Message | None]:
-    """For each message what is left of it; ``None`` where it expired."""
+    """Return each message, or what is left of it; ``None`` where it expired."""
     tags = _tags(end_of)
     left: list[Message | None] = list(messages)
     answer = -1
@@ -288,7 +288,7 @@ def drop_expired(messages: Sequence[Message], end_of: EndOf) -> list[Message | N
 
 
 def _without(answer: Message, calls: Collection[str | None]) -> Message | None:
-    """An answer without calls; ``None`` where nothing is said in it then."""
+    """Return an answer without calls; ``None`` when nothing else is in it."""
     rest = [
         part for part in answer.content if not (isinstance(part, ToolCall | MalformedToolCall) and part.id in calls)
     ]
@@ -314,7 +314,7 @@ Fingerprint: TypeAlias = tuple[str, str | None, bytes]
 
 
 def fingerprint(message: Message) -> Fingerprint:
-    """What a message says, whoever repeats it, in a form that can be compared."""
+    """Return the content of a message in a form that can be compared."""
     digest = sha256()
     for part in message.content:
         text = canonical.encode(part)
@@ -324,7 +324,7 @@ def fingerprint(message: Message) -> Fingerprint:
 
 
 def without_copies(entries: Iterable[Entry]) -> list[Entry]:
-    """Entries in their order, without copies of earlier ones. Costs nothing where no compaction put anything in."""
+    """Return the entries in order, without copies of earlier ones. Copies exist only after a compaction."""
     every = list(entries)
     if not any(entry.message.source == COMPACTION for entry in every):
         return every

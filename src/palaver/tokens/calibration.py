@@ -32,27 +32,27 @@ _SLOPE_SPREAD: Final = 0.25
 _FIXED_SPREAD: Final = 500.0
 _NOISE: Final = 4.0
 _NOISE_SHARE: Final = 0.06
-"""Noise of a report: so many tokens, and such a share of the estimate."""
+"""Noise of a report: a number of tokens, and a share of the estimate."""
 
 _FADING: Final = 0.95
 _SURPRISED: Final = 0.5
 _EDGE: Final = 4.0
-"""Standard deviations from which on a report is a surprise."""
+"""A report is surprising beyond this many standard deviations."""
 
 _ABSURD: Final = 100
 _ABSURD_SHORT: Final = 50_000
-"""Tokens that a provider may put around a short prompt at most."""
+"""The most tokens that a provider may add to a short prompt."""
 
 _WHOLE: Final = frozenset(("reports", "replays"))
 _MAX_REPORTS: Final = 1e12
-"""No sum comes near it."""
+"""Far above any real sum."""
 
 _SLOPES: Final = (0.2, 5.0)
 _RATIOS: Final = (0.25, 4.0)
 
 
 class Calibration(Struct, frozen=True, gc=False):
-    """What was learned: the sums of the regression, in units of the noise. ``reports`` counts the reports in it."""
+    """The calibration of one model: sums of the regression, in units of the noise. ``reports`` counts the reports."""
 
     ee: float = 0.0
     e: float = 0.0

@@ -41,7 +41,7 @@ _PROOF: Final = 8
 """Characters of a proof that stand for a token: 5 to 10 on the recorded traffic, by provider."""
 
 _SHORT: Final = 200
-"""Bytes of ``provider`` fields that hold no proof yet."""
+"""``provider`` fields up to this many bytes hold no proof."""
 
 _MESSAGE: Final = 4
 _RESULT_MESSAGE: Final = 10
