@@ -6,33 +6,32 @@ The form:
   part is an object with a ``type``, a media source one with a ``kind``. Fields that hold their
   default are left out; a field of kept JSON text that ends in ``_json`` in Python goes by its
   name without it (the arguments of a tool call are a string, and keep the name).
-- Many messages are JSON Lines: one message a line, UTF-8, no line break inside a line. An empty
-  line is passed over. U+2028 and its like are ordinary characters.
-- A conversation is a header and then its messages. The header is ``{"palaver":1, …}`` with the
-  fields of a request except ``messages`` and ``original``: ``model``, ``tools``, ``settings``, ``provider``,
-  ``origin``. A reader does without a header; a reader that meets a newer number refuses.
-- Version 1 grows by new fields, new part types and new words only. A reader keeps what it does not
-  know, and writes it back in its place (see ``slow_path``). Anything else is a new number.
+- Many messages are JSON Lines: one message a line, UTF-8, no line break inside a line. Empty lines are skipped. U+2028
+  and similar characters are ordinary characters.
+- A conversation is a header and then its messages. The header is ``{"palaver":1, …}`` with the fields of a request
+  except ``messages`` and ``original``: ``model``, ``tools``, ``settings``, ``provider``, ``origin``. The header is
+  optional; a reader refuses a newer number.
+- Version 1 grows by new fields, new part types and new values only. A reader keeps what it does not know, and writes it
+  back in its place (see ``slow_path``). Anything else is a new number.
 - Values that JSON text can spell in several ways (``payload``, ``metadata``, ``provider``, ``raw``,
   …) keep the spelling they came with: ``5e-06`` stays ``5e-06``, key order stays.
-- A lone surrogate is an escape (``\ud800``). A lone high one directly before a lone low one cannot
-  be said: in JSON, the two are one character.
+- A lone surrogate is an escape (``\ud800``). A lone high one directly before a lone low one cannot be expressed: in
+  JSON, the two are one character.
 
 Guarantees:
 
 - ``decode(encode(m)) == m`` for every message (law 1). Any bytes give a value or one
   ``DecodeError`` with source ``palaver`` and the path (law 6).
-- What a message keeps as text is a slice of its line. ``decode_many`` cuts lines out of the file
-  first, so that a message keeps its own line alive and never the file.
+- JSON text that a message keeps is a slice of its line. ``decode_many`` cuts lines out of the file first, so that a
+  message keeps its own line alive and never the file.
 
-The content hash, version 1, is ``palaver1:sha256:`` and the SHA-256 of the normal form (keys
-sorted, no spaces, numbers by value; an integer is no float) of the content of the message: ``role``,
-``content``, and where the class has them ``tool_call_id``, ``tool_name``, ``is_error``, ``reason``.
-Parts count whole, with their ``provider`` and unknown fields. All else is the envelope, and does
-not count: ``id``, ``sent_at``, ``agent``, ``mode``, ``tags``, ``source``, ``verbatim``,
-``payload``, ``metadata``, ``provider``, ``model``, ``usage``, ``finish_reason``, ``response_id``.
-Messages that are equal have equal hashes. The arguments of a tool call are the model's text, and
-count as text.
+The content hash, version 1, is ``palaver1:sha256:`` and the SHA-256 of the normal form (keys sorted, no spaces, numbers
+by value; an integer is no float) of the content of the message: ``role``, ``content``, and where the class has them
+``tool_call_id``, ``tool_name``, ``is_error``, ``reason``. Parts count whole, with their ``provider`` and unknown
+fields. Everything else is the envelope and does not count: ``id``, ``sent_at``, ``agent``, ``mode``, ``tags``,
+``source``, ``verbatim``, ``payload``, ``metadata``, ``provider``, ``model``, ``usage``, ``finish_reason``,
+``response_id``. Messages that are equal have equal hashes. The arguments of a tool call are the model's text, and count
+as text.
 
 Stability: stable.
 """
@@ -69,7 +68,7 @@ _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 def encode(value: Record) -> bytes:
-    """Write a message, part, tool, usage, request or response on one line, without a line break.
+    """Write ``value`` on one line, without a line break: a message, part, tool, usage, request or response.
 
     Raises ``EncodeError`` for what JSON cannot express, and for a message that would not come back
     as it is: with values of wrong types, or nested too deeply.
@@ -155,7 +154,10 @@ def _on_line(error: DecodeError, number: int) -> DecodeError:
 
 
 def dump_conversation(request: Request) -> bytes:
-    """Write a whole conversation: a header line, then one message a line. Raises ``EncodeError``."""
+    """Write ``request`` as a conversation: a header line, then one message a line.
+
+    Raises ``EncodeError`` for a value that is not a ``Request``, and as ``encode`` does.
+    """
     if not isinstance(request, Request):  # pyright: ignore[reportUnnecessaryIsInstance] (as above)
         raise EncodeError(f"request: expected a Request, got {_kind(request)}")
     header = codec.encode(structs.replace(request, messages=(), original=None))
@@ -164,9 +166,10 @@ def dump_conversation(request: Request) -> bytes:
 
 
 def load_conversation(data: JSONText) -> Request:
-    """Read a conversation; without a header, the request has messages only.
+    """Read a conversation from ``data``: JSON Lines, as text or as UTF-8 bytes.
 
-    Raises ``DecodeError`` for what is no conversation, and for a newer version of the form.
+    Without a header line, the request has messages only. Raises ``DecodeError`` for what is not a conversation, and
+    for a newer version of the form.
     """
     lines = _lines(data)
     at = next((index for index, line in enumerate(lines) if line.strip()), len(lines))
@@ -202,7 +205,7 @@ def _header(line: bytes | str) -> Request | None:
 def content_hash(message: Message) -> str:
     """Hash the content of a message without its envelope: ``palaver1:sha256:…``.
 
-    Raises ``MessageError`` for what is no message.
+    Raises ``MessageError`` for a value that is not a message.
     """
     if not isinstance(message, MESSAGE_CLASSES):  # pyright: ignore[reportUnnecessaryIsInstance] (as above)
         raise MessageError(f"message: expected a message, got {_kind(message)}")
@@ -215,9 +218,10 @@ def content_hash(message: Message) -> str:
 
 
 def hash_chain(payloads: Iterable[str | bytes], *, previous: str = "GENESIS") -> tuple[str, ...]:
-    """Hash payloads so that each hash covers all before it: the SHA-256 of the hash before and the payload, in hex.
+    """Return one hash for each of ``payloads``: the SHA-256, in hex, of the previous hash and the payload.
 
-    It is the chain of Kairo's event log (docs/spec/kairo.md#5). ``previous`` is the last hash of a chain that goes on.
+    Text is hashed as UTF-8. ``previous`` is the last hash of a chain to continue; the default begins a new one. Kairo's
+    event log has this chain (docs/spec/kairo.md#5).
     """
     check_arguments("hash_chain", hash_chain, locals())
     import hashlib  # noqa: PLC0415 (as above)

@@ -1,4 +1,4 @@
-"""One struct to canonical JSON and back: msgspec first, the slow path when that refuses.
+"""Convert one struct to canonical JSON and back: with msgspec, or with the slow path when msgspec refuses.
 
 Rules:
 
@@ -6,8 +6,8 @@ Rules:
   what it does not know, and names the place of what is wrong.
 - Writing is one call into msgspec. It fails over to ``slow_path`` for unknown fields (``Extra`` is
   not a type that msgspec writes), for lone surrogates, and for blocks of wire ``palaver``.
-- The text that a value keeps (``Raw``) is a slice of the bytes it was read from, and keeps those
-  alive. So give ``decode`` one message at a time: then the price is bounded by the message.
+- The text that a value keeps (``Raw``) is a slice of the bytes it was read from, and keeps those alive. So give
+  ``decode`` one message at a time, which bounds the memory by the message.
 - A line break in valid JSON can only be space between tokens, since strings escape it. So putting
   text on one line means replacing the breaks, and changes no value.
 
@@ -40,7 +40,7 @@ def _refuse(_value: object) -> NoReturn:
 
 _encoder = msgspec.json.Encoder(enc_hook=_refuse)
 _building = Lock()
-"""Held while a decoder is built: msgspec shows other threads what it has half built of a type, and they crash on it."""
+"""Locks the building of decoders: msgspec shows half-built types to other threads, which crash on them."""
 
 
 @cache

@@ -18,12 +18,12 @@
     ├── CapabilityError   the model cannot see or do what was asked  (the caller's fault)
     ├── ToolError         a tool could not do what it was called for (the model gets its text)
     ├── RunError          a run did not complete; holds the run      (see its outcome)
-    ├── SummaryError      a summary is empty, or wins nothing        (the model's fault; nothing was changed)
+    ├── SummaryError      a summary is empty, or saves nothing       (the model's fault; nothing was changed)
     ├── SwarmError        a swarm cannot do what was asked           (the caller's fault)
-    │   ├── TurnError       a turn came to no answer; names the tool (the tool's fault, or its deadline's)
-    │   ├── NavigationError  an agent may not be changed to          (the caller's fault)
+    │   ├── TurnError       a turn ended without an answer         (the tool's fault, or its deadline's)
+    │   ├── NavigationError  the conversation cannot go to an agent (the caller's fault)
     │   ├── ClosedError     the session is over                      (the caller's fault)
-    │   └── BusyError       more waits already than may wait         (passes)
+    │   └── BusyError       the queue is full                        (passes)
     ├── StreamError       a stream ended badly; holds what came      (the network's, or the provider's)
     ├── StoreError        a thread or store cannot do what was asked (the caller's fault)
     │   ├── NotFoundError   no thread, branch, entry or blob by that name
@@ -64,7 +64,7 @@ class PalaverError(Exception):
     """Base of every error that Palaver raises on purpose.
 
     ``error_code`` is a stable word for the class, ``category`` the part of Palaver that raises it, and ``retryable``
-    says whether doing the same again may well succeed.
+    says whether the same call may succeed later.
     """
 
     error_code: ClassVar[str] = "error"
@@ -80,7 +80,7 @@ class MessageError(PalaverError):
 
 
 class ArgumentsError(MessageError):
-    """The arguments of a tool call are not a JSON object. The text itself is kept on the call."""
+    """The arguments of a tool call are not a JSON object. The call keeps the text."""
 
     error_code = "arguments"
     category = "message"
@@ -96,7 +96,11 @@ class DecodeError(PalaverError):
     category = "format"
 
     def __init__(self, reason: str, *, path: str = "", source: str = "") -> None:
-        """Keep the parts of the error; ``path`` is written like ``messages[3].content[0].text``."""
+        """Keep the parts of the error.
+
+        ``reason`` says what is wrong; the attribute keeps its first 300 characters. ``path`` is written like
+        ``messages[3].content[0].text``.
+        """
         super().__init__(reason)
         self.reason = excerpt(reason, 300)
         self.path = path
@@ -127,7 +131,7 @@ class LossError(EncodeError):
     category = "format"
 
     def __init__(self, wire: str, losses: tuple[Loss, ...]) -> None:
-        """Keep the receipt; the text names the first losses."""
+        """Keep the receipt. ``wire`` names the target wire or format; the text names the first three ``losses``."""
         shown = "; ".join(str(loss) for loss in losses[:3])
         more = f"; and {len(losses) - 3} more" if len(losses) > 3 else ""  # noqa: PLR2004 (the three shown)
         super().__init__(f"{wire}: {len(losses)} not carried: {shown}{more}")
@@ -136,7 +140,7 @@ class LossError(EncodeError):
 
 
 class LossWarning(UserWarning):
-    """Something could not be carried, and the caller did not say what should become of it."""
+    """Something could not be carried, and the caller did not choose ``losses``."""
 
 
 class ProviderError(PalaverError):
@@ -156,10 +160,12 @@ class ProviderError(PalaverError):
         retry_after: float | None = None,
         request_id: str | None = None,
     ) -> None:
-        """Keep the provider's words; ``code`` is its error type or code where it gave one.
+        """Keep what the provider sent.
 
-        ``status`` is that of HTTP, ``retry_after`` in how many seconds the provider wants to be asked again,
-        ``request_id`` its name for the request, for its support.
+        ``wire`` names the wire, or the provider when no request was sent; the text begins with it. ``message`` is the
+        provider's message, of which the text shows 200 characters. ``code`` is its error type or code, if any.
+        ``status`` is the HTTP status, ``retry_after`` the seconds after which the provider accepts another request,
+        and ``request_id`` the provider's id of the request, which its support asks for.
         """
         what = "the provider answered with an error" if status is None else f"the provider answered {status}"
         super().__init__(f"{wire}: {what}: {excerpt(message, 200)}")
@@ -179,13 +185,20 @@ class AuthenticationError(ProviderError):
 
     @classmethod
     def no_key(cls, provider: str, variables: Sequence[str]) -> Self:
-        """There is no key to send; the text names the environment variables, any of which may hold it."""
+        """Make the error for a missing key.
+
+        ``provider`` begins the text, unless it is empty. ``variables`` are the environment variables that may hold the
+        key; the text names them.
+        """
         what = " or ".join(variables)
         return cls.unasked(provider, f"no API key: set {what}, or pass key=" if what else "no API key: pass key=")
 
     @classmethod
     def unasked(cls, provider: str, reason: str) -> Self:
-        """No credential could be sent, and no one was asked for it."""
+        """Make the error for credentials that could not be made; no request was sent.
+
+        ``provider`` begins the text, unless it is empty, and ``reason`` is the rest of it.
+        """
         made = cls(provider, reason)
         made.args = (f"{provider}: {reason}" if provider else reason,)
         return made
@@ -225,7 +238,7 @@ class TimedOutError(TransportError):
     error_code = "timed_out"
 
     def __init__(self, reason: str, *, phase: Literal["connect", "write", "first_token", "idle"]) -> None:
-        """Keep what was waited for."""
+        """Keep the phase. ``reason`` is the text of the error."""
         super().__init__(reason)
         self.phase = phase
 
@@ -257,21 +270,21 @@ class RunError(PalaverError):
 
 
 class SummaryError(PalaverError):
-    """A model was asked for a summary, and what it gave is none: empty, or no shorter than what it stands for."""
+    """A model returned an unusable summary: it is empty, or no shorter than the messages it replaces."""
 
     error_code = "summary"
     category = "context"
 
 
 class SwarmError(PalaverError):
-    """A swarm cannot do what was asked: an agent that it has not, a name that is reserved, a tool that no list has."""
+    """A swarm cannot do what was asked: an unknown agent, a reserved name, or a tool that is not listed."""
 
     error_code = "swarm"
     category = "swarm"
 
 
 class TurnError(SwarmError):
-    """A turn came to no answer. ``tool`` names the tool that is to blame, where one is."""
+    """A turn ended without an answer. ``tool`` names the tool that caused it, if any."""
 
     error_code = "turn"
 
@@ -282,7 +295,7 @@ class TurnError(SwarmError):
 
 
 class NavigationError(SwarmError):
-    """The conversation may not go to that agent: the swarm does not have it, or it was there since the last message."""
+    """The conversation cannot go to that agent: the swarm lacks it, or it was active already since the last message."""
 
     error_code = "navigation"
 
@@ -294,7 +307,7 @@ class ClosedError(SwarmError):
 
 
 class BusyError(SwarmError):
-    """More is waiting already than may wait; the same may succeed later."""
+    """The queue is full; the same call may succeed later."""
 
     error_code = "busy"
     retryable = True
@@ -320,7 +333,11 @@ class StreamError(PalaverError):
         code: str | None = None,
         body: bytes = b"",
     ) -> None:
-        """Keep what is known of the failure, and the answer so far."""
+        """Keep what is known of the failure, and the answer so far.
+
+        ``wire`` names the wire; the text begins with it, unless it is empty. ``reason`` says what happened; the text
+        shows its first 200 characters.
+        """
         super().__init__(": ".join(piece for piece in (wire, f"{_STREAM[kind]}: {excerpt(reason, 200)}") if piece))
         self.wire = wire
         self.reason = reason
@@ -345,14 +362,14 @@ class StoreError(PalaverError):
 
 
 class NotFoundError(StoreError):
-    """No thread, branch, entry or blob goes by that name."""
+    """No thread, branch, entry or blob has that name."""
 
     error_code = "not_found"
     category = "store"
 
 
 class ConflictError(StoreError):
-    """What the caller expected is not so: another writer came first, or the name is taken. Nothing was written.
+    """The state is not what the caller expected: another writer came first, or the name is taken. Nothing was written.
 
     ``found`` is the head that was found where another was expected; ``None`` for an empty branch.
     """
@@ -361,13 +378,13 @@ class ConflictError(StoreError):
     category = "store"
 
     def __init__(self, reason: str, *, found: str | None = None) -> None:
-        """Keep the head that was found."""
+        """Keep the head that was found. ``reason`` is the text of the error."""
         super().__init__(reason)
         self.found = found
 
 
 class DamageError(StoreError):
-    """What is stored is not what was written: a hash does not agree, or a file is torn. The text names the place."""
+    """The stored data differ from what was written: a hash does not match, or a file is cut off. The text names it."""
 
     error_code = "damage"
     category = "store"
@@ -382,7 +399,7 @@ class UnavailableError(StoreError):
 
 
 def near(name: str, names: Iterable[str]) -> str | None:
-    """The name that was meant, by its letters or by those of its beginning; ``None`` when none is like it."""
+    """Return the most similar of ``names``, by the whole name or by its beginning; ``None`` when none is similar."""
     from difflib import get_close_matches  # noqa: PLC0415 (only when something is wrong)
 
     whole = {each: each for each in names}
@@ -393,16 +410,16 @@ def near(name: str, names: Iterable[str]) -> str | None:
 
 
 class UnknownNameError(PalaverError):
-    """No wire, variant or format goes by that name; the text lists those that exist."""
+    """No wire, variant or format has that name; the text lists those that exist."""
 
     error_code = "unknown_name"
     category = "usage"
 
     @classmethod
     def among(cls, what: str, names: Iterable[str], name: str, *, aliases: Iterable[str] = ()) -> Self:
-        """Say that there is no such name, which one is like it, and which there are.
+        """Make the error for an unknown name; the text suggests a similar name and lists those that exist.
 
-        ``what`` begins the text, ``names`` are those that there are, and ``name`` is the one that was given. One of
+        ``what`` begins the text, ``names`` are the known names, and ``name`` is the one that was given. One of
         ``aliases`` may be suggested too; they are not listed.
         """
         known = list(names)

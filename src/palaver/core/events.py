@@ -3,8 +3,8 @@
 Rules:
 
 - A stream is one ``Start``, then parts and what is known of the answer as a whole, then one ``Finish`` a choice.
-  ``Failed`` ends it badly. ``palaver.stream.assembler`` defines what every event means in every state, also in an
-  order that no provider should send.
+  ``Failed`` ends it with an error. ``palaver.stream.assembler`` defines what every event means in every state, also in
+  an order that no provider should send.
 - ``index`` names a part within one stream; deltas and the end of a part name the part that they belong to, and parts
   may interleave. Numbers are given in the order in which parts begin; where a part stands in the message is its
   ``place``.
@@ -64,7 +64,7 @@ class PartStart(_Event, frozen=True, tag="part_start"):
 
 @final
 class TextDelta(_Event, frozen=True, tag="text_delta"):
-    """More text, or more words of a refusal."""
+    """More text, or more text of a refusal."""
 
     index: int
     text: str
@@ -97,7 +97,7 @@ class ArgumentsDelta(_Event, frozen=True, tag="arguments_delta"):
 
 @final
 class SignatureDelta(_Event, frozen=True, tag="signature_delta"):
-    """More of the proof that stands beside reasoning."""
+    """More of the proof of reasoning."""
 
     index: int
     text: str
@@ -136,9 +136,9 @@ class UsageUpdate(_Event, frozen=True, tag="usage"):
 
 @final
 class Finish(_Event, frozen=True, tag="finish"):
-    """A choice is over. ``raw`` is the wire's own word for why. Usage and updates may still follow.
+    """A choice is over. ``raw`` is the wire's own reason. Usage and updates may still follow.
 
-    No reason is what an answer has that was made by hand; a decoder gives one.
+    ``reason`` is ``None`` for an answer that was made by hand; a decoder always sets it.
     """
 
     reason: FinishReason | None
@@ -148,7 +148,7 @@ class Finish(_Event, frozen=True, tag="finish"):
 
 @final
 class Failed(_Event, frozen=True, tag="failed"):
-    """The stream ended badly, and nothing follows. ``raw_json`` is the provider's own error, where it sent one."""
+    """The stream ended with an error, and nothing follows. ``raw_json`` is the provider's own error, if any."""
 
     kind: Literal["torn", "corrupt", "provider"]
     reason: str

@@ -4,16 +4,15 @@ Rules:
 
 - An object is split into its fields as raw text (``fields``); a value is parsed only when it is
   read. Unread values stay, byte for byte, and are written back as they came.
-- msgspec reads and writes. It refuses three things that occur in the world: lone surrogates,
-  numbers beyond a double, and integers of thousands of digits. Those take the slow path through
-  the standard library, and come out the same.
+- msgspec reads and writes. It refuses three things that occur in practice: lone surrogates, numbers beyond a double,
+  and integers of thousands of digits. Those take the slow path through the standard library, and come out the same.
 - Raw text that is kept is always valid UTF-8 and valid JSON; a lone surrogate in it is an escape.
 - A number keeps its text: an int is an int, a float is a float, and a float whose text Python would
   write differently (``5e-6``, ``1e400``) is a ``Number``, a float that remembers.
 - Parsed values are frozen: ``FrozenDict`` and ``FrozenList`` compare equal to, and are, plain dicts
   and lists, and refuse to change.
 
-Halves of characters, and what a provider gets in their place (CBF-14, docs/spec/message-fields.md#F43,
+Lone surrogates, and what a provider gets in their place (CBF-14, docs/spec/message-fields.md#F43,
 docs/spec/dialects.md#0.12):
 
 - Text that was cut inside of a UTF-16 pair holds half a character. Python and JSON can express it, as a code point and
@@ -52,10 +51,10 @@ FALSE: Final = Raw(b"false")
 EMPTY_OBJECT: Final = Raw(b"{}")
 
 DEEPEST: Final = 200
-"""How many levels a value may be nested that Python code gives. Readers go deeper, as far as the stack allows."""
+"""The most levels of nesting in a value from Python code. Readers go deeper, as far as the stack allows."""
 
 READABLE: Final = 500
-"""How many levels can be read in a deep stack too: half of what Python's stack allows."""
+"""The levels of nesting that can be read in a deep stack too: half of what Python's stack allows."""
 
 TOO_DEEP: Final = "nested too deeply, more than {} levels"
 _DEEP: Final = "nested too deeply"
@@ -138,9 +137,9 @@ def _plain(error: Exception) -> str:
 
 
 def source(data: bytes | bytearray | memoryview | str | Mapping[str, object] | Raw) -> bytes:
-    """Bytes of a JSON document from what a caller may hold: bytes, text, or a parsed object.
+    """Return the bytes of a JSON document, from bytes, text, or a parsed object.
 
-    Raises ``DecodeError`` when the bytes are not UTF-8. A byte order mark is passed over.
+    Raises ``DecodeError`` when the bytes are not UTF-8. A byte order mark is skipped.
     """
     if isinstance(data, str):
         try:
@@ -255,7 +254,7 @@ def is_deep(data: bytes, most: int = DEEPEST) -> bool:
 
 
 def unreadable(data: Raw, most: int = DEEPEST) -> str | None:
-    """Why text that somebody gives as JSON cannot be kept: it is not JSON, no UTF-8, or deep; ``None`` when it can."""
+    """Return why text cannot be kept as JSON: it is not JSON, not UTF-8, or too deep; ``None`` when it can."""
     text = bytes(data)
     try:
         text.decode()
@@ -380,7 +379,7 @@ def _check(item: object, where: str, levels: int) -> None:
 
 
 def own(data: Raw) -> Raw:
-    """Copy text out of the document it is a slice of, so that the document can be let go."""
+    """Copy text out of the document it is a slice of, so that the document can be freed."""
     return Raw(bytes(data))
 
 
@@ -479,7 +478,7 @@ def paired(text: str) -> str:
 
 
 def sayable(text: str) -> str:
-    """A text that UTF-8 can express: pairs joined, and U+FFFD for each half that stands alone."""
+    """Return text that UTF-8 can express: pairs are joined, and U+FFFD replaces each lone half."""
     return _joined(text, "replace")
 
 
@@ -494,7 +493,7 @@ def _joined(text: str, lone: str) -> str:
 
 
 def sayable_json(text: str) -> str:
-    """JSON text whose strings UTF-8 can express: ``sayable``, and U+FFFD for each escape that is half a character."""
+    """Return JSON text whose strings UTF-8 can express: ``sayable``, and U+FFFD for escapes of lone surrogates."""
     text = sayable(text)
     if "\\u" not in text:
         return text

@@ -1,4 +1,4 @@
-"""Media types: from the first bytes, from a name, from a data URI. Never a guess by default (F47).
+"""Media types: from the first bytes, from a name, from a data URI. An unknown type stays unknown (F47).
 
 The magic numbers are those of the formats that providers take (docs/spec/wires.md#4.1, #5.1, #6.1); the names
 are those of IANA. RFC 2397 gives the form of a data URI.

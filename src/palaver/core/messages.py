@@ -10,9 +10,9 @@ Rules:
   ``sent_at`` (MSG-06).
 - Only the assistant calls tools (C21); one tool message answers one call (C24); the markers
   ``rescue`` and ``flush`` hold no parts and are never sent (C8, MSG-05).
-- ``metadata`` is about the conversation, ``payload`` about this message and owned by the
-  application; neither changes what is sent, but for the keys of ``metadata`` that a caller allows
-  to leave (C12, MSG-07). ``provider[wire]`` is read by that wire alone (C13, MSG-08).
+- ``metadata`` is about the conversation, ``payload`` about this message and owned by the application; neither is sent,
+  except the keys of ``metadata`` that a caller allows (C12, MSG-07). ``provider[wire]`` is read by that wire alone
+  (C13, MSG-08).
 
 Stability: stable.
 """
@@ -54,8 +54,7 @@ FinishReason: TypeAlias = Literal[
 
 
 BOOKKEEPING = "@"
-"""What the keys of ``provider`` begin with that are no wire's: who keeps something there finds it again, and it is no
-loss where a message goes to a wire."""
+"""The prefix of keys of ``provider`` that belong to no wire. Such data are kept, and not sending them is not a loss."""
 
 _COMPACTED = frozenset(("compaction", "summarization"))
 
@@ -132,7 +131,7 @@ class _Message(Value, frozen=True, kw_only=True, tag_field="role", metaclass=Che
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """All tool calls, in content order; also those that the provider ran, which take no result of yours."""
+        """All tool calls, in content order, with those that the provider ran and that need no result from you."""
         return tuple([part for part in self.content if type(part) is ToolCall])
 
     @property
@@ -147,7 +146,7 @@ class _Message(Value, frozen=True, kw_only=True, tag_field="role", metaclass=Che
 
     @property
     def is_summary(self) -> bool:
-        """Whether it stands for what compaction took out; ``summarization`` is an older word for that."""
+        """Whether it is the summary of a compaction; its older ``source`` is ``summarization``."""
         return self.source in _COMPACTED
 
 
@@ -207,7 +206,7 @@ class AssistantMessage(_Message, frozen=True, kw_only=True, tag="assistant"):
 class ToolMessage(_Message, frozen=True, kw_only=True, tag="tool"):
     """The result of one tool call.
 
-    Without ``tool_call_id`` it stands free and is sent as user text.
+    Without ``tool_call_id`` it answers no call and is sent as user text.
     """
 
     content: tuple[ToolPart, ...] = ()

@@ -3,7 +3,7 @@
 Rules:
 
 - All text is escaped. The HTML is one piece with inline styles, fits light and dark pages, and loads nothing: media is
-  shown from its own bytes, up to ``MEDIA_BYTES``, and what lies at an address is named and not fetched.
+  shown from its own bytes, up to ``MEDIA_BYTES``, and media at a URL is named, not fetched.
 - Reasoning, calls, results and long text are folded. Of a long conversation the last ``MESSAGES`` are shown.
 
 Source: https://ipython.readthedocs.io/en/stable/config/integrating.html#rich-display

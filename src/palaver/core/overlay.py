@@ -1,14 +1,14 @@
-"""Lay an edited value over the text that it came from, so that what was not edited is written as it was.
+"""Merge an edited value with its original text, so that unedited parts are written as they were.
 
 Rules:
 
 - There are three texts of JSON: the *original*, what we write for the value as it was read (*before*), and what we
-  write for the value as it is now (*after*). Where before and after agree, the original stands. Everywhere else after
-  does: no edit is undone, and no field of the original stands beside an edit that contradicts it.
-- Objects are compared key by key. A key that only the original has leaves an edited object. One that says nothing there
-  stays so while its value is unedited: a missing key is left out, and ``null`` is ``null``. Where the original has
-  something under a key that before does not have, that may be another spelling: after stands.
-- What a tool was given or gave back (``VALUES``) is one value: an edited one keeps nothing of the original.
+  write for the value as it is now (*after*). Where *before* and *after* agree, the original is used. Everywhere else
+  *after* is used: no edit is undone, and no field of the original contradicts an edit.
+- Objects are compared key by key. A key that only the original has is removed from an edited object. An empty value
+  keeps its form while it is unedited: a missing key is left out, and ``null`` is ``null``. A key that the original has
+  and *before* lacks may be another spelling: *after* is used.
+- The input and the output of a tool (``VALUES``) are one value: an edited one keeps nothing of the original.
 - The items of arrays are paired from both ends as long as before and after agree, and one by one in between, from the
   front. An array that before splits otherwise than the original is taken from after.
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 BETWEEN = (ToolMessage, RescueMarker, FlushMarker)
-"""What may stand between a call and its result."""
+"""The messages that may stand between a call and its result."""
 
 MISSING_RESULT = "No result: the tool call was not executed."
 REPAIR = "repair"
@@ -36,7 +36,7 @@ TIED = "names no call; it answers the only one that can be meant"
 
 
 class Placed(NamedTuple):
-    """A message and its position in the conversation it came from. A ``note`` gives way to tool results."""
+    """A message and its position in the conversation it came from. Tool results move in front of a ``note``."""
 
     index: int  # type: ignore[assignment]  # (hides tuple.index, which nobody needs)
     message: Message

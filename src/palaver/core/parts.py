@@ -5,8 +5,8 @@ Rules:
 - Parts stand in one order, tool calls included (C18); lists of images or calls are views of it.
 - Media comes from exactly one place: bytes kept as their base64 text, a URL, a provider's file id,
   or a content hash into a blob store (C20). Nothing here ever fetches a URL.
-- The arguments of a tool call are the model's own text, byte for byte (C22). Text that is no JSON
-  is no ``ToolCall`` but a ``MalformedToolCall``.
+- The arguments of a tool call are the model's own text, byte for byte (C22). Text that is not JSON makes a
+  ``MalformedToolCall``.
 - Reasoning carries the proof its provider attached, bound to the wire it came from (C19).
 - An unknown block is an ``Opaque`` part: kept verbatim, sent to no other wire (C5).
 
@@ -146,7 +146,7 @@ class Citation(Record, frozen=True, kw_only=True, metaclass=Checked):
 
 @final
 class Text(Part, frozen=True, tag="text"):
-    """Text, with its citations. ``""`` is a text; no part at all is something else."""
+    """Text, with its citations. An empty text differs from no part."""
 
     text: str
     citations: tuple[Citation, ...] = field(default=(), name="citations")
@@ -175,7 +175,7 @@ class Reasoning(Part, frozen=True, tag="reasoning"):
 
 @final
 class Refusal(Part, frozen=True, tag="refusal"):
-    """The model's own words for declining."""
+    """The text with which the model refuses."""
 
     text: str
 
@@ -199,9 +199,10 @@ class Media(Part, frozen=True):
 
     @classmethod
     def from_bytes(cls, data: bytes, media_type: str | None = None) -> Self:
-        """Hold ``data`` inline; the media type is read off its first bytes when not given.
+        """Make a part with ``data`` inline.
 
-        Raises ``MessageError`` for what is no bytes.
+        ``media_type`` is a MIME type such as ``"image/png"``; without one, the first bytes of ``data`` decide. Raises
+        ``MessageError`` for a value that is not bytes.
         """
         if not isinstance(cast("object", data), bytes | bytearray | memoryview):
             raise MessageError(f"data: expected bytes, got {type(data).__name__}")
@@ -212,9 +213,10 @@ class Media(Part, frozen=True):
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str], media_type: str | None = None) -> Self:
-        """Read a file and hold it inline.
+        """Read the file at ``path`` and make a part with its bytes inline.
 
-        Its first bytes, else its ending, tell the type. Raises ``OSError``.
+        ``media_type`` is a MIME type; without one, the first bytes of the file decide, then its suffix. Raises
+        ``OSError``.
         """
         with open(path, "rb") as file:  # noqa: PTH123 (pathlib takes longer to load than this module)
             data = file.read()
@@ -222,9 +224,10 @@ class Media(Part, frozen=True):
 
     @classmethod
     def from_url(cls, url: str, media_type: str | None = None) -> Self:
-        """Point to a URL, which is never fetched here. A data URI is taken apart instead.
+        """Make a part that refers to ``url``, which Palaver never fetches. A data URI becomes inline bytes.
 
-        Raises ``MessageError`` for what is no string.
+        ``media_type`` is a MIME type; without one, the suffix of the URL decides. A data URI brings its own. Raises
+        ``MessageError`` for a value that is not a string.
         """
         if not isinstance(url, str):  # pyright: ignore[reportUnnecessaryIsInstance] (not every caller has a type checker)
             raise MessageError(f"url: expected a string, got {type(url).__name__}")
@@ -234,7 +237,7 @@ class Media(Part, frozen=True):
 
     @classmethod
     def from_data_uri(cls, uri: str) -> Self:
-        """Take a ``data:`` URI apart (RFC 2397). Raises ``MessageError`` when it is none."""
+        """Make a part from ``uri``, a ``data:`` URI (RFC 2397). Raises ``MessageError`` for any other text."""
         media_type, data = media_types.split_data_uri(uri)
         return cls(Inline(data), media_type)
 
@@ -253,12 +256,12 @@ class Image(Media, frozen=True, tag="image"):
 
 @final
 class Audio(Media, frozen=True, tag="audio"):
-    """A recording."""
+    """An audio recording."""
 
 
 @final
 class Video(Media, frozen=True, tag="video"):
-    """A film."""
+    """A video."""
 
 
 @final
@@ -283,7 +286,7 @@ def _arguments(text: str) -> Any:
 
 @final
 class ToolCall(Part, frozen=True, tag="tool_call"):
-    """A call the model makes.
+    """A tool call of the model.
 
     ``arguments_json`` is its own text; empty text stands for ``{}`` and stays empty.
 
@@ -303,10 +306,7 @@ class ToolCall(Part, frozen=True, tag="tool_call"):
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """The arguments, parsed on first use.
-
-        Raises ``ArgumentsError`` when they are no JSON object.
-        """
+        """The arguments, parsed on first use. Raises ``ArgumentsError`` when they are not a JSON object."""
         if not self.arguments_json.strip():
             return jsontext.FrozenDict()
         try:
@@ -366,7 +366,7 @@ class MalformedToolCall(Part, frozen=True, tag="malformed_tool_call"):
 
 
 def settled(call: ToolCall) -> ToolCall | MalformedToolCall:
-    """Judge a call that is whole: with arguments that are no JSON, it is malformed."""
+    """Return a complete call, or a malformed one when its arguments are not JSON."""
     text = call.arguments_json
     if not text or jsontext.is_json(text) or text.isspace():
         return call
@@ -398,7 +398,7 @@ class ServerToolResult(Part, frozen=True, tag="server_tool_result"):
 
 @final
 class Json(Part, frozen=True, tag="json"):
-    """A JSON value that a tool gave back."""
+    """A JSON value that a tool returned."""
 
     value_json: Raw = field(name="value")
 
@@ -408,7 +408,7 @@ class Json(Part, frozen=True, tag="json"):
 
     @classmethod
     def of(cls, value: object) -> Self:
-        """Hold a Python value. Raises ``MessageError`` for what JSON cannot express."""
+        """Make the part of a Python value. Raises ``MessageError`` for what JSON cannot express."""
         return cls(jsontext.checked(value, "value"))
 
     @property
@@ -419,7 +419,7 @@ class Json(Part, frozen=True, tag="json"):
 
 @final
 class Opaque(Part, frozen=True, tag="opaque"):
-    """A block that we do not know, verbatim. It goes back to ``wire``, and to no other."""
+    """An unknown block, verbatim. It is sent to ``wire`` only."""
 
     keeps_unknown: ClassVar[bool] = True
 

@@ -1,4 +1,4 @@
-"""What may stand where a prompt is expected: a text, parts, a message, or several messages.
+"""What a prompt can be: a text, parts, a message, or several messages.
 
 A text, a part, or a sequence of texts and parts is one user message. A message, or a sequence of messages, is used as
 it is.

@@ -4,11 +4,11 @@ Rules:
 
 - A request is messages, tools and settings. What only one wire understands stands in
   ``provider[wire]``.
-- ``origin`` names the wire whose ``decode_request`` made this request. ``replace`` forgets it: an edited request is no
-  longer "as it was", and is repaired when it is sent (docs/spec/wires.md#9).
+- ``origin`` names the wire whose ``decode_request`` made this request. ``replace`` forgets it: an edited request is
+  repaired when it is sent (docs/spec/wires.md#9).
 - ``original`` is the body that was decoded, and stays with an edited request: what was not edited is written as it was.
-  It says how a value was written, and not what it says: two values that differ only in it are equal.
-- A ``Loss`` names one thing that did not make it: what became of it, where it was, and why.
+  It keeps the spelling of a value, not its meaning: two values that differ only in it are equal.
+- A ``Loss`` describes one thing that was not carried: the outcome, the place, and the reason.
 
 Stability: stable.
 """
@@ -76,9 +76,11 @@ class OutputFormat(Value, frozen=True, tag_field="type", tag="output_format", me
         strict: bool | None = None,
         provider: dict[str, Any] | None = None,
     ) -> Self:
-        """Ask for JSON that fits a JSON Schema. ``strict`` asks the provider to enforce it.
+        """Ask for JSON that fits ``schema``, a JSON Schema.
 
-        Raises ``MessageError`` for what JSON cannot express.
+        ``name`` and ``description`` tell the model what the JSON is; a wire that needs a name supplies one.
+        ``strict`` asks the provider to enforce the schema; ``None`` leaves that to the wire. ``provider`` holds fields
+        by wire. Raises ``MessageError`` for what JSON cannot express.
         """
         made = cls("json_schema", jsontext.checked(schema, "schema"), name, description, strict)
         return made if provider is None else made.replace(provider=provider)
@@ -156,7 +158,7 @@ class Original(Record, frozen=True, metaclass=Checked):
 
 @final
 class Request(Value, frozen=True, tag_field="type", tag="request", metaclass=Checked):
-    """What is asked of a model."""
+    """What a model is asked: messages, tools and settings."""
 
     messages: tuple[Message, ...] = ()
     model: str | None = None
@@ -258,7 +260,7 @@ class Loss(Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def where(self) -> str:
-        """The place, as a path: ``messages[3].content[0]``; what has no such place is of the whole."""
+        """The place, as a path: ``messages[3].content[0]``; without a message, ``request`` or ``response``."""
         if self.message is None:
             return self.whole
         return f"messages[{self.message}]" + ("" if self.part is None else f".content[{self.part}]")
@@ -279,7 +281,7 @@ class Encoded:
     __slots__ = ("_body", "_chunks", "losses")
 
     def __init__(self, chunks: Iterable[bytes], losses: tuple[Loss, ...] = ()) -> None:
-        """Hold the chunks; ``body`` joins them when asked."""
+        """Keep the ``chunks`` of the body, in order, and the ``losses``; ``body`` joins the chunks on first use."""
         self._chunks = tuple(chunks)
         self._body: bytes | None = None
         self.losses = losses

@@ -52,7 +52,7 @@ class Extra:
     __slots__ = ("json",)
 
     def __init__(self, json: Raw) -> None:
-        """Hold the fields as one JSON object."""
+        """Keep the fields as one JSON object."""
         object.__setattr__(self, "json", json)
 
     json: Raw
@@ -85,11 +85,11 @@ class Extra:
 
 
 class _UnknownTagError(DecodeError):
-    """No member of a union goes by that tag: perhaps a newer version's."""
+    """No member of a union has that tag; a newer version may have written it."""
 
 
 class _UnknownWordError(DecodeError):
-    """A string that is none of the words a field allows: perhaps a newer version's."""
+    """A string that the field does not allow; a newer version may have written it."""
 
 
 class _Field(Struct, frozen=True):
@@ -151,7 +151,7 @@ _AS_IT_WAS: Final = Extra(jsontext.EMPTY_OBJECT)
 def _tagged(members: list[type[Struct]]) -> Reader:
     """Read the member that the tag names.
 
-    Where one member keeps anything, that is the last resort.
+    A member that keeps anything is the last choice.
     """
     tag_field = cast("str", members[0].__struct_config__.tag_field)
     by_tag = {each.__struct_config__.tag: each for each in members}

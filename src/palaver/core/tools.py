@@ -48,7 +48,12 @@ class Tool(Value, frozen=True, tag_field="type", tag="function", metaclass=Check
         strict: bool | None = None,
         provider: dict[str, Any] | None = None,
     ) -> Self:
-        """Define a tool from Python values. Raises ``MessageError`` for what is no JSON Schema of an object."""
+        """Define a tool from Python values.
+
+        ``name`` is the name by which the model calls it, and ``description`` tells the model what it does.
+        ``parameters`` is a JSON Schema of an object; without it, the tool declares no parameters. ``provider`` holds
+        fields by wire. Raises ``MessageError`` for parameters that are not a dict or that JSON cannot express.
+        """
         if parameters is not None and not isinstance(cast("object", parameters), dict):
             raise MessageError(f"parameters: expected a dict, got {type(parameters).__name__}")
         schema = UNSET if parameters is None else jsontext.checked(parameters, "parameters")

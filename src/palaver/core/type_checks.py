@@ -372,7 +372,7 @@ _SCALARS: Final[dict[object, _Field]] = {
 
 
 class _Wrong(NamedTuple):
-    """What is wrong: where, what is taken there, and what was given."""
+    """A wrong value: its place, what is accepted there, and what was given."""
 
     place: str
     expected: str

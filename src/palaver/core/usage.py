@@ -55,7 +55,7 @@ class Usage(Record, frozen=True, kw_only=True, metaclass=Checked):
         )
 
     def __add__(self, other: Usage) -> Usage:
-        """Add counter by counter; the raw objects are left behind."""
+        """Return the sum with ``other``, counter by counter. The sum has the passes of both, and no raw object."""
         if not isinstance(other, Usage):  # pyright: ignore[reportUnnecessaryIsInstance] (operators get anything)
             return NotImplemented
         return Usage(

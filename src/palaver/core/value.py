@@ -1,4 +1,4 @@
-"""What every message and part has in common: it is a value.
+"""The base classes of messages and parts: immutable values.
 
 Rules:
 
@@ -86,7 +86,7 @@ class Record(
         return all(map(_same, _values(self), _values(cast("Struct", other))))
 
     def __hash__(self) -> int:
-        """Hash what cannot be spelled in two ways."""
+        """Hash the fields that have one spelling only."""
         plain = (each for each in _values(self) if not isinstance(each, (Raw, Extra)))
         return hash((type(self).__name__, *plain))
 
@@ -169,7 +169,7 @@ def mapping(data: Raw | UnsetType, name: str) -> Mapping[str, Any]:
 
 
 UNCOMPARED: Final = "original"
-"""The field that says how a value was written, and nothing about what it says."""
+"""The field that keeps the spelling of a value and does not count when values are compared."""
 
 
 def _values(value: Struct) -> Iterator[object]:

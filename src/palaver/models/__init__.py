@@ -1,4 +1,4 @@
-"""Models: what answers a prompt, over HTTP, from a script, or from a recording.
+"""Models: they answer prompts over HTTP, from a script, or from a recording.
 
 Recordings are made and replayed by ``palaver.models.replay``, which loads a server and so is not loaded here.
 

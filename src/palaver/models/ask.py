@@ -6,10 +6,9 @@ Rules:
   ``await``.
 - A prompt is whatever ``PromptInput`` allows, or a ``Request``, whose messages, tools, settings and provider fields are
   used; its model is not.
-- What the model's wire cannot express stands on a receipt. ``losses`` says what becomes of what was dropped or sent in
-  another form: one ``LossWarning``, nothing, or a ``LossError`` before anything is sent. An approximation (the most
-  tokens of an answer, where a provider must be told) is none of these. ``palaver.models.complete`` returns the whole
-  receipt.
+- A receipt lists what the model's wire cannot express. ``losses`` says what follows when something was dropped or
+  converted: one ``LossWarning``, nothing, or a ``LossError`` before anything is sent. An approximation (such as a token
+  limit that a provider requires) has none of these effects. ``palaver.models.complete`` returns the whole receipt.
 - Each call is a conversation of its own. ``model.session()`` encodes a growing conversation only once.
 
 Stability: experimental.
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 OnLosses: TypeAlias = Literal["warn", "ignore", "raise"]
 
 _SHOWN: Final = 3
-"""As many losses are named in a warning."""
+"""The most losses that a warning names."""
 _USER: Final = UserMessage(mode="user")
 
 
@@ -79,14 +78,15 @@ def stream_model(
     """Send ``prompt``, and return the events of the answer as they arrive; the parameters are those of ``ask``.
 
     ``async for event in model.stream("…")`` reads to the end. With ``async with model.stream("…") as stream`` the
-    connection is closed also when it is not read to its end. Raises ``MessageError`` for arguments of another type.
+    connection is closed even when the stream is not read to its end. Raises ``MessageError`` for arguments of another
+    type.
     """
     made = _prompt("stream", prompt, instructions=instructions, tools=tools, settings=settings, losses=losses)
     return ResponseStream(model.session().ask(made), losses)
 
 
 class Askable:
-    """The methods that every model has besides those of ``LanguageModel``, from which they are made."""
+    """The methods that every model has besides those of ``LanguageModel``; they are made from those."""
 
     __slots__ = ()
 
@@ -103,7 +103,11 @@ class ResponseStream:
     """The events of one answer, as they arrive. An async context manager, and an async iterator of ``Event``."""
 
     def __init__(self, entering: AbstractAsyncContextManager[Answer], losses: OnLosses) -> None:
-        """Hold what is to be entered; nothing is sent before."""
+        """Keep what sends the prompt when it is entered; nothing is sent before.
+
+        ``entering`` is the context manager that a session's ``ask`` returns. ``losses`` is ``"warn"``, ``"ignore"`` or
+        ``"raise"``, as in ``ask``.
+        """
         self._entering = entering
         self._losses: OnLosses = losses
         self._answer: Answer | None = None
@@ -168,7 +172,7 @@ class ResponseStream:
                 yield text
 
     async def finish(self) -> Response:
-        """Read what is left, and return the whole answer. Raises as reading does."""
+        """Read the rest, and return the whole answer. Raises as reading does."""
         async for _ in self:
             pass
         return self.response

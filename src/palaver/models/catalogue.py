@@ -3,28 +3,28 @@
 Rules:
 
 - Provider and the longest matching beginning of the id find a row, in upper or lower case. Where none does,
-  ``palaver.models.model_ids`` says what the id of a cloud or a router is called at its home. Fields that a row omits
-  are unknown, not guessed.
+  ``palaver.models.model_ids`` maps the id of a cloud or a router to the id of the model's own provider. Fields that a
+  row omits are unknown, not guessed.
 - Each row has its source and the date of the check. ``PALAVER_MODELS`` names a file of the same form whose rows come
   first; ``Catalogue.plus`` adds rows in code.
 - A catalogue is a value and does no I/O beyond its files.
 
 Source: docs/spec/kairo.md#7 (prefix table, longest wins); the pages named in ``catalogue.toml``.
 
-What a model can see and do, as data:
+The capabilities of a model, as data:
 
-- A capability that is missing is met in one of two ways, as the caller asks: what needs it is left out or said in
-  another way, with a ``Loss`` (``missing="drop"``), or refused with a ``CapabilityError`` (``"refuse"``).
-- ``None`` is "not known": what is not known is sent, and the provider decides.
+- The caller chooses what a missing capability does: content that needs it is dropped or converted, with a ``Loss``
+  (``missing="drop"``), or refused with a ``CapabilityError`` (``"refuse"``).
+- ``None`` is "not known": such content is sent, and the provider decides.
 
-What an answer cost, in USD:
+The cost of an answer, in USD:
 
 - Prices are in USD for a million tokens. Where none is known for the cache, reading from it costs 10 % and writing to
   it 125 % of the input price. Reasoning costs as much as other output.
-- What is not known has no cost, and is never 0: a model without prices, an answer without counters, a pass that another
-  model made.
-- A provider may ask more for a long prompt: ``long`` are the prices for prompts of more than ``over`` tokens, for the
-  whole answer. So cost is counted for one answer at a time, and then added; not from a sum of usages.
+- An unknown cost is ``None``, never 0: for a model without prices, an answer without counters, or a pass of another
+  model.
+- A provider may charge more for a long prompt: ``long`` are the prices for prompts of more than ``over`` tokens, for
+  the whole answer. So cost is counted for one answer at a time, and then added; not from a sum of usages.
 
 Source: KAI-29; docs/spec/kairo.md#7; golden ``cost_usd``.
 
@@ -58,10 +58,10 @@ Missing: TypeAlias = Literal["drop", "refuse"]
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
-    """What a model takes and gives. Sizes are in tokens.
+    """What a model accepts and returns. Sizes are in tokens.
 
-    ``media``: the kinds it can see. ``structured``: the form of answer that it can be held to: any JSON Schema, any
-    JSON, or none. ``prefill``: it goes on with an assistant message that ends the prompt.
+    ``media``: the kinds it can see. ``structured``: the form of answer that it can enforce: any JSON Schema, any JSON,
+    or none. ``prefill``: it continues an assistant message that ends the prompt.
     """
 
     media: frozenset[MediaKind] = frozenset(MEDIA_KINDS)
@@ -89,8 +89,8 @@ FILE: Final = "PALAVER_MODELS"
 class ModelCard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is known of the models whose id begins with ``prefix``. ``None`` is "not known"; sizes are in tokens.
 
-    ``rates`` are what images and other media cost in tokens; what a row does not say of them is as usual.
-    ``checked`` is the day on which ``source`` was read. ``note`` says what could not be found there.
+    ``rates`` are what images and other media cost in tokens; rates that a row omits have the defaults. ``checked`` is
+    the day on which ``source`` was read. ``note`` says what could not be found there.
     """
 
     providers: tuple[str, ...]
@@ -110,7 +110,7 @@ class ModelCard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The same as what fitting asks; what is not known is taken to be there."""
+        """The capabilities of the card; unknown ones are assumed."""
         return merge_capabilities(self, Capabilities())
 
 
@@ -122,7 +122,7 @@ _SAME: Final = ("media", "tools", "parallel_tools", "reasoning", "window", "max_
 
 
 def merge_capabilities(card: ModelCard, otherwise: Capabilities) -> Capabilities:
-    """What a card says, and what it leaves out from ``otherwise``."""
+    """Return the capabilities of a card; those that it omits come from ``otherwise``."""
     known = {name: value for name in _SAME if (value := getattr(card, name)) is not None}
     if card.structured is not None:
         known["structured"] = None if card.structured == "none" else card.structured
@@ -133,8 +133,8 @@ class CatalogueRow(Struct, frozen=True, kw_only=True):
     """One row of the catalogue, for one provider.
 
     ``name`` is ``provider/`` and the beginning of the ids that the row is for. ``capabilities`` has what is known, and
-    takes what is not known to be there; sizes that are not known are ``None``, as are ``prices``. ``source`` is the
-    page that it was read from, on the day ``seen``.
+    assumes what is not; sizes that are not known are ``None``, as are ``prices``. ``source`` is the page that it was
+    read from, on the day ``seen``.
     """
 
     name: str
@@ -150,7 +150,7 @@ class Catalogue:
     """Rows, found by provider and beginning of the id. Of two rows for one beginning the first stands."""
 
     def __init__(self, cards: Iterable[ModelCard] = ()) -> None:
-        """Hold the rows."""
+        """Keep the rows."""
         self.cards = tuple(cards)
         self._rows: dict[tuple[str, str], ModelCard] = {}
         for card in self.cards:
@@ -171,9 +171,10 @@ class Catalogue:
         return Catalogue((*cards, *self.cards))
 
     def find(self, provider: str, model_id: str) -> ModelCard | None:
-        """The row of a model; ``None`` where nothing is known. Looks at the length of the id, not at all rows.
+        """Return the row of a model; ``None`` for an unknown one.
 
-        The row of a model that is at home elsewhere has no prices, unless they are the same there.
+        Takes time in the length of the id, not in the number of rows. The row of a model of another provider has no
+        prices, unless they are the same there.
         """
         card = self._longest(provider, model_id)
         if card is not None:
@@ -225,18 +226,18 @@ def catalogue() -> Catalogue:
 def catalogue_rows() -> tuple[CatalogueRow, ...]:
     """Every model that is known, those of ``PALAVER_MODELS`` first. Raises ``DecodeError`` for a file that is no table.
 
-    A row is for all models whose name begins as its own; of several the longest counts.
+    A row is for all models whose name begins with the row's name; the longest such row counts.
     """
     return catalogue().rows()
 
 
 def find(provider: str, model_id: str) -> ModelCard | None:
-    """What is known of a model; ``None`` where nothing is."""
+    """Return what is known of a model; ``None`` for an unknown one."""
     return catalogue().find(provider, model_id)
 
 
 def capabilities_of(name: str) -> Capabilities:
-    """What is known of the model ``provider/id``; what is not known is taken to be there."""
+    """Return the capabilities of the model ``provider/id``; unknown ones are assumed."""
     provider, _, model_id = name.partition("/")
     card = find(provider, model_id)
     return Capabilities() if card is None else card.capabilities

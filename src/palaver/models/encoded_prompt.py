@@ -57,14 +57,15 @@ if TYPE_CHECKING:
 
 Fitted: TypeAlias = tuple[Prompt, tuple[Loss, ...]]
 _SHOWN: Final = 20
-"""As many losses are named in a refusal."""
+"""The most losses that a refusal names."""
 _ANY_JSON: Final = "Answer with one JSON object, and with nothing else: no other text, no code fence."
 
 
 def fit(prompt: Prompt, capabilities: Capabilities, missing: Missing = "drop") -> Fitted:
-    """The prompt as the model can be asked, and what was lost. Raises ``CapabilityError`` with ``missing="refuse"``.
+    """Return the prompt that the model can take, and the losses.
 
-    Gives the same object where nothing needs to change. Without tools, costs the length of the messages.
+    Returns the same object when nothing needs to change. Raises ``CapabilityError`` with ``missing="refuse"``. For a
+    model without tools, costs the length of the messages.
     """
     losses: tuple[Loss, ...] = ()
     fitted = prompt
@@ -88,7 +89,7 @@ def _refusal(losses: Sequence[Loss]) -> str:
 
 
 def _tools(prompt: Prompt, capabilities: Capabilities) -> Fitted:
-    """Without tools, none is offered, and those that were called before are sent as text."""
+    """For a model without tools, offer none, and send earlier tool calls as text."""
     if capabilities.tools:
         return prompt, ()
     losses: list[Loss] = []
@@ -141,7 +142,7 @@ def _call_text(call: ToolCall | MalformedToolCall) -> str:
 
 
 def _parallel(settings: Settings, capabilities: Capabilities) -> tuple[Settings, tuple[Loss, ...]]:
-    """One call at a time is what it does anyway."""
+    """A model without parallel calls makes one call at a time anyway."""
     asked = settings.parallel_tool_calls
     if capabilities.parallel_tools or asked is None:
         return settings, ()
@@ -150,7 +151,7 @@ def _parallel(settings: Settings, capabilities: Capabilities) -> tuple[Settings,
 
 
 def _reasoning(settings: Settings, capabilities: Capabilities) -> tuple[Settings, tuple[Loss, ...]]:
-    """Not to reason is what it does anyway."""
+    """A model without reasoning does not reason anyway."""
     if capabilities.reasoning is not False or (settings.effort is None and settings.reasoning_tokens is None):
         return settings, ()
     asked = {"effort": settings.effort not in {None, "none"}, "reasoning_tokens": bool(settings.reasoning_tokens)}
@@ -182,7 +183,7 @@ def _settings(prompt: Prompt, capabilities: Capabilities) -> Fitted:
 
 
 def _output(prompt: Prompt, capabilities: Capabilities) -> Fitted:
-    """A form that the model cannot be held to becomes the nearest that it can, and words."""
+    """Replace a form that the model cannot enforce by the nearest one that it can, and by instructions."""
     output = prompt.settings.output
     if output is None or output.kind == "text" or capabilities.structured in {"json_schema", output.kind}:
         return prompt, ()
@@ -235,7 +236,7 @@ class PromptEncoder:
         missing: Missing = "drop",
         metadata: Collection[str] = (),
     ) -> None:
-        """Begin with nothing written."""
+        """Start with nothing encoded."""
         self._wire = wire
         self._endpoint = endpoint
         self._id = id
@@ -343,7 +344,7 @@ def _head_marks(plan: CachePlan | None) -> tuple[bool, bool, str | None] | None:
 
 
 def merge_settings(under: Settings, over: Settings) -> Settings:
-    """Settings in which a field that ``over`` leaves open is that of ``under``."""
+    """Return the settings ``over``, with the fields that it leaves open from ``under``."""
     if under is _OPEN or under == _OPEN:
         return over
     set_there = {name: getattr(over, name) for name in over.__struct_fields__}

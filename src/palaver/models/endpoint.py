@@ -40,41 +40,41 @@ class HttpCall(Struct, frozen=True):
     chunks: Sequence[bytes]
 
     def __repr__(self) -> str:
-        """The address and the names of the headers; no key."""
+        """Show the address and the names of the headers, without keys."""
         return f"HttpCall({self.method!r}, {shown_url(self.url)!r}, headers={sorted(self.headers)})"
 
 
 class Credentials(Protocol):
-    """Shows who asks."""
+    """Authenticates requests."""
 
     @abstractmethod
     async def headers(self, call: HttpCall, /) -> Mapping[str, str]:
-        """Headers to add to a call. Raises ``AuthenticationError`` in one clear sentence when there is no key."""
+        """Return the headers to add to ``call``. Raises ``AuthenticationError`` when there is no key."""
         ...
 
 
 class Unwrap(Protocol):
-    """Takes the bytes of an answer out of what an endpoint wraps them in."""
+    """Unwraps the bytes of an answer from the endpoint's own framing."""
 
     @abstractmethod
     def feed(self, data: bytes, /) -> bytes:
-        """The wire's own bytes that these complete."""
+        """Return the bytes of the wire that ``data`` completes."""
         ...
 
     @abstractmethod
     def finish(self) -> bytes:
-        """What is left, at the end of the input. Raises ``DecodeError`` when it broke off."""
+        """Return the rest, at the end of the input. Raises ``DecodeError`` when the input broke off."""
         ...
 
 
 class Counting(Struct, frozen=True, kw_only=True):
     """How an address counts the tokens of a prompt without answering it (``palaver.models.token_count``).
 
-    ``url`` as in ``Endpoint``. ``takes`` are the fields of the body that it knows, and the only ones that it is sent;
-    ``None`` says that it takes whatever the wire writes. ``adds`` are fields that it wants besides, texts in which
-    ``{model}`` stands for the model. The body lies ``inside`` these fields, the outermost first; as base64 where
-    ``base64`` says so. ``found`` leads to the number in the answer. ``named`` makes what the model is called there.
-    ``page`` is where this was read.
+    ``url`` as in ``Endpoint``. ``takes`` are the fields of the body that are sent; ``None`` sends all that the wire
+    writes. ``adds`` are further fields that it requires, texts in which ``{model}`` stands for the model. ``inside``
+    names the fields that enclose the body, the outermost first; with ``base64`` the body is base64 text. ``found`` is
+    the path of the number in the answer. ``named`` makes the id of the model there. ``page`` is the page with these
+    facts.
     """
 
     url: str
@@ -107,16 +107,16 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     provider: Mapping[str, Mapping[str, Any]] = {}
     stream_provider: Mapping[str, Mapping[str, Any]] = {}
     unwrap: Callable[[], Unwrap] | None = None
-    """Makes what unwraps a streamed answer; whole answers are never wrapped."""
+    """Makes the unwrapper of a streamed answer; whole answers are never wrapped."""
     counting: Counting | None = None
-    """How prompts are counted there; ``None`` where the provider cannot, or does not say how."""
+    """How the endpoint counts prompts; ``None`` where it cannot, or where that is not documented."""
     metadata: bool = True
     """Whether the address takes the wire's field for metadata."""
     listing: str | None = None
-    """Where the server lists its models; ``None`` where it does not, or where that is not known."""
+    """The URL that lists the server's models; ``None`` where there is none, or where it is not known."""
 
     def __repr__(self) -> str:
-        """Where, and by which wire; no key of the address or the headers."""
+        """Show the address and the wire, without keys."""
         headers = f", headers={shown_headers(self.headers)}" if self.headers else ""
         return f"Endpoint({self.provider_name!r}, {self.wire!r}, {shown_url(self.url)!r}{headers})"
 
@@ -131,7 +131,12 @@ def first_set(variables: Sequence[str]) -> str | None:
 
 @final
 class ApiKey(Credentials):
-    """A key in a header. ``variables`` name where it is looked up, where none is given."""
+    """A key in a header.
+
+    ``key`` is the key; without it, the first of the environment ``variables`` that is set has it. ``provider`` is named
+    in the error for a missing key. ``header`` is the header that holds the key, and ``prefix`` is written before the
+    key (``"Bearer "``). With ``needed=False`` a request without a key is sent without the header.
+    """
 
     def __init__(
         self,
@@ -143,7 +148,7 @@ class ApiKey(Credentials):
         prefix: str = "Bearer ",
         needed: bool = True,
     ) -> None:
-        """Hold the key, or where to look for it. ``provider`` is named when it is missing."""
+        """Keep the key, or the names of the variables. Raises ``MessageError`` for arguments of another type."""
         check_arguments("ApiKey", ApiKey.__init__, locals())
         self._key = key
         self._provider = provider
@@ -153,7 +158,7 @@ class ApiKey(Credentials):
         self._needed = needed
 
     async def headers(self, call: HttpCall, /) -> Mapping[str, str]:  # noqa: ARG002 (the same for every call)
-        """The header with the key. Raises ``AuthenticationError`` when a key is needed and there is none."""
+        """Return the header with the key. Raises ``AuthenticationError`` when a key is needed and there is none."""
         key = self._key.strip() if self._key is not None else first_set(self._variables)
         if key:
             return {self._header: f"{self._prefix}{key}"}
@@ -169,10 +174,10 @@ class ApiKey(Credentials):
 
 @final
 class NoKey(Credentials):
-    """Shows nothing: for servers that ask for nothing."""
+    """No credentials, for servers that need none."""
 
     async def headers(self, call: HttpCall, /) -> Mapping[str, str]:  # noqa: ARG002 (nothing for every call)
-        """No headers."""
+        """Return no headers, for any ``call``."""
         return {}
 
     def __repr__(self) -> str:

@@ -20,8 +20,8 @@ Retry policy as data, and the waits that providers ask for in headers:
 - ``attempts`` is one budget for one call of a model, the first request included. Nothing else retries (D24).
 - An error says whether a retry may help (``retryable``): 408, 409, 429, every 5xx, a timeout, a broken connection, a
   stream that failed before its first content. Nothing is retried after that.
-- A wait that the provider names is kept, up to ``longest``. Otherwise it grows by ``factor`` from ``first`` to ``cap``,
-  and ``jitter`` varies it by that share.
+- A wait that the provider names is respected, up to ``longest``. Otherwise it grows by ``factor`` from ``first`` to
+  ``cap``, and ``jitter`` varies it by that share.
 - ``retry_after`` reads, in this order: ``retry-after-ms``; ``retry-after`` in seconds or as a date; the latest reset of
   an exhausted limit; ``x-ratelimit-reset-after``.
 - ``Clock`` supplies time and chance; tests pass their own.
@@ -79,13 +79,13 @@ class Retry(Struct, frozen=True, kw_only=True):
     longest: float = 300.0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
+        """Refuse numbers that make no sense."""
         check_arguments("Retry", Retry, structs.asdict(self))
         if self.attempts < 1 or min(self.first, self.factor, self.cap, self.longest) < 0 or not 0 <= self.jitter <= 1:
             raise MessageError(f"no retry policy: {self}")
 
     def wait(self, attempt: int, error: PalaverError, chance: float) -> float | None:
-        """Seconds to wait after the ``attempt``-th request failed, or ``None`` to give up.
+        """Return the seconds to wait after the ``attempt``-th request failed, or ``None`` to give up.
 
         ``chance`` is a number from 0 up to 1.
         """
@@ -114,13 +114,13 @@ _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd])")
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
 _MAX_TEXT: Final = 64
-"""Characters of a text that can be a wait; what is longer is none, and is not searched."""
+"""The most characters of a text that can be a wait; longer text is not searched."""
 _MIN_TIMESTAMP: Final = 1e9
 """A number of seconds beyond this is a time of day; one that is a thousand times as large is in milliseconds."""
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """In how many seconds the provider wants to be asked again; ``None`` when it does not say, or not readably.
+    """Return the seconds after which the provider accepts another request; ``None`` when it does not say.
 
     Names of ``headers`` are in lower case; ``now`` is the time of day, in seconds since 1970.
     """
@@ -138,7 +138,7 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
 def parse_wait(text: str, now: float) -> float | None:
     """Read ``5``, ``0.5``, ``6m0s``, ``20ms``, a time of day as a number, an HTTP date, or an RFC 3339 date.
 
-    A moment that is over is no wait: 0.
+    A time in the past is 0.
     """
     if len(text) > _MAX_TEXT:
         return None
@@ -192,7 +192,7 @@ class Clock(Struct, frozen=True, kw_only=True):
 
 
 Kind: TypeAlias = Literal["overflow", "output", "rate", "overload", "auth", "quota", "again", "unknown"]
-"""``output``: more output was asked for than the model gives. ``again``: a plain error that passes."""
+"""``output``: more output was requested than the model can return. ``again``: a plain error that is retryable."""
 
 BODY: Final = 65_536
 """The most bytes of an error body that are read and kept."""
@@ -268,7 +268,7 @@ _WORDS: Final[dict[Kind, tuple[str, ...]]] = {
         "modelstreamerrorexception",
     ),
 }
-"""What providers call their errors (``type``, ``code``, ``status``, the header of AWS), in lower case."""
+"""The names of errors at providers (``type``, ``code``, ``status``, the header of AWS), in lower case."""
 _BY_WORD: Final[dict[str, Kind]] = {word: kind for kind, words in _WORDS.items() for word in words}
 _PRECEDENCE: Final[tuple[Kind, ...]] = ("overflow", "quota", "auth", "rate", "overload")
 """Which of several words counts: Groq and OpenAI say ``type: tokens`` and ``code: …`` in one error."""
@@ -321,7 +321,7 @@ _PROSE: Final[dict[Kind, tuple[str, ...]]] = {
         r"permission denied",
     ),
 }
-"""What the prose of an error says, in the order in which it is asked; a match stands between word boundaries."""
+"""Phrases of error texts, in the order of the search; a match stands between word boundaries."""
 _PATTERNS: Final[dict[Kind, re.Pattern[str]]] = {
     kind: re.compile(rf"(?<!\w)(?:{'|'.join(words)})(?!\w)", re.IGNORECASE | re.DOTALL)
     for kind, words in _PROSE.items()
@@ -330,12 +330,12 @@ _OVERFLOW_PROSE: Final = re.compile(
     r"\b(?:request too large for|context size has been exceeded|input length exceeds the context length)\b",
     re.IGNORECASE,
 )
-"""What is said of too long a prompt under a word or status that passes: Groq and OpenAI (413, 429), llama.cpp (500)."""
+"""Phrases for a prompt that is too long, with a retryable status: Groq, OpenAI (413, 429), llama.cpp (500)."""
 _RETRY_PROSE: Final = re.compile(
     r"(?:retry[ -]after:?|(?:try again|retry|reset(?:s)?) (?:in|after)) (\d+(?:\.\d+)?) ?(ms|m|s|h)?", re.IGNORECASE
 )
 _UNKNOWN_WAIT: Final = 5.0
-"""Seconds to wait for a rate limit of which only prose tells, and no number."""
+"""Seconds to wait for a rate limit that only prose mentions, without a number."""
 
 _NOTHING: Final = 1
 """Tokens of an answer for which there was no room: some providers count the one that they could not say."""
@@ -347,9 +347,9 @@ REQUEST_IDS: Final = ("request-id", "x-request-id", "x-amzn-requestid", "apim-re
 def failure(
     wire: str, status: int, headers: Mapping[str, str], body: bytes, *, now: float = 0.0, secrets: Collection[str] = ()
 ) -> ProviderError:
-    """The error that an answer with an error status is. Names of ``headers`` are in lower case.
+    """Return the error for an answer with an error status. Names of ``headers`` are in lower case.
 
-    ``now`` is the time of day in seconds since 1970, ``secrets`` what must not stand in the error.
+    ``now`` is the time of day in seconds since 1970, ``secrets`` are values that the error must not show.
     """
     body = _without(body, secrets)[:BODY]
     told = _error_details(body)
@@ -376,7 +376,7 @@ def failure(
 
 
 def inner_failure(error: ProviderError, headers: Mapping[str, str] | None = None) -> ProviderError:
-    """The right class for an error that stood inside a 200, whole or in a stream, as a wire read it."""
+    """Return an error that a wire read inside a 200, whole or in a stream, as one of the right class."""
     headers = headers or {}
     told = _error_details(error.body)
     words = [*([error.code] if error.code else ()), *told.words]
@@ -397,7 +397,7 @@ def inner_failure(error: ProviderError, headers: Mapping[str, str] | None = None
 
 
 def classify(status: int | None, words: Collection[str], text: str) -> Kind:
-    """What kind of failure it is. ``words`` are the provider's names for it, ``text`` its prose."""
+    """Return the kind of a failure. ``words`` are the provider's names for it, ``text`` its prose."""
     named = {_BY_WORD[word.lower()] for word in words if word.lower() in _BY_WORD}
     for kind in _PRECEDENCE:
         if kind in named and not (kind == "overload" and status in _STATUS):
@@ -430,7 +430,7 @@ def cut_by_window(answer: AssistantMessage) -> bool:
 
 
 def prose(text: str) -> tuple[Kind, float | None]:
-    """What an error says in prose, and the seconds to wait that it names; a rate limit without a number says 5."""
+    """Return the prose of an error and the seconds to wait that it names; 5 for a rate limit without a number."""
     kind = _kind(text)
     if kind != "rate":
         return kind, None
@@ -504,7 +504,7 @@ def _is_text(value: object) -> bool:
 
 
 def _code(words: list[str]) -> str | None:
-    """The word that says most: one that we know, else the first that is no number."""
+    """Return the most specific word: a known one, else the first that is not a number."""
     known = [word for word in words if word.lower() in _BY_WORD]
     return next(iter(known), None) or next((word for word in words if not word.isdigit()), None)
 

@@ -1,4 +1,4 @@
-"""A chain of models: the next one is asked when one fails.
+"""A chain of models: when one fails, the next one is asked.
 
 Rules:
 
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 Hop: TypeAlias = Literal["rest", "next", "bigger", "stop"]
-"""``rest``: the next model, and this one is left alone for a while. ``next``: the next one. ``bigger``: the next one
-that is not known to read as little. ``stop``: the error is raised."""
+"""``rest`` asks the next model and skips this one for a while, ``next`` asks the next model, ``bigger`` the next one
+whose context window may be larger. ``stop`` raises the error."""
 
 HOPS: Final[Mapping[type[PalaverError], Hop]] = {
     TransportError: "rest",
@@ -66,10 +66,10 @@ HOPS: Final[Mapping[type[PalaverError], Hop]] = {
 """What a failure means for the chain; the nearest class of an error counts."""
 
 NEXT_MODEL_STATUSES: Final = frozenset({402, 404, 408, 409, 410, 429})
-"""Statuses of other errors that are about the account or the model, not about what was asked: no credit, not there."""
+"""Statuses of other errors that concern the account or the model, not the prompt: no credit, no such model."""
 
 COOLDOWN: Final = 60.0
-"""Seconds for which a model that failed is left out."""
+"""Seconds for which a model that failed is skipped."""
 
 _WITHOUT_CONTENT: Final = (Start, Update, UsageUpdate, ProviderEvent)
 """Events without content."""
@@ -77,10 +77,11 @@ _WITHOUT_CONTENT: Final = (Start, Update, UsageUpdate, ProviderEvent)
 
 @final
 class Fallback(Askable, LanguageModel):
-    """A chain of models. Raises ``MessageError`` when there is none.
+    """A chain of models. Raises ``MessageError`` for an empty chain.
 
-    ``models`` are models, or their names, in the order in which they are asked.
-    ``rest`` is in seconds; ``clock`` gives seconds that only grow; ``hops`` is the table of failures.
+    ``models`` are models, or their names, in the order in which they are asked. ``rest`` is how many seconds a model
+    that failed is skipped, and ``clock`` returns seconds that only grow. ``goes_on`` maps classes of error to what
+    follows; it replaces the table ``HOPS``.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class Fallback(Askable, LanguageModel):
         clock: Callable[[], float] = time.monotonic,
         goes_on: Mapping[type[PalaverError], Hop] = HOPS,
     ) -> None:
-        """Hold the models, in the order in which they are asked."""
+        """Make the models that are given by name; nothing is sent."""
         check_arguments("Fallback", Fallback.__init__, locals())
         self.models: tuple[LanguageModel, ...] = tuple(
             named(each) if isinstance(each, str) else each for each in models
@@ -110,7 +111,7 @@ class Fallback(Askable, LanguageModel):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Those of the first model; each model is told what it can take."""
+        """The capabilities of the first model. Each model gets a prompt that fits its own."""
         return self.models[0].capabilities
 
     def session(self) -> Session:
@@ -124,12 +125,12 @@ class Fallback(Askable, LanguageModel):
     # -- what the answers of the chain share --
 
     def order(self) -> list[int]:
-        """The models to ask, by position: those that are not resting first."""
+        """Return the positions of the models in the order to ask: first those that are not skipped."""
         now = self.clock()
         return sorted(range(len(self.models)), key=lambda index: self._resting_until.get(index, now) > now)
 
     def hop(self, index: int, error: PalaverError) -> Hop:
-        """What an error of a model means, and let the model rest if it does."""
+        """Return what follows an error of the model at position ``index``, and skip that model for a while if due."""
         found: Hop = "stop"
         for kind in type(error).__mro__:
             if kind in self._hops:
@@ -147,11 +148,11 @@ class Fallback(Askable, LanguageModel):
         return found
 
     def answered(self, index: int) -> None:
-        """A model is well again."""
+        """Note that the model at position ``index`` answered: it is not skipped any longer."""
         self._resting_until.pop(index, None)
 
     def may_hold_more(self, index: int, least: int | None) -> bool:
-        """Whether a model is not known to read only ``least`` tokens."""
+        """Whether the context window of the model at position ``index`` is unknown, or larger than ``least`` tokens."""
         window = self.models[index].capabilities.window
         return least is None or window is None or window > least
 
@@ -188,7 +189,7 @@ class _Open(Struct):
 
 @final
 class _Answer(Answer):
-    """Asks one model after the other, until one gives something."""
+    """Asks one model after the other, until one answers."""
 
     def __init__(
         self,
@@ -296,7 +297,7 @@ class _Answer(Answer):
         return self._buffered.popleft() if self._buffered else await anext(events)
 
     async def finish(self) -> Reply:
-        """Read to the end. As long as nothing was given out, a model that fails here too is gone past."""
+        """Read to the end. While no event was returned, a failure here leads to the next model."""
         while True:
             opened = self._entered
             try:
@@ -336,7 +337,7 @@ def _unsent(error: PalaverError) -> bool:
 async def _close(
     opened: _Open, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
 ) -> None:
-    """Let go of a model that answers: first of its events, which may be suspended half way."""
+    """Close the answer of a model: first its events, which may be suspended."""
     try:
         events: object = opened.events
         if isinstance(events, AsyncGenerator):

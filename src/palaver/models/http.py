@@ -47,16 +47,16 @@ if TYPE_CHECKING:
 
 
 _PIECE: Final = 262_144
-"""Bytes that are gathered from cached chunks before they are handed to the socket."""
+"""Cached chunks are joined up to this many bytes before they go to the socket."""
 _IDLE_CONNECTIONS: Final = 100
 _KEEPALIVE_SECONDS: Final = 60.0
 _ACCEPT_ENCODING: Final = "gzip, deflate"
 _ENCODINGS: Final = frozenset({"", "identity", "gzip", "deflate"})
-"""A piece of brotli or zstd may come out a hundred thousand times as long; of these, a thousand times."""
+"""Accepted encodings: a piece of these may grow a thousand times, one of brotli or zstd a hundred thousand times."""
 _HEADER_LOGS: Final = ("hpack", "httpcore")
-"""Loggers that write the headers of answers at DEBUG, and what came that was no HTTP: a server may echo a key there."""
+"""Loggers that write headers and invalid HTTP of answers at DEBUG: a server may echo a key there."""
 _LOCAL_HOSTS: Final = ("all://127.0.0.1", "all://localhost", "all://[::1]")
-"""What is on this machine is not asked through a proxy."""
+"""Hosts on this machine, which are not asked through a proxy."""
 _RESET: Final = b"\x00\x00\x04\x03\x00"
 """A frame of four bytes, of type RST_STREAM, without flags."""
 _CANCEL: Final = 8
@@ -83,11 +83,14 @@ class Timeouts(Struct, frozen=True, kw_only=True):
 
 
 class Sender(Protocol):
-    """What a model sends through: an ``Http``, or something that hears or answers what would go through one."""
+    """Sends the requests of a model: an ``Http``, or a wrapper that records or answers them."""
 
     @abstractmethod
     async def send(self, call: HttpCall, timeouts: Timeouts, /) -> HttpResponse:
-        """Send a request; gives what comes back once its headers are there. Raises as ``Http.send`` does."""
+        """Send ``call`` within ``timeouts``, and return the response as soon as its headers arrive.
+
+        Raises as ``Http.send`` does.
+        """
         ...
 
 
@@ -95,11 +98,12 @@ class Sender(Protocol):
 class Http(Sender):
     """A pool of connections: ``async with Http() as http: Model(..., http=http)``.
 
-    ``client`` is one that you made, with your own proxies or certificates; it is then yours to close.
+    ``client`` is your own client of httpx, with its proxies and certificates; you close it. ``http2`` allows HTTP/2 in
+    the pool that is made when no client is given.
     """
 
     def __init__(self, client: httpx.AsyncClient | None = None, *, http2: bool = True) -> None:
-        """Hold the settings; nothing is opened before it is entered."""
+        """Keep the settings; nothing is opened yet. Raises ``MessageError`` for arguments of another type."""
         check_arguments("Http", Http.__init__, locals())
         self._given = client
         self._client = client
@@ -114,16 +118,17 @@ class Http(Sender):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it, and what is still open in it."""
+        """Close the pool and its open connections; your own client stays open."""
         client, self._client = self._client, self._given
         if client is not None and self._given is None:
             with anyio.CancelScope(shield=True):
                 await client.aclose()
 
     async def send(self, call: HttpCall, timeouts: Timeouts, /) -> HttpResponse:
-        """Send a request; gives what comes back once its headers are there. Close it.
+        """Send ``call``, and return the response as soon as its headers arrive. The caller closes it.
 
-        Raises ``TransportError``, or ``MessageError`` when this is not open, or for an address that is none.
+        Of ``timeouts``, ``connect`` and ``write`` apply here; the caller limits the reading. Raises ``TransportError``,
+        and ``MessageError`` when the pool is not open, or for an invalid URL.
         """
         if self._client is None:
             raise MessageError("Http is not open; use it in an async with block")
@@ -139,11 +144,11 @@ async def send(http: Sender | None, call: HttpCall, timeouts: Timeouts) -> HttpR
 class HttpResponse:
     """An answer of a server, whose body is arriving.
 
-    ``tap`` hears each chunk as it is given out, ``b""`` at the end, and ``None`` when it breaks off.
+    ``tap`` is called with each chunk as it is returned, ``b""`` at the end, and ``None`` when it breaks off.
     """
 
     def __init__(self, response: httpx.Response, host: str) -> None:
-        """Take the response over."""
+        """Wrap the response, which this then closes."""
         self._response = response
         self._host = host
         self._chunks = aiter(response.aiter_bytes())
@@ -154,7 +159,7 @@ class HttpResponse:
         self.reason = response.reason_phrase
 
     async def chunk(self) -> bytes:
-        """The next bytes; ``b""`` at the end. Raises ``TransportError``, or ``DecodeError`` for a broken gzip."""
+        """Return the next bytes; ``b""`` at the end. Raises ``TransportError``, and ``DecodeError`` for bad gzip."""
         if self._over:
             return b""
         try:
@@ -178,7 +183,7 @@ class HttpResponse:
             self.tap(data)
 
     async def read(self, limit: int) -> tuple[bytes, bool]:
-        """The rest, at most about ``limit`` bytes of it, and whether that is all. Raises as ``chunk`` does."""
+        """Return the rest, at most about ``limit`` bytes of it, and whether that is all. Raises as ``chunk`` does."""
         held, size = list[bytes](), 0
         while size < limit:
             data = await self.chunk()
@@ -189,7 +194,7 @@ class HttpResponse:
         return b"".join(held), False
 
     async def aclose(self, *, grace: float = 0.0) -> None:
-        """Let the connection go: back to the pool when the answer is over, else closed. Always completes.
+        """Release the connection: to the pool when the answer is over, else close it. Always completes.
 
         ``grace`` is for an answer whose end mark has come: the seconds in which its body, too, should end.
         """
@@ -209,7 +214,7 @@ class HttpResponse:
             await self._response.aclose()
 
     async def _reset(self) -> None:
-        """Tell an HTTP/2 server that nobody listens any more; httpx does not (RFC 9113, 6.4)."""
+        """Reset the stream of an HTTP/2 server; httpx does not (RFC 9113, 6.4)."""
         extensions = self._response.extensions
         stream, number = extensions.get("network_stream"), extensions.get("stream_id")
         lock = _write_lock(self._response)
@@ -222,7 +227,7 @@ class HttpResponse:
 
 
 def _write_lock(response: httpx.Response) -> Any:
-    """What httpx holds while it writes to an HTTP/2 connection, if it is where it was; there is no public way to it."""
+    """Return the lock under which httpx writes to an HTTP/2 connection, if it is found; there is no public access."""
     held: Any = response.stream
     for name in ("_stream", "_httpcore_stream", "_stream", "_connection", "_write_lock"):
         held = getattr(held, name, None)
@@ -276,7 +281,7 @@ def _pieces(chunks: Sequence[bytes]) -> Iterator[bytes]:
 
 @cache
 def _body() -> Callable[[Sequence[bytes]], httpx.AsyncByteStream]:
-    """A class for bodies that may be left at any place: httpx's own are generators, which somebody must close."""
+    """Return a class for bodies that can be abandoned anywhere: httpx's own are generators, which must be closed."""
     import httpx  # noqa: PLC0415 (it is loaded by now)
 
     class Body(httpx.AsyncByteStream):
@@ -306,7 +311,7 @@ class _BodyIterator:
 
 @contextmanager
 def _translate_errors(host: str) -> Generator[None]:
-    """Give what httpx raises as an error of ours."""
+    """Convert the errors of httpx to errors of Palaver."""
     import httpx  # noqa: PLC0415 (it is loaded by now)
 
     try:
@@ -346,7 +351,7 @@ def _quiet_loggers() -> None:
 
 
 def _redact_record(record: logging.LogRecord) -> bool:
-    """Take keys out of what httpx says of a request: they stand in the query, or come back in the reason."""
+    """Mask keys in the log records of httpx: they are in the query, or return in the reason."""
     match record.args:
         case (method, url, version, status, _):
             record.args = (method, shown_url(str(url)), version, status, "")
@@ -391,7 +396,7 @@ async def _open_pool() -> AsyncGenerator[Http, None]:
 
 
 _ERROR_BODY_SECONDS: Final = 5.0
-"""Seconds for the body of an error."""
+"""The most seconds to wait for the body of an error."""
 
 T = TypeVar("T")
 
@@ -399,7 +404,7 @@ T = TypeVar("T")
 async def build_call(
     model: Model, url: str, chunks: Sequence[bytes], *, secrets: list[str], headers: Mapping[str, str] = {}
 ) -> HttpCall:
-    """A request to a model's endpoint. What of it is secret is added to ``secrets``, also where this raises."""
+    """Make a request to a model's endpoint. Its secrets are added to ``secrets``, even when this raises."""
     known = model.endpoint.headers
     sent = {"content-type": "application/json", **{name.lower(): text for name, text in known.items()}, **headers}
     call = HttpCall("POST", url, sent, chunks)
@@ -412,7 +417,7 @@ async def build_call(
 
 
 async def raise_error(model: Model, wire: str, arriving: HttpResponse) -> NoReturn:
-    """Raise the error that an answer without success is."""
+    """Raise the error for an answer with an error status."""
     body = b""
     with anyio.move_on_after(_ERROR_BODY_SECONDS), suppress(PalaverError):
         body, _ = await arriving.read(BODY)

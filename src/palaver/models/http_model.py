@@ -1,4 +1,4 @@
-"""An answer over HTTP: sent, retried, read, and given as events.
+"""An answer over HTTP: the request, its retries, and the events of the answer.
 
 Rules:
 
@@ -61,11 +61,11 @@ if TYPE_CHECKING:
 
 
 _PINGS: Final = frozenset({"ping", "keepalive", "keep-alive", "heartbeat"})
-"""Events of providers that say no more than that somebody is there."""
+"""Events of providers that only keep a connection open."""
 _WITHOUT_CONTENT: Final = (Start, Update, UsageUpdate, ProviderEvent, PartEnd, Failed)
-"""Events without content: they are held back until there is some, and what fails before may be tried again."""
+"""Events without content: they are held back until content arrives, since a failure before it may be retried."""
 _GRACE: Final = 0.05
-"""Seconds that the body of an answer may go on behind its end mark; then its connection is not worth keeping."""
+"""Seconds that the body of an answer may continue after its end mark, before its connection is closed."""
 _UNCOMPRESSED: Final = {"accept-encoding": "identity"}
 """A gateway that compresses a stream holds tokens back."""
 
@@ -77,7 +77,7 @@ class HttpAnswer(Answer):
     def __init__(
         self, model: Model, written: PromptEncoder, prompt: Prompt, *, stream: bool, on_notice: OnNotice | None
     ) -> None:
-        """Hold what is needed; nothing happens before it is entered."""
+        """Keep the arguments; nothing is sent before it is entered."""
         self._model = model
         self._encoder = written
         self._prompt = prompt
@@ -105,7 +105,7 @@ class HttpAnswer(Answer):
 
     @property
     def _decoder(self) -> StreamDecoder:
-        """What reads the stream; made for the first bytes, since a wire may have no streams."""
+        """The decoder of the stream; made for the first bytes, since a wire may have no streams."""
         if self._reading is None:
             self._reading = self._wire.stream_decoder()
         return self._reading
@@ -113,7 +113,7 @@ class HttpAnswer(Answer):
     # -- sending --
 
     async def __aenter__(self) -> HttpAnswer:
-        """Send, as often as the policy allows, until something came."""
+        """Send, as often as the policy allows, until an answer begins."""
         self._began = self._model.clock.now()
         self._encoded = self._encoder.encode(self._prompt, stream=self._stream)
         await with_retries(self._model, self._try_once, self._on_notice)
@@ -126,7 +126,7 @@ class HttpAnswer(Answer):
         await self._close()
 
     async def _try_once(self) -> None:
-        """Send once. What fails leaves nothing open, and holds no secret."""
+        """Send once. A failure leaves nothing open, and its error holds no secret."""
         self._attempts += 1
         try:
             await self._attempt()
@@ -188,7 +188,7 @@ class HttpAnswer(Answer):
         self._first = self._ended = self._model.clock.now()
 
     async def _begin(self, response: http.HttpResponse) -> None:
-        """Read a stream up to its first content, or what came in its place."""
+        """Read a stream up to its first content, or the whole answer that came in its place."""
         media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media_type == "text/html":
             raise DecodeError("an HTML page instead of a stream", source=self._wire.name)
@@ -212,7 +212,7 @@ class HttpAnswer(Answer):
         return self._whole is not None or self._error is not None
 
     async def _read(self) -> None:
-        """Take the next bytes of a stream. What goes wrong is kept in ``_error``."""
+        """Read the next bytes of a stream. A failure is kept in ``_error``."""
         assert self._response is not None  # noqa: S101 (entered)
         try:
             data = await self._response.chunk()
@@ -277,7 +277,7 @@ class HttpAnswer(Answer):
         return self._events.popleft()
 
     async def _wait(self) -> None:
-        """Read on. The time that the caller spends elsewhere counts for nothing."""
+        """Read on. The time that the caller spends elsewhere does not count."""
         idle, began = self._model.timeouts.idle, anyio.current_time()
         self._alive = False
         with anyio.CancelScope(deadline=began + idle - self._waited) as scope:
@@ -288,7 +288,7 @@ class HttpAnswer(Answer):
             self._break_off(error)
 
     def _break_off(self, error: PalaverError) -> None:
-        """Nothing more comes. A finished answer is whole for all that; else what came is kept."""
+        """End the stream early. A finished answer is complete; of any other, the received part is kept."""
         self._add_events(self._decoder.close())
         if self._decoder.assembler.finished and not self._decoder.assembler.failure:
             self._conclude()
@@ -301,7 +301,7 @@ class HttpAnswer(Answer):
             self._error = error
 
     async def finish(self) -> Reply:
-        """Read to the end; events that were not taken yet can still be."""
+        """Read to the end; events that were not read yet can still be read."""
         kept = [event async for event in self]
         self._events.extend(kept)
         whole = self._whole
@@ -320,7 +320,7 @@ class HttpAnswer(Answer):
 
     @property
     def so_far(self) -> Response | None:
-        """What came so far, also when it broke off."""
+        """The answer so far, also after it broke off."""
         if self._whole is not None or self._reading is None:
             return self._whole
         return self._decoder.response if self._decoder.assembler.state != "idle" else None
@@ -343,13 +343,14 @@ def _is_ping(event: Event) -> bool:
 
 
 class Model(Askable, Struct, frozen=True, kw_only=True):
-    """What is asked, where, as whom, and how patiently; a ``LanguageModel``.
+    """A provider's model: its id, endpoint, credentials and timeouts; a ``LanguageModel``.
 
-    ``name`` is what people call it (``openai/gpt-…``), ``id`` what is sent. ``settings`` are defaults: each field that
-    a prompt leaves open. ``missing`` says what becomes of what the model cannot see or do. Without ``http`` it shares
-    the connections of the event loop. ``text_calls`` names the format in which the model writes calls and reasoning as
-    text (``palaver.stream.local.names()``), where its server does not read them. ``metadata`` names the keys of the
-    messages' metadata that may be sent to the provider; what is not named stays here.
+    ``name`` is what people call it (``openai/gpt-…``), ``id`` what is sent. ``settings`` are the defaults for the
+    fields that a prompt leaves open. ``missing`` says whether content that the model does not support is dropped or
+    refused. Without ``http`` it shares the connections of the event loop. ``text_calls`` names the format in which the
+    model writes calls and reasoning as text (``palaver.stream.local.names()``), where its server does not read them.
+    ``metadata`` names the keys of the messages' metadata that may be sent to the provider; what is not named stays
+    here.
     """
 
     name: str
@@ -391,7 +392,7 @@ def prompt_encoder(model: Model) -> PromptEncoder:
 
 @final
 class _Session(Session):
-    """One conversation: remembers what it wrote."""
+    """One conversation: remembers what it encoded."""
 
     def __init__(self, model: Model) -> None:
         self._model = model

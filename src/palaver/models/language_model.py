@@ -50,11 +50,11 @@ class PromptFields(TypedDict, total=False):
 class Prompt(Struct, frozen=True, kw_only=True):
     """What a model is asked.
 
-    ``system`` stands before ``messages``, and may change from one prompt to the next; ``messages`` may be a window on
-    a list that only grows. ``provider`` holds fields that only one wire understands, by its name. ``cache`` says what
-    the provider shall keep, and where marks shall stand: places count from the first of ``messages``. ``agent`` and
-    ``client`` are the names of who asks and for whom, where there are such; they are sent to no provider.
-    ``losses="raise"`` raises ``LossError``, and sends nothing, where something would be dropped or converted.
+    ``system`` stands before ``messages``, and may change from one prompt to the next; ``messages`` may be a window on a
+    list that only grows. ``provider`` holds fields that only one wire understands, by its name. ``cache`` says what the
+    provider caches, and where the marks are: places count from the first of ``messages``. ``agent`` and ``client`` are
+    the names of the agent that asks and of its client, if any; no provider gets them. ``losses="raise"`` raises
+    ``LossError``, and sends nothing, when something would be dropped or converted.
     """
 
     messages: Sequence[Message]
@@ -72,13 +72,13 @@ class Prompt(Struct, frozen=True, kw_only=True):
         return structs.replace(self, **changes)
 
     def request(self, model: str | None = None) -> Request:
-        """The same as a request, whole. Costs the length of the messages."""
+        """Return the prompt as a request, whose ``model`` is the one given. Costs the length of the messages."""
         made = Request((*self.system, *self.messages), model, self.tools, self.settings)
         return made.replace(provider=self.provider) if self.provider else made
 
 
 class Reply(Struct, frozen=True, kw_only=True):
-    """An answer, and what is known of how it came.
+    """An answer, and how it was obtained.
 
     ``model`` is the name under which the model that answered was asked (``anthropic/claude-…``), ``wire`` its wire.
     ``losses`` say what could not be carried to it; places count from the first of ``Prompt.messages``. ``attempts``
@@ -122,7 +122,7 @@ class Answer(Protocol):
 
     @abstractmethod
     async def finish(self) -> Reply:
-        """Read to the end, and give the answer whole. Raises as the module says."""
+        """Read to the end, and return the whole answer. Raises as the module says."""
         ...
 
     @property
@@ -139,12 +139,15 @@ class Session(Protocol):
     def ask(
         self, prompt: Prompt, *, stream: bool = True, on_notice: OnNotice | None = None
     ) -> AbstractAsyncContextManager[Answer]:
-        """Send a prompt. Without ``stream`` the answer comes at once, and its events are made from it."""
+        """Send ``prompt``. Without ``stream`` the answer comes at once, and its events are made from it.
+
+        ``on_notice`` is called with each retry and each fallback.
+        """
         ...
 
 
 class LanguageModel(Protocol):
-    """What can answer a prompt: ``Model`` (a provider's, over HTTP), a chain, a script, a recording."""
+    """Anything that answers prompts: a ``Model`` (a provider's, over HTTP), a chain, a script, a recording."""
 
     @property
     @abstractmethod
@@ -165,7 +168,11 @@ class LanguageModel(Protocol):
 
 
 async def complete(model: LanguageModel, request: Request, *, stream: bool = False) -> Reply:
-    """Ask once, and wait for the whole answer. Raises as the module says; ``request.model`` is not looked at."""
+    """Send ``request`` to ``model``, and wait for the whole answer. ``request.model`` is ignored.
+
+    With ``stream`` the provider streams the answer, so that the timeouts limit the wait for each event instead of the
+    wait for the whole answer. Raises as the module says.
+    """
     check_arguments("complete", complete, locals())
     prompt = Prompt(
         messages=request.messages, tools=request.tools, settings=request.settings, provider=request.provider

@@ -4,7 +4,7 @@ Rules:
 
 - A rule is for the ids of some providers. The id that it matches as a whole is one of another provider, the *home*,
   under another id: ``us.anthropic.claude-opus-4-8-v1:0`` of Bedrock is ``claude-opus-4-8`` of Anthropic.
-- What a model can do is the same there; what it costs only where the rule says ``priced``.
+- The capabilities are the same there; the prices only when the rule has ``priced``.
 - The first rule that matches counts. A dated id needs no rule, since rows are found by the beginning of an id.
 
 Source: the pages that stand at the rules.
@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 
 class HomeId(NamedTuple):
-    """A model under the name of its home. ``priced``: it costs there what it costs here."""
+    """A model under its id at its home provider. ``priced``: it costs the same there."""
 
     provider: str
     id: str
@@ -87,7 +87,7 @@ _PATTERNS: Final = tuple((rule, re.compile(rule.pattern, re.IGNORECASE)) for rul
 
 
 def home_ids(provider: str, model_id: str) -> Iterator[HomeId]:
-    """What the id may be called at home, the first that is likely first; an id that is at home has none."""
+    """Return the possible ids at the home provider, the most likely first; empty for an id of that provider."""
     for rule, pattern in _PATTERNS:
         if provider in rule.providers and (found := pattern.fullmatch(model_id)) is not None:
             home = HomeId(rule.home, found.expand(rule.id), rule.priced)

@@ -35,11 +35,11 @@ from palaver.models.providers.row import endpoint_for, standard_wires
 from palaver.stream import local
 
 DEFAULT: Final = "PALAVER_MODEL"
-"""The variable that names the model where nobody does."""
+"""The environment variable that names the default model."""
 
 
 class ResolvedModel(Struct, frozen=True, kw_only=True):
-    """What a name stands for. ``id`` is what the provider calls the model."""
+    """The result of resolving a name. ``id`` is the provider's id of the model."""
 
     name: str
     provider: str
@@ -55,7 +55,7 @@ def resolve(
     url: str | None = None,
     wire: str | None = None,
 ) -> ResolvedModel:
-    """Take a name apart. Raises ``UnknownNameError`` for a name, provider or wire that there is not."""
+    """Resolve a name. Raises ``UnknownNameError`` for an unknown name, provider or wire."""
     name = name or os.environ.get(DEFAULT, "").strip()
     wire = None if wire is None else wires.full_name(wire)
     if not name:
@@ -149,17 +149,17 @@ def model(
     text_calls: str | None = None,
     metadata: Collection[str] = frozenset(),
 ) -> Model:
-    """The model of that name, ready to be asked.
+    """Return the model of that name.
 
     ``name`` is ``provider/id``; without one the environment's ``PALAVER_MODEL`` is used. ``settings`` are defaults of
-    every prompt, ``retry`` says what is tried again, ``timeouts`` how long each step may take, and ``missing`` whether
-    what the model cannot do is left out (``"drop"``) or refused. ``http`` is a pool of connections of your own.
-    ``key`` and ``url`` stand before what the environment says; ``wire`` chooses another wire that the provider speaks
+    every prompt, ``retry`` is the retry policy, ``timeouts`` limit each step, and ``missing`` says whether content that
+    the model does not support is dropped (``"drop"``) or refused. ``http`` is a pool of connections of your own.
+    ``key`` and ``url`` override the environment; ``wire`` chooses another wire that the provider speaks
     (``openai_chat``), or the variant of a server (``openai_chat:vllm``). ``capabilities`` are those of the catalogue,
     unless given. ``text_calls`` names the format in which a model writes its calls as text, where its server does not
     read them (``"lfm2"``; ``palaver.stream.local.names()``). ``metadata`` names the keys of the messages' metadata that
-    may be sent to the provider (``{"session_id"}``). Raises ``UnknownNameError`` for a name, provider, wire or format
-    that there is not.
+    may be sent to the provider (``{"session_id"}``). Raises ``UnknownNameError`` for an unknown name, provider, wire or
+    format.
     """
     check_arguments("model", model, locals())
     if text_calls is not None:
@@ -185,12 +185,12 @@ def model(
 
 
 def available() -> tuple[str, ...]:
-    """Names of the providers for which a key is set in the environment. Asks nobody."""
+    """Return the names of the providers for which a key is set in the environment. Sends nothing."""
     return tuple(name for name, row in providers.PROVIDERS.items() if row.needs_key and first_set(row.keys))
 
 
 async def local_servers(*, seconds: float = 0.5) -> tuple[str, ...]:
-    """Names of the providers whose server on this machine answers. Asks each, for as long as ``seconds``."""
+    """Return the names of the providers whose server on this machine answers within ``seconds``."""
     import httpx  # noqa: PLC0415 (costs 50 ms, and is needed here only)
 
     answered: Mapping[str, bool] = {row.name: False for row in providers.PROVIDERS.values() if row.probe}

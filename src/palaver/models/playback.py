@@ -1,4 +1,4 @@
-"""A server on loopback that answers with what was recorded: http.server, one thread for each connection.
+"""A server on loopback that answers with recorded exchanges: http.server, one thread for each connection.
 
 Stability: experimental.
 """
@@ -25,7 +25,7 @@ _SHOWN: Final = 60
 
 @final
 class Server:
-    """Listens from its making until ``stop``. ``url`` is its address."""
+    """Listens from construction until ``stop``. ``url`` is its address."""
 
     def __init__(self, exchanges: Sequence[Exchange]) -> None:
         """Begin to listen on a free port of 127.0.0.1."""
@@ -37,7 +37,7 @@ class Server:
 
     @property
     def unplayed(self) -> tuple[Exchange, ...]:
-        """The exchanges that nobody asked for yet."""
+        """The exchanges that no request has used yet."""
         return self._player.unplayed
 
     def stop(self) -> None:
@@ -63,7 +63,7 @@ class _Player:
             return tuple(self._unplayed)
 
     def answer(self, method: str, path: str, body: bytes) -> Exchange | str:
-        """The exchange that answers, which then has; or why there is none."""
+        """Return the exchange that answers a request, which is then used; or why there is none."""
         said = Exchange(method=method, path=bare_path(path), body=body)
         with self._lock:
             for exchange in self._unplayed:
@@ -88,7 +88,7 @@ def _place(exchange: Exchange) -> tuple[str, str]:
 
 
 def difference(recorded: Exchange, asked: Exchange) -> str | None:
-    """Where two requests differ first, in words; ``None`` when they are the same."""
+    """Return the first difference of two requests, in words; ``None`` when they are the same."""
     if recorded.method != asked.method:
         return f"method: recorded {recorded.method}, asked {asked.method}"
     path, other = _place(recorded)[1], _place(asked)[1]
@@ -156,7 +156,7 @@ class _HttpServer(ThreadingHTTPServer):
                 continue
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: a client that left is its own business."""
+        """Log nothing when a client disconnects."""
 
 
 @final
@@ -190,4 +190,4 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer  # noqa: N815 (http.server's names)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""

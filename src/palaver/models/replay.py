@@ -43,7 +43,7 @@ __all__ = ["Exchange", "Recorder", "Recording", "Replay", "Server", "replay", "s
 
 
 class _SyncAsyncContext:
-    """A context manager for ``with`` and ``async with``. What it does at its end takes no time worth waiting for."""
+    """A context manager for ``with`` and ``async with``, whose exit is fast enough not to be async."""
 
     def open(self) -> None:
         """Begin."""
@@ -78,39 +78,39 @@ class _SyncAsyncContext:
 
 @final
 class Recorder(_SyncAsyncContext):
-    """Hears models, and writes what it heard when it is left, also by an error.
+    """Records the exchanges of models, and writes them on exit, also after an error.
 
     ``file`` is where to write; in a folder, the next ``recording-0001.json`` that is free. ``secrets`` are values to
     mask besides the credentials that were shown.
     """
 
     def __init__(self, file: FilePath, *, secrets: tuple[str, ...] = ()) -> None:
-        """Hold where to write; nothing is written yet."""
+        """Keep the path; nothing is written yet."""
         self.file = _next(Path(file))
         self._secrets = dict.fromkeys(secrets)
         self._calls: list[_Call] = []
         self._recorded: RecordedModel | None = None
 
     def model(self, model: Model) -> Model:
-        """The same model, heard. The recording knows the first by name."""
+        """Return ``model``, recorded. The recording has the settings of the first one."""
         if self._recorded is None:
             self._recorded = recorded_model(model)
         credentials = None if model.credentials is None else _RecordingCredentials(model.credentials, self)
         return structs.replace(model, credentials=credentials, http=_RecordingSender(model.http, self))
 
     def note(self, url: str, headers: Mapping[str, str], *, shown: bool = False) -> None:
-        """Take the secrets of a request in, so that they are masked everywhere."""
+        """Add the secrets of a request, so that they are masked everywhere."""
         self._secrets.update(dict.fromkeys(secrets_of(url, headers, shown=shown)))
 
     def begin(self, call: HttpCall) -> _Call:
-        """Take in a request that is about to be sent."""
+        """Record a request that is about to be sent."""
         heard = _Call(call)
         self._calls.append(heard)
         return heard
 
     @property
     def recording(self) -> Recording:
-        """What was heard so far. Secrets are masked when it is written, not here."""
+        """The exchanges so far. Secrets are masked when it is written, not here."""
         exchanges = tuple(heard.exchange for heard in self._calls if heard.exchange.status)
         return Recording(exchanges=exchanges, model=self._recorded)
 
@@ -159,7 +159,7 @@ class _Call:
 
 @final
 class _RecordingSender(Sender):
-    """Sends as before, and tells a recorder."""
+    """Sends as before, and records the exchange."""
 
     def __init__(self, sender: Sender | None, recorder: Recorder) -> None:
         self._sender = sender
@@ -176,7 +176,7 @@ class _RecordingSender(Sender):
 
 @final
 class _RecordingCredentials(Credentials):
-    """Shows what others show, and tells a recorder that it is secret."""
+    """Returns the headers of other credentials, and registers them as secrets."""
 
     def __init__(self, credentials: Credentials, recorder: Recorder) -> None:
         self._credentials = credentials
@@ -217,7 +217,7 @@ def recorded_model(model: Model) -> RecordedModel:
 
 
 def serve(recording: Recording | FilePath) -> ReplayServer:
-    """A server that plays a recording, between entering and leaving. Raises as ``Recording.read``."""
+    """Return a server that plays a recording while it is entered. Raises as ``Recording.read``."""
     return ReplayServer(recording if isinstance(recording, Recording) else Recording.read(recording))
 
 
@@ -232,7 +232,7 @@ class ReplayServer(_SyncAsyncContext):
 
     @property
     def url(self) -> str:
-        """Where it listens. Raises ``MessageError`` when it does not."""
+        """The URL at which it listens. Raises ``MessageError`` when it does not listen."""
         if self._server is None:
             raise MessageError("a recording is served only inside its with block")
         return self._server.url
@@ -244,7 +244,7 @@ class ReplayServer(_SyncAsyncContext):
 
     @property
     def unplayed(self) -> tuple[Exchange, ...]:
-        """The exchanges that nobody asked for yet."""
+        """The exchanges that no request has used yet."""
         return self.recording.exchanges if self._server is None else self._server.unplayed
 
     def open(self) -> None:
@@ -261,9 +261,9 @@ class ReplayServer(_SyncAsyncContext):
 
 
 def replay(recording: Recording | FilePath, model: Model | None = None) -> Replay:
-    """The model of a recording. ``model`` says how it is asked, where the recording does not.
+    """Return the model of a recording. ``model`` supplies the settings when the recording has none.
 
-    Raises as ``Recording.read``, and ``MessageError`` when nothing says how.
+    Raises as ``Recording.read``, and ``MessageError`` when neither has them.
     """
     serving = serve(recording)
     if model is None:
@@ -278,7 +278,7 @@ class Replay(_SyncAsyncContext, Askable, LanguageModel):
     """A recorded model; ``server`` is the server that it asks. ``with`` is needed only to stop that at once."""
 
     def __init__(self, serving: ReplayServer, model: Model) -> None:
-        """Hold both; nothing is started yet."""
+        """Keep both; nothing is started yet."""
         self.server = serving
         self._model = structs.replace(model, credentials=None, http=_ReplaySender(serving))
 
@@ -289,11 +289,11 @@ class Replay(_SyncAsyncContext, Askable, LanguageModel):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Those that the model had."""
+        """The capabilities of the recorded model."""
         return self._model.capabilities
 
     def session(self) -> Session:
-        """Begin a conversation; all play the same recording."""
+        """Start a conversation; all share the same recording."""
         return self._model.session()
 
     def open(self) -> None:

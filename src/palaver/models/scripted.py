@@ -13,9 +13,9 @@ A model that is a function: for a completion of one's own, a local program, a se
 - The function gets the prompt, and gives a text, an ``AssistantMessage``, or a ``Response``. It may be asynchronous;
   one that is not runs where it is called, and must not take long.
 - ``prompt.agent`` is the name of the agent that asks, ``prompt.client`` that of the client of a swarm for whom it asks
-  (the identity of agent-swarm-kit's ``getCompletion``); ``None`` where nobody said.
-- What the function raises goes through as it is, and ends the run as ``failed``. Its answer comes at once, also where
-  it was asked to stream.
+  (the identity of agent-swarm-kit's ``getCompletion``); ``None`` without one.
+- An exception of the function passes through unchanged, and ends the run as ``failed``. The answer comes at once, also
+  when streaming was requested.
 
 Stability: experimental.
 """
@@ -63,7 +63,12 @@ Script: TypeAlias = "Iterable[Turn | TurnFunction]"
 
 @final
 class ScriptedModel(Askable, LanguageModel):
-    """Plays a script. ``asked`` is what it was asked, in order."""
+    """A model that plays a script. The attribute ``asked`` lists the prompts that it got, in order.
+
+    ``script`` is an iterable of turns, or of functions from a prompt to a turn. ``name`` is the name of the model, and
+    ``then`` answers every prompt after the last turn. ``delay`` is the time before each answer, in seconds.
+    ``capabilities`` say what the model accepts. Raises ``MessageError`` for a script that is not a list of turns.
+    """
 
     def __init__(
         self,
@@ -74,7 +79,7 @@ class ScriptedModel(Askable, LanguageModel):
         delay: float = 0.0,
         capabilities: Capabilities = Capabilities(),  # noqa: B008 (frozen)
     ) -> None:
-        """Hold the script."""
+        """Keep the script; nothing is taken from it yet."""
         check_arguments("ScriptedModel", ScriptedModel.__init__, locals())
         if not isinstance(cast("object", script), Iterable) or isinstance(script, str):
             raise MessageError(f"script: {excerpt(repr(script))} is not a list of turns")
@@ -96,11 +101,11 @@ class ScriptedModel(Askable, LanguageModel):
         return self._capabilities
 
     def session(self) -> Session:
-        """Begin a conversation; all go on in the same script."""
+        """Start a conversation; all share the same script."""
         return TurnSession(self._name, self.turn)
 
     async def turn(self, prompt: Prompt) -> Response | Broken | Exception:
-        """What the script says next. Raises ``MessageError`` when it is over, and for what is no turn."""
+        """Return the next turn of the script. Raises ``MessageError`` at its end, and for any other value."""
         self.asked.append(prompt)
         turn = next(self._script, self._then)
         if turn is None:
@@ -112,7 +117,7 @@ class ScriptedModel(Askable, LanguageModel):
 
 
 async def turn_of(turn: Turn | Awaitable[Turn], name: str) -> Response | Broken | Exception:
-    """Make a turn whole, and await it where it is asynchronous. Raises ``MessageError`` for what is none."""
+    """Return the response for a turn, awaited if need be. Raises ``MessageError`` for a value that is not a turn."""
     if isawaitable(turn):
         turn = await turn
     if isinstance(turn, str):
@@ -142,7 +147,7 @@ class TurnSession(Session):
 
 @final
 class _Answer(Answer):
-    """Answers a prompt. Not a generator: it costs as little as it can."""
+    """Answers a prompt. It is not a generator, for speed."""
 
     __slots__ = ("_assembler", "_events", "_given", "_name", "_next", "_prompt", "_turn")
 
@@ -166,7 +171,7 @@ class _Answer(Answer):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let go of events that nobody took."""
+        """Close events that were not read."""
         if self._events is not None:
             await self._events.aclose()
 
@@ -191,7 +196,7 @@ class _Answer(Answer):
 
     @property
     def so_far(self) -> Response | None:
-        """What was given out."""
+        """The answer as far as it was returned."""
         if self._given:
             return self._whole
         if self._assembler is None:
@@ -203,7 +208,7 @@ class _Answer(Answer):
             raise StreamError("", self._turn.reason, kind="torn", response=self._whole)
 
     async def finish(self) -> Reply:
-        """Give the turn whole."""
+        """Return the whole turn."""
         self._check()
         self._given = True
         return Reply(response=self._whole, model=self._name)
@@ -227,7 +232,7 @@ class FunctionModel(Askable, LanguageModel):
         capabilities: Capabilities = Capabilities(),  # noqa: B008 (frozen)
         text_calls: str | None = None,
     ) -> None:
-        """Take the function, a name for people, and what the model can do.
+        """Keep the ``function``. ``name`` appears in logs and errors, and ``capabilities`` say what the model accepts.
 
         ``text_calls`` names the format in which its texts hold calls and reasoning (``palaver.stream.local``). Raises
         ``MessageError`` for no function, and ``UnknownNameError`` for a format that there is not.

@@ -33,7 +33,7 @@ from palaver.stream.frames import LIMIT
 
 _TIMEOUTS: Final = Timeouts(connect=5.0, write=10.0, whole=30.0)
 _ANY: Final = "any"
-"""Stands for a model where only the provider is asked."""
+"""A placeholder for the model id, when only the provider matters."""
 
 
 async def list_models(
@@ -48,8 +48,8 @@ async def list_models(
 
     ``provider`` is the name of a provider, or any name for a server at ``url``. ``key``, ``url`` and ``wire`` are those
     of ``palaver.models.model``. ``timeouts`` are in seconds; ``whole`` is for the answer. Raises ``UnknownNameError``
-    for a provider that there is not, ``CapabilityError`` for one that lists no models, and ``ProviderError``,
-    ``TransportError`` or ``DecodeError`` when the server does not answer with a list.
+    for an unknown provider, ``CapabilityError`` for one that lists no models, and ``ProviderError``, ``TransportError``
+    or ``DecodeError`` when the server does not answer with a list.
     """
     check_arguments("list_models", list_models, locals())
     found = resolve(f"{provider}/{_ANY}", key=key, url=url, wire=wire)

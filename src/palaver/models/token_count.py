@@ -30,13 +30,13 @@ from palaver.models.language_model import LanguageModel, OnNotice, Prompt
 from palaver.models.redaction import without_secrets
 
 _LIMIT: Final = 1_048_576
-"""Bytes of an answer at most; it is a number, and little more."""
+"""The most bytes of an answer, which is little more than a number."""
 
 
 async def count_tokens(model: LanguageModel, prompt: Prompt, *, on_notice: OnNotice | None = None) -> int:
-    """Tokens that the provider counts in a prompt, without answering it.
+    """Return the tokens that the provider counts in a prompt, without answering it.
 
-    Raises ``CapabilityError`` for a model that cannot be asked that, and otherwise as ``language_model`` says.
+    Raises ``CapabilityError`` for a model that cannot count, and otherwise as ``language_model`` says.
     """
     if not isinstance(model, Model):
         raise CapabilityError(f"{model.name}: only a provider's model can count tokens, not a {type(model).__name__}")
@@ -61,7 +61,7 @@ async def count_tokens(model: LanguageModel, prompt: Prompt, *, on_notice: OnNot
 
 
 def counted_body(counting: Counting, model_id: str, body: bytes) -> bytes:
-    """What is sent to count a body: the fields that are taken, each byte for byte as it was written."""
+    """Return the body that is sent to count another one: its accepted fields, byte for byte as written."""
     fields: dict[str, Any] = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     if counting.takes is not None:
         fields = {name: each for name, each in fields.items() if name in counting.takes}

@@ -1,4 +1,4 @@
-"""Bytes and events in, messages out; no I/O.
+"""Readers of streams: they take bytes and events, and return messages. No I/O.
 
 Stability: experimental.
 """

@@ -1,12 +1,12 @@
-"""Tool-call arguments that are not quite a JSON object, made into one.
+"""Repair of tool-call arguments that are almost a JSON object.
 
 Rules:
 
-- A pure function, called by whoever wants it: nothing here runs while messages are read, and the model's own text
-  stays what it is. Every change is reported, and text that is a JSON object already is unchanged.
-- What stands around the object is taken away: a Markdown fence, words before and after, a string that holds the
-  object as text (also twice), a list of one. ``lenient`` says how the object itself is read.
-- Nothing at all, ``null`` and ``[]`` stand for no arguments: ``{}``.
+- A pure function, for callers that want it: nothing here runs while messages are read, and the model's own text is not
+  changed. Every change is reported, and text that is a JSON object already is unchanged.
+- Text around the object is removed: a Markdown fence, words before and after, a string that holds the object as text
+  (also twice), a list of one. ``lenient`` says how the object itself is read.
+- Empty text, ``null`` and ``[]`` stand for no arguments: ``{}``.
 - Of several objects the first that is not empty is kept (some clients send ``{}`` before the real one); the same
   object again is dropped, and so is a different one. Both are reported.
 - Where no object can be made, ``ArgumentsError`` says why. No other error, for any text, in linear time.
@@ -86,7 +86,7 @@ def _checked(text: str) -> str:
 
 
 def _unpack(text: str) -> tuple[str, Notes, bool]:
-    """Take one layer away: what is in it, what was changed, and whether that is still packed."""
+    """Remove one layer; return the content, the changes, and whether the content is still packed."""
     notes = Notes()
     start = _START.match(text)
     at = start.end() if start else 0

@@ -1,17 +1,17 @@
-"""Events in, one answer out: a state machine that is defined for every event in every state (law 7).
+"""Assemble the events of a stream to one answer: a state machine, defined for every event in every state (law 7).
 
 Rules:
 
 - Four states. ``idle``: nothing has come. ``open``: the answer arrives. ``finished``: its finish has come, and late
-  parts, usage and updates are still taken. ``failed``: nothing is taken any more. ``Assembler.TABLE`` says what each
-  event does in each state; there is no other place to look.
-- Nothing that came is lost. A delta for a part that never began begins one, a part that begins under a number in use
+  parts, usage and updates are still taken. ``failed``: nothing is taken any more. ``Assembler.TABLE`` defines what each
+  event does in each state.
+- Nothing that arrived is lost. A delta for a part that never began begins one, a part that begins under a number in use
   is a part of its own, a delta behind the end of its part still counts.
 - Pieces are kept in lists and joined once, so the whole costs what arrived, however many pieces it came in.
 - Two halves of a surrogate pair that arrived in two pieces become one character, as in the answer sent whole.
-- A call is judged when it is whole: arguments that are no JSON make it a ``MalformedToolCall`` with its raw text.
-- Once the answer is finished, a stream that breaks off or turns to garbage changes nothing; an error of the
-  provider's still fails it.
+- A call is checked when it is complete: arguments other than JSON make it a ``MalformedToolCall`` with its raw text.
+- Once the answer is finished, a stream that breaks off or becomes invalid changes nothing; an error of the provider
+  still fails it.
 
 Stability: experimental.
 """
@@ -104,7 +104,7 @@ class _Slot:
         self.begin(part)
 
     def begin(self, part: AssistantPart) -> None:
-        """Hold a part, and nothing of what was gathered for another."""
+        """Start a part, and forget what was gathered for another."""
         self.part = part
         grows = not isinstance(part, Media) or isinstance(part.source, Inline)
         self.pieces: dict[type, list[str]] = {kind: [] for kind in FIELDS.get(type(part), ())} if grows else {}
@@ -114,7 +114,7 @@ class _Slot:
         self._looked = 0
 
     def build(self) -> AssistantPart:
-        """Join what came since the last time; costs nothing when nothing did."""
+        """Join the pieces since the last call; takes no time without new ones."""
         if self._built is not None and not self.citations and not any(self.pieces.values()):
             return self._built
         self._look()
@@ -175,7 +175,7 @@ class CallSoFar:
     __slots__ = ("_slot", "id", "index", "name")
 
     def __init__(self, index: int, call: ToolCall, slot: _Slot) -> None:
-        """Look at a part that is being gathered."""
+        """Wrap a part that is being gathered."""
         self.index = index
         self.id = call.id
         self.name = call.name
@@ -185,8 +185,8 @@ class CallSoFar:
     def arguments_so_far(self) -> Any:
         """The arguments so far, ``UNSET`` before their first value.
 
-        A live view: it grows as the arguments do, so copy what you keep. All looks together cost what the arguments
-        are long (``palaver.stream.partial_json``).
+        A live view: it grows with the arguments, so copy what you keep. All reads together take time in the length of
+        the arguments (``palaver.stream.partial_json``).
         """
         return self._slot.arguments()
 
@@ -240,7 +240,7 @@ class Assembler:
         self._actions[type(event)](self, event)
 
     def extend(self, events: Iterable[Event], /) -> None:
-        """Take events, in order. A delta like the one before goes where that one went."""
+        """Take events, in order. Consecutive deltas of one part take a fast path."""
         event: Any  # only deltas have the fields that are asked for
         kind: Any = None
         index = 0
@@ -269,7 +269,7 @@ class Assembler:
         return None if slot is None else slot.build()
 
     def bare(self, index: int) -> AssistantPart | None:
-        """The part of that number as it began."""
+        """Return the part of that number as it began."""
         slot = self._current.get(index)
         return None if slot is None else slot.part
 

@@ -61,7 +61,7 @@ class Frame(Struct, frozen=True, gc=False):
 
 
 class Reader(Protocol):
-    """What every reader of frames does. One reader reads one stream."""
+    """The interface of readers of frames. One reader reads one stream."""
 
     @property
     def error(self) -> DecodeError | None:
@@ -69,7 +69,7 @@ class Reader(Protocol):
         ...
 
     def feed(self, data: bytes, /) -> list[Frame]:
-        """The frames that these bytes complete. Raises the ``DecodeError`` that an earlier call met."""
+        """Return the frames that ``data`` completes. Raises the ``DecodeError`` that an earlier call met."""
         ...
 
     def finish(self) -> list[Frame]:
@@ -90,7 +90,7 @@ class Closing(AsyncIterable[bytes], Protocol):
 
 
 class LimitedBytes:
-    """Chunks of bytes, at most ``limit`` bytes in sum; ``error`` makes what is raised of the reason."""
+    """Chunks of bytes, at most ``limit`` bytes in sum; ``error`` makes the exception from the reason."""
 
     def __init__(self, inner: Closing, limit: int, error: Callable[[str], Exception]) -> None:
         """Take nothing yet."""
@@ -111,7 +111,7 @@ class LimitedBytes:
 
 
 class LimitedLines(codecs.BufferedIncrementalDecoder):
-    """Decodes UTF-8; past a line of ``limit`` bytes it calls ``exceeded`` once, and gives nothing more."""
+    """Decodes UTF-8; after a line of more than ``limit`` bytes it calls ``exceeded`` once, and returns nothing more."""
 
     def __init__(self, errors: str, limit: int, exceeded: Callable[[str], None]) -> None:
         """Begin before the first byte."""

@@ -1,6 +1,7 @@
 """A JSON array that is streamed: one frame an element.
 
-Gemini streams so when it is not asked for server-sent events: ``[{…}``, then ``,{…}`` as they come, ``]`` at the end.
+Gemini streams in this form unless server-sent events are requested: ``[{…}``, then ``,{…}`` as they come, ``]`` at the
+end.
 
 Rules:
 
@@ -8,9 +9,9 @@ Rules:
 - Elements are cut by strings, brackets and commas alone. Whether one is JSON, and which bracket closes which, is
   judged by whoever parses it.
 - Space, tab, CR and LF around elements are skipped, and so is a byte order mark at the very beginning.
-- What is no array, a comma too many or too few, and anything behind the end is damage.
-- An array that breaks off is none: elements that were whole were given; what there is of the last one is given by
-  ``finish``.
+- Input other than an array, a missing or extra comma, and anything behind the end are damage.
+- An array that breaks off is not damage: ``feed`` returned its complete elements, and ``finish`` returns the rest of
+  the last one.
 - The limit holds for each element, without the space around it.
 
 Stability: experimental.
@@ -179,7 +180,7 @@ _NEXT: Final[dict[tuple[str, bytes], str]] = {
     ("behind", b","): "element",
     ("behind", b"]"): "over",
 }
-"""What a byte between elements leads to."""
+"""The next state for a byte between elements."""
 
 _EXPECTED: Final = {
     "begin": "expected an array",

@@ -1,12 +1,12 @@
-r"""Text that is meant to be a JSON object, read as a person would read it.
+r"""A tolerant reader for text that is meant to be a JSON object.
 
 Rules:
 
-- One pass, left to right. Numbers and strings that were fine, and the space between, are copied as they stand;
-  everything else is written anew and noted. Nothing recurses, and every step reads at least one character.
-- Where the text ends early, what is certain is kept: strings, arrays and objects are closed, a cut escape is
-  dropped, ``tru`` becomes ``true``. A number at the very end may be the beginning of a longer one: it is dropped,
-  like a key without a value.
+- One pass, left to right. Valid numbers and strings, and the space between, are copied unchanged; everything else is
+  rewritten and noted. Nothing recurses, and every step reads at least one character.
+- Where the text ends early, the certain part is kept: strings, arrays and objects are closed, a cut escape is dropped,
+  ``tru`` becomes ``true``. A number at the very end may be the beginning of a longer one: it is dropped, like a key
+  without a value.
 - A quote ends a string when what follows is what may follow a string; otherwise it belongs to the string. When
   such a string finds no end, it and all later strings end at their first quote.
 - A backslash that begins no escape stands for itself. In a string that begins like ``C:\dir`` and holds such a
@@ -105,18 +105,18 @@ _LITERAL_BACKSLASH: Final = "backslash kept as text"
 
 @cache  # most strings are in double quotes: the other patterns are made when they are needed
 def _run(closer: str, *, path: bool) -> re.Pattern[str]:
-    """What needs no care inside a string that ``closer`` ends."""
+    """Return the pattern of plain text inside a string that ``closer`` ends."""
     escape = _PATH_ESCAPE if path else _PLAIN_ESCAPE
     return re.compile(rf'(?>(?:[^"\\{closer}\x00-\x1f\ud800-\udfff]++|{escape})*)')
 
 
 class Notes:
-    """What was changed, and where: counted by kind."""
+    """The changes and their places, counted by kind."""
 
     __slots__ = ("_places",)
 
     def __init__(self) -> None:
-        """Nothing yet."""
+        """Start without notes."""
         self._places: dict[str, list[int]] = {}  # the count, then up to three offsets
 
     def __contains__(self, what: str) -> bool:

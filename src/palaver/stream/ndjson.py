@@ -4,7 +4,7 @@ https://github.com/ndjson/ndjson-spec
 
 Rules:
 
-- LF ends a line, and nothing else does: U+2028 and a lone CR are part of it. One CR before the LF is dropped.
+- Only LF ends a line: U+2028 and a lone CR are part of it. One CR before the LF is dropped.
 - A line of nothing but spaces, tabs and CRs is skipped. Other lines are given as they are; whether they are JSON is
   judged by whoever parses them.
 - A last line without LF is given by ``finish``.

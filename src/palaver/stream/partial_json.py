@@ -1,13 +1,13 @@
-"""JSON that is still arriving, read as far as it goes.
+"""A reader for JSON that is still arriving.
 
 Rules:
 
 - A finished value is what ``jsontext.value`` would give: ints stay ints, a float keeps its spelling, a lone
   surrogate stays one, the last of two equal keys wins. What it refuses is an error here, but for its limit on
   nesting: there is none.
-- What is shown is certain. An open string is shown as far as it goes; half an escape, and the first half of a
-  surrogate pair, wait. A number waits for the character after it, ``true`` for its last letter, a key for its
-  value to begin. So each view is contained in the next, but where a key comes a second time.
+- Only certain values are shown. An open string is shown as far as it is known; half an escape, and the first half of a
+  surrogate pair, wait. A number waits for the character after it, ``true`` for its last letter, a key for its value to
+  begin. So each view is contained in the next, but where a key comes a second time.
 - Each character is read once and costs the same, however the text is cut and however often it is looked at. An
   open string longer than 4,096 characters is shown anew when it has grown by a 64th, and whole when it ends:
   copying stays a constant per character, whoever holds on to the text shown before. Nothing recurses.
@@ -86,7 +86,7 @@ class PartialJSON:
     )
 
     def __init__(self) -> None:
-        """Begin before the first character."""
+        """Start before the first character."""
         self._root: Any = UNSET
         self._stack: list[_Container] = []  # the open containers, the innermost last
         self._top: _Container | None = None  # the innermost
@@ -104,7 +104,7 @@ class PartialJSON:
 
     @property
     def value(self) -> Any:
-        """What is known so far, ``UNSET`` before anything is. A live view: copy what you keep, change nothing."""
+        """The value so far, ``UNSET`` before its first character. A live view: copy what you keep, change nothing."""
         return self._root
 
     @property
@@ -117,7 +117,7 @@ class PartialJSON:
 
     @property
     def error(self) -> str | None:
-        """Why the text is no JSON, beginning with the offset of the character; what was read before stays."""
+        """Why the text is not JSON, beginning with the offset of the character; the value before it stays."""
         return self._error
 
     @property

@@ -1,4 +1,4 @@
-"""Put the parts of a stream one after another, for wires on which they may not interleave.
+"""Serialize the parts of a stream, for wires on which parts may not interleave.
 
 - Events of the open part pass at once. Text, reasoning and refusals end when another part begins. More of them becomes
   a new part of the same kind, and the final form of a part that was split is not emitted.
@@ -50,7 +50,7 @@ _OfPart = PartStart | TextDelta | ReasoningDelta | ArgumentsDelta | SignatureDel
 
 
 class SerialParts:
-    """One stream whose parts are put in turn."""
+    """Serializes the parts of one stream."""
 
     def __init__(self) -> None:
         """Start empty."""
@@ -62,7 +62,7 @@ class SerialParts:
         self._queues: dict[int, list[_OfPart]] = {}
 
     def feed(self, event: Event, /) -> list[Event]:
-        """Take one event; give those whose turn has come."""
+        """Take one event; return the events that may be emitted now."""
         if isinstance(event, _OfPart):
             return list(self._part(event))
         if isinstance(event, (Finish, Failed)):
@@ -70,7 +70,7 @@ class SerialParts:
         return [event]
 
     def finish(self) -> list[Event]:
-        """End what is open; give what waited."""
+        """End the open parts; return the events that waited."""
         return list(self._flush())
 
     # -- inside; nothing waits unless a part is open that holds the others up --

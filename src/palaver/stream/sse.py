@@ -4,18 +4,18 @@ https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-
 
 Rules:
 
-- CR, LF and CRLF each end a line, mixed as they like. Nothing else does: U+2028 and U+0085 are text. A CR at the end
-  of a chunk ends its line at once, and an LF that opens the next chunk belongs to it.
+- CR, LF and CRLF each end a line, mixed as they like. No other character does: U+2028 and U+0085 are text. A CR at the
+  end of a chunk ends its line at once, and an LF that opens the next chunk belongs to it.
 - A byte order mark is dropped at the very beginning, and is text anywhere else.
 - A line is ``field: value``; one space after the colon is dropped, one only; a line without a colon is a field with an
   empty value; a line that begins with a colon is a comment. Known fields are ``data`` (several are joined by ``\n``),
   ``event``, ``id`` (ignored when it holds NUL; stays in force for the events that follow) and ``retry`` (ASCII digits;
   a number of more than 18 digits is ignored). Other fields are ignored.
-- A blank line ends an event. An event without a ``data`` field is none. ``event`` is forgotten after each event.
+- A blank line ends an event. A block without a ``data`` field is not an event. ``event`` is reset after each event.
 - Bytes that are not UTF-8 become U+FFFD in ``name`` and ``id``, and stay as they are in ``data``.
 
-One departure, because providers end their streams so: an event whose blank line, or last line end, is missing at the
-end of input is given by ``finish`` when its data is not empty. The specification drops it.
+One deviation, because some providers end their streams like this: an event whose blank line, or last line end, is
+missing at the end of input is given by ``finish`` when its data is not empty. The specification drops it.
 
 The limit holds for each line and for the data of an event. Comments and ignored fields do not add up.
 

@@ -327,9 +327,10 @@ class Swarm:
         return Swarm(**given)
 
     def start(self, *, store: Store | None = None, bus: Bus | None = None) -> LiveSwarm:
-        """Bring it to life: ``async with swarm.start() as live``.
+        """Start the swarm: ``async with swarm.start() as live``.
 
-        Without a store, conversations last as long as their sessions.
+        ``store`` keeps the conversations; without it, they last as long as their sessions. ``bus`` carries the events,
+        and must be entered already; without it, the swarm has a bus of its own in this process.
         """
         return LiveSwarm(self, store=store, bus=bus)
 

@@ -111,7 +111,7 @@ def recoded_base64(data: str) -> str:
 
 
 def decoded_base64(data: str) -> str:
-    """Return the text in base64, which some wires send as text, or the base64 when it is no text."""
+    """Return the text in base64, which some wires send as text, or the base64 when it is not text."""
     try:
         return Inline(data).bytes.decode()
     except (PalaverError, UnicodeDecodeError):

@@ -170,7 +170,7 @@ def media(*, newer: bool = False) -> st.SearchStrategy[Any]:
 
 @_built_once
 def opaques(*, newer: bool = False) -> st.SearchStrategy[parts.Opaque]:
-    """Blocks that nobody knows; with ``newer``, those of a later version of this format too."""
+    """Unknown blocks; with ``newer``, those of a later version of this format too."""
     foreign = st.builds(parts.Opaque, odd_text(6), json_texts(), **_part(newer=newer))
     if not newer:
         return foreign.filter(lambda part: part.wire != WIRE)

@@ -37,16 +37,18 @@ from palaver.threads.thread import Entry
 from palaver.threads.view import ModelsView, check_keep, is_sent
 
 KEEP: Final = 15
-"""How many messages of the dialogue an agent sees, where nothing else is said."""
+"""The default number of dialogue messages that an agent sees."""
 
 _EMPTY: Final = Text("")
 
 
 class AgentView(ModelsView):
-    """The view of one agent. Call it with a path, again and again: it reads each entry once.
+    """The view of one agent. Call it with each new path: it reads each entry once.
 
-    ``where`` is asked once for each message of the dialogue that the rules admit, and must always give the same answer.
-    Raises ``StoreError`` when ``keep`` is negative.
+    ``agent`` is the name of the agent, and ``keep`` the number of dialogue messages in its window; ``None`` keeps all.
+    ``prompt`` is the text of the first system message and ``instructions`` are those of the next ones; empty texts are
+    left out. ``where`` is called once for each message of the dialogue that the rules admit, and must always return
+    the same answer for it. Raises ``StoreError`` when ``keep`` is negative.
     """
 
     _OUTSIDE: ClassVar[tuple[type[Message], ...]] = (SystemMessage,)
@@ -60,7 +62,7 @@ class AgentView(ModelsView):
         instructions: Iterable[str] = (),
         where: Callable[[Message], bool] | None = None,
     ) -> None:
-        """See as ``agent`` does."""
+        """Make a view that has read nothing yet."""
         check_arguments("AgentView", AgentView.__init__, locals())
         super().__init__()
         self.agent = agent
@@ -69,7 +71,7 @@ class AgentView(ModelsView):
         self.instruct(prompt, instructions)
 
     def instruct(self, prompt: str, instructions: Iterable[str] = ()) -> None:
-        """Change what stands before everything else; what was read stays read."""
+        """Replace ``prompt`` and ``instructions``. The view does not read the path again."""
         texts = [text for text in (prompt, *instructions) if text]
         self._prefix = [SystemMessage(content=(Text(text),), agent=self.agent, mode="tool") for text in texts]
 
@@ -79,7 +81,11 @@ class AgentView(ModelsView):
         return self._prefix
 
     def __call__(self, path: Sequence[Entry], *, since: int | None = None) -> Sequence[Message]:
-        """The messages for the model, at the end of a path. ``since``: where in the path the turn began."""
+        """Return the messages for the model, at the end of ``path``.
+
+        ``since`` is the position in the path of the message that opened the turn; without it, the last user message
+        whose mode is not ``"tool"`` opened it.
+        """
         self.follow(path)
         visible = self._visible
         start = self._window(self._keep)
@@ -90,7 +96,7 @@ class AgentView(ModelsView):
         return (*self._prefix, *[visible[position] for position in self._outside], *_without_unpaired(window))
 
     def _opening(self, path: Sequence[Entry], since: int | None) -> int | None:
-        """Where the turn's own message is visible; ``None`` where it is not."""
+        """Return the position of the turn's own message among the visible ones; ``None`` when it is not visible."""
         count = len(self._visible)
         if since is None:
             return self._turn if self._turn < count and self._starts_turn(self._turn) else None
@@ -126,12 +132,16 @@ def for_agent(
     instructions: Iterable[str] = (),
     where: Callable[[Message], bool] | None = None,
 ) -> Sequence[Message]:
-    """The messages for the model of ``agent``, at the end of a path; ``AgentView`` says more. Reads the whole path."""
+    """Return the messages for the model of ``agent``, at the end of ``path``. Reads the whole path.
+
+    ``keep``, ``prompt``, ``instructions`` and ``where`` are those of ``AgentView``. Raises ``StoreError`` when ``keep``
+    is negative.
+    """
     return AgentView(agent, keep=keep, prompt=prompt, instructions=instructions, where=where)(path)
 
 
 def _has_content(message: Message) -> bool:
-    """Whether a message has something to say."""
+    """Whether a message is not empty."""
     if isinstance(message, ToolMessage):
         return bool(message.content)
     return any(part != _EMPTY for part in message.content)

@@ -24,7 +24,7 @@ _VARIANT: Final = {digit: "89ab"[int(digit, 16) % 4] for digit in "0123456789abc
 
 
 def now_ms() -> int:
-    """Unix time in milliseconds."""
+    """Return the Unix time in milliseconds."""
     return time.time_ns() // 1_000_000
 
 
@@ -40,7 +40,7 @@ def uuid7(at: int | None = None) -> str:
 
 
 def _forked() -> None:
-    """In the child of a fork: a thread that only the parent has may hold the lock."""
+    """Replace the lock in the child of a fork: a thread of the parent may hold it."""
     global _lock  # noqa: PLW0603 (as above)
     _lock = Lock()
 

@@ -1,27 +1,27 @@
-"""Repair of broken tool pairs: a history in, the same or a mended one out, with a receipt.
+"""Repair of broken tool pairs: takes a history, and returns it or a repaired copy, with a receipt.
 
 Rules (docs/spec/pains.md#1 to #3, #19; docs/spec/wires.md#9):
 
-- The thread keeps what happened; repair makes what is replayed. Nothing is changed in place: messages that need no
-  repair are the same objects, and a history that needs none is given back as the object it was.
+- The thread keeps the history as it was; repair makes the copy that is replayed. Nothing is changed in place: messages
+  that need no repair are the same objects, and a history that needs none is returned as the same object.
 - A result answers the nearest call of its id before it, and stands right behind its call: only other results and
-  markers may stand between. One that stands elsewhere is moved there. A result that names no call gets the id of
-  the only open call right before it that can be meant (``core.pairs.tied``); where two can be, nothing is guessed.
+  markers may stand between. A result elsewhere is moved there. A result that names no call gets the id of the only open
+  call right before it that can be meant (``core.pairs.tied``); where two can be, nothing is guessed.
 - A call that the application must answer and that has no result gets one with a fixed text, marked as an error
   (``unanswered="answer"``), or is left out (``"drop"``): a user, system or developer message, and the end, are then
   boundaries that no result crosses; every call of an id counts as answered when a result of that id follows it before
   the next boundary, and those that shared it are answered as above. Calls that the provider runs stay.
-- A result without a call, a second one for the same call, and one that names no call and fits none are orphans: told as
+- A result without a call, a second one for the same call, and one that names no call and fits none are orphans: sent as
   user text (``orphans="tell"``), kept where they stand (``"keep"``: commands that a user ran), or left out
   (``"drop"``).
 - An id belongs to the first call that has it. A later one gets ``<id>-2``, and so on, as does its result; ids that
   occur anywhere in the history are never given.
 - A turn that broke off (``finish_reason`` is ``"error"``) is replayed without reasoning that has no proof, and the
   results it lacks say that it was interrupted.
-- An assistant message that repair leaves nothing of vanishes. Malformed calls are left to the wires.
+- An assistant message that repair leaves empty is removed. Malformed calls are left to the wires.
 - Pure and deterministic; doing it twice does nothing new. Costs the length of the history.
 
-After it, no wire finds a pair to repair, but for orphans that were kept.
+After a repair, wires find no pair to repair, except orphans that were kept.
 
 Stability: experimental.
 """
@@ -58,7 +58,7 @@ _RESULT_TEXTS: Final = {
 
 
 class Repaired(NamedTuple):
-    """The history to replay, and what was done to get it. ``repairs`` name places in the history that was given."""
+    """The history to replay, and the repairs. ``repairs`` name places in the history that was given."""
 
     messages: Sequence[Message]
     repairs: tuple[Loss, ...]
@@ -77,7 +77,12 @@ class _Call(NamedTuple):
 
 
 def repair(messages: Sequence[Message], *, unanswered: Unanswered = "answer", orphans: Orphans = "tell") -> Repaired:
-    """Make every tool pair whole, and leave out what a broken turn left behind that cannot be replayed."""
+    """Complete every tool pair in ``messages``, and leave out what a broken turn left that cannot be replayed.
+
+    ``unanswered`` is ``"answer"`` (a call without a result gets a fixed error result) or ``"drop"`` (the call is left
+    out). ``orphans`` is ``"tell"`` (a result without a call becomes user text), ``"keep"`` or ``"drop"``. Raises
+    ``MessageError`` for any other value.
+    """
     check_arguments("repair", repair, {"unanswered": unanswered, "orphans": orphans})
     if is_whole(messages):
         return Repaired(messages, ())
@@ -101,9 +106,9 @@ def repair(messages: Sequence[Message], *, unanswered: Unanswered = "answer", or
 
 
 def is_whole(messages: Sequence[Message]) -> bool:
-    """Whether it is plain that there is nothing to repair. One cheap pass, before the dear ones.
+    """Whether there is clearly nothing to repair: one cheap pass, before the expensive ones.
 
-    It is where no id is used twice, right behind every call stand the results and nothing else, and no turn broke off.
+    It is true when no id is used twice, every call is directly followed by its results alone, and no turn broke off.
     """
     used: set[str | None] = set()
     due: set[str | None] = set()
@@ -247,7 +252,7 @@ def _placed(
     orphans: Orphans,
     repairs: list[Loss],
 ) -> tuple[Message, ...]:
-    """Every result behind its call, those that lacked added, and orphans seen to."""
+    """Return the messages with every result behind its call, missing results added, and orphans handled."""
     ends, behind, moved = _around(edited, calls, renamed, repairs)
     claimed = {each.answer for each in calls}
     out: list[Message] = []

@@ -56,7 +56,7 @@ class ListPrefix(Sequence[T]):
     __slots__ = ("_items", "_length")
 
     def __init__(self, items: list[T], length: int | None = None) -> None:
-        """Look at a list that only grows; without ``length``, at all that it holds now."""
+        """Wrap a list that only grows; without ``length``, all its present items."""
         self._items = items
         self._length = len(items) if length is None else length
 
@@ -68,6 +68,7 @@ class ListPrefix(Sequence[T]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[T]: ...
     def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+        """Return the item at ``index``, or the items of a slice. Raises ``IndexError``."""
         if isinstance(index, slice):
             start, stop, step = index.indices(self._length)
             if step < 0:
@@ -78,7 +79,10 @@ class ListPrefix(Sequence[T]):
         return self._items[index if index >= 0 else index + self._length]
 
     def continues(self, other: object) -> bool:
-        """Whether this begins with all of another, being a window on the same list. Costs nothing."""
+        """Whether this begins with all of ``other``, a prefix of the same list. Takes constant time.
+
+        ``False`` for equal items in another list, and for any other object.
+        """
         if not isinstance(other, ListPrefix):
             return False
         its = cast("ListPrefix[object]", other)
@@ -108,7 +112,7 @@ MAIN: Final = "main"
 """The branch that a thread begins with."""
 
 RECORD: Final = "record"
-"""Tag of a message without content in which a runtime keeps what it must know later. No view shows it."""
+"""Tag of a message without content in which a runtime stores state. No view shows it."""
 
 _MIN_PREFIX: Final = 4
 
@@ -182,7 +186,7 @@ def verified(messages: Iterable[Message]) -> list[Message]:
 
 
 class Thread:
-    """A tree of messages in memory. ``id`` names it in a store; ``clock`` gives Unix milliseconds."""
+    """A tree of messages in memory. ``id`` names it in a store; ``clock`` returns Unix milliseconds."""
 
     __slots__ = ("_at", "_branches", "_children", "_clock", "_entries", "_paths", "id")
 
@@ -201,7 +205,7 @@ class Thread:
 
     @property
     def entries(self) -> Sequence[Entry]:
-        """All entries, in the order in which they joined; costs nothing."""
+        """All entries, in the order in which they were added; nothing is copied."""
         return Path(self._entries)
 
     @property
@@ -211,7 +215,7 @@ class Thread:
 
     @property
     def leaves(self) -> tuple[str, ...]:
-        """The entries that nothing follows, named by a branch or not, in the order in which they joined."""
+        """The entries without a following entry, named by a branch or not, in the order in which they were added."""
         return tuple([entry.id for entry in self._entries if entry.id not in self._children])
 
     def __len__(self) -> int:
@@ -291,7 +295,7 @@ class Thread:
         """Append stamped ``messages`` to ``branch``; return their entries. A text is a user message.
 
         ``expect`` is the head that the caller knows. Raises ``ConflictError`` when the head is another one,
-        ``NotFoundError`` for a branch that does not exist, and ``MessageError`` for what is no sound message.
+        ``NotFoundError`` for a branch that does not exist, and ``MessageError`` for an invalid message.
         """
         head = self.checked_head(branch, expect)
         entries = self.new_entries(as_messages(messages), head, self._clock())
@@ -303,7 +307,8 @@ class Thread:
     def new_entries(self, messages: Iterable[Message], parent: str | None, now: int) -> tuple[Entry, ...]:
         """Make stamped entries that follow ``parent``, without adding them.
 
-        Raises ``MessageError`` for what is no message, or holds a value of a wrong type.
+        ``now`` is the time in Unix milliseconds, for messages without ``sent_at``. Raises ``MessageError`` for a value
+        that is not a message, and for a message with a value of a wrong type.
         """
         entries: list[Entry] = []
         for message in verified(messages):
@@ -315,8 +320,9 @@ class Thread:
     def add(self, entries: Iterable[Entry], branches: Mapping[str, str | None] | None = None) -> int:
         """Add existing entries, parents first, and set heads; return the number of new ones.
 
-        Known entries are skipped. Raises ``StoreError``, and adds nothing, when a parent or a head is missing, or when
-        a known entry has another message or parent.
+        ``branches`` are heads by branch name, which replace those that the thread has. Known entries are skipped.
+        Raises ``StoreError``, and adds nothing, when a parent or a head is missing, or when a known entry has another
+        message or parent.
         """
         new = self.missing(entries, branches or {})
         self._add(new)
@@ -324,7 +330,7 @@ class Thread:
         return len(new)
 
     def missing(self, entries: Iterable[Entry], branches: Mapping[str, str | None]) -> tuple[Entry, ...]:
-        """Return the entries that ``add`` would add. Raises as ``add`` does."""
+        """Return the entries that ``add`` would add for ``entries`` and ``branches``. Raises as ``add`` does."""
         new: dict[str, Entry] = {}
         for entry in entries:
             known = self._entries[self._at[entry.id]] if entry.id in self._at else new.get(entry.id)
@@ -346,7 +352,10 @@ class Thread:
             self._children.setdefault(entry.parent, []).append(entry.id)
 
     def checked_head(self, branch: str, expect: str | UnsetType | None) -> str | None:
-        """Return the head of a branch. Raises ``ConflictError`` when the caller expects another one."""
+        """Return the head of a branch. Raises ``NotFoundError``, and ``ConflictError`` when it is not ``expect``.
+
+        ``expect`` is the id of an entry, ``None`` for an empty branch, or ``UNSET`` to accept any head.
+        """
         head = self.head(branch)
         if expect is not UNSET and expect != head:
             raise ConflictError(f"thread {self.id}: branch {branch!r} has moved on to {head!r}", found=head)
@@ -369,9 +378,10 @@ class Thread:
         return head
 
     def rewind(self, to: str | None, *, branch: str = MAIN, expect: str | UnsetType | None = UNSET) -> None:
-        """Move the head of a branch to an entry, or before the first (``None``). Removes nothing.
+        """Move the head of a branch to the entry ``to``, or before the first (``None``). Removes nothing.
 
-        Raises ``NotFoundError``, and ``ConflictError`` as ``append`` does.
+        ``expect`` is the head that the caller knows. Raises ``NotFoundError``, and ``ConflictError`` as ``append``
+        does.
         """
         self.checked_head(branch, expect)
         if to is not None:
@@ -381,7 +391,7 @@ class Thread:
     def rebase(
         self, messages: Iterable[Message], *, onto: str | None, keep: str, branch: str = MAIN
     ) -> tuple[Entry, ...]:
-        """Move a branch onto another entry, followed by other messages; the new branch ``keep`` has what it was.
+        """Move a branch onto another entry, followed by other messages; the new branch ``keep`` has its old head.
 
         Removes nothing; returns the new entries. Raises ``NotFoundError`` for a place that is not there, and
         ``ConflictError`` when there is a branch ``keep``.
@@ -409,7 +419,10 @@ class Thread:
 
 
 def usage_once(messages: Iterable[Message]) -> Usage:
-    """The sum of what answers cost; of any number of threads, branches and files together."""
+    """Return the total usage of the answers among ``messages``, each answer counted once.
+
+    ``messages`` may come from any number of threads, branches and files.
+    """
     largest: dict[object, Usage] = {}
     for place, message in enumerate(messages):
         if not isinstance(message, AssistantMessage) or message.usage is None:

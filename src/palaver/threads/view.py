@@ -2,8 +2,8 @@
 
 Rules:
 
-- A view depends only on its path and its arguments. It remembers how far it read: on a path that goes on from there it
-  reads the new entries, on any other it starts again.
+- A view depends only on its path and its arguments. It remembers how far it read: it reads the new entries of a path
+  that continues there, and starts again on any other path.
 - A marker deletes nothing. It hides what stands before it, by scope (K8): ``thread`` (default of a flush) hides all of
   it, ``agent`` the same for the marker's own agent alone, ``turn`` (default of a rescue) the failed turn. A turn begins
   with the last user message whose mode is not ``"tool"``, else with the thread.
@@ -24,11 +24,11 @@ Expiry: messages that last for one step of an agent, or for one user prompt (doc
 Messages that a compaction repeated in a thread:
 
 - Readers of session files append, behind a compaction, the summary and copies of the messages that it kept, with
-  ``source="compaction"``. Our own compaction lets a message stand on another branch again, with its id.
+  ``source="compaction"``. Palaver's own compaction repeats a message on another branch, with its id.
 - A copy has the role, the parts and the answered call of an earlier message of its thread. A summary is no copy.
 - Models need the copies; ``without_copies`` gives readers and searches each message once.
 
-What a model sees of a thread of one agent with its user:
+The model's view of a thread of one agent with its user:
 
 - All messages in order, without markers, what they hide, and messages tagged as unsent. A marker with scope ``agent``
   hides nothing here (``AgentView`` applies it).
@@ -38,7 +38,7 @@ What a model sees of a thread of one agent with its user:
 - Without ``keep``, a view after an append costs what was appended, and copies nothing; a hidden turn costs one copy of
   the references where an earlier view still holds them. With ``keep``, a view costs the window and system messages.
 
-What a person reads of a thread:
+A person's view of a thread:
 
 - The whole conversation in order, each message once: tool calls and results stay, and so do markers and what they hide
   from models.
@@ -82,7 +82,7 @@ from palaver.threads.thread import (
 )
 
 DISCARDED: Final = "discarded"
-"""Tag of an answer that nobody was shown: it was blocked or cancelled, or came too late. Views leave it out."""
+"""Tag of an answer that was not shown: it was blocked or cancelled, or came too late. Views leave it out."""
 
 PLACEHOLDER: Final = "placeholder"
 """Tag of a text that the user was shown in place of an answer. Views for people show it, models never see it."""
@@ -91,7 +91,7 @@ _UNSENT: Final = frozenset((DISCARDED, PLACEHOLDER, RECORD))
 
 
 def scope_of(marker: RescueMarker | FlushMarker) -> Scope:
-    """What a marker hides: its scope, or the default of its kind."""
+    """Return what a marker hides: its scope, or the default of its kind."""
     if marker.scope is not None:
         return marker.scope
     return "turn" if isinstance(marker, RescueMarker) else "thread"
@@ -103,7 +103,7 @@ def is_sent(message: Message) -> bool:
 
 
 def check_keep(keep: int | None) -> int | None:
-    """Give a window's size back. Raises ``StoreError`` when it is negative."""
+    """Return the size of a window. Raises ``StoreError`` when it is negative."""
     if keep is not None and keep < 0:
         raise StoreError(f"keep: {keep} is not a number of messages")
     return keep
@@ -113,13 +113,13 @@ class View(ABC):
     """Follows a path, and reads each of its entries once."""
 
     def __init__(self) -> None:
-        """Begin before the first entry."""
+        """Start before the first entry."""
         self._read = 0
         self._last: str | None = None
         self._reset()
 
     def follow(self, path: Sequence[Entry]) -> None:
-        """Read what is new in a path; start anew when it does not go on from what was read."""
+        """Read the new entries of ``path``; start again when it does not continue the path that was read before."""
         if self._read and (self._read > len(path) or path[self._read - 1].id != self._last):
             self._read, self._last = 0, None
             self._reset()
@@ -138,7 +138,7 @@ class View(ABC):
 
 
 class ModelsView(View):
-    """A view for a model: what markers leave visible. System messages stand outside its window."""
+    """A view for a model: the messages that no marker hides. System messages stand outside its window."""
 
     _OUTSIDE: ClassVar[tuple[type[Message], ...]] = (SystemMessage, DeveloperMessage)
 
@@ -151,7 +151,7 @@ class ModelsView(View):
         """Whether a marker whose scope is ``agent`` hides something here."""
 
     def _ends_step(self, message: Message) -> bool:
-        """Whether a step of whoever sees this is over with a message."""
+        """Whether a message ends a step of the viewing agent."""
         return (isinstance(message, AssistantMessage) and is_sent(message)) or message.is_summary
 
     def _reset(self) -> None:
@@ -203,7 +203,7 @@ class ModelsView(View):
         return isinstance(message, UserMessage) and message.mode != "tool"
 
     def _hide(self, start: int) -> None:
-        """Hide all from a position on. A list that somebody holds stays as it is, and is copied once for that."""
+        """Hide all messages from a position on. A list that a caller holds is copied first, once."""
         if start < self._shared_length:
             self._visible, self._shared_length = self._visible[:start], 0
         else:
@@ -232,7 +232,7 @@ EXPIRES_AGENT_STEP: Final = "expires:agent-step"
 EXPIRES_USER_PROMPT: Final = "expires:user-prompt"
 
 EndOf: TypeAlias = Literal["agent-step", "user-prompt", "agentStep", "userPrompt"]
-"""The end of what; the names of Codebuff are taken too."""
+"""What ends. Codebuff's spellings are accepted too."""
 
 _STEP: Final = frozenset((EXPIRES_AGENT_STEP,))
 _PROMPT: Final = frozenset((EXPIRES_AGENT_STEP, EXPIRES_USER_PROMPT))
@@ -246,9 +246,9 @@ _EMPTY: Final = Text("")
 
 
 def expire(messages: Sequence[Message], end_of: EndOf) -> Sequence[Message]:
-    """The messages that are still there at the end of a step or prompt; the same object when all are.
+    """Return those of ``messages`` that last beyond the end of a step or prompt; the same object when all do.
 
-    Raises ``MessageError`` for an end that there is not.
+    ``end_of`` says what ends: ``"agent-step"`` or ``"user-prompt"``. Raises ``MessageError`` for any other value.
     """
     if not any(map(has_lifetime, messages)):
         _tags(end_of)
@@ -265,7 +265,7 @@ def has_lifetime(message: Message) -> bool:
 
 
 def drop_expired(messages: Sequence[Message], end_of: EndOf) -> list[Message | None]:
-    """For each message what is left of it; ``None`` where it expired."""
+    """Return each message, or what is left of it; ``None`` where it expired."""
     tags = _tags(end_of)
     left: list[Message | None] = list(messages)
     answer = -1
@@ -288,7 +288,7 @@ def drop_expired(messages: Sequence[Message], end_of: EndOf) -> list[Message | N
 
 
 def _without(answer: Message, calls: Collection[str | None]) -> Message | None:
-    """An answer without calls; ``None`` where nothing is said in it then."""
+    """Return an answer without calls; ``None`` when nothing else is in it."""
     rest = [
         part for part in answer.content if not (isinstance(part, ToolCall | MalformedToolCall) and part.id in calls)
     ]
@@ -314,7 +314,7 @@ Fingerprint: TypeAlias = tuple[str, str | None, bytes]
 
 
 def fingerprint(message: Message) -> Fingerprint:
-    """What a message says, whoever repeats it, in a form that can be compared."""
+    """Return the content of a message in a form that can be compared."""
     digest = sha256()
     for part in message.content:
         text = canonical.encode(part)
@@ -324,7 +324,7 @@ def fingerprint(message: Message) -> Fingerprint:
 
 
 def without_copies(entries: Iterable[Entry]) -> list[Entry]:
-    """Entries in their order, without copies of earlier ones. Costs nothing where no compaction put anything in."""
+    """Return the entries in order, without copies of earlier ones. Copies exist only after a compaction."""
     every = list(entries)
     if not any(entry.message.source == COMPACTION for entry in every):
         return every
@@ -345,19 +345,19 @@ def without_copies(entries: Iterable[Entry]) -> list[Entry]:
 
 
 class ModelView(ModelsView):
-    """The view of a single agent's model. Call it with a path, again and again: it reads each entry once.
+    """The view of a single agent's model. Call it with each new path: it reads each entry once.
 
-    Raises ``StoreError`` when ``keep`` is negative.
+    ``keep`` is the size of the window in messages; ``None`` keeps all. Raises ``StoreError`` when ``keep`` is negative.
     """
 
     def __init__(self, *, keep: int | None = None) -> None:
-        """See everything, or the last ``keep`` messages."""
+        """Make a view that has read nothing yet."""
         check_arguments("ModelView", ModelView.__init__, locals())
         super().__init__()
         self._keep = check_keep(keep)
 
     def __call__(self, path: Sequence[Entry]) -> Sequence[Message]:
-        """The messages for the model, at the end of a path; immutable."""
+        """Return the messages for the model, at the end of ``path``; immutable."""
         self.follow(path)
         visible = self._visible
         if self._keep is None:
@@ -377,7 +377,10 @@ class ModelView(ModelsView):
 
 
 def for_model(path: Sequence[Entry], *, keep: int | None = None) -> Sequence[Message]:
-    """The messages for a single agent's model, at the end of a path; ``ModelView`` says more. Reads the whole path."""
+    """Return the messages for a single agent's model, at the end of ``path``. Reads the whole path.
+
+    ``keep`` is the size of the window, as in ``ModelView``. Raises ``StoreError`` when it is negative.
+    """
     return ModelView(keep=keep)(path)
 
 
@@ -401,10 +404,10 @@ _HIDDEN: Final = frozenset((DISCARDED, RECORD))
 
 
 class PeopleView(View):
-    """The view of a person. Call it with a path, again and again: it reads each entry once."""
+    """The view of a person. Call it with each new path: it reads each entry once."""
 
     def __call__(self, path: Sequence[Entry]) -> Sequence[Message]:
-        """The messages for a person, at the end of a path; immutable."""
+        """Return the messages for a person, at the end of ``path``; immutable."""
         self.follow(path)
         return ListPrefix(self._shown)
 
@@ -428,5 +431,5 @@ def is_shown(message: Message) -> bool:
 
 
 def for_people(path: Sequence[Entry]) -> Sequence[Message]:
-    """The messages for a person, at the end of a path. Reads the whole path."""
+    """Return the messages for a person, at the end of ``path``. Reads the whole path."""
     return PeopleView()(path)

@@ -32,27 +32,27 @@ _SLOPE_SPREAD: Final = 0.25
 _FIXED_SPREAD: Final = 500.0
 _NOISE: Final = 4.0
 _NOISE_SHARE: Final = 0.06
-"""Noise of a report: so many tokens, and such a share of the estimate."""
+"""Noise of a report: a number of tokens, and a share of the estimate."""
 
 _FADING: Final = 0.95
 _SURPRISED: Final = 0.5
 _EDGE: Final = 4.0
-"""Standard deviations from which on a report is a surprise."""
+"""A report is surprising beyond this many standard deviations."""
 
 _ABSURD: Final = 100
 _ABSURD_SHORT: Final = 50_000
-"""Tokens that a provider may put around a short prompt at most."""
+"""The most tokens that a provider may add to a short prompt."""
 
 _WHOLE: Final = frozenset(("reports", "replays"))
 _MAX_REPORTS: Final = 1e12
-"""No sum comes near it."""
+"""Far above any real sum."""
 
 _SLOPES: Final = (0.2, 5.0)
 _RATIOS: Final = (0.25, 4.0)
 
 
 class Calibration(Struct, frozen=True, gc=False):
-    """What was learned: the sums of the regression, in units of the noise. ``reports`` is how many it has heard."""
+    """The calibration of one model: sums of the regression, in units of the noise. ``reports`` counts the reports."""
 
     ee: float = 0.0
     e: float = 0.0
@@ -65,10 +65,10 @@ class Calibration(Struct, frozen=True, gc=False):
     ratio: float = 1.0
 
     def learned(self, estimate: int, reported: int, *, unsure: int = 0) -> Calibration:
-        """With one more report: what the provider counted for a prompt of that estimate.
+        """Return the calibration with one more report: a provider counted ``reported`` tokens for ``estimate``.
 
-        ``unsure`` is how much of the estimate is media, of which an estimate may be wrong by its own size. Raises
-        ``MessageError`` for a negative estimate.
+        ``unsure`` is the share of the estimate that is media, in tokens; the estimate of media may be wrong by its own
+        size. An impossible report changes nothing. Raises ``MessageError`` for a negative estimate.
         """
         if estimate < 0:
             raise MessageError(f"estimate: {estimate} is not a number of tokens")
@@ -91,7 +91,7 @@ class Calibration(Struct, frozen=True, gc=False):
         )
 
     def with_replay(self, share: float) -> Calibration:
-        """With one more answer of which that share of the reasoning came back, from 0 to 1."""
+        """Return the calibration with one more answer; ``share`` (0 to 1) of its reasoning was in the next prompt."""
         if not isfinite(share):
             return self
         share = min(max(share, 0.0), 1.0)
@@ -101,7 +101,7 @@ class Calibration(Struct, frozen=True, gc=False):
         )
 
     def carry_over(self, estimate: int, tokens: int) -> Calibration:
-        """As it must be for a prompt of that estimate to be so many tokens, until the next report."""
+        """Return the calibration for which a prompt of ``estimate`` counts ``tokens``, until the next report."""
         slope, fixed, _ = self._fit(estimate)
         expected = slope * estimate + fixed
         if expected <= 0 or tokens <= 0:
@@ -111,7 +111,7 @@ class Calibration(Struct, frozen=True, gc=False):
 
     @classmethod
     def from_record(cls, fields: Mapping[str, Any]) -> Calibration | None:
-        """What was learned elsewhere, of its fields; ``None`` for what nothing can have taught."""
+        """Return the calibration with these ``fields``; ``None`` for values that no reports can produce."""
         known: dict[str, float] = {}
         for name in cls.__struct_fields__:
             value = fields.get(name)
@@ -125,16 +125,16 @@ class Calibration(Struct, frozen=True, gc=False):
 
     @property
     def scale(self) -> float:
-        """Tokens of the provider for one of the estimate, without what is fixed."""
+        """Provider tokens for each estimated token, without the fixed part."""
         return self.ratio * self._fit(0)[0]
 
     @property
     def fixed(self) -> float:
-        """Tokens of the provider around every prompt."""
+        """Tokens that the provider adds to every prompt."""
         return self.ratio * self._fit(0)[1]
 
     def apply(self, estimate: int) -> int:
-        """What the provider would count; at least 1."""
+        """Return the tokens that the provider would count for ``estimate`` tokens; at least 1."""
         slope, fixed, _ = self._fit(estimate)
         return max(1, round(self.ratio * (slope * estimate + fixed)))
 

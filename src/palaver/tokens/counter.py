@@ -27,7 +27,7 @@ from palaver.tokens.media import MediaRates
 
 
 class Counter(Protocol):
-    """Counts tokens. ``name`` says how, for logs and records: ``estimate``, ``tiktoken o200k_base``."""
+    """Counts tokens. ``name`` names the method, for logs and records: ``estimate``, ``tiktoken o200k_base``."""
 
     @property
     @abstractmethod
@@ -48,10 +48,10 @@ class Counter(Protocol):
 
 @final
 class EstimateCounter(Counter):
-    """Counts by the length of texts, and needs nothing. ``rates`` are what media cost on the model."""
+    """Counts by the length of texts, without a tokenizer. ``rates`` are what media cost on the model."""
 
     def __init__(self, *, rates: MediaRates | None = None) -> None:
-        """Hold the rates."""
+        """Keep the rates."""
         self._rates = rates
 
     @property
@@ -73,10 +73,10 @@ class EstimateCounter(Counter):
 
 
 class TextCounter(Counter):
-    """Counts texts by a function, and estimates what is no text. ``rates`` are what media cost on the model."""
+    """Counts texts with a function, and estimates other parts. ``rates`` are what media cost on the model."""
 
     def __init__(self, name: str, tokens: Callable[[str], int], *, rates: MediaRates | None = None) -> None:
-        """Hold the function; ``tokens`` gives the tokens of one text."""
+        """Keep the function; ``tokens`` returns the tokens of one text."""
         self._name = name
         self._tokens = tokens
         self._rates = rates
@@ -87,7 +87,7 @@ class TextCounter(Counter):
         return self._name
 
     def count(self, message: Message, /) -> int:
-        """Tokens of a message: its texts, and what is estimated of the rest."""
+        """Return the tokens of a message: counted for texts, and estimated for other parts."""
         total, rest = 0, list[Any]()
         for part in message.content:
             text = _text(part)
@@ -107,7 +107,7 @@ class TextCounter(Counter):
 
 
 def _text(part: Any) -> str | None:
-    """What of a part is text; ``None`` for a part that is none."""
+    """Return the text of a part; ``None`` for a part without text."""
     match part:
         case Text() | Refusal():
             return part.text

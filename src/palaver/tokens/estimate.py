@@ -41,7 +41,7 @@ _PROOF: Final = 8
 """Characters of a proof that stand for a token: 5 to 10 on the recorded traffic, by provider."""
 
 _SHORT: Final = 200
-"""Bytes of ``provider`` fields that hold no proof yet."""
+"""``provider`` fields up to this many bytes hold no proof."""
 
 _MESSAGE: Final = 4
 _RESULT_MESSAGE: Final = 10
@@ -50,17 +50,23 @@ _TOOL: Final = 8
 
 
 def estimate_media(message: Message, rates: MediaRates | None = None) -> int:
-    """Tokens of a message's images, recordings, films and documents."""
+    """Return the tokens of the images, audio, video and documents of ``message``.
+
+    ``rates`` are those of the model that reads them; without them, averages of the large providers.
+    """
     return sum([media_tokens(part, rates) for part in message.content if type(part) not in _TEXT_BY_PART])
 
 
 def estimate_text(text: str) -> int:
-    """Tokens of a text that somebody said."""
+    """Return the tokens of ``text`` as a part of a message; at least 1."""
     return max(1, _bytes(text) * 2 // 7)
 
 
 def estimate(message: Message, rates: MediaRates | None = None) -> int:
-    """Tokens of a message: the sum of its parts. ``rates`` are those of the model that is to see its media."""
+    """Return the tokens of ``message``: the sum of its parts.
+
+    ``rates`` are those of the model that reads its media; without them, averages of the large providers.
+    """
     table = _RESULT if type(message) is ToolMessage else _TEXT_BY_PART
     total = 0
     for part in message.content:
@@ -70,7 +76,7 @@ def estimate(message: Message, rates: MediaRates | None = None) -> int:
 
 
 def overhead(message: Message) -> int:
-    """Tokens that a message is besides its parts."""
+    """Return the tokens of ``message`` besides its parts: role marks, names and ids of calls."""
     total = _RESULT_MESSAGE if type(message) is ToolMessage else _MESSAGE
     for part in message.content:
         if type(part) is ToolCall:
@@ -79,7 +85,7 @@ def overhead(message: Message) -> int:
 
 
 def estimate_reasoning(message: Message) -> int:
-    """Tokens of a message's reasoning, and of proofs that other parts carry: how much of ``estimate`` they are."""
+    """Return how much of the estimate of ``message`` is reasoning, with the proofs that other parts carry."""
     total = 0
     for part in message.content:
         if type(part) is Reasoning:
@@ -101,7 +107,7 @@ def has_proof(message: Message) -> bool:
 
 
 def estimate_tools(tools: Iterable[AnyTool], output: OutputFormat | None = None) -> int:
-    """Tokens of the definitions of tools, and of the schema of the answer."""
+    """Return the tokens of the definitions of ``tools``, and of the schema of ``output``, if any."""
     total = sum([_TOOL + _definition(tool) for tool in tools])
     if output is not None and not isinstance(output.schema_json, UnsetType):
         total += len(bytes(output.schema_json)) // 5

@@ -14,7 +14,7 @@ Rules:
   - by tiles: of 512 pixels, 170 tokens each and 85 for the image, after the short edge is reduced to 768; or of 768
     pixels, 258 each. ``piece`` is 0 where every image costs the same.
 
-- Nothing is raised for odd bytes: an impossible size counts as unknown.
+- Invalid bytes raise nothing: an impossible size counts as unknown.
 
 Stability: experimental.
 """
@@ -39,7 +39,8 @@ class MediaRates(Struct, frozen=True, kw_only=True):
     ``max_long_edge`` and ``max_short_edge``: the edges, in pixels, to which a larger image is reduced first;
     ``max_tokens``: the most tokens of an image; ``image``: tokens of one whose size is not known. ``page``: tokens a
     page of a document; ``page_bytes``: bytes of a page, where pages cannot be counted; ``document``: tokens of one that
-    is elsewhere. ``audio_bytes``, ``video_bytes``: bytes a token; ``audio``, ``video``: tokens of what is elsewhere.
+    is not inline. ``audio_bytes``, ``video_bytes``: bytes a token; ``audio``, ``video``: tokens of one that is not
+    inline.
     """
 
     side: int = 28
@@ -69,12 +70,12 @@ class MediaRates(Struct, frozen=True, kw_only=True):
 _DIVISORS: Final = frozenset(("side", "page_bytes", "audio_bytes", "video_bytes", "max_long_edge", "max_short_edge"))
 _DEFAULT_RATES: Final = MediaRates()
 _HEAD: Final = 64
-"""Bytes that tell the size of every format but JPEG."""
+"""The first bytes, which hold the size in every format but JPEG."""
 _JPEG_HEAD: Final = 1 << 16
 _JPEG_MAX: Final = 1 << 20
-"""Bytes of a JPEG that are searched: what stands before the size may be a large colour profile."""
+"""The bytes of a JPEG that are searched: a large colour profile may stand before the size."""
 _MAX_COUNTED: Final = 1 << 20
-"""Bytes of a document in which pages are counted; in a larger one, bytes tell."""
+"""Pages are counted in documents up to this many bytes; larger ones count by their bytes."""
 _PAGE: Final = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
 
 
@@ -88,7 +89,10 @@ def media_tokens(part: Any, rates: MediaRates | None = None) -> int:
 
 
 def image_tokens(width: int, height: int, rates: MediaRates = _DEFAULT_RATES) -> int:
-    """Tokens of an image of so many pixels."""
+    """Return the tokens of an image of ``width`` times ``height`` pixels.
+
+    ``rates`` are those of the model; the defaults lie between those of the large providers.
+    """
     shrunk = min(
         1.0,
         1.0 if rates.max_long_edge is None else rates.max_long_edge / max(width, height, 1),

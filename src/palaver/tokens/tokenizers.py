@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     import tokenizers
 
 MAX_PIECE: Final = 32_768
-"""Characters that are read at once, at most."""
+"""The most characters that are read at once."""
 _BREAK: Final = re.compile(r"(?<=\w)(?= \w)")
-"""Before a single space between two words; nothing that an encoding knows goes across it."""
+"""A place before a single space between two words; no token of an encoding crosses it."""
 _SEARCHED: Final = 2_048
-"""Characters at the end of a piece among which a break is looked for."""
+"""The characters at the end of a piece in which a break is searched."""
 
 
 @final

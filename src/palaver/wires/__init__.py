@@ -4,7 +4,7 @@
 ``get("openai_chat", variant="mistral")``, or ``get("openai_chat:mistral")``.
 
 The table names each wire and the module that holds it, as ``WIRE``, and its variants, as ``WITH_VARIANTS``. A module is
-imported when its wire is asked for first, so that a program pays for the wires it speaks.
+imported at the first use of its wire, so that a program loads only the wires it uses.
 
 Stability: experimental.
 """

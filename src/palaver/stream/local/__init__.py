@@ -6,13 +6,13 @@
     >>> local.read("hermes", '<think>Hm.</think><tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>')
     (Reasoning('Hm.'), ToolCall('call_0', 'f', '{"a": 1}'))
 
-What holds for every format:
+Rules of every format:
 
 - Text is verbatim. It is not delayed by more than the length of a tag, but where a call has no tag (``llama_json``,
   ``llama_pythonic``). Only text that is blank as a whole and stands beside a tag is dropped.
 - A call keeps the model's own argument text where that is JSON; elsewhere the arguments are written as JSON.
-- What is no call, in a block that should hold one, is a ``MalformedToolCall`` with its raw text. The calls before it
-  stay. Nothing else is lost but tags and what holds calls together.
+- Text in a block that should hold a call, and holds none, is a ``MalformedToolCall`` with its raw text. The calls
+  before it stay. Only tags and separators are dropped.
 - Any cut of the text gives the same parts. Time is linear in its length. Nothing is raised, whatever the text.
 - Ids are ``call_0``, ``call_1`` and so on, unless the format has its own.
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Mode:
-    """What text means until a tag changes it."""
+    """The meaning of text until a tag changes it."""
 
     def __init__(self, parser: Parser, tags: Tags) -> None:
         self.parser = parser
@@ -66,7 +66,7 @@ class Outside(Mode):
         return len(text)
 
     def meet(self, tag: str) -> None:
-        """Go where the tag leads."""
+        """Change to the mode that the tag opens."""
         self.writer.drop()
         self.parser.go(tag)
 
@@ -88,7 +88,7 @@ class Thinking(Outside):
         return super().take(text)
 
     def meet(self, tag: str) -> None:
-        """Leave, or go into a block and come back."""
+        """End the reasoning, or enter a block and return afterwards."""
         if tag == self._closes:
             self.writer.drop()
             self.parser.mode = self.parser.outside
@@ -365,16 +365,16 @@ class MaybeCall(Outside):
         super().meet(tag)
 
     def end(self) -> None:
-        """Nothing came."""
+        """No call came."""
         self._write_text()
 
     def called(self) -> None:
-        """There was a call; another may follow."""
+        """A call ended; another may follow."""
         self._may_separate = True
         self.parser.mode = self
 
     def text(self) -> None:
-        """There is none: the rest is text."""
+        """There is no call: the rest is text."""
         self._write_text()
         self.parser.outside = self.parser.mode = Outside(self.parser, self.tags)
 
@@ -394,7 +394,7 @@ class Probing(Mode):
         self._pending: list[str] = []
 
     def take(self, text: str) -> int:
-        """Let the probe see it."""
+        """Pass it to the probe."""
         size = self._probe.feed(text)
         self._pending.append(text if size is None else text[:size])
         if size is None:
@@ -403,7 +403,7 @@ class Probing(Mode):
         return size
 
     def end(self) -> None:
-        """The probe has seen everything."""
+        """Let the probe decide."""
         self._decide()
 
     def _decide(self) -> None:

@@ -69,7 +69,7 @@ async def every_field_filters(make: MakeBus) -> None:
 
 
 async def a_test_runs_last(make: MakeBus) -> None:
-    """``test`` sees only what the other fields admit; one that raises has said no, and breaks nothing."""
+    """``test`` sees only what the other fields admit; a filter that raises rejects the event; nothing else fails."""
     seen: list[int] = []
 
     def odd(event: Event) -> bool:

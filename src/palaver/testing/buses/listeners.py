@@ -36,7 +36,7 @@ async def a_full_queue_drops_and_counts_events(make: MakeBus) -> None:
 
 
 async def a_full_queue_can_end_a_subscription(make: MakeBus) -> None:
-    """Under ``fail`` what waited is given, then ``BusyError``; nobody else notices."""
+    """Under ``fail`` the waiting events are delivered, then ``BusyError`` is raised; others are not affected."""
     async with make() as bus, bus.subscribe(size=3, overflow="fail") as strict, bus.subscribe() as other:
         for number in range(6):
             bus.publish(event_of(number))
@@ -183,7 +183,7 @@ async def a_listener_can_be_closed(make: MakeBus) -> None:
 
 
 async def the_end_of_a_bus_reaches_everybody(make: MakeBus) -> None:
-    """Listeners hear the rest, iterations end, ``once`` raises, and nothing can be published or asked any more."""
+    """Listeners get the remaining events, iterations end, ``once`` raises, and publishing is refused."""
     bus = make()
     with raises(ClosedError):
         bus.publish(event_of(0))
@@ -231,7 +231,7 @@ async def the_end_of_a_bus_reaches_everybody(make: MakeBus) -> None:
 
 
 async def listeners_get_the_remaining_events_at_the_end(make: MakeBus) -> None:
-    """What was published just before a bus ended is heard by those who listen."""
+    """Listeners get the events that were published just before a bus ended."""
     heard: list[int] = []
     async with make() as bus:
         await bus.listen(lambda event: heard.append(event.input["n"]))

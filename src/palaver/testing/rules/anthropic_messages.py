@@ -355,7 +355,7 @@ def check_request(body: Body, variant: str | None = None) -> list[Violation]:
 
 
 def check_response(body: Body) -> list[Violation]:
-    """Return where a reply is no message (docs/spec/wires.md#4.1, #4.4).
+    """Return where a reply is not a message (docs/spec/wires.md#4.1, #4.4).
 
     Stability: experimental.
     """

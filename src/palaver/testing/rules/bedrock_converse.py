@@ -309,7 +309,7 @@ def check_request(body: Body, variant: str | None = None) -> list[Violation]:
 
 
 def check_response(body: Body) -> list[Violation]:
-    """Return where a reply is no Converse response (docs/spec/wires.md#6.3).
+    """Return where a reply is not a Converse response (docs/spec/wires.md#6.3).
 
     Stability: experimental.
     """

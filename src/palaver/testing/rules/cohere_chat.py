@@ -223,7 +223,7 @@ def check_request(body: Body, variant: str | None = None) -> list[Violation]:
 
 
 def check_response(body: Body) -> list[Violation]:
-    """Return where a reply is no v2 chat response (docs/spec/wires.md#7).
+    """Return where a reply is not a v2 chat response (docs/spec/wires.md#7).
 
     Stability: experimental.
     """

@@ -260,7 +260,7 @@ def check_request(body: Body, variant: str | None = None) -> list[Violation]:
 
 
 def check_response(body: Body) -> list[Violation]:
-    """Return where a reply is no generate-content response (docs/spec/wires.md#5.3).
+    """Return where a reply is not a generate-content response (docs/spec/wires.md#5.3).
 
     Stability: experimental.
     """

@@ -187,7 +187,7 @@ def check_request(body: Body, variant: str | None = None) -> list[Violation]:
 
 
 def check_response(body: Body) -> list[Violation]:
-    """Return where a reply is no chat response; `{"error": …}` is none (docs/spec/wires.md#8).
+    """Return where a reply is not a chat response; `{"error": …}` is none (docs/spec/wires.md#8).
 
     Stability: experimental.
     """

@@ -375,7 +375,7 @@ def check_request(body: Body, variant: str | None = None) -> list[Violation]:
 
 
 def check_response(body: Body) -> list[Violation]:
-    """Return where a reply is no chat completion (docs/spec/wires.md#2.5).
+    """Return where a reply is not a chat completion (docs/spec/wires.md#2.5).
 
     Stability: experimental.
     """

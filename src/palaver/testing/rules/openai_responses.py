@@ -255,7 +255,7 @@ def check_request(body: Body, variant: str | None = None) -> list[Violation]:
 
 
 def check_response(body: Body) -> list[Violation]:
-    """Return where a reply is no response object (docs/spec/wires.md#3.4).
+    """Return where a reply is not a response object (docs/spec/wires.md#3.4).
 
     Stability: experimental.
     """

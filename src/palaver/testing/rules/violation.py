@@ -47,7 +47,7 @@ def _refuse(token: str) -> Json:
 
 
 def parse(body: Body) -> Json | Violation:
-    """Return the JSON value of a body, or the violation that it is none.
+    """Return the JSON value of a body, or the violation that it is not JSON.
 
     Stability: experimental.
     """

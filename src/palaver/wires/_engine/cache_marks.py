@@ -55,12 +55,12 @@ def no_places(_messages: Sequence[Message]) -> Sequence[int]:
 
 
 class CachePlan(Struct, frozen=True, kw_only=True):
-    """What a provider is asked to keep of a prompt.
+    """What a provider caches of a prompt.
 
-    ``places`` are asked for the messages behind the leading system messages, and only where a wire has use for them.
-    ``head``: also behind the tools and the system prompt. ``automatic``: where the provider moves a mark in the
-    messages itself, ``bridges`` are asked in their stead. ``key`` names the conversation, so that its requests meet the
-    same cache.
+    ``places`` gets the messages behind the leading system messages, and is called only for wires with marks. ``head``
+    also marks the end of the tools and of the system prompt. ``automatic``: where the provider moves a mark in the
+    messages itself, ``bridges`` is called instead. ``key`` names the conversation, so that its requests use the same
+    cache.
     """
 
     places: Places = no_places

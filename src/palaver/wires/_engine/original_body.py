@@ -26,7 +26,7 @@ class OriginalBody:
     """A body, the request that it says (with its ``origin``), and how that request is written."""
 
     def __init__(self, body: bytes, says: Request, name: str, write: Callable[[], bytes]) -> None:
-        """Keep ``body``. ``name`` is that of the list, and ``write`` writes ``says`` when it is asked for."""
+        """Keep ``body``. ``name`` is that of the list, and ``write`` writes ``says`` on first use."""
         self.body = body
         self.says = says
         self._name = name

@@ -208,7 +208,7 @@ class StreamDecoder:
 
 
 def opened(data: bytes) -> Fields:
-    """Split a frame into its fields. Raises ``DecodeError`` for what is no object."""
+    """Split a frame into its fields. Raises ``DecodeError`` for anything but an object."""
     return jsontext.fields(jsontext.source(data))
 
 

@@ -117,7 +117,7 @@ class StreamEncoder:
     # -- for callers --
 
     def feed(self, event: Event, /) -> bytes:
-        """Return the bytes of one event, often none. Raises ``MessageError`` for what is no event."""
+        """Return the bytes of one event, often none. Raises ``MessageError`` for a value that is not an event."""
         if type(event) not in _EVENTS:
             raise MessageError(f"{self.wire}: expected an event, got {type(event).__name__}")
         if self._ended:

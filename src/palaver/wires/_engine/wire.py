@@ -170,7 +170,7 @@ class Wire:
     ) -> None:
         """Join the two halves of a codec.
 
-        ``streams`` names the module of the third, which is loaded when asked for; ``""`` for a wire without streams.
+        ``streams`` names the module of the third, which is loaded on first use; ``""`` for a wire without streams.
         ``call`` is the call of the official client; ``None`` for a wire without one.
         """
         self.name = name

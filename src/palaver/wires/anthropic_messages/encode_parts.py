@@ -133,7 +133,7 @@ def _media_type(part: Media) -> str:
 
 
 def _decoded(part: File, stored: Inline, index: int, context: Context) -> str:
-    """Read the text of a document; what is no UTF-8 is replaced, and other kinds of text are called plain."""
+    """Read the text of a document; invalid UTF-8 is replaced, and other kinds of text become plain text."""
     if _media_type(part) != PLAIN_TEXT:
         context.lose("approximated", "media_type", f"{part.media_type} is sent as plain text", index)
     try:

@@ -72,7 +72,7 @@ class Encoder(StreamEncoder):
             self.context.lose("dropped", "signature", "the wire has no proofs")
 
     def cite(self, shown: Shown, citation: Citation) -> None:  # noqa: ARG002 (never written)
-        """There are none here."""
+        """Write nothing: this wire has no citations."""
         self.context.lose("dropped", "citations", "the wire has none")
 
     def close(self, shown: Shown, _part: AssistantPart | None, /) -> None:

@@ -311,7 +311,7 @@ def _audio(raw: Raw, rest: Fields) -> tuple[Audio, ...]:
 
 
 def _keep(rest: Fields, key: str, raw: Raw) -> None:
-    """Keep a field that is no part, unless it says nothing."""
+    """Keep a field that is not a part, unless it is empty."""
     if raw not in _NOTHING:
         rest[key] = raw
 
@@ -458,7 +458,7 @@ def response(body: bytes, thoughts: Thoughts = REASONING) -> Response:
 
 
 def provider_error(rest: Fields, body: bytes) -> ProviderError:
-    """Read the provider's error, or make one for a body that is no completion."""
+    """Read the provider's error, or make one for a body that is not a completion."""
     table = cast("dict[str, Any]", jsontext.value(body))
     found = table.get("error")
     inner = cast("dict[str, Any]", found) if isinstance(found, dict) else table

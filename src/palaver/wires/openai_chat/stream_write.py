@@ -7,7 +7,7 @@
 - The official client cannot add to a list whose items have no index, so annotations, and reasoning details without one,
   are collected and sent once, at the end.
 - A delta writer begins a part, adds its pieces and ends it. A last delta has the fields that only the end of a part
-  told.
+  brought.
 - A failure is an ``error`` object, without an end mark; one read from this wire goes back unchanged.
 
 Source: docs/spec/wires.md#1.3, #2.6, #2.9; ``openai/lib/streaming/chat/_completions.py``.

@@ -432,7 +432,7 @@ def answered(rest: Fields) -> Response:
 
 
 def provider_error(body: bytes) -> ProviderError:
-    """Return the provider's words for what is no response."""
+    """Return the provider's error for a body that is not a response."""
     table = jsontext.value(body)
     found = table.get("error", table) if isinstance(table, dict) else table  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] (JSON)
     inner = cast("dict[str, Any]", found if isinstance(found, dict) else {"message": found})

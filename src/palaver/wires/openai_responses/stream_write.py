@@ -86,7 +86,7 @@ class Unquoted:
     __slots__ = ("_ended", "_head", "_pending_text", "_plain")
 
     def __init__(self, head: str) -> None:
-        """Begin before the first mark."""
+        """Start before the first mark."""
         self._head: str = head
         self._pending_text: str = ""
         self._plain = False
