@@ -472,7 +472,7 @@ def test_an_old_text_in_records_of_other_kinds_is_on_the_receipt(name, file, old
     assert old.encode() in written.body
     (loss,) = [loss for loss in written.losses if loss.what == "edit"]
     assert loss.kind == "approximated"
-    assert "still say" in loss.why
+    assert "still have the old text" in loss.why
 
 
 # -- without the bytes -------------------------------------------------------------------------------------------------
