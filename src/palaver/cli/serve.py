@@ -1,4 +1,4 @@
-"""``palaver serve``: serve a swarm over HTTP and WebSocket, in this process or with workers.
+"""``palaver serve``: serve an agent or a swarm over HTTP and WebSocket, in this process or with workers.
 
 - Without ``--bus`` everything runs in this process. With ``--bus nats://…`` and ``--store postgresql://…`` this process
   answers HTTP, and ``--workers`` processes answer the turns, together with those of ``palaver work`` elsewhere.
@@ -159,7 +159,7 @@ def command(
     origins: tuple[str, ...],
     connections: int | None,
 ) -> int:
-    """Serve the swarm in FILE.py, FILE.py:NAME or FILE.toml over HTTP and WebSocket.
+    """Serve the agent or swarm in FILE.py, FILE.py:NAME or FILE.toml over HTTP and WebSocket.
 
     An address that other machines can reach needs --token or --tokens.
 
