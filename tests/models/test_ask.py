@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import warnings
 
 import pytest
 from anyio import to_thread
@@ -144,7 +145,7 @@ ANSWER = b'{"message": {"role": "assistant", "content": "ok"}, "done": true, "do
 
 @pytest.fixture
 def server():
-    with serve(ANSWER, ANSWER, content_type="application/json") as serving:
+    with serve(ANSWER, ANSWER, ANSWER, content_type="application/json") as serving:
         yield serving
 
 
@@ -152,6 +153,26 @@ async def test_a_loss_is_a_warning(server):
     with pytest.warns(LossWarning, match=r"messages\[0\].content\[1\]: image dropped"):
         response = await at(server.url, wire="ollama_chat").ask(UNSENDABLE)
     assert response.text == "ok"
+
+
+def test_a_warning_names_the_line_of_the_caller(server):
+    asked = at(server.url, wire="ollama_chat").sync
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        asked.ask(UNSENDABLE)
+        with asked.stream(UNSENDABLE) as stream:
+            list(stream)
+        list(asked.stream(UNSENDABLE).text_stream)
+    assert {each.filename for each in caught} == {__file__}
+    assert len({each.lineno for each in caught}) == len(caught) == 3
+
+
+async def test_a_warning_of_a_stream_names_the_line_of_the_caller(server):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        async for _ in at(server.url, wire="ollama_chat").stream(UNSENDABLE).text_stream:
+            pass
+    assert [each.filename for each in caught] == [__file__]
 
 
 async def test_a_loss_is_an_error_before_anything_is_sent(server):

@@ -40,7 +40,7 @@ import anyio
 from msgspec import Struct
 
 from palaver.agent.functions import checker
-from palaver.agent.mcp_session import Http, McpServer, McpSession, Progress, Stdio, installed
+from palaver.agent.mcp_session import Http, McpServer, McpSession, Progress, Stdio, check_installed
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError, MessageError, PalaverError
 from palaver.core.parts import Audio, File, Image, Inline, Json, Text, ToolCall, ToolPart
@@ -225,10 +225,10 @@ async def mcp_tools(
     """Open sessions with servers, and give their tools: one server called ``name``, or several by their names.
 
     ``timeout`` (seconds) is for opening a session and for listing, ``call_timeout`` for a call. ``limit`` is that of
-    ``AgentTool``. A server that fails is told in ``statuses``, never raised. Raises ``MessageError`` where the SDK is
-    not installed.
+    ``AgentTool``. A server that fails is told in ``statuses``, never raised. Raises ``MissingPackageError``
+    when the SDK is not installed.
     """
-    installed()
+    check_installed()
     named = servers if isinstance(servers, Mapping) else {name: servers}
     failure: BaseException | None = None
     async with anyio.create_task_group() as tasks:

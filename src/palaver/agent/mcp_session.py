@@ -15,7 +15,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import codecs
-import importlib.util
+import importlib
 import os
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -28,7 +28,7 @@ from anyio.abc import TaskGroup
 from msgspec import Struct
 
 from palaver.agent.parameters import drop_patterns
-from palaver.core.errors import MessageError, ToolError, excerpt
+from palaver.core.errors import MissingPackageError, ToolError, excerpt
 from palaver.stream.frames import LIMIT, LimitedBytes, LimitedLines
 
 if TYPE_CHECKING:
@@ -365,7 +365,9 @@ class _Watched:
         await self._stream.__aexit__(*error)
 
 
-def installed() -> None:
-    """Raise ``MessageError`` where the SDK is not installed."""
-    if importlib.util.find_spec("mcp") is None:
-        raise MessageError("MCP servers need the extra “mcp”: pip install 'palaver[mcp]'")
+def check_installed() -> None:
+    """Raise ``MissingPackageError`` when the SDK is not installed."""
+    try:
+        importlib.import_module("mcp")
+    except ImportError as error:
+        raise MissingPackageError.of("MCP servers need the official SDK", "mcp", error) from None

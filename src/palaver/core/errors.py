@@ -30,6 +30,7 @@
     │   ├── ConflictError   another writer came first; nothing was written
     │   ├── DamageError     what is stored is not what was written  (the disk's)
     │   └── UnavailableError  the disk is full, the server is gone   (the machine's)
+    ├── MissingPackageError  a package of an extra is not installed   (also an ``ImportError``)
     └── UnknownNameError  no wire, variant or format has that name    (the caller's fault)
 
 An error says where: ``DecodeError`` carries the wire (or format) and the path of the offending
@@ -396,6 +397,18 @@ class UnavailableError(StoreError):
     error_code = "unavailable"
     category = "store"
     retryable = True
+
+
+class MissingPackageError(PalaverError, ImportError):
+    """A package of an optional extra is not installed, or is too old. The text says what to install."""
+
+    error_code = "missing_package"
+    category = "usage"
+
+    @classmethod
+    def of(cls, what: str, extra: str, error: ImportError) -> Self:
+        """Make the error from the ``ImportError`` of a package of the extra; ``what`` is what needs it."""
+        return cls(f"{what}: pip install 'palaver[{extra}]' ({error})", name=error.name)
 
 
 def near(name: str, names: Iterable[str]) -> str | None:

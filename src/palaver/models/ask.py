@@ -16,7 +16,6 @@ Stability: experimental.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
@@ -32,7 +31,7 @@ from palaver.core.tools import AnyTool
 from palaver.core.type_checks import check_arguments
 from palaver.models.encoded_prompt import merge_settings
 from palaver.models.language_model import Answer, LanguageModel, Prompt, Reply
-from palaver.models.sync import SyncFacade, SyncStream, sync_method, sync_stream
+from palaver.models.sync import SyncFacade, SyncStream, sync_method, sync_stream, warn_caller
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -241,5 +240,5 @@ def _response(reply: Reply, losses: OnLosses) -> Response:
     if lost and losses == "warn":
         shown = "; ".join(map(str, lost[:_SHOWN]))
         more = f"; and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
-        warnings.warn(f"not everything was sent to {reply.model}: {shown}{more}", LossWarning, stacklevel=3)
+        warn_caller(f"not everything was sent to {reply.model}: {shown}{more}", LossWarning)
     return reply.response

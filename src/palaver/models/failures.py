@@ -58,6 +58,7 @@ from palaver.core.errors import (
 )
 from palaver.core.messages import AssistantMessage
 from palaver.core.type_checks import check_arguments
+from palaver.models.redaction import shown_url
 
 # -- retry -----------------------------------------------------------------------------------------
 
@@ -357,7 +358,7 @@ def failure(
     words = [*([aws] if aws else ()), *told.words]
     kind = classify(status, words, told.text)
     wait = retry_after(headers, now)
-    text = told.text or _plain(headers.get("content-type", ""), body)
+    text = told.text or _moved(status, headers) or _plain(headers.get("content-type", ""), body)
     found = _CLASSES.get(kind, ProviderError)(
         wire,
         text,
@@ -507,6 +508,14 @@ def _code(words: list[str]) -> str | None:
     """Return the most specific word: a known one, else the first that is not a number."""
     known = [word for word in words if word.lower() in _BY_WORD]
     return next(iter(known), None) or next((word for word in words if not word.isdigit()), None)
+
+
+def _moved(status: int, headers: Mapping[str, str]) -> str:
+    """The text for a redirect, which would take the key and the prompt to another place."""
+    place = headers.get("location")
+    if place is None or not 300 <= status < 400:  # noqa: PLR2004 (redirects)
+        return ""
+    return f"the address has moved to {shown_url(place)}; redirects are not followed"
 
 
 def _plain(media_type: str, body: bytes) -> str:

@@ -18,6 +18,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final, final
@@ -66,6 +67,11 @@ _WITHOUT_CONTENT: Final = (Start, Update, UsageUpdate, ProviderEvent, PartEnd, F
 """Events without content: they are held back until content arrives, since a failure before it may be retried."""
 _GRACE: Final = 0.05
 """Seconds that the body of an answer may continue after its end mark, before its connection is closed."""
+_DOUBTFUL: Final = frozenset({"", "text/plain", "application/json"})
+"""Media types that servers give to streams, and also to what is no stream."""
+_STREAM_START: Final = re.compile(rb"\s*(?:\xef\xbb\xbf)?(?:[\[{:]|data|event|id|retry)")
+_START: Final = (b"{", b"[", b":")
+_START_LENGTH: Final = len("retry:")
 _UNCOMPRESSED: Final = {"accept-encoding": "identity"}
 """A gateway that compresses a stream holds tokens back."""
 
@@ -179,8 +185,10 @@ class HttpAnswer(Answer):
         except DecodeError:
             if not self._stream:
                 raise
-            self._add_events(self._decoder.feed(body))  # lines of JSON look like an object, too
-            self._add_events(self._decoder.close())
+            events = [*self._decoder.feed(body), *self._decoder.close()]  # lines of JSON look like an object, too
+            if all(type(each) is Failed for each in events):
+                raise
+            self._add_events(events)
             self._conclude()
             return
         self._events.extend(replay_events(self._whole))
@@ -192,13 +200,17 @@ class HttpAnswer(Answer):
         media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media_type == "text/html":
             raise DecodeError("an HTML page instead of a stream", source=self._wire.name)
-        if media_type == "application/json" and self._model.endpoint.unwrap is None:
+        if media_type in _DOUBTFUL and self._model.endpoint.unwrap is None:
             begun = b""
-            while not begun.strip() and (data := await response.chunk()):
-                begun = data  # what only keeps the connection open is forgotten
-            if begun.lstrip()[:1] == b"{":
+            while len(begun.strip()) < _START_LENGTH and (data := await response.chunk()):
+                begun = begun.lstrip() + data  # what only keeps the connection open is forgotten
+                if begun.lstrip()[:1] in _START:
+                    break
+            if begun.lstrip()[:1] == b"{" and media_type == "application/json":
                 await self._read_whole(response, begun)
                 return
+            if begun.strip() and not _STREAM_START.match(begun):
+                raise DecodeError(f"{media_type or 'a body'} instead of a stream", source=self._wire.name)
             self._add_events(self._decoder.feed(begun))
         elif self._model.endpoint.unwrap is not None:
             self._unwrap = self._model.endpoint.unwrap()

@@ -7,6 +7,7 @@ Rules:
 - A call works wherever it is made, also where an event loop runs already, as in a notebook; that loop waits. A call
   from the background loop itself would wait for itself, and raises ``MessageError``.
 - Ctrl-C cancels the call, waits until it has cleaned up, and is raised again.
+- A warning that is issued while a call runs on the loop is issued again at the line of the caller.
 - ``SyncFacade`` is the base of every facade. ``sync_method`` makes its methods from the async ones, with the same
   names, parameters and docstrings, so nothing is written twice.
 
@@ -17,11 +18,15 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager
+from contextvars import ContextVar
 from functools import partial, wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, cast
 
 import anyio
@@ -41,6 +46,22 @@ F = TypeVar("F")
 
 _STOP_SECONDS: Final = 2.0
 """How long the end of the process waits for the loop to close its connections."""
+_PACKAGE: Final = f"{Path(__file__).parents[1]}{os.sep}"
+
+_warned: ContextVar[list[tuple[str, type[Warning]]] | None] = ContextVar("palaver_warned", default=None)
+"""The warnings of a call on the background loop, which its caller's thread issues."""
+
+
+def warn_caller(text: str, category: type[Warning]) -> None:
+    """Issue a warning at the line outside Palaver that made the call."""
+    waiting = _warned.get()
+    if waiting is not None:
+        waiting.append((text, category))
+        return
+    frame, level = sys._getframe(), 1  # noqa: SLF001 (as warnings itself finds the line)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, category, stacklevel=level)
 
 
 class _BackgroundLoop:
@@ -106,6 +127,7 @@ class _Task(Generic[T]):
         self._function = function
         self._over = threading.Event()
         self._scope: anyio.CancelScope | None = None
+        self._warnings: list[tuple[str, type[Warning]]] = []
         self._portal = _loop().portal
         try:
             self.future: Future[T] = self._portal.start_task_soon(self._work)
@@ -114,6 +136,7 @@ class _Task(Generic[T]):
             raise
 
     async def _work(self) -> T:
+        _warned.set(self._warnings)
         try:
             with anyio.CancelScope() as self._scope:
                 return await self._function()
@@ -126,13 +149,16 @@ class _Task(Generic[T]):
     def wait(self, future: Future[Any]) -> Any:
         """Wait for a result. An interruption cancels the function, and waits until it has cleaned up."""
         try:
-            return future.result()
+            result = future.result()
         except _Exit as ended:
             raise ended.error from None
         except BaseException:
             if not self._over.is_set():
                 self.cancel()
             raise
+        while self._warnings:
+            warn_caller(*self._warnings.pop(0))
+        return result
 
     def cancel(self) -> None:
         """Cancel the function, and wait until it has cleaned up."""

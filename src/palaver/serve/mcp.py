@@ -26,14 +26,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import anyio
 import msgspec
-from mcp import types
-from mcp.server import Server, ServerRequestContext
-from mcp.server.stdio import stdio_server
-from mcp.server.transport_security import TransportSecuritySettings
 
 from palaver.agent.functions import function_tool
 from palaver.core import jsontext
-from palaver.core.errors import MessageError, NotFoundError, PalaverError, ToolError
+from palaver.core.errors import MessageError, MissingPackageError, NotFoundError, PalaverError, ToolError
 from palaver.core.events import TextDelta
 from palaver.core.factories import tool_call, user
 from palaver.core.messages import AssistantMessage, Message
@@ -49,6 +45,13 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from palaver.turn.tool import Policy
+try:
+    from mcp import types
+    from mcp.server import Server, ServerRequestContext
+    from mcp.server.stdio import stdio_server
+    from mcp.server.transport_security import TransportSecuritySettings
+except ImportError as error:
+    raise MissingPackageError.of("an MCP server needs the official SDK", "mcp", error) from None
 
 LIMIT: Final = 50_000
 """The most characters of a text that a tool of the store answers with."""

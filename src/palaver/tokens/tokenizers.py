@@ -24,7 +24,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
-from palaver.core.errors import DecodeError, MessageError, TransportError, UnknownNameError, excerpt
+from palaver.core.errors import (
+    DecodeError,
+    MessageError,
+    MissingPackageError,
+    TransportError,
+    UnknownNameError,
+    excerpt,
+)
 from palaver.tokens.counter import TextCounter
 from palaver.tokens.media import MediaRates
 
@@ -44,8 +51,8 @@ _SEARCHED: Final = 2_048
 class Tiktoken(TextCounter):
     """Counts with an encoding of tiktoken: ``"o200k_base"``, the id of a model (``"gpt-4o"``), or an ``Encoding``.
 
-    Raises ``MessageError`` where tiktoken is not installed, ``UnknownNameError`` for a name that it does not know,
-    ``TransportError`` where the encoding cannot be fetched.
+    Raises ``MissingPackageError`` when tiktoken is not installed, ``UnknownNameError`` for a name that it does not
+    know, ``TransportError`` where the encoding cannot be fetched.
     """
 
     def __init__(self, encoding: str | tiktoken.Encoding, *, rates: MediaRates | None = None) -> None:
@@ -63,8 +70,9 @@ class Tiktoken(TextCounter):
 class HuggingFace(TextCounter):
     """Counts with a tokeniser of Hugging Face: the path of a ``tokenizer.json``, or a ``tokenizers.Tokenizer``.
 
-    The tokeniser that is given is copied; neither padding nor truncation counts. Raises ``MessageError`` where the
-    library is not installed, or the tokeniser has parts in Python, and ``DecodeError`` for a file that is no tokeniser.
+    The tokeniser that is given is copied; neither padding nor truncation counts. Raises ``MissingPackageError``
+    when the library is not installed, ``MessageError`` when the tokeniser has parts in Python, and ``DecodeError`` for
+    a file that is not a tokeniser.
     """
 
     def __init__(self, tokeniser: str | Path | tokenizers.Tokenizer, *, rates: MediaRates | None = None) -> None:
@@ -108,10 +116,8 @@ def _without_surrogates(text: str) -> str:
 def _library(name: str) -> Any:
     try:
         return import_module(name)
-    except ImportError:
-        raise MessageError(
-            f"counting with {name} needs the extra “tokenizers”: pip install 'palaver[tokenizers]'"
-        ) from None
+    except ImportError as error:
+        raise MissingPackageError.of(f"counting with {name} needs it", "tokenizers", error) from None
 
 
 def _encoding(library: Any, name: str) -> Any:

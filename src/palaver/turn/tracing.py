@@ -27,7 +27,7 @@ import anyio
 from msgspec import UNSET, Raw, UnsetType, structs
 
 from palaver.context.rewrite import COMPACTION
-from palaver.core.errors import PalaverError, excerpt
+from palaver.core.errors import MissingPackageError, PalaverError, excerpt
 from palaver.core.jsontext import raw, view
 from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from palaver.core.parts import Reasoning, Text, ToolCall
@@ -82,9 +82,12 @@ class Tracing(Middleware):
     """Records spans. ``tracer`` is an OpenTelemetry tracer, by default that of the global provider."""
 
     def __init__(self, tracer: Tracer | None = None, *, content: bool = False) -> None:
-        """Store the tracer. Raises ``ImportError`` without the extra ``otel``."""
+        """Store the tracer. Raises ``MissingPackageError`` without the extra ``otel``."""
         check_arguments("Tracing", Tracing.__init__, locals())
-        from opentelemetry import trace  # noqa: PLC0415 (an extra)
+        try:
+            from opentelemetry import trace  # noqa: PLC0415 (an extra)
+        except ImportError as error:
+            raise MissingPackageError.of("Tracing needs opentelemetry-api", "otel", error) from None
 
         self._trace = trace
         self._tracer = tracer if tracer is not None else trace.get_tracer(SCOPE)

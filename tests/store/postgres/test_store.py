@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import sys
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -251,17 +250,6 @@ def test_a_store_that_is_closed_says_so(schema):
     store.close()
     with pytest.raises(StoreError, match="closed"):
         store.create("t")
-
-
-def test_without_the_driver_it_says_what_to_install():
-    code = (
-        "import sys; sys.modules['psycopg'] = None\n"
-        "from palaver.core.errors import StoreError\n"
-        "try:\n    import palaver.store.postgres\n"
-        "except StoreError as error:\n    print(error)\n"
-    )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert "palaver[postgres]" in said
 
 
 def test_a_statement_that_takes_too_long_is_unavailable(schema):

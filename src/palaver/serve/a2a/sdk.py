@@ -1,11 +1,13 @@
-"""The names of the A2A SDK. Only this module imports it; a missing package raises ``SwarmError`` with what to install.
+"""The names of the A2A SDK. Only this module imports it.
+
+A missing package raises ``MissingPackageError``, which says what to install.
 
 Stability: experimental.
 """
 
 from __future__ import annotations
 
-from palaver.core.errors import SwarmError
+from palaver.core.errors import MissingPackageError
 
 try:
     from a2a.client import (
@@ -48,7 +50,7 @@ try:
     from a2a.utils.errors import A2A_ERROR_REASONS, A2AError, TaskNotFoundError, UnsupportedOperationError
     from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 except ImportError as error:
-    raise SwarmError(f"A2A needs a2a-sdk, which is not installed: pip install 'palaver[a2a]' ({error})") from None
+    raise MissingPackageError.of("A2A needs a2a-sdk", "a2a", error) from None
 
 __all__ = [
     "A2A_ERROR_REASONS",

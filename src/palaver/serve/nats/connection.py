@@ -20,7 +20,7 @@ from weakref import WeakSet
 
 import anyio
 
-from palaver.core.errors import PalaverError, SwarmError, TransportError
+from palaver.core.errors import MissingPackageError, PalaverError, TransportError
 from palaver.swarm.subscriptions import Signal
 
 try:
@@ -40,7 +40,7 @@ try:
     )
     from nats.js.errors import APIError, NotFoundError
 except ImportError as error:
-    raise SwarmError(f"NATS needs nats-py, which is not installed: pip install 'palaver[nats]' ({error})") from None
+    raise MissingPackageError.of("a bus on NATS needs nats-py", "nats", error) from None
 
 FAILURES = (NatsError, OSError, TimeoutError)
 """What the client raises when a server is unavailable or refuses."""

@@ -10,9 +10,14 @@
 Stability: experimental.
 """
 
-from palaver.serve.ui.ag_ui import AgUiEndpoint
-from palaver.serve.ui.ai_sdk import AiSdkEndpoint
-from palaver.serve.ui.endpoint import UiEndpoint
-from palaver.serve.ui.turns import Turn, UiRequest
+from palaver.core.errors import MissingPackageError
+
+try:
+    from palaver.serve.ui.ag_ui import AgUiEndpoint
+    from palaver.serve.ui.ai_sdk import AiSdkEndpoint
+    from palaver.serve.ui.endpoint import UiEndpoint
+    from palaver.serve.ui.turns import Turn, UiRequest
+except ImportError as error:
+    raise MissingPackageError.of("UI endpoints need starlette", "serve", error) from error
 
 __all__ = ["AgUiEndpoint", "AiSdkEndpoint", "Turn", "UiEndpoint", "UiRequest"]

@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, LiteralString, TypeAlias, TypeVar
 from zlib import crc32
 
-from palaver.core.errors import DamageError, StoreError, UnavailableError, excerpt
+from palaver.core.errors import DamageError, MissingPackageError, StoreError, UnavailableError, excerpt
 from palaver.store.records import checked_name
 
 # --- driver -----------------------------------------------------------------------------------------------------------
@@ -34,9 +34,7 @@ try:
     from psycopg import sql
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 except ImportError as error:
-    raise StoreError(
-        f"PostgreSQL needs psycopg, which is not installed: pip install 'palaver[postgres]' ({error})"
-    ) from None
+    raise MissingPackageError.of("a store in PostgreSQL needs psycopg", "postgres", error) from None
 
 __all__ = ["conninfo_to_dict", "make_conninfo", "psycopg", "psycopg_pool", "sql"]
 

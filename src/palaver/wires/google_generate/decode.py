@@ -409,6 +409,8 @@ def _usage(rest: Fields) -> Usage | None:
 
 def listed_error(body: bytes) -> ProviderError:
     """Find the error in a list, which is how a stream that has not begun reports one (5.3)."""
+    if not jsontext.is_json(body):
+        raise DecodeError("not JSON")
     for raw in jsontext.items(body) if jsontext.kind(body) == "an array" else ():
         if jsontext.kind(raw) == "an object" and "error" in (fields := jsontext.fields(raw)):
             return provider_error(fields["error"], body)
