@@ -503,7 +503,10 @@ class SyncActiveRun(SyncStream[ActiveRun[T], AgentEvent], Generic[T]):
     wait = sync_method(ActiveRun[T].wait)
 
     def steer(self, text: str) -> None:
-        """Add a message to the run, at the next boundary of steps. Raises ``MessageError`` when the run is over."""
+        """Add ``text`` as a user message, at the next boundary of steps.
+
+        Raises ``MessageError`` when the run is over.
+        """
         on_loop(partial(self.wrapped.steer, text))
 
     def cancel(self, reason: str = "") -> None:

@@ -507,7 +507,7 @@ class ActiveRun(Generic[T]):
     """A run under way."""
 
     def __init__(self, make: Callable[[Watch], Driver]) -> None:
-        """Make the driver later; entering the block begins it."""
+        """Keep ``make``, which gets the watch and returns the driver; entering the block calls it."""
         self._make = make
         self._watch: Watch | None = None
         self._driver: Driver | None = None
@@ -548,9 +548,9 @@ class ActiveRun(Generic[T]):
         return self._watch
 
     def steer(self, text: str) -> None:
-        """Say something while the agent works. It is heard at the next boundary of steps.
+        """Add ``text`` to the conversation as a user message, at the next boundary of steps.
 
-        Said at the very end, it is kept, and the next run hears it. Raises ``MessageError`` when the run is over.
+        Added at the very end, it is kept, and the next run gets it. Raises ``MessageError`` when the run is over.
         """
         if self._driver is not None:
             if self._driver.result is not None:
@@ -558,7 +558,10 @@ class ActiveRun(Generic[T]):
             self._driver.steer(notes.steering(text))
 
     def cancel(self, reason: str = "") -> None:
-        """Stop the run; its outcome is ``cancelled``, and its thread has everything that was said."""
+        """Stop the run; its outcome is ``cancelled``, and its thread has everything that was said.
+
+        ``reason`` becomes the ``reason`` of the run, and the note that the model gets names it.
+        """
         if self._driver is not None:
             self._driver.cancel_reason = reason
         self._scope.cancel()

@@ -98,7 +98,7 @@ def function_tool(
     strict: bool | None = None,
     repairs: Sequence[str] = (),
 ) -> AgentTool | Callable[[Callable[..., Any]], AgentTool]:
-    """Make a tool of a function, as a call or as a decorator, with or without options.
+    """Make a tool of ``function``, as a call or as a decorator, with or without options.
 
     ``name`` and ``description`` stand for those of the function. ``effect="read"`` promises that the function changes
     nothing: several such calls of one answer run at once, and a policy need not name the tool; ``"write"`` runs alone.
@@ -188,10 +188,14 @@ def schema_tool(
     repairs: Sequence[str] = (),
     scope: str | None = None,
 ) -> AgentTool:
-    """Make a tool of JSON Schema (a dictionary, or its text) and a function, asynchronous or not.
+    """Make a tool of JSON Schema and a function.
 
-    ``timeout`` is in seconds, ``limit`` in characters; ``repairs`` names parameters whose value a model may write
-    without quotes. Raises ``MessageError`` for a schema that is none.
+    ``name`` and ``description`` are what the model is shown. ``parameters`` is a JSON Schema of an object, as a mapping
+    or as its text; ``None`` declares no parameters. ``run`` gets the arguments as a dictionary, and the ``ToolContext``
+    if it has a second parameter; it may be asynchronous. ``custom`` makes a free-text tool without parameters, whose
+    ``run`` gets a text. ``scope`` names the origin of the tool, for errors about two tools of one name. ``effect``,
+    ``repeatable``, ``timeout``, ``limit``, ``strict`` and ``repairs`` are those of ``function_tool``. Raises
+    ``MessageError`` for an invalid schema, for a name that a wire refuses, and for parameters of a ``custom`` tool.
     """
     check_arguments("schema_tool", schema_tool, locals())
     if custom and parameters is not None:

@@ -85,18 +85,18 @@ class Verdict(Struct, frozen=True):
 
 
 def deny(reason: str) -> Verdict:
-    """Do not let it pass."""
+    """Stop what the policy looks at. ``reason`` says why: in the error result of a call, else as the run's reason."""
     check_arguments("deny", deny, locals())
     return Verdict("deny", reason)
 
 
 def modify(value: Any) -> Verdict:
-    """Let something else pass in its place."""
+    """Let ``value`` pass in its place: a prompt, an answer or its text, arguments, or an output, as its place takes."""
     return Verdict("modify", value=value)
 
 
 def warn(text: str) -> Verdict:
-    """Let it pass, and tell whoever watches."""
+    """Let it pass, and publish ``text`` as a ``Warned`` event."""
     check_arguments("warn", warn, locals())
     return Verdict("warn", text)
 
@@ -125,9 +125,13 @@ class Guardrail(Middleware):
         on_error: Literal["deny", "allow"] = "deny",
         name: str = "Guardrail",
     ) -> None:
-        """Take the policies, one or several at a place.
+        """Keep the policies, one or several at a place.
 
-        Raises ``MessageError`` for more than 64 at one place, and for what is no function.
+        ``before_model`` policies get the prompt, ``after_model`` the answer, ``before_tool`` the request of a call, and
+        ``after_tool`` the output of a tool and its request; each gets the run's context too. ``on_error`` is for a
+        policy that raises: ``"deny"`` stops what it looked at, ``"allow"`` lets it pass and publishes ``Warned``.
+        ``name`` begins the texts of such errors and of warnings. Raises ``MessageError`` for more than 64 policies at
+        one place, and for a policy that is not a function.
         """
         check_arguments("Guardrail", Guardrail.__init__, locals())
         self._before_model = _policies(before_model, f"{name}: before_model")
@@ -332,7 +336,7 @@ _CALL: Final = re.compile(r"<(tool_call|toolcall|tool)[\s/>]")
 
 
 def without_tags(text: str) -> str:
-    """Remove pairs of tags with their content, fold blank lines, and trim."""
+    """Return ``text`` without pairs of tags and their content; blank lines are folded, and the ends trimmed."""
     kept: list[str] = []
     place = 0
     while (opening := _tag(text, place, "<")) is not None:
@@ -346,7 +350,7 @@ def without_tags(text: str) -> str:
 
 
 def text_fault(text: str) -> str | None:
-    """What is wrong with an answer; ``None`` when nothing is."""
+    """Return what is wrong with ``text``, an answer; ``None`` when nothing is."""
     text = text.strip()
     if not text:
         return EMPTY
@@ -357,7 +361,7 @@ def text_fault(text: str) -> str | None:
 
 
 def transforming(transform: Callable[[str], str]) -> AnswerPolicy:
-    """A policy that puts another text in the place of an answer's."""
+    """Return a policy that replaces the text of an answer with what ``transform`` returns for it."""
 
     def policy(message: AssistantMessage, context: RunContext) -> Verdict | None:  # noqa: ARG001 (a policy)
         if message.tool_calls:
@@ -369,7 +373,10 @@ def transforming(transform: Callable[[str], str]) -> AnswerPolicy:
 
 
 def validating(fault: Callable[[str], str | None]) -> AnswerPolicy:
-    """A policy that denies an answer for what is wrong with its text."""
+    """Return a policy that denies an answer when ``fault`` finds something wrong with its text.
+
+    ``fault`` returns what is wrong, and ``None`` when nothing is.
+    """
 
     def policy(message: AssistantMessage, context: RunContext) -> Verdict | None:  # noqa: ARG001 (a policy)
         found = None if message.tool_calls else fault(message.text)
@@ -404,7 +411,10 @@ class ToolBreaker(Middleware):
     """Leaves tools alone that fail. ``polling`` names tools whose failures do not matter."""
 
     def __init__(self, failures: int = FAILURES, seconds: float = SECONDS, *, polling: Sequence[str] = ()) -> None:
-        """Set the number of failures in a row, and how long a tool is left alone."""
+        """Set after how many ``failures`` in a row a tool is not run, and for how many ``seconds``.
+
+        Raises ``MessageError`` for fewer than 1 failure, and for negative seconds.
+        """
         check_arguments("ToolBreaker", ToolBreaker.__init__, locals())
         self._closed, self._polling = Breaker(max_failures=failures, seconds=seconds), frozenset(polling)
 

@@ -169,7 +169,11 @@ def _check(call: ToolCall) -> tuple[Question, ...]:
 
 
 def answered(request: ApprovalRequest, *answers: str | Sequence[str] | None, cancelled: bool = False) -> Decision:
-    """The decision that answers the questions of a pending call of ``ask_user``, in their order."""
+    """Return the decision that answers ``request``, a pending call of ``ask_user``.
+
+    ``answers`` are in the order of the questions: a text, several choices, or ``None`` for no answer. ``cancelled``
+    says that the user answered none of them. Raises ``InvalidArgumentsError`` for a call without questions.
+    """
     questions = _check(request.call)
     return answer(render_answers(questions, Answers(answers, cancelled=cancelled)))
 

@@ -66,7 +66,11 @@ Script: TypeAlias = Generator[_Step | Called, Stepped, None]
 
 
 def call_of(tool: str, arguments: Mapping[str, Any] | None = None, *, hidden: bool = False) -> Called:
-    """A call for a script to yield. Raises ``MessageError`` for arguments that are not JSON."""
+    """Make a call of the tool named ``tool``, for a script to yield.
+
+    ``arguments`` are those of the call; ``None`` is no arguments. A ``hidden`` call leaves no trace in the thread.
+    Raises ``MessageError`` for arguments that are not JSON.
+    """
     check_arguments("call_of", call_of, locals())
     text = bytes(jsontext.checked(dict(arguments or {}), "arguments")).decode()
     return Called(ToolCall(f"script_{uuid7()}", tool, text), hidden)
@@ -87,7 +91,7 @@ class Scripted(Middleware):
     """Lets a generator function lead: it gets the run's context. ``tools`` are offered besides the agent's own."""
 
     def __init__(self, script: Callable[[RunContext], Script], tools: Sequence[AgentTool] = ()) -> None:
-        """Take the generator function, and tools; the agent has them too."""
+        """Keep ``script``, a generator function that each run calls with its context; and ``tools``."""
         check_arguments("Scripted", Scripted.__init__, locals())
         self._script, self._toolbox = script, Toolbox(tools)
 

@@ -126,7 +126,7 @@ class Subagents(Middleware):
     def __init__(
         self, agents: Sequence[Agent], *, about: Mapping[str, str], name: str, effect: Effect, timeout: float | None
     ) -> None:
-        """Take the agents; see ``subagents``."""
+        """Keep the agents. The parameters are those of ``subagents``, which raises the same errors."""
         self._agents = {each.name: _childless(each, name) for each in agents}
         if not agents or len(self._agents) != len(agents):
             raise MessageError("subagents: at least one agent is needed, each with a different name")
@@ -206,7 +206,7 @@ def subagents(
     effect: Effect = "read",
     timeout: float | None = None,
 ) -> Subagents:
-    """Middleware with a tool that gives tasks to agents, by their names.
+    """Make middleware with a tool that gives tasks to ``agents``, by their names.
 
     ``about`` says what each is good for, ``name`` is that of the tool. ``effect`` says how calls stand among others:
     ``read`` lets children run at the same time, ``write`` one after the other. ``timeout`` is in seconds. Raises

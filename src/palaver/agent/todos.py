@@ -141,7 +141,7 @@ def todo_tool() -> AgentTool:
 
 
 def last_todos(path: Sequence[Entry]) -> tuple[Todo, ...] | None:
-    """The list as the last call of ``write_todos`` that succeeded left it; ``None`` when there was none.
+    """Return the list as the last successful call of ``write_todos`` in ``path`` left it; ``None`` without one.
 
     The metadata of a result tells its list, also where somebody edited the call; without, the arguments of the call do.
     """
@@ -174,7 +174,7 @@ class TodoList(Middleware):
     """Offers ``write_todos`` and says when to use it."""
 
     def __init__(self, instructions: str = INSTRUCTIONS) -> None:
-        """Set what the model is told of the list."""
+        """Keep ``instructions``, the section of the system prompt that says when to keep a list."""
         check_arguments("TodoList", TodoList.__init__, locals())
         self._instructions, self._tool = instructions, todo_tool()
 

@@ -57,9 +57,9 @@ class Used(Struct, frozen=True):
 
 
 def usage_of(*threads: AnyThread | Iterable[Entry]) -> Used:
-    """What the answers of threads used; also of entries as a store reads them. Costs their length.
+    """Return what the answers in ``threads`` used, each a thread or its entries. Costs their length.
 
-    Raises ``MessageError`` for what is neither.
+    Raises ``MessageError`` for any other value.
     """
     found: dict[object, AssistantMessage] = {}
     for thread in threads:

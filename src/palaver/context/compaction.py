@@ -48,7 +48,10 @@ SECONDS: Final = 30.0
 
 
 class Breaker(Struct, frozen=True):
-    """What is known of something that may fail. ``opened_at`` is ``None`` while it is closed."""
+    """What is known of something that may fail. ``opened_at`` is ``None`` while it is closed.
+
+    ``now`` is the time of a call, in seconds of any clock that does not go back.
+    """
 
     failures: int = 0
     opened_at: float | None = None
@@ -119,12 +122,16 @@ Compaction = Generator[SummaryRequest, str, Compacted]
 
 
 def due(plan: Plan, stages: Sequence[Stage]) -> bool:
-    """Whether any stage would run. Costs nothing but the weighing of the plan."""
+    """Whether any of ``stages`` would run on ``plan``. Runs none of them."""
     return any(stage.due(plan) for stage in stages)
 
 
 def compaction_flow(plan: Plan, stages: Sequence[Stage], *, goal: int | None = None) -> Compaction:
-    """Send a plan through the stages; see the module for how this generator is driven."""
+    """Send ``plan`` through ``stages``, in order; see the module for how this generator is driven.
+
+    ``goal`` is in tokens: with it, each stage runs until the plan weighs no more. Without it, a stage runs when its
+    trigger is reached.
+    """
     failures: list[Failure] = []
     given = begun = plan
     if goal is not None and goal < plan.capacity:
@@ -166,7 +173,10 @@ def _answer_of(question: SummaryRequest) -> Generator[SummaryRequest, str, Plan]
 
 
 def without_model(compaction: Compaction, why: PalaverError) -> Compacted:
-    """Drive a compaction where no model is available: every question is answered with an error."""
+    """Drive a compaction where no model is available: every question is answered with an error.
+
+    ``compaction`` is a generator that ``compaction_flow`` returned and that has not started. ``why`` is the error.
+    """
     try:
         next(compaction)
         while True:

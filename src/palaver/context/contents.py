@@ -168,10 +168,13 @@ def contents(
 ) -> Contents:
     """Say what fills the window of a model.
 
-    ``messages`` is what a view gives of ``path``, counted as it is sent, repaired; ``system`` stands before it.
-    ``exact`` is what the provider counted,
-    ``now`` the time in Unix milliseconds, for stages that look at it. Costs the
-    length of the conversation. Raises ``MessageError`` for sizes that are none.
+    ``messages`` is what a view gives of ``path``, counted as it is sent, repaired; ``system`` stands before it, and
+    ``tools`` are sent with it. ``model`` is the name of the model: usage that another one reported is not trusted.
+    ``window`` and ``max_output`` are its limits in tokens; ``None`` stands for 128,000 and 8,192. ``settings`` are
+    those of the prompt: how much of the window is for the answer, and its schema. ``stages`` are those of compaction,
+    of which the result says when they run. ``exact`` is what the provider counted; without it, the tokens are
+    estimated. ``now`` is the time in Unix milliseconds, for stages that look at it. Costs the length of the
+    conversation. Raises ``MessageError`` for a size below 1, and for a negative ``exact``.
     """
     for name, size in (("window", window), ("max_output", max_output)):
         if size is not None and size < 1:

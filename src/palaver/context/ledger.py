@@ -142,6 +142,7 @@ _START: Final = _Mark(0, 0, -1, 0, 0, 0)
 class Ledger:
     """The tokens of one conversation of one agent with one model.
 
+    ``model`` is the name of the model; reports of another one are passed over, and ``None`` takes those of any.
     ``agent``: whose prompts they are; answers that name another agent are passed over. ``rates``: what media cost on
     the model. ``calibration`` begins with what is known of the model from elsewhere, and is what was learned so far.
     ``counter`` counts messages and tools, by default the estimate does; one that weighs media knows the same rates.
@@ -191,12 +192,15 @@ class Ledger:
         return self._sums[-1]
 
     def fixed(self, system: Sequence[Message], tools: Sequence[AnyTool], output: OutputFormat | None = None) -> int:
-        """The estimate of what is sent besides the messages: system prompt, tools, and the schema of the answer."""
+        """Return the estimate of what is sent besides the messages.
+
+        That is ``system``, the messages of the system prompt, ``tools``, and the schema of the answer in ``output``.
+        """
         said = sum(map(self._counter.count, system))
         return said + self._counter.count_tools(tools) + estimate_tools((), output)
 
     def follow(self, messages: Sequence[Message]) -> None:
-        """Estimate what is new."""
+        """Estimate what is new in ``messages``, all messages of the prompt."""
         held = self._messages
         given = messages if isinstance(messages, ListPrefix) else tuple(messages)
         if not (isinstance(given, ListPrefix) and given.continues(held)):
@@ -231,7 +235,7 @@ class Ledger:
     # -- what a prompt is ----------------------------------------------------------------------------------------------
 
     def measure(self, messages: Sequence[Message], *, fixed: int, anchor: int | None = None) -> Measure:
-        """What a prompt of these messages is. ``fixed`` is the estimate of system prompt and tools.
+        """Return what a prompt of ``messages`` is. ``fixed`` is the estimate of system prompt and tools.
 
         ``anchor`` is the place of an answer in the messages, as ``anchored`` finds it. Raises ``MessageError`` for a
         negative ``fixed``, and for an anchor that is no answer with usage.
@@ -279,7 +283,7 @@ class Ledger:
         return prompt + output, 0
 
     def anchored(self, path: Sequence[Entry], messages: Sequence[Message]) -> int | None:
-        """The place in the messages of the last answer on a path whose report may be trusted; ``None`` without one.
+        """Return the place in ``messages`` of the last answer on ``path`` whose report may be trusted, else ``None``.
 
         The messages are what is made of the path for the model, and begin as they did when that answer was asked for:
         with a window that moves, there is no anchor. Reads what is new in the path.
@@ -332,9 +336,10 @@ class Ledger:
         now: int = 0,
         keep_last: Iterable[str] = (),
     ) -> Plan:
-        """The plan of a compaction of messages, the first of those that were measured, or all of them.
+        """Return the plan of a compaction of ``messages``, the first of those that were measured, or all of them.
 
-        It weighs as much as was measured, and every stage wins by it what the ledger measures less.
+        It weighs as much as ``measured`` says, and every stage wins by it what the ledger measures less. ``capacity``
+        is what a prompt may take, in tokens; ``now`` and ``keep_last`` are the fields of ``Plan``.
         """
         scale = self.calibration.scale
         bare = plan_of(messages, capacity=capacity, tokens=[0] * len(messages), scale=scale, now=now)
@@ -354,7 +359,10 @@ class Ledger:
     # -- learning ------------------------------------------------------------------------------------------------------
 
     def learn(self, measure: Measure, answer: AssistantMessage) -> None:
-        """Learn from the answer to a prompt that was measured; nothing from one whose report is not to be trusted."""
+        """Learn from ``answer``; nothing from one whose report is not to be trusted.
+
+        ``measure`` is what ``measure()`` returned for the prompt that it answers.
+        """
         if not has_usage_report(answer) or answer.usage is None or not same_model(self.model, answer.model):
             return
         reported = prompt_of(answer.usage)
@@ -364,14 +372,15 @@ class Ledger:
         self.calibration = self.calibration.learned(measure.weight - media, reported - media, unsure=media)
 
     def carry(self, measure: Measure) -> None:
-        """Let what was measured of this prompt hold for the next, also where it does not go on from this one."""
+        """Let ``measure``, that of this prompt, hold for the next, also where it does not go on from this one."""
         self.calibration = self.calibration.carry_over(measure.weight - measure.media, measure.tokens - measure.media)
 
     def recall(self, path: Sequence[Entry], messages: Sequence[Message], *, fixed: int) -> None:
         """Learn from the answers that a thread holds already: those behind the last marker and the last compaction.
 
-        For a ledger that begins with a conversation. The record of a compaction says what was learned before it.
-        ``fixed`` is taken to have been the same; costs their number.
+        For a ledger that begins with a conversation: ``path`` is the conversation, and ``messages`` what the model sees
+        of it. The record of a compaction says what was learned before it. ``fixed``, the estimate of system prompt and
+        tools, is taken to have been the same. Costs the length of the path.
         """
         self.follow(messages)
         told: set[int] = set()

@@ -93,15 +93,18 @@ class Plan(Struct, frozen=True, kw_only=True):
         return tuple([item.message for item in self.items])
 
     def tokens_for(self, sum: int, messages: int) -> int:
-        """What all of it were if so many messages, of that estimate together, were left."""
+        """Return what ``tokens`` would be with ``messages`` messages, whose estimates add up to ``sum``."""
         return round((sum + self.fixed + self.around * messages) * self.scale)
 
     def scaled(self, estimate: int) -> int:
-        """An estimate in the provider's tokens."""
+        """Return ``estimate`` in the provider's tokens."""
         return round(estimate * self.scale)
 
     def changed(self, stage: str, items: Sequence[Item], messages: int) -> Plan:
-        """The plan with other items, as a stage made them of ``messages`` messages; the same where nothing is won."""
+        """Return the plan with other ``items``; the same plan when it would not be lighter.
+
+        ``stage`` names the stage that made the items, and ``messages`` is the number of messages that it changed.
+        """
         weights = CountedItems(tuple(items), self.around) if self.counter is None else self.counter(items)
         found = structs.replace(
             self, items=weights.items, around=weights.around, sum=sum([item.tokens for item in weights.items])
@@ -112,7 +115,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         return structs.replace(found, changes=(*self.changes, change))
 
     def with_measured(self, tokens: int) -> Plan:
-        """The plan whose last change ends at the tokens that were measured of it.
+        """Return the plan whose last change ends at ``tokens``, as a ledger measured them.
 
         Weights of single messages are rounded, so their sum may differ by a few tokens from what the ledger measures.
         """
@@ -133,7 +136,12 @@ def plan_of(
     now: int = 0,
     keep_last: Iterable[str] = (),
 ) -> Plan:
-    """A plan of a history that is whole, or that is repaired first. ``tokens`` are its estimates, one a message."""
+    """Return the plan of ``messages``, a history; one that is not whole is repaired first.
+
+    ``tokens`` are the estimates, one a message; without them, and for a repaired history, the messages are estimated
+    here. ``capacity``, ``fixed``, ``around``, ``scale``, ``now`` and ``keep_last`` are the fields of ``Plan``. Raises
+    ``MessageError`` when there are more or fewer estimates than messages.
+    """
     whole = repair(messages).messages
     if whole is not messages:
         places = {id(message): place for place, message in enumerate(messages)}
@@ -166,12 +174,19 @@ _MAX_RESERVED: Final = 32_000
 
 
 def prompt_budget(window: int, max_output: int) -> int:
-    """Tokens that a prompt may take; below 1 when the output leaves nothing."""
+    """Return the tokens that a prompt may take; below 1 when the output leaves nothing.
+
+    ``window`` is the context window of the model, and ``max_output`` what the answer may take, both in tokens.
+    """
     return window - max_output - min(RESERVE, window // 4)
 
 
 def capacity(window: int | None, max_output: int | None, settings: Settings = Settings()) -> int:  # noqa: B008 (frozen)
-    """Tokens that a prompt may take, with what a caller asked for; at least a quarter of the window."""
+    """Return the tokens that a prompt may take; at least a quarter of the window.
+
+    ``window`` and ``max_output`` are the limits of the model, in tokens; ``None`` stands for 128,000 and 8,192. The
+    ``max_tokens`` and the ``reasoning_tokens`` of ``settings`` say how much is reserved for the answer.
+    """
     known = WINDOW if window is None else window
     asked = settings.max_tokens
     if asked is None:
@@ -213,12 +228,12 @@ class Stage(Struct, frozen=True):
     early: Callable[[Plan], bool] | None = None
 
     def trigger(self, capacity: int) -> int:
-        """The weight from which on it runs, in tokens."""
+        """Return the weight from which on it runs; it and ``capacity``, that of the plan, are in tokens."""
         by_share = int(self.share * capacity)
         if self.buffer is None:
             return by_share
         return min(by_share, max(capacity - self.buffer, capacity // 2))
 
     def due(self, plan: Plan) -> bool:
-        """Whether it runs on a plan."""
+        """Whether it runs on ``plan``."""
         return plan.tokens >= self.trigger(plan.capacity) or (self.early is not None and self.early(plan))

@@ -264,11 +264,12 @@ def summarizer(
     settings: Settings = SETTINGS,
     prompt: str = PROMPT,
 ) -> Work:
-    """Give the work of a stage that has a model sum up what is old; see the module for its rules.
+    """Return the work of a stage that has a model sum up what is old; see the module for its rules.
 
-    ``keep``: messages that stay. ``max_share``: the share of the capacity that they may weigh. ``capacity``: tokens
-    that the summing model takes, prompt and answer together; ``None`` takes that of the plan. ``settings`` are those of
-    the question. Raises ``MessageError`` for numbers that make no sense.
+    ``name`` is that of the stage, in changes and in the summary. ``keep``: messages that stay. ``max_share``: the share
+    of the capacity that they may weigh. ``capacity``: tokens that the summing model takes, prompt and answer together;
+    ``None`` takes that of the plan. ``settings`` are those of the question, and ``prompt`` is its system prompt. Raises
+    ``MessageError`` for a negative ``keep``, a share that is not between 0 and 1, and a capacity below 1.
     """
     if keep < 0:
         raise MessageError(f"keep: {keep} is not a number of messages")
@@ -414,7 +415,7 @@ def _answered(answer: str) -> str:
 
 
 def summary_of(message: AssistantMessage) -> str:
-    """The text of a model's answer. Raises ``SummaryError`` where it is not whole.
+    """Return the text of ``message``, a model's answer. Raises ``SummaryError`` where it is not whole.
 
     An answer that ran into its limit, was filtered or refused, or calls tools, is half a summary or none.
     """

@@ -203,7 +203,7 @@ def _header(line: bytes | str) -> Request | None:
 
 
 def content_hash(message: Message) -> str:
-    """Hash the content of a message without its envelope: ``palaver1:sha256:…``.
+    """Hash the content of ``message`` without its envelope: ``palaver1:sha256:…``.
 
     Raises ``MessageError`` for a value that is not a message.
     """

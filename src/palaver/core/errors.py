@@ -265,7 +265,7 @@ class RunError(PalaverError):
     category = "run"
 
     def __init__(self, reason: str, run: object) -> None:
-        """Keep the run."""
+        """Keep the ``run``. ``reason`` is the text of the error."""
         super().__init__(reason)
         self.run = run
 
@@ -290,7 +290,7 @@ class TurnError(SwarmError):
     error_code = "turn"
 
     def __init__(self, reason: str, *, tool: str | None = None) -> None:
-        """Keep the tool's name."""
+        """Keep the name of the ``tool``. ``reason`` is the text of the error."""
         super().__init__(reason)
         self.tool = tool
 

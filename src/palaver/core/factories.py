@@ -342,8 +342,8 @@ def tool_call(
     """Build a tool call.
 
     ``name`` is that of the tool, ``arguments`` are parsed arguments, or the model's own text. ``id`` pairs the call
-    with its result. ``custom`` says that the arguments are free text, ``provider_executed`` that the provider runs the
-    tool; ``provider`` are fields of one wire, by its name. Raises ``MessageError``.
+    with its result. ``custom`` says that the arguments are free text; ``provider`` are fields of one wire, by its
+    name. Raises ``MessageError``.
     """
     if not isinstance(arguments, (str, dict)):
         raise MessageError(f"arguments: expected a dict or JSON text, got {type(arguments).__name__}")

@@ -408,7 +408,7 @@ class Json(Part, frozen=True, tag="json"):
 
     @classmethod
     def of(cls, value: object) -> Self:
-        """Make the part of a Python value. Raises ``MessageError`` for what JSON cannot express."""
+        """Make the part of ``value``, a Python value. Raises ``MessageError`` for what JSON cannot express."""
         return cls(jsontext.checked(value, "value"))
 
     @property

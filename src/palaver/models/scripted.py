@@ -105,7 +105,10 @@ class ScriptedModel(Askable, LanguageModel):
         return TurnSession(self._name, self.turn)
 
     async def turn(self, prompt: Prompt) -> Response | Broken | Exception:
-        """Return the next turn of the script. Raises ``MessageError`` at its end, and for any other value."""
+        """Return the next turn of the script, for ``prompt``.
+
+        Raises ``MessageError`` at its end, and for any other value.
+        """
         self.asked.append(prompt)
         turn = next(self._script, self._then)
         if turn is None:

@@ -220,7 +220,7 @@ class Store(Protocol):
         tags: Iterable[str] = (),
         metadata: Mapping[str, Any] | None = None,
     ) -> ThreadInfo:
-        """Create a thread; without an id it gets a UUID version 7.
+        """Create a thread with the ``id``; without one, it gets a UUID version 7.
 
         Raises ``ConflictError`` when the id exists, and ``StoreError`` for an id that is empty, longer than
         200 characters, or holds control characters or lone surrogates. An id is never a path.
@@ -272,7 +272,7 @@ class Store(Protocol):
         expect: str | UnsetType | None = UNSET,
         key: str | None = None,
     ) -> Appended:
-        """Append stamped messages to a branch, all or none; return when they are durable.
+        """Append ``messages``, stamped, to ``branch``, all or none; return when they are durable.
 
         ``expect`` is the head that the caller knows (``None``: an empty branch). ``key`` makes the call idempotent: a
         second call with the same key in the same thread adds nothing and returns the entries of the first. Raises
@@ -290,7 +290,7 @@ class Store(Protocol):
         branches: Mapping[str, str | None] | None = None,
         absent: Collection[str] = (),
     ) -> int:
-        """Add existing entries, parents first, and set heads, all or none; return the number of new ones.
+        """Add existing ``entries``, parents first, and set heads, all or none; return the number of new ones.
 
         Known entries are skipped, so a copy can be repeated. A missing thread is created. Raises ``StoreError`` when a
         parent or a head is missing, or a known entry has another message or parent, and ``NotFoundError`` when a new
@@ -320,7 +320,7 @@ class Store(Protocol):
 
     @abstractmethod
     def fork(self, thread: str, name: str, *, of: str = MAIN, at: str | UnsetType | None = UNSET) -> str | None:
-        """Create a branch at an entry (``None``: before the first), else at the head of ``of``.
+        """Create the branch ``name`` at the entry ``at`` (``None``: before the first), else at the head of ``of``.
 
         Copies no message; returns the head. Raises ``ConflictError`` for a name that is taken, ``NotFoundError`` for a
         place that is not there, ``StoreError`` for a name that no thread id could be.
@@ -331,7 +331,7 @@ class Store(Protocol):
     def rewind(
         self, thread: str, to: str | None, *, branch: str = MAIN, expect: str | UnsetType | None = UNSET
     ) -> None:
-        """Move the head of a branch to an entry, or before the first (``None``). Removes nothing.
+        """Move the head of ``branch`` to the entry ``to``, or before the first (``None``). Removes nothing.
 
         Raises ``NotFoundError``, and ``ConflictError`` as ``append`` does.
         """
@@ -361,7 +361,10 @@ class Store(Protocol):
 
     @abstractmethod
     def get_blob(self, blob: Blob | str) -> bytes:
-        """Return the bytes of a blob. Raises ``NotFoundError``, and ``DamageError`` when their hash differs."""
+        """Return the bytes of ``blob``, a blob or its hash.
+
+        Raises ``NotFoundError``, and ``DamageError`` when the hash of the bytes differs.
+        """
         ...
 
     # -- upkeep ----------------------------------------------------------------------------------------------------

@@ -33,7 +33,11 @@ class StoredThread:
     __slots__ = ("_seen", "_store", "branch", "tree")
 
     def __init__(self, store: Store, tree: Thread, branch: str = MAIN, *, seen: list[int] | None = None) -> None:
-        """Make a handle of a thread that was loaded from the store."""
+        """Make a handle of ``branch`` of a thread that was loaded from ``store``.
+
+        ``seen`` has one number, which all handles of ``tree`` share: how many entries were read. ``None`` makes a new
+        one, of the entries of the tree.
+        """
         self._store = store
         self._seen = [len(tree)] if seen is None else seen  # places read so far, for all handles of the tree
         self.tree = tree
@@ -77,24 +81,32 @@ class StoredThread:
         return appended.entries
 
     def fork(self, name: str, *, at: str | UnsetType | None = UNSET) -> StoredThread:
-        """Create a branch at an entry (``None``: before the first), else at this head; return its handle."""
+        """Create the branch ``name`` and return its handle. Raises as ``Store.fork`` does.
+
+        It begins at the entry ``at`` (``None``: before the first), without it at this head.
+        """
         place = self.head if at is UNSET else at
         self._store.fork(self.id, name, at=place)
         self.tree.fork(name, at=place)
         return self.on(name)
 
     def on(self, branch: str) -> StoredThread:
-        """Return the handle of another branch. Raises ``NotFoundError``."""
+        """Return the handle of ``branch``. Raises ``NotFoundError``."""
         self.tree.head(branch)
         return StoredThread(self._store, self.tree, branch, seen=self._seen)
 
     def rewind(self, to: str | None) -> None:
-        """Move this head back to an entry, or before the first. Removes nothing."""
+        """Move this head back to the entry ``to``, or before the first (``None``). Removes nothing.
+
+        Raises as ``Store.rewind`` does, ``ConflictError`` when the branch has moved on.
+        """
         self._store.rewind(self.id, to, branch=self.branch, expect=self.head)
         self.tree.rewind(to, branch=self.branch)
 
     def rebase(self, messages: Iterable[Message], *, onto: str | None, keep: str) -> tuple[Entry, ...]:
-        """Move the branch onto another entry, followed by other messages; the new branch ``keep`` has what it was.
+        """Move the branch behind the entry ``onto`` (``None``: to the beginning), and append ``messages`` there.
+
+        The new branch ``keep`` has what the branch was; the new entries are returned.
 
         The head moves last, atomically: if the process dies before, the branch is unchanged. Removes nothing. Raises as
         ``fork`` and ``rewind`` do, ``ConflictError`` when the branch has moved on.

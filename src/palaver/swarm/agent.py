@@ -233,8 +233,9 @@ class SwarmAgent:
         look on, ``operator`` answers in the model's place. ``settings`` are those of the model, ``provider`` fields of
         one wire. ``model`` is a model, or the name of one (``"openai/…"``). ``states`` and ``storages`` are what its
         tools may use, by description or by name; ``depends_on`` names the agents that it may hand over to, for
-        drawings. With ``stream`` the text of an answer is published as it comes, in events ``agent delta``: for agents
-        whose answers nothing changes. ``operator_timeout`` is in seconds; after it the answer is ``""``.
+        drawings. ``description`` is a text about the agent, for people who read its documentation. With ``stream`` the
+        text of an answer is published as it comes, in events ``agent delta``: for agents whose answers nothing changes.
+        ``operator_timeout`` is in seconds; after it the answer is ``""``.
         ``middleware``, ``policy``, ``decide``, ``limits``, ``output``, ``result_limit``, ``observers`` and ``prices``
         are those of ``palaver.agent.Agent``; limits are of the agent's part in one turn, and ``recoveries``,
         ``repeats`` and ``continue_cut`` mean nothing here. Raises ``MessageError`` for an argument of the wrong type,

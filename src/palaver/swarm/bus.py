@@ -56,7 +56,7 @@ class Where(Struct, frozen=True, kw_only=True):
     test: Callable[[Event], bool] | None = None
 
     def admits(self, event: Event) -> bool:
-        """Whether an event is one of these."""
+        """Whether ``event`` is one of these."""
         if (
             (self.client is not None and event.client != self.client)
             or (self.source is not None and event.source != self.source)

@@ -101,7 +101,7 @@ class Call:
     """
 
     def __init__(self, batch: Batch, call: ToolCall, place: CallContext, *, is_last: bool) -> None:
-        """Describe one call of a batch."""
+        """Describe ``call``, one of ``batch``. ``place`` is the agent that called it, its client and its turn."""
         self._batch = batch
         self.call, self.place, self.is_last = call, place, is_last
         self.calls: Sequence[ToolCall] = batch.calls
@@ -141,9 +141,10 @@ class Call:
         return self.place.session
 
     async def commit(self, content: object = "", *, is_error: bool = False) -> None:
-        """Keep the result, and let the next tool begin.
+        """Keep ``content`` as the result, and let the next tool begin.
 
-        Nothing happens when the agent is not the active one any more.
+        ``content`` is what a function tool may return. ``is_error`` tells the model that the call failed. Nothing
+        happens when the agent is not the active one any more.
         """
         output = output_of(content) if content != "" else Output(content=(Text(""),))
         message = ToolMessage(
@@ -159,17 +160,20 @@ class Call:
         await self.session.keep_tool_output(message, agent=self.agent, call=self)
 
     async def commit_own(self, message: ToolMessage, records: Sequence[SystemMessage] = ()) -> None:
-        """Keep the result of a tool that returns, whoever is active by now, and what stands beside it."""
+        """Keep ``message``, the result of a tool that returns, whoever is active by now, behind its ``records``."""
         if records:
             await self.session.keep(*records)
         await self.session.keep_tool_output(message.replace(agent=self.agent), agent=None, call=self)
 
     async def execute(self, content: Content = "") -> str:
-        """Say something to the active agent, as its tools do; give the turn's answer."""
+        """Send ``content`` to the active agent, as its tools do; return the turn's answer.
+
+        ``content`` is a text, parts or a user message; it may be empty.
+        """
         return await self.session.execute(content, call=self)
 
     async def emit(self, text: str) -> bool:
-        """Answer the turn with a text, without asking the model; give whether somebody waited for it."""
+        """Answer the turn with ``text``, without asking the model; return whether somebody waited for it."""
         return await self.session.emit(text, call=self)
 
     @property
@@ -182,11 +186,11 @@ class Call:
         await self.session.commit_stop_tools(agent=self.agent)
 
     async def flush(self, scope: Scope = "agent") -> None:
-        """Hide what was said so far."""
+        """Hide what was said so far: with the ``scope`` ``"agent"`` from this agent, with ``"thread"`` from all."""
         await self.session.commit_flush(agent=self.agent, scope=scope)
 
     def log_error(self, error: Exception) -> None:
-        """Log what the tool raised, with its traceback, and publish it with the tool's name."""
+        """Log ``error``, which the tool raised, with its traceback, and publish it with the tool's name."""
         LOGGER.error("the tool %r of the agent %r raised", self.name, self.agent, exc_info=error)
         self.session.publish_event(
             "agent",

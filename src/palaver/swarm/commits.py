@@ -124,7 +124,10 @@ class Commits(SessionEvents):
     async def commit_tool_output(
         self, call: str, content: object, *, agent: str | None = None, allow_unknown: bool = False
     ) -> bool:
-        """Add the result of a call, by its id. Raises ``SwarmError`` for an id that no call has."""
+        """Add ``content`` as the result of ``call``, an id.
+
+        Raises ``SwarmError`` for an id that no call in the log has, unless ``allow_unknown`` is true.
+        """
         found = self._call_named(call)
         if found is None and not allow_unknown:
             raise SwarmError(f"the log of {self.log.id!r} has no call {call!r} for this result")
@@ -141,7 +144,7 @@ class Commits(SessionEvents):
         return await self.keep_tool_output(message, agent=agent, call=mine)
 
     async def keep_tool_output(self, message: ToolMessage, *, agent: str | None, call: Call | None) -> bool:
-        """Add a result, and let the next tool of its batch begin."""
+        """Add ``message``, a result, and let the next tool of the batch of ``call`` begin."""
         agent_session = self.active_agent_session(agent)
         if agent_session is None:
             return False
@@ -159,9 +162,10 @@ class Commits(SessionEvents):
     async def commit_tool_request(
         self, calls: Iterable[tuple[str, Mapping[str, Any]]], *, agent: str | None = None
     ) -> Sequence[str] | None:
-        """Add calls, as if the agent's model had made them; give their ids.
+        """Add ``calls``, as if the agent's model had made them; return their ids.
 
-        Raises ``MessageError`` for odd arguments.
+        Each is the name of a tool and its arguments. Returns ``None`` when ``agent`` is not the active one. Raises
+        ``MessageError`` for arguments that are not JSON.
         """
         agent_session = self.active_agent_session(agent)
         if agent_session is None:
@@ -204,7 +208,7 @@ class Commits(SessionEvents):
         return True
 
     def active_call(self, id: str) -> Call | None:
-        """The call of an id, while its tool runs or defers; ``None`` when its turn is over.
+        """Return the call with the ``id``, while its tool runs or defers; ``None`` when its turn is over.
 
         Raises ``SwarmError`` for an id that no call has.
         """

@@ -91,7 +91,7 @@ class Event(Struct, frozen=True, kw_only=True):
     place: int | None = None
 
     def at(self, place: int) -> Event:
-        """The same event at a place in a bus."""
+        """Return the same event at ``place``, its number in a bus."""
         return structs.replace(self, place=place)
 
     def __str__(self) -> str:
@@ -171,7 +171,10 @@ class SessionEvents:
         input: Mapping[str, Any] | None = None,
         output: Mapping[str, Any] | None = None,
     ) -> None:
-        """Publish an event of this session. Costs next to nothing where nobody listens, and never raises."""
+        """Publish an event of this session. Costs next to nothing where nobody listens, and never raises.
+
+        ``source`` says which part speaks, ``type`` what happened. ``input`` and ``output`` hold JSON values, by name.
+        """
         turn = self.turn
         self.live.publish(
             Event(

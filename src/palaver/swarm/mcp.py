@@ -49,7 +49,7 @@ class McpSource:
         on_list: Callable[[str, Sequence[AgentTool]], Any] | None = None,
         on_update: Callable[[str | None], Any] | None = None,
     ) -> None:
-        """Stand before ``tools``, which outlive the swarm."""
+        """Stand before ``tools``, which outlive the swarm; ``prefix`` begins the name of each."""
         check_arguments("McpSource", McpSource.__init__, locals(), SwarmError)
         self._tools, self._prefix = tools, prefix
         self._on_list, self._on_update = on_list, on_update
@@ -59,7 +59,7 @@ class McpSource:
         self._lock = anyio.Lock()
 
     async def __call__(self, place: CallContext) -> Sequence[AgentTool]:
-        """The tools for a session. Raises what the listing raises."""
+        """Return the tools for the session of ``place``. Raises what the listing raises."""
         kept = self._kept.get(place.session)
         if kept is not None and kept[1] in {None, place.run}:
             return kept[0]
@@ -72,7 +72,7 @@ class McpSource:
         return named
 
     async def update(self, client: str | None = None) -> None:
-        """Forget what was listed for a client, or for all of them. Connections to servers are everybody's."""
+        """Forget what was listed for ``client``; ``None`` is all clients. They share the connections to servers."""
         self._stale = True
         for session in tuple(self._kept):
             if client is None or session.client == client:

@@ -132,6 +132,11 @@ def navigation(
 
     A swarm is checked for the agent ``to`` when it is made; a tool of a source raises ``NavigationError`` when it is
     called. The other agent is told ``execute``; with ``emit`` the client is told that instead, and no model is asked.
+
+    ``name`` and ``description`` are what the model is shown. ``available`` is a function of a ``CallContext``: whether
+    the tool is offered there. ``before`` is called with the ``Call``, before anything changes. ``tool_output`` is the
+    result of the call; without it, the result says from where to where the conversation went. ``flush_message`` is what
+    the client is told where a circle is ended. Texts may be functions of the ``Call``.
     """
     check_arguments("navigation", navigation, locals())
 
@@ -175,7 +180,9 @@ def triage(
     """Make the tool that hands over to the swarm's default agent, which is told the client's last message.
 
     Where the conversation is there already, or was, the model is told so and goes on with ``execute``; with
-    ``flush_message`` the circle is ended.
+    ``flush_message`` the circle is ended. ``last_message`` is what the default agent is told; without it, a text with
+    the client's last message. ``name``, ``description``, ``available``, ``before`` and ``tool_output`` are those of
+    ``navigation``.
     """
     check_arguments("triage", triage, locals())
 
@@ -244,10 +251,12 @@ def commit_action(
     empty: Text = EMPTY_ACTION,
     fallback: Callable[[Exception, Call], Any] | None = None,
 ) -> SwarmTool:
-    """Make the tool that does something once.
+    """Make the tool that does something once, by ``function``.
 
-    ``validate`` gives what is wrong with the arguments, or ``None``. What is wrong, and what the function raises, is
-    the result, and the model goes on with ``failure``; else with ``success``. ``fallback`` is told what was raised.
+    ``name`` and ``description`` stand for those of the function. ``available`` is a function of a ``CallContext``:
+    whether the tool is offered there. ``empty`` is the result where the function returns nothing. ``validate`` gives
+    what is wrong with the arguments, or ``None``. What is wrong, and what the function raises, is the result, and the
+    model goes on with ``failure``; else with ``success``. ``fallback`` is told what was raised.
     Raises ``MessageError`` as ``tool`` does.
     """
     check_arguments("commit_action", commit_action, locals())
@@ -283,10 +292,11 @@ def fetch_info(
     validate: Callable[[dict[str, Any]], Any] | None = None,
     empty: Text | None = None,
 ) -> SwarmTool:
-    """Make the tool that looks something up; when it finds nothing, or raises, the result is ``empty``.
+    """Make the tool that looks something up by ``function``; when it finds nothing, or raises, the result is ``empty``.
 
-    ``validate`` gives what is wrong with the arguments, or ``None``; what is wrong is the result, and nothing is looked
-    up. Raises ``MessageError`` as ``tool`` does.
+    Without ``empty``, the result tells the model not to call the tool again. ``name``, ``description`` and
+    ``available`` are those of ``commit_action``. ``validate`` gives what is wrong with the arguments, or ``None``; what
+    is wrong is the result, and nothing is looked up. Raises ``MessageError`` as ``tool`` does.
     """
     check_arguments("fetch_info", fetch_info, locals())
 

@@ -33,7 +33,13 @@ Validator: TypeAlias = Callable[[str, str], bool | Awaitable[bool]]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Policy:
-    """What may be said in a swarm. Observers: ``on_ban`` and ``on_unban`` (client, swarm)."""
+    """What may be said in a swarm. Observers: ``on_ban`` and ``on_unban`` (client, swarm).
+
+    ``name`` is that of the policy, for its events and bans. ``validate_input`` and ``validate_output`` are functions of
+    a text and the client's id: whether it may pass; ``None`` lets everything pass. ``auto_ban`` bans a client whose
+    text did not pass. ``ban_message`` is told in place of a refused text; ``get_ban_message`` is a function of the
+    client's id that returns another one, or ``None``.
+    """
 
     name: str
     _: KW_ONLY

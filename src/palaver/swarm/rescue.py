@@ -96,5 +96,5 @@ no_tool_syntax = text_fault
 
 
 def not_empty(text: str) -> str | None:
-    """Refuse a text that says nothing."""
+    """Return why ``text`` is refused: it is blank. ``None`` for any other."""
     return None if text.strip() else EMPTY

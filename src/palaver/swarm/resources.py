@@ -149,15 +149,18 @@ class SessionResources:
         return await self.live.shared.policies.check_output(text, self.client)
 
     def state(self, state: State[T] | str) -> StateCell[T]:
-        """A state that agents share, by description or name. Raises ``SwarmError`` for an unknown one."""
+        """Return ``state``, a value that agents share, by its description or name.
+
+        Raises ``SwarmError`` for an unknown one, and in a tool of an agent that does not list it.
+        """
         return self.resources.state(state)
 
     def storage(self, storage: Storage[T] | str) -> LiveStorage[T]:
-        """A storage, to search and to fill. Raises ``SwarmError`` for an unknown one."""
+        """Return ``storage``, to search and to fill, by its description or name. Raises as ``state`` does."""
         return self.resources.storage(storage)
 
     def compute(self, compute: Compute[T] | str) -> LiveCompute[T]:
-        """A derived value. Raises ``SwarmError`` for an unknown one."""
+        """Return ``compute``, a derived value, by its description or name. Raises ``SwarmError`` for an unknown one."""
         return self.resources.compute(compute)
 
     @property

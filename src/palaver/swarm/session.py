@@ -59,7 +59,7 @@ class Session(SessionRuns, SessionResources):
     it, ``run`` the name of a turn, which is answered once. ``agent`` is the name of an agent, by default the active
     one. ``call`` is the tool call in whose place something is answered, ``text`` what is committed, ``mode`` who wrote
     it (``"user"`` or ``"tool"``), and ``decisions`` decide calls that wait, by the id of the call. ``live`` is the
-    swarm.
+    swarm, ``client`` the id of the client, ``turn`` one of its turns.
     """
 
     def __init__(self, live: LiveSwarm, client: str) -> None:
@@ -201,7 +201,7 @@ class Session(SessionRuns, SessionResources):
         return result
 
     async def consult(self, agent: str, content: Content, payload: Any = None) -> str:
-        """Ask any agent of the swarm, active or not, as ``run`` does. Raises ``NavigationError`` for an unknown one."""
+        """Ask ``agent``, active or not, as ``run`` does. Raises ``NavigationError`` for an unknown one."""
         self._check()
         self.known_agent(agent)
         told = said(content, trim=False)
@@ -210,7 +210,7 @@ class Session(SessionRuns, SessionResources):
         return result
 
     async def emit(self, text: str, *, agent: str | None = None, call: Call | str | None = None) -> bool:
-        """Answer the turn under way with a text, which is kept as the agent's; give whether somebody waited for it."""
+        """Answer the turn under way with ``text``, kept as the agent's; return whether somebody waited for it."""
         text = checked_text(text, "text")
         agent_session = self.active_agent_session(agent)
         if agent_session is None:
@@ -423,13 +423,13 @@ class Session(SessionRuns, SessionResources):
         return self.navigator.active
 
     def known_agent(self, name: str) -> str:
-        """Give the name of an agent of the swarm back. Raises ``NavigationError`` for any other, ``TypeError``."""
+        """Return ``name``, that of an agent of the swarm. Raises ``NavigationError`` for any other, ``TypeError``."""
         if name_of_agent(name) not in self.swarm.agents:
             raise NavigationError(f"the swarm {self.swarm.name!r} has no agent {name!r}")
         return name
 
     def agent_session(self, name: str | None = None) -> AgentSession:
-        """The active agent's session."""
+        """Return the session of the agent called ``name``, by default the active one."""
         name = name or self.navigator.active
         agent_session = self._agent_sessions.get(name)
         if agent_session is None or agent_session.gone:
@@ -459,7 +459,7 @@ class Session(SessionRuns, SessionResources):
         return view
 
     async def change_to(self, agent: str | SwarmAgent, *, again: bool = False) -> bool:
-        """Let another agent speak from here on; with ``again``, also one that was visited since the last message.
+        """Let ``agent`` speak from here on; with ``again``, also one that was visited since the last message.
 
         ``False`` for an agent that is not of this swarm. Raises ``NavigationError`` for a name that nobody has, and
         for one that was visited since the client's last message (``Swarm(recursion="refuse")`` gives ``False`` for
@@ -563,7 +563,7 @@ class Session(SessionRuns, SessionResources):
         )
 
     async def keep(self, *messages: Message) -> None:
-        """Let messages join the log; each is published."""
+        """Add ``messages`` to the log; each is published."""
         await self.log.append(messages, self._pushed)
 
     def _pushed(self, message: Message) -> None:
@@ -571,13 +571,16 @@ class Session(SessionRuns, SessionResources):
         self.publish_event("history", "push", message.agent, input={"message": message})
 
     def publish(self, topic: str, payload: Any = None) -> None:
-        """Publish an event of the application's own, under a topic. Raises ``SwarmError`` for a reserved one."""
+        """Publish an event of the application under ``topic``. Raises ``SwarmError`` for a reserved one."""
         self._check()
         if topic in SOURCES:
             raise SwarmError(f"the topic {topic!r} is reserved for the swarm")
         self.publish_event(topic, topic, self.navigator.active, input={"payload": payload})
 
     def spawn(self, turn: Turn | None, function: Callable[[*P], Awaitable[Any]], *arguments: *P) -> None:
-        """Run something beside the turn, until the session closes; what it raises is logged, and ends its turn."""
+        """Run ``function`` with ``arguments`` beside ``turn``, until the session closes; it ends with its turn, if any.
+
+        What it raises is logged, and ends that turn.
+        """
         if not self._over:
             self._background.spawn(turn, function, *arguments)

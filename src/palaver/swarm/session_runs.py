@@ -93,7 +93,7 @@ class SessionRuns(Commits):
     async def _kept(self, turn: Turn, run: str | None, text: str, answer: str) -> str: ...
 
     async def rewrite(self, kept: int, messages: Sequence[Message], seen: Sequence[Message]) -> None:
-        """Let the log go on behind ``kept`` entries with other messages, in place of those that were ``seen``.
+        """Let the log go on behind ``kept`` entries with ``messages``, in place of those that were ``seen``.
 
         Answers of named turns among what is dropped stay known, by records. Raises ``StoreError``.
         """
@@ -169,7 +169,7 @@ class SessionRuns(Commits):
         await self.keep(*opened.deferred)
 
     async def end_parts(self, turn: Turn) -> None:
-        """End what agents did in a turn that is answered, and sum it up."""
+        """End what agents did in ``turn``, which is answered, and sum it up."""
         self.last_run = None
         runs = [await self.end_part(part, turn.outcome, turn.error, turn.pending) for part in turn.parts.values()]
         if runs:
@@ -193,7 +193,10 @@ class SessionRuns(Commits):
         error: Exception | None,
         pending: tuple[ApprovalRequest, ...] = (),
     ) -> Run[Any]:
-        """End the part of one agent, and count what it used."""
+        """End ``part``, what one agent did in a turn, and count what it used.
+
+        ``outcome`` and ``error`` say how the turn ended. ``pending`` are the requests that it waits for, if it does.
+        """
         try:
             return await part.end(outcome, error, pending)
         finally:

@@ -215,7 +215,12 @@ _KIND: Final = "state"
 
 @dataclass(frozen=True, eq=False, slots=True)
 class State(Generic[T]):
-    """A value of a client, or with ``shared`` of all. Observers: ``on_read`` and ``on_write`` (value, client)."""
+    """A value of a client, or with ``shared`` of all. Observers: ``on_read`` and ``on_write`` (value, client).
+
+    ``name`` is that of the state. ``default`` is a value, or a function of the client's id that returns it. ``type`` is
+    the Python type of the value; ``None`` leaves it as JSON. ``middlewares`` are functions of a new value and the
+    client's id; each returns the value that goes on to the next.
+    """
 
     name: str
     default: T | Callable[[str], T | Awaitable[T]]

@@ -60,7 +60,7 @@ class Signal:
             event.set()
 
     async def wait(self) -> None:
-        """Wait until the next ``tell``."""
+        """Wait until the next ``notify``."""
         if self._event is None:
             self._event = anyio.Event()
         await self._event.wait()
@@ -279,7 +279,7 @@ class Heard:
 
 
 class ListeningBus(ABC):
-    """The part of a bus that all buses share."""
+    """The part of a bus that all buses share. The parameters are those of ``Bus``; ``events`` is a subscription."""
 
     def __init__(self, grace: float) -> None:
         """Begin with nobody listening; ``grace`` is how long the end may wait for those who do."""

@@ -64,10 +64,14 @@ if TYPE_CHECKING:
 
 
 class LiveSwarm:
-    """A swarm that has been started. ``bus`` carries its events."""
+    """A swarm that has been started: what ``Swarm.start`` returns.
+
+    ``store`` keeps its conversations; without one, each lasts as long as its session. ``bus`` carries its events;
+    without one, it has a bus of its own. ``client`` is the id of a client.
+    """
 
     def __init__(self, swarm: Swarm, *, store: Store | None = None, bus: Bus | None = None) -> None:
-        """Set what it uses; ``async with`` starts it."""
+        """Keep ``swarm`` and what it uses; ``async with`` starts it."""
         check_arguments(f"the swarm {getattr(swarm, 'name', '')!r}", LiveSwarm.__init__, locals(), SwarmError)
         self.swarm, self.store = swarm, store
         self._own_bus = bus is None
@@ -151,7 +155,10 @@ class LiveSwarm:
         return tuple(self._sessions)
 
     def enter(self, session: Session) -> None:
-        """Take a session in. Raises ``SwarmError`` when its client has one already, or may not be called that."""
+        """Add ``session``. Raises ``SwarmError`` when its client has one already, or has a reserved name.
+
+        Raises ``ClosedError`` before the start and after the end.
+        """
         if self._group is None:
             raise ClosedError(f"the swarm {self.swarm.name!r} is not started")
         client = session.client
@@ -162,7 +169,7 @@ class LiveSwarm:
         self._sessions[client] = session
 
     def leave(self, session: Session) -> None:
-        """Forget a session."""
+        """Remove ``session``."""
         if self._sessions.get(session.client) is session:
             del self._sessions[session.client]
 
@@ -183,14 +190,14 @@ class LiveSwarm:
     # -- what sessions use -------------------------------------------------------------------------------------------
 
     def publish(self, event: Event) -> None:
-        """Say what happened; a bus that cannot take it disturbs nothing."""
+        """Publish ``event``. What the bus raises is logged."""
         try:
             self.bus.publish(event)
         except Exception:  # noqa: BLE001 (whatever a bus raises is told, and a turn goes on)
             LOGGER.exception("the event %s was not published", event)
 
     def spawn(self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> None:
-        """Run something in the swarm's group of tasks. Raises ``ClosedError`` when it has ended."""
+        """Run ``function`` with ``arguments`` in the swarm's group of tasks. Raises ``ClosedError`` after the end."""
         if self._group is None:
             raise ClosedError(f"the swarm {self.swarm.name!r} is not running")
         self._group.start_soon(function, *arguments)
@@ -257,7 +264,7 @@ class Swarm:
 
         ``name`` is that of the swarm, ``agents`` are its agents. ``instructions`` are sent to every agent. ``policies``
         look at what comes in and goes out; ``states``, ``storages`` and ``computes`` are what tools may use. ``realm``
-        begins the names of its threads. A turn takes at most ``deadline`` seconds; ``nested`` bounds the messages of
+        begins the names of its threads. A turn takes at most ``deadline`` seconds; ``nested`` bounds the model calls of
         one turn, and ``recursion`` says whether coming back to an agent of the same turn raises or is refused.
         ``on_open``, ``on_close``, ``on_execute``, ``on_emit`` and ``on_agent_changed`` are hooks. The hooks get the
         session first, and only look on. Raises ``SwarmError`` naming what refers to nothing, is there twice, is less

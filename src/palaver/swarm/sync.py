@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 class SyncSession(SyncContext[Session]):
-    """One client in a swarm. Made by ``SyncLiveSwarm.session``; entered by ``with``."""
+    """One client in a swarm. Made by ``SyncLiveSwarm.session``; entered by ``with``.
+
+    The parameters are those of ``Session``.
+    """
 
     complete = sync_method(Session.complete)
     execute = sync_method(Session.execute)

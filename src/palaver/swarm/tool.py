@@ -7,8 +7,8 @@ Rules (docs/spec/agent-swarm-kit.md#3.1, #5.4):
   (K5), unless it ``defers``: it will, later, before the turn's deadline.
 - A tool that *returns* is one of ``palaver.agent``: a function, or an ``AgentTool``. What it returns is committed,
   and the model is asked again when its batch is done; what it raises is told to the model.
-- ``available`` says whether it is offered just now, ``validate`` whether a call may run; ``name`` may be a function
-  of the place, and then each place has a name of its own for it.
+- ``available`` says whether it is offered just now, ``validate`` whether a call may run; ``describe`` is a function
+  of the place, and each place may have a name of its own for the tool.
 - ``kind`` is ``navigation`` or ``commit`` for tools of which one call wins over all others of its batch (K11).
 
 Stability: experimental.
@@ -144,9 +144,9 @@ def tool(**options: Unpack[NamedToolOptions]) -> Callable[[Callable[..., Any]], 
 def tool(
     function: Callable[..., Any] | None = None, /, **options: Unpack[NamedToolOptions]
 ) -> SwarmTool | Callable[[Callable[..., Any]], SwarmTool]:
-    """Make a tool that speaks of a function with a parameter of type ``Call``, as a call or as a decorator.
+    """Make a tool that speaks of ``function``, which has a parameter of type ``Call``, as a call or as a decorator.
 
-    The other parameters are the model's, as for ``palaver.agent.function_tool``. Options are the fields of
+    The other parameters are the model's, as for ``palaver.agent.function_tool``. ``options`` are fields of
     ``SwarmTool``, ``name`` and ``description``. Raises ``MessageError`` for a function that a model cannot call, or
     that takes no ``Call``.
     """
@@ -179,7 +179,10 @@ def _speaking(
 
 
 def result_tool(given: AgentTool | Callable[..., Any], **options: Unpack[ToolOptions]) -> SwarmTool:
-    """Make a tool of one that returns its result. Raises ``MessageError`` as ``function_tool`` does."""
+    """Make a tool of ``given``, a function or an ``AgentTool`` that returns its result.
+
+    ``options`` are fields of ``SwarmTool``. Raises ``MessageError`` as ``function_tool`` does.
+    """
     inner = given if isinstance(given, AgentTool) else function_tool(given)
 
     async def run(call: Call, arguments: Any) -> Any:

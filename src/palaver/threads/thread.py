@@ -242,14 +242,14 @@ class Thread:
         return tuple(self._children.get(id, ()))
 
     def head(self, branch: str = MAIN) -> str | None:
-        """Return the head of a branch; ``None`` while it is empty. Raises ``NotFoundError``."""
+        """Return the head of ``branch``; ``None`` while it is empty. Raises ``NotFoundError``."""
         try:
             return self._branches[branch]
         except KeyError:
             raise NotFoundError(f"thread {self.id}: no branch {branch!r}") from None
 
     def find(self, name: str) -> str | None:
-        """Return the entry that a name means: a branch, an id, or a prefix of one (4 characters or more).
+        """Return the entry that ``name`` means: a branch, an id, or a prefix of one (4 characters or more).
 
         Raises ``NotFoundError`` for none, or more than one.
         """
@@ -264,7 +264,7 @@ class Thread:
         return found[0]
 
     def path(self, of: str = MAIN) -> Path:
-        """Return the conversation up to the head of a branch, or up to an entry.
+        """Return the conversation up to ``of``: the head of a branch, or an entry, as ``find`` reads it.
 
         Raises ``NotFoundError``.
         """
@@ -305,7 +305,7 @@ class Thread:
         return entries
 
     def new_entries(self, messages: Iterable[Message], parent: str | None, now: int) -> tuple[Entry, ...]:
-        """Make stamped entries that follow ``parent``, without adding them.
+        """Make stamped entries of ``messages`` that follow ``parent``, without adding them.
 
         ``now`` is the time in Unix milliseconds, for messages without ``sent_at``. Raises ``MessageError`` for a value
         that is not a message, and for a message with a value of a wrong type.
@@ -318,7 +318,7 @@ class Thread:
         return tuple(entries)
 
     def add(self, entries: Iterable[Entry], branches: Mapping[str, str | None] | None = None) -> int:
-        """Add existing entries, parents first, and set heads; return the number of new ones.
+        """Add existing ``entries``, parents first, and set heads; return the number of new ones.
 
         ``branches`` are heads by branch name, which replace those that the thread has. Known entries are skipped.
         Raises ``StoreError``, and adds nothing, when a parent or a head is missing, or when a known entry has another
@@ -352,7 +352,7 @@ class Thread:
             self._children.setdefault(entry.parent, []).append(entry.id)
 
     def checked_head(self, branch: str, expect: str | UnsetType | None) -> str | None:
-        """Return the head of a branch. Raises ``NotFoundError``, and ``ConflictError`` when it is not ``expect``.
+        """Return the head of ``branch``. Raises ``NotFoundError``, and ``ConflictError`` when it is not ``expect``.
 
         ``expect`` is the id of an entry, ``None`` for an empty branch, or ``UNSET`` to accept any head.
         """
@@ -364,7 +364,7 @@ class Thread:
     # -- branching -------------------------------------------------------------------------------------------------
 
     def fork(self, name: str, *, of: str = MAIN, at: str | UnsetType | None = UNSET) -> str | None:
-        """Create a branch at the entry ``at`` (``None``: before the first), else at the head of ``of``.
+        """Create the branch ``name`` at the entry ``at`` (``None``: before the first), else at the head of ``of``.
 
         Copies nothing; returns the head. Raises ``ConflictError`` for a name that is taken, ``NotFoundError`` for a
         place that is not there.
@@ -378,7 +378,7 @@ class Thread:
         return head
 
     def rewind(self, to: str | None, *, branch: str = MAIN, expect: str | UnsetType | None = UNSET) -> None:
-        """Move the head of a branch to the entry ``to``, or before the first (``None``). Removes nothing.
+        """Move the head of ``branch`` to the entry ``to``, or before the first (``None``). Removes nothing.
 
         ``expect`` is the head that the caller knows. Raises ``NotFoundError``, and ``ConflictError`` as ``append``
         does.
@@ -391,10 +391,10 @@ class Thread:
     def rebase(
         self, messages: Iterable[Message], *, onto: str | None, keep: str, branch: str = MAIN
     ) -> tuple[Entry, ...]:
-        """Move a branch onto another entry, followed by other messages; the new branch ``keep`` has its old head.
+        """Move ``branch`` behind the entry ``onto`` (``None``: to the beginning), and append ``messages`` there.
 
-        Removes nothing; returns the new entries. Raises ``NotFoundError`` for a place that is not there, and
-        ``ConflictError`` when there is a branch ``keep``.
+        The new branch ``keep`` has its old head. Removes nothing; returns the new entries. Raises ``NotFoundError`` for
+        a place that is not there, and ``ConflictError`` when there is a branch ``keep``.
         """
         head = self.head(branch)
         if onto is not None:

@@ -37,12 +37,12 @@ class Counter(Protocol):
 
     @abstractmethod
     def count(self, message: Message, /) -> int:
-        """Tokens of a message; 0 for one without parts."""
+        """Return the tokens of ``message``; 0 for one without parts."""
         ...
 
     @abstractmethod
     def count_tools(self, tools: Iterable[AnyTool], /) -> int:
-        """Tokens of the definitions of tools."""
+        """Return the tokens of the definitions of ``tools``."""
         ...
 
 
@@ -60,11 +60,11 @@ class EstimateCounter(Counter):
         return "estimate"
 
     def count(self, message: Message, /) -> int:
-        """Tokens of a message, by estimate."""
+        """Return the tokens of ``message``, by estimate."""
         return estimate(message, self._rates)
 
     def count_tools(self, tools: Iterable[AnyTool], /) -> int:
-        """Tokens of the definitions of tools, by estimate."""
+        """Return the tokens of the definitions of ``tools``, by estimate."""
         return estimate_tools(tools)
 
     def __repr__(self) -> str:

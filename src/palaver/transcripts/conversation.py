@@ -165,16 +165,19 @@ class Transcript(Struct, frozen=True):
     def replace(
         self, *, title: str | UnsetType | None = UNSET, metadata: Mapping[str, Any] | UnsetType = UNSET
     ) -> Transcript:
-        """Return a copy with another title or other metadata. Raises ``MessageError`` for a value of the wrong type."""
+        """Return a copy with another ``title`` or other ``metadata``; what is left out stays.
+
+        Raises ``MessageError`` for a value of the wrong type.
+        """
         given = {"title": title, "metadata": metadata}
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not UNSET}
         check_arguments("Transcript.replace", Transcript, changes)
         return structs.replace(self, **changes, replaced=tuple(dict.fromkeys((*self.replaced, *changes))))
 
     def edit(self, id: str, message: Message) -> Transcript:
-        """Return a copy with another message in the place of one, on all branches.
+        """Return a copy with ``message`` in the place of another one, on all branches.
 
-        ``id`` is that of its entry, else of the message. The entry and the message keep their ids. Raises
+        ``id`` is that of the other's entry, else of the message. The entry and the message keep their ids. Raises
         ``NotFoundError`` when no message has it, and ``MessageError`` for what is no sound message or has another id.
         """
         check_arguments("Transcript.edit", Transcript.edit, {"id": id})

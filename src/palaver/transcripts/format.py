@@ -149,7 +149,7 @@ class TranscriptFormat(Struct, frozen=True, kw_only=True):
         branch: str = MAIN,
         carry: bool = True,
     ) -> Written:
-        """Write a conversation: ``history`` of it, from ``branch``; ``carry`` keeps what the format cannot say.
+        """Write ``transcript``: ``history`` of it, from ``branch``; ``carry`` keeps what the format cannot say.
 
         Raises ``EncodeError`` for a transcript format that is only read, ``NotFoundError`` for a branch that is not
         there, ``LossError`` when ``losses="raise"`` and there is one, and ``MessageError`` for an argument of the
@@ -213,7 +213,12 @@ class Reader:
     """Reads one file: ``feed`` bytes in any pieces, then ``finish``."""
 
     def __init__(self, layout: Layout, reading: RecordReader, watch: Watch) -> None:
-        """Begin before the first byte."""
+        """Begin before the first byte.
+
+        ``layout`` is ``"lines"`` (a record is a line), ``"document"`` (the whole file is one) or ``"either"`` (the
+        first line decides). ``reading`` makes steps of the records, and ``watch`` counts what the format does not
+        foresee.
+        """
         self._lines = Lines()
         self._framing: Layout = layout
         self._whole: list[bytes] = []

@@ -88,18 +88,21 @@ def approve() -> Decision:
 
 
 def edit(arguments: Mapping[str, Any]) -> Decision:
-    """Run the call with other arguments. Raises ``MessageError`` unless they are a mapping of JSON values."""
+    """Run the call with these ``arguments`` in place of its own.
+
+    Raises ``MessageError`` unless they are a mapping of JSON values.
+    """
     value = cast("object", arguments)
     return Decision(kind="edit", arguments=dict(arguments) if isinstance(value, Mapping) else arguments)
 
 
 def reject(reason: str = "") -> Decision:
-    """Do not run the call. The model gets the reason."""
+    """Do not run the call. The model gets the ``reason``; it may be empty."""
     return Decision(kind="reject", text=reason)
 
 
 def answer(text: str) -> Decision:
-    """Return this text to the model in place of a result."""
+    """Return ``text`` to the model in place of a result."""
     return Decision(kind="answer", text=text)
 
 
@@ -416,13 +419,16 @@ class PendingApprovals(Struct, frozen=True, kw_only=True):
 
 
 def pending(thread: AnyThread, branch: str = MAIN) -> tuple[ApprovalRequest, ...]:
-    """Return the requests that a run in this thread waits for. The branch of a ``StoredThread`` is its own."""
+    """Return the requests that a run in ``thread`` waits for, at the end of ``branch``.
+
+    A ``StoredThread`` has a branch of its own, and ``branch`` is ignored. Raises ``StoreError`` for an unknown branch.
+    """
     check_arguments("pending", pending, locals())
     return pending_at(thread.path() if isinstance(thread, StoredThread) else thread.path(branch))
 
 
 def all_pending(store: Store, *, since: int | None = None, limit: int = 10_000) -> tuple[PendingApprovals, ...]:
-    """Return the branches that wait for decisions, newest request first.
+    """Return the branches in ``store`` that wait for decisions, newest request first.
 
     ``since`` (Unix milliseconds) leaves out older requests. At most ``limit`` requests are read, the newest first.
     Raises as ``Store.search`` does.

@@ -383,14 +383,15 @@ async def compact(
     counter: Counter | None = None,
     log: LogSink | None = None,
 ) -> Compaction:
-    """Compact a conversation now, to ``to`` tokens.
+    """Compact the conversation in ``thread`` now, to ``to`` tokens: half of its size by default.
 
+    ``stages`` run in order until it is that small. ``keep_last`` are tags: the last message with each of them is kept.
     The conversation shall fit the window of ``model`` (or ``window`` tokens). ``model`` also writes summaries, unless
     ``summariser`` has a model of its own; with ``summaries=False`` no model is asked. ``system`` and ``tools`` are
-    sent with the conversation and count too. ``counter`` counts tokens in place of the estimate. The branch of a
-    ``StoredThread`` is its own. A ``trial`` writes nothing. ``cut_results`` first cuts large results, also those that
-    the model has not seen. ``log`` is the log of the agent's runs, and gets the entries that are written.
-    Raises ``MessageError`` for sizes below 1 and for arguments of a wrong type, and ``StoreError``.
+    sent with the conversation and count too. ``counter`` counts tokens in place of the estimate. ``branch`` is that of
+    a ``Thread``; a ``StoredThread`` has its own. A ``trial`` writes nothing. ``cut_results`` first cuts large results,
+    also those that the model has not seen. ``log`` is the log of the agent's runs, and gets the entries that are
+    written. Raises ``MessageError`` for sizes below 1 and for arguments of a wrong type, and ``StoreError``.
     """
     check_arguments("compact", compact, locals())
     check_log(log)
@@ -440,10 +441,10 @@ async def compact(
 
 
 async def undo(thread: AnyThread, *, branch: str = MAIN, log: LogSink | None = None) -> str | None:
-    """Revert the last compaction of a conversation. Return the branch that has the compacted conversation.
+    """Revert the last compaction of ``thread``. Return the branch that has the compacted conversation.
 
-    Returns ``None`` when there is no compaction. The branch of a ``StoredThread`` is its own. ``log`` is that of
-    ``compact``. Raises ``StoreError``.
+    Returns ``None`` when there is no compaction. ``branch`` is that of a ``Thread``; a ``StoredThread`` has its own.
+    ``log`` is that of ``compact``. Raises ``StoreError``.
     """
     check_arguments("undo", undo, locals())
     check_log(log)

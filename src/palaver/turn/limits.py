@@ -111,7 +111,10 @@ class Limits(Struct, frozen=True, kw_only=True):
             raise MessageError(f"repeats: {excerpt(repr(self.repeats))}: expected {' or '.join(get_args(_Repeats))}")
 
     def over(self, spent: Spent, seconds: float) -> Outcome | None:
-        """Return the limit that is reached, if any."""
+        """Return the outcome of the limit that is reached, if any.
+
+        ``spent`` is the spending so far, ``seconds`` the time since the run began.
+        """
         if self.seconds is not None and seconds >= self.seconds:
             return "timed_out"
         if (self.tokens is not None and spent.tokens >= self.tokens) or (
@@ -123,7 +126,10 @@ class Limits(Struct, frozen=True, kw_only=True):
         return None
 
     def describe(self, outcome: Outcome, spent: Spent, seconds: float) -> str:
-        """Describe the limit that ended a run, for people."""
+        """Describe the limit that ended a run, for people.
+
+        ``outcome`` is what ``over`` returned for ``spent`` and ``seconds``.
+        """
         if outcome == "timed_out":
             return f"{seconds:.1f} of {self.seconds:g} seconds"
         if outcome == "context_full":

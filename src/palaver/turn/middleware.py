@@ -142,13 +142,13 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 class Blocked(PalaverError):  # noqa: N818 (a guardrail's decision, not an error)
-    """Raised by a guardrail to stop a run. ``reply`` is the answer that is blocked, if there is one."""
+    """Raised by a guardrail to stop a run. ``message`` is the answer that is blocked, if there is one."""
 
     error_code = "blocked"
     category = "run"
 
     def __init__(self, reason: str, *, message: AssistantMessage | None = None) -> None:
-        """Store the reason."""
+        """Keep the ``message``. ``reason`` is the text of the error, and the ``reason`` of the run."""
         super().__init__(reason)
         self.reason = reason
         self.message = message
@@ -246,8 +246,8 @@ class Middleware:
     """Base class with empty hooks. One object may serve many runs; keep the state of a run in ``RunContext.own``.
 
     Parameters of the hooks: ``context`` is the run's; ``prompt`` is what the model gets, ``message`` its answer;
-    ``request`` is a tool call to run, ``call`` its ``ToolCall``; ``notice`` is a retry or a fallback; ``run`` is the
-    result. In a hook that wraps, ``call`` runs the next wrapper or the call itself.
+    ``request`` is a tool call to run, ``call`` its ``ToolCall``, ``tool`` the tool that it calls; ``notice`` is a retry
+    or a fallback; ``run`` is the result. In a hook that wraps, ``call`` runs the next wrapper or the call itself.
     """
 
     @property
@@ -405,7 +405,11 @@ Where = Literal["stable", "turns"]
 
 
 class PromptCache(Middleware):
-    """Puts cache marks on prompts. ``step`` is the number of tokens between two permanent marks."""
+    """Puts cache marks on prompts. ``step`` is the number of tokens between two permanent marks.
+
+    ``marks`` is ``"stable"`` (marks that stay in place), ``"turns"`` (marks that move with every turn) or ``None``
+    (no marks).
+    """
 
     def __init__(self, marks: Where | None = "stable", *, step: int = STEP) -> None:
         """Store the options. Raises ``MessageError`` for a ``step`` below 1."""

@@ -134,9 +134,9 @@ async def _read(arguments: _ReadArguments, context: ToolContext) -> Output:
 
 
 def whole_result(path: Sequence[Entry], call: str) -> str | None:
-    """Return the full text of a call's result, from a record on the path or from its message, the newest first.
+    """Return the full text of the result of ``call``, an id, from a record on ``path`` or from its message.
 
-    ``None`` without a result, and where compaction left nothing of it but a label.
+    The newest comes first. ``None`` without a result, and where compaction left nothing of it but a label.
     """
     for entry in reversed(path):
         message = entry.message

@@ -337,7 +337,7 @@ class Run(Struct, Generic[T], frozen=True, kw_only=True, weakref=True):
 
     @staticmethod
     def load(data: bytes | str, store: Store | None = None) -> Run[Any]:
-        """Read a run that ``dump`` wrote; ``Agent.run(previous=run)`` continues it.
+        """Read a run from ``data``, JSON that ``dump`` wrote; ``Agent.run(previous=run)`` continues it.
 
         With a ``store`` its thread is stored there, without duplicating messages. ``output`` is plain JSON, where JSON
         could express it. Raises ``DecodeError``, and ``StoreError`` if the store has a different thread with that id.

@@ -61,7 +61,10 @@ RESULT_LIMIT: Final = 6000
 
 
 def output_of(value: object) -> Output:
-    """Convert the return value of a tool. Raises nothing: a value that cannot be sent becomes an error output."""
+    """Convert ``value``, which a tool returned: an ``Output``, a text, bytes, parts, or what JSON can express.
+
+    ``None`` and a blank text become ``(no output)``. A value that cannot be sent becomes an error output.
+    """
     try:
         match value:
             case Output():

@@ -79,7 +79,10 @@ _FINE: Final = ("completed", "waiting")
 
 
 class Tracing(Middleware):
-    """Records spans. ``tracer`` is an OpenTelemetry tracer, by default that of the global provider."""
+    """Records spans. ``tracer`` is an OpenTelemetry tracer, by default that of the global provider.
+
+    ``content`` says whether the spans have prompts, answers, arguments and results, which may be confidential.
+    """
 
     def __init__(self, tracer: Tracer | None = None, *, content: bool = False) -> None:
         """Store the tracer. Raises ``MissingPackageError`` without the extra ``otel``."""

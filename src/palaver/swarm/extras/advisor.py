@@ -44,7 +44,8 @@ class AdvisorChanges(TypedDict, total=False):
 class Advisor:
     """A source of answers. ``advisor.replace(instructions="Be brief.")`` returns an edited copy.
 
-    ``answer`` is a function of the message. Without one ``model`` answers, with ``instructions`` as system prompt.
+    ``name`` is that of the advisor. ``answer`` is a function of the message. Without one ``model`` answers, with
+    ``instructions`` as system prompt.
     Observers: ``on_chat`` (message) and ``on_result`` (message, answer).
     """
 
@@ -68,7 +69,10 @@ class Advisor:
 
 
 async def ask(advisor: Advisor, message: Any) -> str:
-    """Ask an advisor. Raises what it raises, and ``EncodeError`` when the message cannot be encoded for a model."""
+    """Ask ``advisor``, and return its answer to ``message``: for a model, a text or what JSON can express.
+
+    Raises what the advisor raises, and ``EncodeError`` when the message cannot be encoded for a model.
+    """
     await watched("on_chat", advisor.on_chat, message)
     result = await _answer(advisor, message)
     await watched("on_result", advisor.on_result, message, result)

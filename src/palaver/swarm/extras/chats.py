@@ -34,7 +34,10 @@ TICK: Final = 1.0
 
 
 class Chats:
-    """The sessions of many clients, kept open while they are used. An async context manager."""
+    """The sessions of many clients, kept open while they are used. An async context manager.
+
+    ``client`` is the id of a client.
+    """
 
     def __init__(
         self,
@@ -44,7 +47,11 @@ class Chats:
         check: float = CHECK,
         on_close: Callable[[str], Any] | None = None,
     ) -> None:
-        """Manage the sessions of a swarm. ``on_close`` gets the client's name."""
+        """Manage the sessions of ``live``, a swarm that is started.
+
+        A session is closed after ``idle`` seconds without a turn; idle ones are looked for every ``check`` seconds.
+        ``on_close`` gets the client's id. Raises ``SwarmError`` for arguments of another type.
+        """
         check_arguments("Chats", Chats.__init__, locals(), SwarmError)
         self.live, self._idle, self._check, self._on_close = live, idle, check, on_close
         self._used: dict[str, float] = {}
@@ -90,7 +97,10 @@ class Chats:
                 raise
 
     async def complete(self, client: str, content: Content, payload: Any = None, *, run: str | None = None) -> str:
-        """Send a client's message and return the answer. Raises as ``Session.complete`` does."""
+        """Send a client's message and return the answer. Raises as ``Session.complete`` does.
+
+        ``content``, ``payload`` and ``run`` are those of ``Session.complete``.
+        """
         session = await self.session(client)
         try:
             return await session.complete(content, payload, run=run)
@@ -124,7 +134,7 @@ class Chats:
 
 
 class AutoClose:
-    """Closes a session that is idle. Made by ``auto_close``."""
+    """Closes a session that is idle. Made by ``auto_close``; the parameters are those of ``auto_close``."""
 
     def __init__(self, session: Session, seconds: float, on_close: Callable[[str], Any] | None) -> None:
         """Start to watch the session."""
@@ -155,5 +165,5 @@ class AutoClose:
 
 
 def auto_close(session: Session, seconds: float = IDLE, *, on_close: Callable[[str], Any] | None = None) -> AutoClose:
-    """Close a session after ``seconds`` without use. ``on_close`` gets the client's name."""
+    """Close ``session`` after ``seconds`` without use. ``on_close`` gets the client's id."""
     return AutoClose(session, seconds, on_close)

@@ -42,7 +42,12 @@ TTL: Final = 86_400.0
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Compute(Generic[T]):
-    """A derived value of a client, or with ``shared`` of all. ``on_compute`` gets each new value and its client."""
+    """A derived value of a client, or with ``shared`` of all. ``on_compute`` gets each new value and its client.
+
+    ``name`` is that of the value. ``function`` gets the client's id and the values of the states in ``depends_on``, in
+    that order. ``ttl`` is how many seconds a value lasts. ``middlewares`` are functions of a value and the client's id;
+    each returns the value that goes on to the next.
+    """
 
     name: str
     function: Callable[..., T | Awaitable[T]]

@@ -47,7 +47,11 @@ Connector = Callable[[Answer], Awaitable[Any] | Any]
 
 
 async def complete(live: LiveSwarm, content: Content, client: str, payload: Any = None) -> str:
-    """Send one message of a client without a session. Return the answer. Raises as ``Session.complete`` does."""
+    """Send one message of a client without a session. Return the answer. Raises as ``Session.complete`` does.
+
+    ``live`` is the swarm, ``client`` the id of the client; ``content`` and ``payload`` are those of
+    ``Session.complete``.
+    """
     async with live.alone(client), live.session(client) as session:
         return await session.complete(content, payload)
 
@@ -59,9 +63,10 @@ async def fork(
     *,
     on_error: Callable[[Exception], Any] | None = None,
 ) -> T | None:
-    """Lend a session to a function and return its result; ``None`` when it raised.
+    """Lend a session of ``client`` to ``work``, and return the result; ``None`` when ``work`` raised.
 
-    Raises ``SwarmError`` when the client has a session already.
+    ``live`` is the swarm. ``on_error`` gets what ``work`` raised; it is logged too. Raises ``SwarmError`` when the
+    client has a session already.
     """
     async with live.session(client) as session:
         try:
@@ -74,7 +79,11 @@ async def fork(
 
 
 class Connection:
-    """A client's session whose answers go to a function. Made by ``connect``; ``async with`` opens and closes it."""
+    """A client's session whose answers go to a function. Made by ``connect``; ``async with`` opens and closes it.
+
+    ``live`` is the swarm, ``client`` the id of the client. ``connector`` is a function of an ``Answer``, plain or
+    asynchronous. ``content`` and ``payload`` are those of ``Session.complete``.
+    """
 
     def __init__(self, live: LiveSwarm, client: str, connector: Connector) -> None:
         """Prepare the session; ``async with`` opens it."""
@@ -98,7 +107,7 @@ class Connection:
         return answer
 
     async def notify(self, text: str) -> None:
-        """Send text to the connector alone. Policies may change it; it is not stored."""
+        """Send ``text`` to the connector alone. Policies may change it; it is not stored."""
         text = checked_text(text, "text")
         refused = await self.session.refused_output(text)
         try:
@@ -111,7 +120,7 @@ class Connection:
 
 
 def connect(live: LiveSwarm, client: str, connector: Connector) -> Connection:
-    """Return the connection of a client; ``async with`` opens it."""
+    """Return the connection of a client; ``async with`` opens it. The parameters are those of ``Connection``."""
     return Connection(live, client, connector)
 
 
@@ -121,7 +130,10 @@ def _target(of: Session | Connection) -> tuple[Session, Callable[[Content, Any],
 
 
 class RateLimited:
-    """A session that takes at most one message in ``delay`` seconds."""
+    """A session that takes at most one message in ``delay`` seconds.
+
+    ``of`` is a session or a connection. ``content`` and ``payload`` are those of ``Session.complete``.
+    """
 
     def __init__(
         self, of: Session | Connection, *, delay: float = DELAY, clock: Callable[[], float] = anyio.current_time
@@ -151,7 +163,10 @@ class _Pending:
 
 
 class Scheduled:
-    """A session that answers only the newest of the messages that arrived while it was busy."""
+    """A session that answers only the newest of the messages that arrived while it was busy.
+
+    ``of`` is a session or a connection. ``content`` and ``payload`` are those of ``Session.complete``.
+    """
 
     def __init__(self, of: Session | Connection) -> None:
         """Wrap a session."""

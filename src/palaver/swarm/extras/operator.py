@@ -29,7 +29,7 @@ TIMEOUT: Final = 90.0
 
 @final
 class Question:
-    """A client's message to a person. ``place`` is the call: its client, agent and swarm."""
+    """A client's message to a person. ``place`` is the call: its client, agent and swarm; ``text`` is the message."""
 
     def __init__(self, place: CallContext, text: str) -> None:
         """Start without an answer."""
@@ -50,7 +50,7 @@ class Question:
         return self._open
 
     def answer(self, text: str) -> bool:
-        """Answer the question. Return whether the turn still waited for it."""
+        """Answer the question with ``text``. Return whether the turn still waited for it."""
         was_open, self._open = self._open, False
         if was_open:
             self._answer = text
@@ -74,7 +74,10 @@ class Operator:
     def __init__(
         self, *, timeout: float | None = TIMEOUT, on_question: Callable[[Question], Any] | None = None
     ) -> None:
-        """Create an empty inbox. ``timeout`` is in seconds; ``None`` waits as long as the turn does."""
+        """Create an empty inbox. ``timeout`` is in seconds; ``None`` waits as long as the turn does.
+
+        ``on_question`` is called with each ``Question``; what it raises is the error of the turn.
+        """
         check_arguments("Operator", Operator.__init__, locals())
         self._timeout, self._on_question = timeout, on_question
         self._open: dict[tuple[str, str, str], Question] = {}
@@ -82,7 +85,10 @@ class Operator:
         self._arrival: anyio.Event | None = None
 
     async def __call__(self, place: CallContext, text: str) -> str:
-        """Put a question into the inbox and wait for its answer. Raises what ``on_question`` raises."""
+        """Put ``text`` into the inbox as a question, and wait for its answer: ``""`` when there is none.
+
+        ``place`` says whose message it is, and to which agent. Raises what ``on_question`` raises.
+        """
         key = (place.swarm, place.client, place.agent)
         previous = self._open.get(key)
         if previous is not None:

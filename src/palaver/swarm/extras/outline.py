@@ -111,9 +111,12 @@ class Outline:
     ) -> None:
         """Set up an outline.
 
-        ``form`` is a type or a JSON Schema, as for ``palaver.agent.Agent(output=…)``. ``history`` gets an ``Attempt``
-        and the parameters, and returns messages or user texts; without it the parameters are the texts. A
-        ``instructions`` may be a function of the parameters. ``validations`` get the data and the parameters. Raises
+        ``name`` is that of the outline; ``model`` is asked, with ``settings``, at most ``attempts`` times. ``form`` is
+        a type or a JSON Schema, as for ``palaver.agent.Agent(output=…)``. ``history`` gets an ``Attempt`` and the
+        parameters, and returns messages or user texts; without it the parameters are the texts. ``instructions`` are
+        the system prompt, a text or a function of the parameters; the texts of ``system`` and ``flags`` stand behind
+        it. ``validations`` get the data and the parameters. ``on_attempt`` gets each ``Attempt``, and ``on_document``
+        the ``Result``, as do ``on_valid_document`` and ``on_invalid_document`` if the answer is valid, or not. Raises
         ``SwarmError`` without a name or attempts and for arguments of the wrong type, and ``MessageError`` for a form
         that cannot be described.
         """
@@ -139,7 +142,10 @@ class Outline:
         return Outline(**given)
 
     async def run(self, *params: Any) -> Result:
-        """Ask until the answer is valid or the attempts are used up. Raises what the model raises."""
+        """Ask until the answer is valid or the attempts are used up. Raises what the model raises.
+
+        ``params`` go to the functions of the outline. Without ``history`` they are the user messages.
+        """
         result_id = uuid7()
         correction: tuple[Message, ...] = ()
         history: tuple[Message, ...] = ()

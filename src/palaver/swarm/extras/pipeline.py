@@ -39,6 +39,8 @@ class PipelineChanges(TypedDict, Generic[T], total=False):
 class Pipeline(Generic[T]):
     """A function of a session and a payload, run while ``agent`` is active. ``pipeline.replace(…)`` returns a copy.
 
+    ``name`` is that of the pipeline, and ``function`` may be asynchronous. Without ``agent``, the active one stays.
+
     Observers: ``on_start`` (session, payload), ``on_error`` (session, payload, error), and ``on_end`` (session,
     payload, whether it failed).
     """
@@ -60,7 +62,7 @@ class Pipeline(Generic[T]):
         return replace(self, **changes)
 
     async def run(self, session: Session, payload: Any = None) -> T | None:
-        """Run the pipeline for a client. Return ``None`` when it failed.
+        """Call the function with ``session`` and ``payload``. Return its result; ``None`` when it failed.
 
         Raises ``NavigationError`` when the session's swarm has no such agent.
         """

@@ -25,7 +25,7 @@ class RoundRobin(Askable, LanguageModel):
     """Models that take turns. Raises ``MessageError`` when there is none."""
 
     def __init__(self, models: Iterable[LanguageModel]) -> None:
-        """Use the models in their order."""
+        """Use ``models`` in their order."""
         check_arguments("RoundRobin", RoundRobin.__init__, {"models": models})
         self.models = tuple(models)
         check_arguments("RoundRobin", RoundRobin.__init__, {"models": self.models})

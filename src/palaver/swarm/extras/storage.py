@@ -178,6 +178,11 @@ def _id(item: Any) -> Id:
 class Storage(Generic[T]):
     """Items of a client, or with ``shared`` of all clients. Without ``embed`` there is no search.
 
+    ``name`` is that of the storage. ``index`` returns the text of an item, or several by name, and ``key`` its id; by
+    default that is ``item["id"]``. ``type`` is the Python type of the items; ``None`` leaves them as JSON. ``embed``
+    returns the vector of a text, and ``similarity`` a number for two vectors; a search returns items with at least
+    ``score``. At most ``pool`` texts are embedded at the same time. ``cache`` also keeps vectors across processes.
+
     ``default`` are the first items of a storage, or a function of the client that returns them, plain or async. They
     are stored at the first use; an item that is removed later stays removed.
 
@@ -200,7 +205,7 @@ class Storage(Generic[T]):
     on_search: Observer | None = None
 
     def __post_init__(self) -> None:
-        """Raise ``SwarmError`` without a name, for a pool of 0, and for a field of the wrong type."""
+        """Raise ``SwarmError`` without a name, for a ``pool`` below 1, and for a field of the wrong type."""
         if not callable(self.default) and isinstance(self.default, Iterator):
             object.__setattr__(self, "default", tuple(self.default))  # every client starts with these items
         named("storage", self)
