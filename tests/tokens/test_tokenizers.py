@@ -15,7 +15,7 @@ from tiktoken_ext import openai_public
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from palaver import assistant, system, tool, user
-from palaver.core.errors import DecodeError, MessageError, TransportError, UnknownNameError
+from palaver.core.errors import DecodeError, MessageError, MissingPackageError, TransportError, UnknownNameError
 from palaver.core.messages import RescueMarker
 from palaver.core.parts import Image, Reasoning, ToolCall
 from palaver.core.tools import Tool
@@ -107,7 +107,7 @@ def test_the_estimate_is_the_default():
     definition = Tool.of("look", "Look.", {"type": "object"})
     assert EstimateCounter().count(message) == estimate(message)
     assert EstimateCounter().count_tools([definition]) == estimate_tools([definition])
-    assert (EstimateCounter().name, repr(EstimateCounter())) == ("estimate", "Estimated()")
+    assert (EstimateCounter().name, repr(EstimateCounter())) == ("estimate", "EstimateCounter()")
 
 
 def test_media_cost_what_the_rates_of_the_model_say():
@@ -245,7 +245,7 @@ def test_a_tokeniser_with_parts_in_python_is_refused():
 @pytest.mark.parametrize(("library", "made"), [("tiktoken", Tiktoken), ("tokenizers", HuggingFace)])
 def test_a_library_that_is_not_installed_names_the_extra(monkeypatch, library, made):
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(MessageError, match=rf"{library}.*palaver\[tokenizers\]"):
+    with pytest.raises(MissingPackageError, match=rf"{library}.*palaver\[tokenizers\]"):
         made("x")
 
 

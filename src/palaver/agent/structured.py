@@ -7,8 +7,9 @@ Rules:
   What is asked for is always an object, which is what providers take: a form that is none is asked for as
   ``{"value": …}``, and read with or without that.
 - Objects of a type are closed (``additionalProperties: false``); a schema of the caller is sent as it is. ``strict`` is
-  asked for where providers allow it: every object closed, all its properties required, none of the keywords that they
-  refuse. https://platform.openai.com/docs/guides/structured-outputs
+  asked for where providers can enforce the schema: every object closed, all its properties required, and nothing that
+  may be anything. The codec of a wire moves constraints that its provider does not take to the descriptions; ``read``
+  checks them. https://platform.openai.com/docs/guides/structured-outputs
 - ``read`` takes an answer that is one JSON value, in a code fence or not, or has one JSON object in other text. None,
   or two, is an error. An error names the path, and is what the model is told: ``Your answer does not fit …``.
 - References to other documents are not followed: nothing is fetched.
@@ -42,14 +43,14 @@ OUTPUT: Final = "output"
 """The key in the values of a run under which the tool puts the output."""
 
 _VALUE: Final = "value"
-_REFUSED: Final = frozenset(
+_UNENFORCED: Final = frozenset(
     (
         "allOf",
-        "oneOf",
         "not",
         "if",
         "then",
         "else",
+        "prefixItems",
         "dependentRequired",
         "dependentSchemas",
         "patternProperties",
@@ -57,7 +58,9 @@ _REFUSED: Final = frozenset(
         "unevaluatedProperties",
     )
 )
-"""Keywords that strict schemas may not have."""
+"""Keywords of schemas that no provider enforces, and that no other keyword can replace."""
+_TYPED: Final = frozenset(("type", "enum", "const", "anyOf", "oneOf", "$ref"))
+"""A schema without one of these allows anything, which no provider enforces."""
 _NAMES: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _NAME_LENGTH: Final = 64
 _FENCED: Final = re.compile(r"```\w*\s(.*)```", re.DOTALL)
@@ -149,20 +152,25 @@ def _object(schema: _Schema) -> tuple[_Schema, bool]:
     return wrapped, True
 
 
-def _nodes(schema: Any) -> Iterator[_Schema]:
-    """Every object in a schema, its own included."""
+def _subschemas(schema: Any) -> Iterator[_Schema]:
+    """Every schema in a schema, its own included."""
     pending: list[Any] = [schema]
     while pending:
         node = pending.pop()
-        if isinstance(node, dict):
-            yield (fields := cast("_Schema", node))
-            pending.extend(fields.values())
-        elif isinstance(node, list):
-            pending += node
+        if not isinstance(node, dict):
+            continue
+        yield (fields := cast("_Schema", node))
+        for key, value in fields.items():
+            if key in ("properties", "$defs", "definitions") and isinstance(value, dict):
+                pending.extend(cast("_Schema", value).values())
+            elif key in ("anyOf", "oneOf", "allOf", "prefixItems") and isinstance(value, list):
+                pending += value
+            elif key in ("items", "additionalProperties"):
+                pending.append(value)
 
 
 def _closed(schema: _Schema) -> _Schema:
-    for node in _nodes(schema):
+    for node in _subschemas(schema):
         if node.get("type") == "object" and isinstance(node.get("properties"), dict):
             node.setdefault("additionalProperties", False)
     return schema
@@ -170,7 +178,8 @@ def _closed(schema: _Schema) -> _Schema:
 
 def _is_strict(schema: _Schema) -> bool:
     return all(
-        _REFUSED.isdisjoint(node)
+        _UNENFORCED.isdisjoint(node)
+        and not _TYPED.isdisjoint(node)
         and (
             node.get("type") != "object"
             or (
@@ -178,7 +187,7 @@ def _is_strict(schema: _Schema) -> bool:
                 and set(node.get("properties", ())) == set(node.get("required", ()))
             )
         )
-        for node in _nodes(schema)
+        for node in _subschemas(schema)
     )
 
 

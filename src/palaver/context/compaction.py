@@ -64,7 +64,7 @@ class Breaker(Struct, frozen=True):
         if self.max_failures < 1:
             raise MessageError(f"max_failures: {self.max_failures}: must be at least 1")
         if not self.seconds >= 0:
-            raise MessageError(f"seconds: {self.seconds} is not a positive number of seconds")
+            raise MessageError(f"seconds: {self.seconds}: must be at least 0")
 
     def allows(self, now: float) -> bool:
         """Whether to try."""

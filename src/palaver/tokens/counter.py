@@ -69,7 +69,7 @@ class EstimateCounter(Counter):
 
     def __repr__(self) -> str:
         """Say what it is."""
-        return "Estimated()"
+        return "EstimateCounter()"
 
 
 class TextCounter(Counter):

@@ -117,7 +117,7 @@ def _library(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise MissingPackageError.of(f"counting with {name} needs it", "tokenizers", error) from None
+        raise MissingPackageError.of(f"counting with {name} needs its package", "tokenizers", error) from None
 
 
 def _encoding(library: Any, name: str) -> Any:

@@ -8,7 +8,7 @@ CACHED: dict[str, Any] = {"cache_control": {"type": "ephemeral", "ttl": "5m"}}
 TOOL: dict[str, Any] = {
     "name": "look_up",
     "description": "Looks things up.",
-    "input_schema": {"type": "object", "properties": {"q": {"type": "string"}}},
+    "input_schema": {"type": "object", "properties": {"q": {"type": "string"}}, "additionalProperties": False},
 }
 
 

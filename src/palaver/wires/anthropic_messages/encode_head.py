@@ -27,6 +27,7 @@ from palaver.core.tools import ProviderTool
 from palaver.wires._engine import json_fields, thinking
 from palaver.wires._engine.fit import declared_name, fitting_name
 from palaver.wires._engine.json_fields import native, word
+from palaver.wires._engine.schemas import ANTHROPIC, fit_output, fit_tool
 from palaver.wires._engine.tools import NO_TOOLS, lose_parameters
 from palaver.wires.anthropic_messages.encode_parts import text_block
 from palaver.wires.anthropic_messages.repairs import (
@@ -80,7 +81,9 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
         fields["thinking"] = json_fields.with_note(write_thinking(settings.reasoning_tokens), notes, "thinking")
     _put_output_config(fields, rest, settings, context)
     _put_tool_choice(fields, notes, request, settings, context)
-    tools = [written for tool in request.tools if (written := _tool(tool, context)) is not None]
+    tools = [
+        written for tool in request.tools if (written := _tool(fit_tool(tool, ANTHROPIC, context), context)) is not None
+    ]
     if tools:
         fields["tools"] = tools
     if system:
@@ -176,7 +179,7 @@ def _put_output_config(fields: dict[str, Any], rest: Fields, settings: Settings,
         config["effort"] = settings.effort
     output = settings.output
     if output is not None and output.kind == "json_schema":
-        config["format"] = write_output_format(output)
+        config["format"] = write_output_format(fit_output(output, ANTHROPIC, context))
         for key in ("name", "description", "strict"):
             if getattr(output, key) is not None:
                 context.lose("dropped", f"output {key}", "the wire's format has no such field")

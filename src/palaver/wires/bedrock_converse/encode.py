@@ -41,6 +41,7 @@ from palaver.wires._engine.capabilities import IdRule, MediaRule, MetadataRule, 
 from palaver.wires._engine.encoder import ABSENT
 from palaver.wires._engine.fit import declared_name, fitting_name
 from palaver.wires._engine.json_fields import native, notes
+from palaver.wires._engine.schemas import BEDROCK, fit_tool
 from palaver.wires._engine.tools import lose_parameters
 from palaver.wires.bedrock_converse import settings
 from palaver.wires.bedrock_converse.encode_parts import Block, blocks, kind_of, plain
@@ -168,7 +169,7 @@ def _put_tools(fields: dict[str, Any], stored: Fields, request: Request, context
     if choice is not None and choice.mode == "none":
         given = _needed_tools(given, context)
         choice = None
-    tools = [written for tool in given if (written := _tool(tool, context)) is not None]
+    tools = [written for tool in given if (written := _tool(fit_tool(tool, BEDROCK, context), context)) is not None]
     marked = [Block("" if isinstance(tool, dict) else kind_of(tool), tool) for tool in tools]
     tools = [block.body for block in _limit_marks(marked, _marks(context).tools, context)]
     names: set[str] = {written["toolSpec"]["name"] for written in tools if isinstance(written, dict)}

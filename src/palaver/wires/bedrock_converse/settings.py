@@ -23,6 +23,7 @@ from palaver.core import jsontext, trusted
 from palaver.core.jsontext import Fields
 from palaver.core.request import OutputFormat, Settings, ToolChoice
 from palaver.wires._engine import json_fields, thinking
+from palaver.wires._engine.schemas import BEDROCK, fit_output
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -337,4 +338,4 @@ def _fitted_output(output: OutputFormat, context: Context) -> OutputFormat | Non
         context.lose("approximated", "output", "a schema is always enforced")
     elif output.strict and output.kind == "json_schema":
         context.lose("dropped", "output strict", "the wire has no such setting; it enforces every schema")
-    return None if output.kind == "text" else output
+    return None if output.kind == "text" else fit_output(output, BEDROCK, context)

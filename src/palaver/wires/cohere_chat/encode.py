@@ -23,6 +23,7 @@ from palaver.wires._engine import json_fields, thinking
 from palaver.wires._engine.capabilities import MediaRule, WireCapabilities
 from palaver.wires._engine.fit import are_alike, join_neighbors, lose_fields
 from palaver.wires._engine.json_fields import native, notes
+from palaver.wires._engine.schemas import COHERE, fit_output
 from palaver.wires._engine.tools import write_tool
 from palaver.wires.cohere_chat.decode import DOCUMENT, is_plan, stands_in
 from palaver.wires.cohere_chat.shapes import (
@@ -117,7 +118,7 @@ def _output(output: OutputFormat, field: str, context: Context) -> dict[str, Any
     for key in ("name", "description", "strict"):
         if getattr(output, key) is not None:
             context.lose("dropped", f"output {key}", "the wire has no such field")
-    return write_output_format(output, field)
+    return write_output_format(fit_output(output, COHERE, context), field)
 
 
 def _put_choice(fields: dict[str, Any], settings: Settings, context: Context) -> None:

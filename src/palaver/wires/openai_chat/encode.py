@@ -43,6 +43,7 @@ from palaver.core.tools import Tool
 from palaver.wires._engine import json_fields, thinking
 from palaver.wires._engine.fit import are_alike, fitting_name, join_neighbors
 from palaver.wires._engine.json_fields import native, notes, word
+from palaver.wires._engine.schemas import OPENAI, fit_output, fit_tool
 from palaver.wires._engine.tools import NO_TOOLS, write_tool
 from palaver.wires._engine.vendors import fit_request_fields
 from palaver.wires.openai_chat.decode_parts import thinking_text
@@ -108,14 +109,19 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     _put_thinking(fields, rest, noted, request, context)
     if settings.top_k is not None:
         context.lose("dropped", "top_k", "the wire has no such setting")
-    tools = [written for tool in request.tools if (written := write_tool(tool, context, strict=True)) is not None]
+    tools = [
+        written
+        for tool in request.tools
+        if (written := write_tool(fit_tool(tool, OPENAI, context), context, strict=True)) is not None
+    ]
     if tools:
         fields["tools"] = tools
     _put_tool_choice(fields, noted, request, variant, context)
     if not context.own and "tools" not in fields and fields.pop("parallel_tool_calls", None) is not None:
         context.lose("dropped", "parallel_tool_calls", NO_TOOLS)
     if settings.output is not None:
-        fields["response_format"] = write_output_format(settings.output, named=not context.own)
+        output = fit_output(settings.output, OPENAI, context, strict=True)
+        fields["response_format"] = write_output_format(output, named=not context.own)
     _list_foreign(request, context)
     body = {**fields, **(rest if context.own else fit_request_fields(rest, context)), **fields}
     for key in () if context.own else sorted(variant.refuses.intersection(body)):

@@ -24,6 +24,7 @@ from palaver.wires._engine import json_fields, thinking
 from palaver.wires._engine.encoder import ABSENT
 from palaver.wires._engine.fit import declared_name, fitting_name
 from palaver.wires._engine.json_fields import native, word
+from palaver.wires._engine.schemas import OPENAI, fit_output, fit_tool
 from palaver.wires._engine.tools import NO_TOOLS, lose_parameters
 from palaver.wires.openai_responses import calls
 from palaver.wires.openai_responses.shapes import (
@@ -82,7 +83,8 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
             context.lose("dropped", key, "the wire has no such setting")
     _put_tools(fields, request, notes, context)
     if settings.output is not None:
-        _put_inner(fields, rest, "text", "format", write_output_format(settings.output, own=context.own))
+        output = fit_output(settings.output, OPENAI, context, strict=True)
+        _put_inner(fields, rest, "text", "format", write_output_format(output, own=context.own))
     for stored in (request, *request.tools):
         for wire, key, _ in json_fields.foreign(stored, WIRE):
             context.lose("dropped", key, f"a field of {wire}")
@@ -102,7 +104,9 @@ def _put_inner(fields: dict[str, Any], rest: Fields, outer: str, key: str, value
 
 
 def _put_tools(fields: dict[str, Any], request: Request, notes: Fields, context: Context) -> None:
-    tools = [written for tool in request.tools if (written := _tool(tool, context)) is not None]
+    tools = [
+        written for tool in request.tools if (written := _tool(fit_tool(tool, OPENAI, context), context)) is not None
+    ]
     if tools:
         fields["tools"] = tools
     choice = request.settings.tool_choice
