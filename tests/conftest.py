@@ -9,6 +9,7 @@ With `PALAVER_REQUIRE_SERVERS=1` a run fails when a test marked `server` was ski
 import gc
 import inspect
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -27,6 +28,9 @@ settings.register_profile(
 )
 settings.register_profile("thorough", max_examples=5_000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell started the tests in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _skipped_servers: list[str] = []
 
