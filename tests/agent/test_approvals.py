@@ -241,6 +241,18 @@ async def test_edited_arguments_are_checked_again(anyio_backend):
 
 @pytest.mark.anyio
 @pytest.mark.row("DAS-25")
+async def test_an_edit_that_does_not_fit_is_refused_and_the_call_stays_pending(anyio_backend):
+    ran = []
+    agent = asked_agent(ran)
+    waiting = await agent.run("go")
+    with pytest.raises(p.MessageError, match="the edited arguments of call 'c1' do not fit 'send'"):
+        await agent.run(previous=waiting, decisions={"c1": edit({"to": 7})})
+    run = await agent.run(previous=waiting, decisions={"c1": edit({"to": "bob", "amount": 2})})
+    assert (run.ok, ran) == (True, [("send", "bob", 2)])
+
+
+@pytest.mark.anyio
+@pytest.mark.row("DAS-25")
 async def test_an_edit_is_recorded_and_the_call_of_the_model_stays_byte_for_byte(anyio_backend):
     written = '{ "to":"ann" ,"amount": 1 }'
     ran = []

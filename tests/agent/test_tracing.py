@@ -300,3 +300,8 @@ def test_palaver_stays_light():
 
     code = "import sys, palaver.agent; print('opentelemetry' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_a_provider_where_a_tracer_is_expected_is_refused_by_name():
+    with pytest.raises(p.MessageError, match="tracer: expected a tracer"):
+        Tracing(TracerProvider())

@@ -89,6 +89,13 @@ def test_threads_are_listed_those_changed_last_first(run, trip, coded):
     assert run("threads", "--limit", "2").err == ""
 
 
+def test_a_thread_without_a_title_is_listed_with_its_first_prompt(run, tmp_path):
+    location = str(tmp_path / "palaver.db")
+    with open_store(location) as store:
+        store.open("t").append(p.user("Is there a ferry\nto Pellworm?"))
+    assert "Is there a ferry to Pellworm?" in run("threads", "--store", location).out
+
+
 def test_threads_as_json_are_whole(run, trip, coded):
     first, second = map(json.loads, run("threads", "--json").out.splitlines())
     assert (first["id"], first["title"], first["length"]) == (coded, "coded", 3)

@@ -116,3 +116,12 @@ def test_a_missing_thread_or_branch_raises():
         store.open("")
     with pytest.raises(NotFoundError):
         store.open("t").on("side")
+
+
+def test_an_entry_where_its_id_is_expected_is_refused_by_name():
+    talk = MemoryStore().open("t")
+    (entry,) = talk.append(p.user("a"))
+    with pytest.raises(p.MessageError, match=r"fork: at: expected .* got Entry"):
+        talk.fork("side", at=entry)
+    with pytest.raises(p.MessageError, match=r"rewind: to: expected .* got Entry"):
+        talk.rewind(entry)

@@ -1,12 +1,13 @@
 """``detect`` and every recogniser, over JSON that has the formats' own keys and values of any type."""
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from palaver import transcripts
-from palaver.core.errors import PalaverError
+from palaver.core.errors import MessageError, PalaverError
 from palaver.transcripts.conversation import session_of
 from tests.transcripts.samples import FOLDER
 
@@ -129,3 +130,13 @@ def test_a_pi_session_whose_header_is_gone_is_read():
     assert file_format.write(left).body == data
     texts = [entry.message.text for entry in left.thread.path() if entry.message.text]
     assert texts == [entry.message.text for entry in given.thread.path() if entry.message.text]
+
+
+@pytest.mark.parametrize("data", ["session.jsonl", Path("session.jsonl"), None])
+def test_what_is_not_bytes_is_refused_by_name(data):
+    with pytest.raises(MessageError, match="data: expected bytes, got"):
+        transcripts.get("claude_code").read(data)
+    with pytest.raises(MessageError, match="data: expected bytes, got"):
+        transcripts.detect(data)
+    with pytest.raises(MessageError, match="transcript: expected Transcript, got"):
+        transcripts.get("vercel_ui").write(data)

@@ -59,6 +59,7 @@ from palaver.turn.approvals import (
     Recorded,
     checked_choices,
     checked_decisions,
+    checked_edits,
     checked_mapping,
     last_answer,
     open_answer,
@@ -447,6 +448,7 @@ class Agent(Generic[T]):
         known = Recorded() if opened is None or prompt is not None else opened.recorded
         checked_decisions(decisions, known.pending.values())
         checked_choices(decisions, known.pending.values())
+        checked_edits(decisions, known.pending.values(), self.toolbox.find)
         start = RunStart(run=run, event=first, carry=self._carry(previous), known=known)
         values = options.values if options.values is not None or previous is None else own(previous.values)
         options = structs.replace(options, decide=options.decide or self.decide, values=values)

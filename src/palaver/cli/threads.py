@@ -1,5 +1,7 @@
 """``palaver threads``: list the threads of a store.
 
+A thread without a title is shown with the beginning of its first prompt.
+
 Stability: experimental.
 """
 
@@ -14,7 +16,8 @@ from palaver.cli import rows, stores
 from palaver.cli.rows import Form
 from palaver.cli.tables import Column, Listing
 from palaver.cli.terminal import console, count, echo, safe, when
-from palaver.core.errors import PalaverError
+from palaver.core.errors import PalaverError, excerpt
+from palaver.core.messages import UserMessage
 from palaver.store.store import Query
 from palaver.threads.thread import RECORD
 
@@ -35,10 +38,11 @@ def command(tag: str | None, limit: int, location: str | None, *, form: Form | N
         found = list(store.threads(tag=tag, limit=limit + 1))
         infos, more = found[:limit], len(found) > limit
         messages = [_messages(store, info) for info in infos]
+        titles = [info.title or _first_prompt(store, info) for info in infos] if form is None else []
     if form is not None:
         rows.write([_plain(info, number) for info, number in zip(infos, messages, strict=True)], form)
     elif infos:
-        _draw(infos, messages)
+        _draw(infos, messages, titles)
     else:
         which = "no thread" if tag is None else f"no thread with the tag {tag!r}"
         echo(f"{which} in {stores.display_name(location)}; palaver import FILE adds some", err=True)
@@ -54,6 +58,15 @@ def _messages(store: Store, info: ThreadInfo) -> int:
         return info.length
 
 
+def _first_prompt(store: Store, info: ThreadInfo) -> str:
+    """Return the beginning of the first message of the user; ``""`` when there is none."""
+    try:
+        entries = stores.message_entries(store, stores.Address(info, None))
+    except PalaverError:  # a thread that is damaged is listed all the same
+        return ""
+    return excerpt(next((each.message.text for each in entries if isinstance(each.message, UserMessage)), ""))
+
+
 def _plain(info: ThreadInfo, messages: int) -> dict[str, Any]:
     return {
         "id": info.id,
@@ -67,7 +80,7 @@ def _plain(info: ThreadInfo, messages: int) -> dict[str, Any]:
     }
 
 
-def _draw(infos: list[ThreadInfo], messages: list[int]) -> None:
+def _draw(infos: list[ThreadInfo], messages: list[int], titles: list[str]) -> None:
     listing = Listing(
         Column("thread"),
         Column("changed"),
@@ -75,8 +88,8 @@ def _draw(infos: list[ThreadInfo], messages: list[int]) -> None:
         Column("branches", "right"),
         Column("title", narrow="cut"),
     )
-    for info, number in zip(infos, messages, strict=True):
-        title = Text(" ".join(safe(info.title or "").split()))
+    for info, number, name in zip(infos, messages, titles, strict=True):
+        title = Text(" ".join(safe(name).split()))
         title.append("".join(f" #{safe(tag)}" for tag in info.tags), "dim")
         listing.add(
             Text(safe(stores.short(info.id)), "bold"),

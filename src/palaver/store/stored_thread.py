@@ -20,6 +20,7 @@ from msgspec import UNSET, UnsetType
 from palaver.core import notebook
 from palaver.core.messages import Message
 from palaver.core.prompt_input import as_messages
+from palaver.core.type_checks import check_arguments
 from palaver.threads.ids import now_ms
 from palaver.threads.thread import MAIN, Entry, Path, Thread
 
@@ -85,6 +86,7 @@ class StoredThread:
 
         It begins at the entry ``at`` (``None``: before the first), without it at this head.
         """
+        check_arguments("fork", StoredThread.fork, {"name": name, "at": at})
         place = self.head if at is UNSET else at
         self._store.fork(self.id, name, at=place)
         self.tree.fork(name, at=place)
@@ -100,6 +102,7 @@ class StoredThread:
 
         Raises as ``Store.rewind`` does, ``ConflictError`` when the branch has moved on.
         """
+        check_arguments("rewind", StoredThread.rewind, {"to": to})
         self._store.rewind(self.id, to, branch=self.branch, expect=self.head)
         self.tree.rewind(to, branch=self.branch)
 

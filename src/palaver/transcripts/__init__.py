@@ -21,6 +21,7 @@ from importlib import import_module
 from typing import Final
 
 from palaver.core.errors import UnknownNameError
+from palaver.core.type_checks import check_arguments
 from palaver.transcripts.conversation import Began, Ended, Joined, Noted, Step, Transcript
 from palaver.transcripts.detection import MARGIN, Detected, Detection, Head, candidates
 from palaver.transcripts.format import Origin, Reader, TranscriptFormat
@@ -111,11 +112,12 @@ def get(name: str) -> TranscriptFormat:
 
 
 def detect(data: bytes, name: str = "") -> tuple[Detected, ...]:
-    """The transcript formats that a file may be written in, the likeliest first; empty when it is none. Never raises.
+    """The transcript formats that a file may be written in, the likeliest first; empty when it is none.
 
     ``data`` are its first bytes (64 KiB are looked at), ``name`` is its name where it has one. Several are given when
-    they are about equally likely (docs/spec/dialects.md#0).
+    they are about equally likely (docs/spec/dialects.md#0). Raises ``MessageError`` for anything but bytes.
     """
+    check_arguments("detect", detect, {"data": data, "name": name})
     head = Head(data, name)
     # A format is imported only when the file has the features of one (``signatures``).
     found = [

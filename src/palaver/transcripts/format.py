@@ -135,6 +135,7 @@ class TranscriptFormat(Struct, frozen=True, kw_only=True):
         self, data: bytes, origin: Origin | None = None
     ) -> tuple[tuple[Transcript, ...], tuple[UnknownFields, ...]]:
         """Read a file whole, with the report of what it held that the transcript format does not foresee."""
+        check_arguments(self.name, TranscriptFormat.read, {"data": data})
         reader = self.reader(origin)
         return collected(step for steps in (reader.feed(data), reader.finish()) for step in steps)
 
@@ -155,7 +156,7 @@ class TranscriptFormat(Struct, frozen=True, kw_only=True):
         there, ``LossError`` when ``losses="raise"`` and there is one, and ``MessageError`` for an argument of the
         wrong type.
         """
-        check_arguments(self.name, TranscriptFormat.write, {"losses": losses})
+        check_arguments(self.name, TranscriptFormat.write, {"transcript": transcript, "losses": losses})
         if self.record_writer is None:
             raise EncodeError(f"{self.name} is only read")
         return assembly.write(

@@ -5,7 +5,8 @@ Rules (DAS-25, ADR 17):
 - A call is planned in this order: find the tool by its name, check the arguments, ask the policy. ``deny`` wins over
   everything, then the tool's own rule, then the policy. A call that fails a step gets a result with the reason.
 - A decision is ``approve``, ``edit`` (other arguments, checked again), ``reject`` or ``answer`` (a text in place of
-  the result). The request lists the allowed ones. The model's call in the thread does not change.
+  the result). Edited arguments that a caller passes to a run must fit; those of a handler are checked when the tool
+  would run, and the model is told. The request lists the allowed ones. The model's call in the thread does not change.
 - Requests and decisions are records: messages without content, with the tag ``record``. No view shows them and no wire
   sends them. Another process can decide days later. A batch runs when all of its calls are decided.
 - The calls of the last answer that have no result are open. Unless a record says that they are pending, they may have
@@ -41,7 +42,7 @@ from palaver.turn.tool import CHOICES, DecisionKind, Policy, Rule, as_rule, rule
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from palaver.turn.tool import Toolbox
+    from palaver.turn.tool import AgentTool, Toolbox
 
 
 # --- approvals --------------------------------------------------------------------------------------------------------
@@ -144,12 +145,16 @@ def resolved(planned: PlannedCall, decision: Decision, check: Callable[[ToolCall
 
 def _edited(planned: PlannedCall, decision: Decision, check: Callable[[ToolCall], Any]) -> PlannedCall:
     try:
-        text = bytes(jsontext.checked(dict(decision.arguments or {}), "arguments")).decode()
-        call = structs.replace(planned.call, arguments_json=text)
+        call = _with_arguments(planned.call, decision)
         arguments = check(call)
     except PalaverError as error:
         return _not_run(planned, "invalid", f"The edited arguments do not fit: {error}", decision)
     return structs.replace(planned, call=call, arguments=arguments, verdict="run", metadata=_noted(decision))
+
+
+def _with_arguments(call: ToolCall, decision: Decision) -> ToolCall:
+    text = bytes(jsontext.checked(dict(decision.arguments or {}), "arguments")).decode()
+    return structs.replace(call, arguments_json=text)
 
 
 def _not_run(planned: PlannedCall, verdict: Literal["invalid", "answered"], text: str, by: Decision) -> PlannedCall:
@@ -251,6 +256,21 @@ def checked_choices(decisions: Mapping[str, Decision], requests: Iterable[Approv
             raise MessageError(
                 f"{decision.kind!r} is not allowed for call {excerpt(each.call.id)!r} of {each.tool!r}, but {allowed}"
             )
+
+
+def checked_edits(
+    decisions: Mapping[str, Decision], requests: Iterable[ApprovalRequest], find: Callable[[str], AgentTool | None]
+) -> None:
+    """Refuse edited arguments that do not fit their tool, which ``find`` looks up. Raises ``MessageError``."""
+    for each in requests:
+        decision, tool = decisions.get(each.call.id), find(each.tool)
+        if decision is None or decision.kind != "edit" or tool is None:
+            continue
+        try:
+            tool.check(_with_arguments(each.call, decision))
+        except PalaverError as error:
+            shown = excerpt(each.call.id)
+            raise MessageError(f"the edited arguments of call {shown!r} do not fit {each.tool!r}: {error}") from None
 
 
 def checked_decisions(decisions: Mapping[str, Decision], requests: Iterable[ApprovalRequest]) -> None:

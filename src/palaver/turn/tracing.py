@@ -27,7 +27,7 @@ import anyio
 from msgspec import UNSET, Raw, UnsetType, structs
 
 from palaver.context.rewrite import COMPACTION
-from palaver.core.errors import MissingPackageError, PalaverError, excerpt
+from palaver.core.errors import MessageError, MissingPackageError, PalaverError, excerpt
 from palaver.core.jsontext import raw, view
 from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from palaver.core.parts import Reasoning, Text, ToolCall
@@ -92,6 +92,8 @@ class Tracing(Middleware):
         except ImportError as error:
             raise MissingPackageError.of("Tracing needs opentelemetry-api", "otel", error) from None
 
+        if tracer is not None and not hasattr(tracer, "start_span"):
+            raise MessageError('Tracing: tracer: expected a tracer, such as TracerProvider().get_tracer("palaver")')
         self._trace = trace
         self._tracer = tracer if tracer is not None else trace.get_tracer(SCOPE)
         self._content = content

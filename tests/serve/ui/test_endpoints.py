@@ -242,7 +242,7 @@ async def test_errors_are_sent_without_their_text(server):
     assert "secret-key" not in sdk.text + ag.text
     assert {"type": "error", "errorText": "The run failed."} in chunks(sdk)
     assert chunks(ag)[-1] == {"type": "RUN_ERROR", "message": "The run failed."}
-    assert '"tool-output-error"' in (await server.post("/chat", json=ui("broken"))).text
+    assert '"errorText":"The tool failed."' in (await server.post("/chat", json=ui("broken"))).text
 
 
 async def test_without_a_store_the_messages_of_the_client_are_the_conversation(server):

@@ -29,7 +29,7 @@ from palaver.core.messages import AssistantMessage, Message, ToolMessage
 from palaver.core.parts import ToolCall
 from palaver.core.tools import Tool
 from palaver.serve.ui.endpoint import Chunk, TurnWriter, UiEndpoint, UiProtocol
-from palaver.serve.ui.shapes import error_text, json_of, list_of, output_of, usage_of
+from palaver.serve.ui.shapes import error_text, failure_of, json_of, list_of, output_of, usage_of
 from palaver.serve.ui.turns import Ended, Ignored, StateChanged, Turn, UiRequest
 from palaver.threads.ids import uuid7
 from palaver.turn import events
@@ -160,7 +160,7 @@ class _Writer(TurnWriter):
                 for call in message.tool_calls:
                     yield from self._call(call)
             case events.MessageAdded(message=ToolMessage() as message) if message.tool_call_id is not None:
-                value = output_of(message)
+                value = failure_of(message) if message.is_error else output_of(message)
                 yield {
                     "type": "TOOL_CALL_RESULT",
                     "messageId": message.id or uuid7(),

@@ -30,7 +30,7 @@ from palaver.core.errors import DecodeError
 from palaver.core.messages import AssistantMessage, ToolMessage
 from palaver.core.parts import MalformedToolCall, ToolCall
 from palaver.serve.ui.endpoint import Chunk, TurnWriter, UiEndpoint, UiProtocol
-from palaver.serve.ui.shapes import error_text, json_of, list_of, output_of, usage_of
+from palaver.serve.ui.shapes import error_text, failure_of, json_of, list_of, output_of, usage_of
 from palaver.serve.ui.turns import Ended, Turn, UiRequest
 from palaver.turn import events
 from palaver.turn.approvals import Decision, approve, reject
@@ -188,7 +188,7 @@ class _Writer(TurnWriter):
         if call in self._rejected:
             yield {"type": "tool-output-denied", "toolCallId": call}
         elif message.is_error:
-            yield {"type": "tool-output-error", "toolCallId": call, "errorText": message.text, "dynamic": True}
+            yield {"type": "tool-output-error", "toolCallId": call, "errorText": failure_of(message), "dynamic": True}
         else:
             yield {
                 "type": "tool-output-available",

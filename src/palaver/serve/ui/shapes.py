@@ -6,7 +6,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
@@ -35,12 +35,21 @@ def list_of(value: object) -> Sequence[Any] | None:
     return cast("Sequence[Any]", value) if isinstance(value, list) else None
 
 
+_TOOL_FAILED: Final = "The tool failed."
+
+
 def output_of(message: ToolMessage) -> Any:
     """Return the result of a call as JSON: the value of a result that is JSON, else its text."""
     parts = message.content
     if len(parts) == 1 and isinstance(parts[0], Json):
         return parts[0].value
     return message.text
+
+
+def failure_of(message: ToolMessage) -> str:
+    """Return what a client is told of a failed call: the text of a ``ToolError``, and nothing of other exceptions."""
+    unexpected = message.metadata.get("error_code") == "tool_execution_failed"
+    return _TOOL_FAILED if unexpected else message.text
 
 
 def usage_of(ended: Ended) -> dict[str, Any]:
