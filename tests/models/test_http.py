@@ -129,3 +129,9 @@ def test_the_times_are_those_of_the_reference():
     text = Path("docs/reference/faults.md").read_text()
     for name in Timeouts.__struct_fields__:
         assert re.search(rf"`{name}` {getattr(Timeouts(), name):g}\b", text), name
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan")])
+def test_a_timeout_that_is_not_positive_is_refused_by_name(seconds):
+    with pytest.raises(MessageError, match=r"Timeouts: idle: .* is not a positive number of seconds"):
+        Timeouts(idle=seconds)

@@ -78,8 +78,12 @@ class Timeouts(Struct, frozen=True, kw_only=True):
     whole: float = 600.0
 
     def __post_init__(self) -> None:
-        """Refuse values of another type. Raises ``MessageError``, which names the field."""
-        check_arguments("Timeouts", Timeouts, structs.asdict(self))
+        """Refuse values of another type, and those that are not positive. Raises ``MessageError``."""
+        given = structs.asdict(self)
+        check_arguments("Timeouts", Timeouts, given)
+        for name, seconds in given.items():
+            if not seconds > 0:
+                raise MessageError(f"Timeouts: {name}: {seconds} is not a positive number of seconds")
 
 
 class Sender(Protocol):
