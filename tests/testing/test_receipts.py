@@ -329,6 +329,14 @@ def test_the_schema_of_a_free_text_tool_is_accounted_for(target: str):
     assert check_receipt(target, said(p.user("q"), tools=(tool,)), encoded) == []
 
 
+def test_an_error_that_is_an_image_alone_is_accounted_for():
+    image = p.Image.from_bytes(b"\x89PNG\r\n\x1a\n")
+    result = p.ToolMessage(content=(image,), tool_call_id="c1", is_error=True)
+    request = said(p.assistant(tool_calls=[p.tool_call("look", {}, id="c1")]), result, tools=TOOLS)
+    for name in TARGETS:
+        assert complaints(name, request) == []
+
+
 @pytest.mark.finding("F-30")
 @given(messages=histories(), name=st.sampled_from(TARGETS))
 def test_generated_histories_are_accounted_for(messages: tuple[p.Message, ...], name: str):

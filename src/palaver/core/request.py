@@ -82,6 +82,9 @@ class OutputFormat(Value, frozen=True, tag_field="type", tag="output_format", me
         ``strict`` asks the provider to enforce the schema; ``None`` leaves that to the wire. ``provider`` holds fields
         by wire. Raises ``MessageError`` for what JSON cannot express.
         """
+        given: object = schema
+        if isinstance(given, type):
+            raise MessageError(f"schema: expected a JSON Schema, got a type; Agent(output={given.__name__}) takes one")
         made = cls("json_schema", jsontext.checked(schema, "schema"), name, description, strict)
         return made if provider is None else made.replace(provider=provider)
 

@@ -43,7 +43,7 @@ _SHOWN: Final = 3
 _USER: Final = UserMessage(mode="user")
 
 
-async def ask_model(
+async def ask(
     model: LanguageModel,
     prompt: PromptInput | Request,
     *,
@@ -65,7 +65,7 @@ async def ask_model(
         return _response(await answer.finish(), losses)
 
 
-def stream_model(
+def stream(
     model: LanguageModel,
     prompt: PromptInput | Request,
     *,
@@ -89,8 +89,8 @@ class Askable:
 
     __slots__ = ()
 
-    ask = ask_model
-    stream = stream_model
+    ask = ask
+    stream = stream
 
     @property
     def sync(self: LanguageModel) -> SyncModel:
@@ -208,8 +208,8 @@ class SyncModel(SyncFacade[LanguageModel]):
         """The name of the model."""
         return self.wrapped.name
 
-    ask = sync_method(ask_model)
-    stream = sync_stream(stream_model, SyncResponseStream)
+    ask = sync_method(ask)
+    stream = sync_stream(stream, SyncResponseStream)
 
 
 def _prompt(
@@ -222,7 +222,7 @@ def _prompt(
     losses: OnLosses,
 ) -> Prompt:
     given = {"instructions": instructions, "tools": tools, "settings": settings, "losses": losses}
-    check_arguments(name, ask_model, given)
+    check_arguments(name, ask, given)
     request = prompt if isinstance(prompt, Request) else Request(prompt_messages(prompt, template=_USER))
     head = (system(instructions),) if isinstance(instructions, str) else () if instructions is None else (instructions,)
     return Prompt(

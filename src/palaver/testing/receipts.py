@@ -431,7 +431,7 @@ def _empties_of(wire: str, request: Request) -> set[str]:
             for value in (message, *message.content):
                 fields = json_fields.native(value, wire).values()
                 texts += [bytes(raw).decode() for raw in fields if not vendors.is_blank(raw)]
-        if isinstance(message, ToolMessage) and not message.content:
+        if isinstance(message, ToolMessage) and (not message.content or (message.is_error and not message.text)):
             texts.append('""')
         if isinstance(message, AssistantMessage) and all(isinstance(part, Reasoning) for part in message.content):
             texts.append('""')  # a content beside reasoning, which some vendors demand

@@ -63,15 +63,16 @@ BEDROCK: Final = Subset(
 COHERE: Final = Subset(frozenset(("pattern", "format", "default")), frozenset(("date-time", "date", "time", "uuid")))
 
 
-def fit(schema: Raw, subset: Subset, context: Context, what: str) -> Raw:
-    """Return ``schema`` as ``subset`` takes it; the receipt names what was changed of ``what``."""
+def fit(schema: Raw, subset: Subset, context: Context, what: str, tool: str | None = None) -> Raw:
+    """Return ``schema`` as ``subset`` takes it; the receipt names what was changed of ``what``, and the ``tool``."""
     if context.own or jsontext.kind(schema) != "an object":
         return schema
     changed: dict[str, None] = {}
     fitted = _fitted(jsontext.value(schema), subset, changed)
     if not changed:
         return schema
-    context.lose("approximated", what, f"the provider does not enforce {', '.join(changed)}")
+    whose = "" if tool is None else f" of {tool!r}"
+    context.lose("approximated", what, f"the provider does not enforce {', '.join(changed)}{whose}")
     return jsontext.raw(fitted)
 
 
@@ -87,7 +88,7 @@ def fit_tool(tool: AnyTool, subset: Subset, context: Context) -> AnyTool:
     """Return a tool; the schema of one that is strict is one that is taken."""
     if not isinstance(tool, Tool) or not tool.strict or tool.parameters_json is UNSET:
         return tool
-    schema = fit(tool.parameters_json, subset, context, f"parameters of {tool.name!r}")
+    schema = fit(tool.parameters_json, subset, context, "parameters", tool.name)
     return tool if schema is tool.parameters_json else structs.replace(tool, parameters_json=schema)
 
 
