@@ -75,7 +75,7 @@ _CALL: Final = frozenset(
     )
 )
 _THOUGHT: Final = frozenset(("subject", "description", "timestamp"))
-_LINES: Final = re.compile(rb"[\r\n]+[ \t]*")  # inside a string there are none
+_LINES: Final = re.compile(rb"[\r\n]+[ \t]*")  # strings contain none
 _FAILED: Final = frozenset(("error", "cancelled"))
 
 

@@ -200,7 +200,7 @@ class Writer:
             self._writing.lose("dropped", "branch", "the record has a place for two answers", line[-1])
 
     def _answered(self, line: Sequence[Entry], before: int) -> int:
-        """Return where the answer begins: at the old place, if the model still speaks there, else after the question."""
+        """Return where the answer begins: at the old place, if an answer is still there, else after the question."""
         mine = [isinstance(entry.message, AssistantMessage) for entry in line]
         if before == len(line) or (before < len(line) and mine[before]):
             return before

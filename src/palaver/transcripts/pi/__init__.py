@@ -29,7 +29,7 @@ _PLACED: Final = KEYS.keys() - {"session", "message"}
 
 
 def detect(head: Head) -> Detection | None:
-    """Detect a ``session`` header with ``id`` and ``cwd``, without ``harness`` (HF STS), or entries without a header."""
+    """Detect a ``session`` header with ``id`` and ``cwd``, not ``harness`` (HF STS), or entries without a header."""
     first = head.first
     if _is_entry(first):
         return Detection(0.7)
