@@ -12,7 +12,7 @@ Rules:
   of ``LEAST_MEDIA`` characters or more is moved into its content, so that a store keeps an image once.
 - Compaction hides, it does not remove: a flush marker (``hidden_before``) is placed where the model's view begins, and
   the messages that the model sees instead follow it with ``source=COMPACTION``, which no view for people shows
-  (docs/spec/dialects.md#0.5, #0.6). Record, marker and the following messages are one group:
+  (docs/spec/dialects.md#0, items 5 and 6). Record, marker and the following messages are one group:
   ``join([record_message(), hidden_before(), summary], [record])``.
 - An id or two for each entry are held in memory.
 
