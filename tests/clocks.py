@@ -1,6 +1,6 @@
-"""Time that jumps: when every task waits, the clock goes on to what is waited for first.
+"""Time that jumps: when every task waits, the clock advances to the first deadline.
 
-A test of a deadline then passes or fails alike on any machine, and waits for nothing.
+A test of a deadline then behaves alike on any machine, and does not wait.
 """
 
 import asyncio
@@ -35,4 +35,4 @@ BACKENDS: dict[str, tuple[str, dict[str, Any]]] = {
     "trio": ("trio", {"clock": MockClock(autojump_threshold=0)}),
 }
 JUMPING = pytest.mark.parametrize("anyio_backend", BACKENDS.values(), ids=BACKENDS)
-"""Run the test on both event loops. What runs in threads is not waited for."""
+"""Run the test on both event loops. Work in threads is not waited for."""

@@ -1,4 +1,4 @@
-"""What every test may rely on: hypothesis profiles, recorded traffic, the rule about servers.
+"""Configuration of all tests: hypothesis profiles, recorded traffic, the rule about servers.
 
 `HYPOTHESIS_PROFILE` chooses how hard generated tests look: `dev` (the default) is quick and random,
 `ci` gives the same examples in every run, `thorough` is for a night.
@@ -40,7 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that asks for `exchange` gets every recording, or those of `recorded(wire, has=kind)`."""
+    """Give a test with `exchange` every recording, or those of `recorded(wire, has=kind)`."""
     if "exchange" in metafunc.fixturenames:
         mark = metafunc.definition.get_closest_marker("recorded")
         args, kwargs = (mark.args, mark.kwargs) if mark else ((), {})
@@ -50,7 +50,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """A case over recordings calls its test for each of them."""
+    """Call the test of a case over recordings for each of them."""
     recordings = pyfuncitem.funcargs.get("exchange")
     if recordings is None:
         return None
@@ -61,12 +61,12 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def pytest_collection(session: pytest.Session) -> None:
-    """What is collected stays: to look for garbage in it took a third of the time."""
+    """Freeze the collected tests: searching them for garbage took a third of the time."""
     gc.disable()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Twenty thousand tests are a heap that no collection need walk again: tests that collect garbage took a second."""
+    """Freeze the heap of twenty thousand tests: tests that collect garbage took a second."""
     gc.collect()
     gc.freeze()
     gc.enable()

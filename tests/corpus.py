@@ -1,12 +1,12 @@
-"""Recorded provider traffic, when there is any: one JSON file for each exchange.
+"""Recorded provider traffic, if available: one JSON file for each exchange.
 
-It lies in the folder that `PALAVER_CORPUS` names, or in `../shared/corpus` beside the repository.
-Nothing of it is copied here, so a checkout without it skips the tests that read it, by name.
+It is in the folder that `PALAVER_CORPUS` names, or in `../shared/corpus` beside the repository. It is not copied
+here, so a checkout without it skips the tests that read it, by name.
 
-A test asks for the fixture `exchange` and gets every recording;
+A test with the fixture `exchange` gets every recording;
 `@pytest.mark.recorded("ollama_chat")` narrows it to some wires.
-One case of a test runs over `FOLD` recordings of one wire, because a case costs more than most of what it tests.
-Each recording that fails is named, and the others run all the same.
+One case of a test runs over `FOLD` recordings of one wire, because a case costs more than most tests themselves. Each
+recording that fails is named, and the others still run.
 `--recording PART` runs those that have PART in their name.
 """
 
@@ -27,7 +27,7 @@ FOLD = 100
 
 @dataclass(frozen=True)
 class Exchange:
-    """One recorded request with what came back; the file is read when it is asked for."""
+    """One recorded request with its response; the file is read on demand."""
 
     file: Path
 
@@ -46,11 +46,11 @@ class Exchange:
 
 
 NO_COMPLETION = {"test_invalid_response--0-3a2427"}
-"""Recorded replies with status 200 that hold no completion at all (docs/spec/wires.md#1.3)."""
+"""Recorded replies with status 200 that contain no completion (docs/spec/wires.md#1.3)."""
 
 
 def _holds(file: Path, what: str) -> bool:
-    """Whether a recording is a `stream`, or has an `answer` that came whole."""
+    """Return whether a recording is a `stream`, or has a whole `answer`."""
     if what == "stream":
         return bool(Exchange(file).record.keys() & {"stream", "stream_base64"})
     record = Exchange(file).record
@@ -68,13 +68,13 @@ def _holding(what: str) -> frozenset[Path]:
 
 
 def exchanges(*wires: str, has: str | tuple[str, ...] = ()) -> list[Any]:
-    """Parameters for a test over the recordings of these wires, or of all; `has` names what they must be."""
+    """Return parameters for a test over the recordings of these wires, or of all; `has` names their required kind."""
     chosen = _chosen(*wires, has=has)
     return [pytest.param(each, id=each.name) for each in chosen] or [_absent(*wires)]
 
 
 def folded(*wires: str, has: str | tuple[str, ...] = (), recording: str = "") -> list[Any]:
-    """The same in lists, each of at most `FOLD` recordings of one wire; `recording` is a part of their names."""
+    """Return the same in lists, each of at most `FOLD` recordings of one wire; `recording` is a part of their names."""
     chosen = [each for each in _chosen(*wires, has=has) if recording in each.name]
     if not chosen:
         return [_absent(*wires)]

@@ -1,7 +1,7 @@
 """Many cases in one test: each runs, and each that failed is named.
 
 A case costs pytest and its workers several milliseconds, in every process that collects it. A law over a thousand
-recordings is one test that runs over them, and fails with a group of what each raised.
+recordings is one test that runs over them, and fails with a group of their exceptions.
 """
 
 import functools
@@ -14,7 +14,7 @@ from hypothesis.errors import UnsatisfiedAssumption
 
 
 def run_each(cases: Iterable[tuple[str, Callable[[], object]]]) -> None:
-    """Call every case, whatever the others raise.
+    """Call every case, even after exceptions.
 
     Raises:
         UnsatisfiedAssumption: A case refused a generated value, for them all.
@@ -48,10 +48,10 @@ def run_over(test: Callable[..., object], name: str, values: Iterable[tuple[str,
 
 
 def over(names: str, cases: Iterable[Any], ids: Iterable[str] | None = None) -> Callable[[Any], Any]:
-    """Run the test that is decorated over all cases, as one test: `pytest.mark.parametrize` for many small cases.
+    """Run the decorated test over all cases, as one test: `pytest.mark.parametrize` for many small cases.
 
-    Fixtures are made once for them all, and so is a generated value where `over` stands below `given`.
-    `names` are divided by commas; a case of several names is a tuple.
+    Fixtures are made once for all cases, and so is a generated value if `over` is below `given`. `names` are separated
+    by commas; a case of several names is a tuple.
     """
     arguments = [name.strip() for name in names.split(",")]
     values = [dict(zip(arguments, case if len(arguments) > 1 else (case,), strict=True)) for case in cases]

@@ -1,7 +1,7 @@
 """A real HTTP server on loopback that answers every request with given bytes, for the official clients to read.
 
-`serve(body, ...)` answers the n-th request with the n-th body and keeps what was asked in `requests`. Bodies go out
-chunked, in pieces of `piece` bytes, so that a client gets them as it would from a provider.
+`serve(body, ...)` answers the n-th request with the n-th body and stores the requests in `requests`. Bodies are sent
+chunked, in pieces of `piece` bytes, as from a provider.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class Loopback:
-    """Where the server listens, and what it was asked: path and body of every request."""
+    """The address of the server, and its requests: path and body of each."""
 
     url: str
     requests: list[tuple[str, bytes]] = field(default_factory=list)
@@ -41,7 +41,7 @@ def serve(
             self.wfile.write(b"0\r\n\r\n")
 
         def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True

@@ -1,10 +1,10 @@
-"""What the official SDKs' own types say about a body: a second opinion beside the provider rules.
+"""Check bodies against the official SDKs' own types: a second opinion beside the provider rules.
 
 - `accepts_request(wire, body)` and `accepts_response(wire, body)` return nothing, or raise
   `MismatchError` with the paths where the types of the wire's official client do not fit.
 - Unknown keys are allowed everywhere, and only the types of known ones are checked. Unions of the
   SDKs are closed lists: a block type younger than the SDK does not fit.
-- openai, anthropic, google-genai, cohere and ollama are asked through pydantic, in strict mode
+- openai, anthropic, google-genai, cohere and ollama are checked through pydantic, in strict mode
   where their types allow it; bedrock through botocore's service model (its validator for requests,
   its response parser and then the validator for replies).
 
@@ -38,8 +38,8 @@ from palaver.testing.tables import row
 
 Body = dict[str, Any]
 
-# Wire, variant (as `rules.variant_of` names it) and direction of recorded traffic that
-# the home SDK's types do not describe, and what it is that they do not know.
+# Wire, variant (as `rules.variant_of` names it) and direction of recorded traffic that the home SDK's types do not
+# describe, and the part that they do not know.
 VARIANTS_APART = {
     (
         "openai_chat",
@@ -129,13 +129,13 @@ def _fits_json(kind: Any, value: object) -> None:
     """Check in JSON mode, where base64 text is bytes and dates are text."""
     try:
         with warnings.catch_warnings():
-            # google-genai warns of a word that is younger than its list, and takes it.
+            # google-genai warns of a value that is newer than its list, and accepts it.
             warnings.simplefilter("ignore", UserWarning)
             _adapter(kind).validate_json(json.dumps(value), strict=True)
     except ValidationError as error:
         _report(error.errors())
     except AttributeError as error:
-        # google-genai's enums take for granted that a word is a string.
+        # google-genai's enums assume that a value is a string.
         raise MismatchError(str(error)) from error
 
 
@@ -263,9 +263,9 @@ def _converse() -> Any:
 
 
 def _known(value: Any, shape: Any) -> Any:
-    """Return what the service model knows of a JSON value, binary fields decoded.
+    """Return the parts of a JSON value that the service model knows, binary fields decoded.
 
-    A union whose only key is unknown is `_UNKNOWN`, and left out of the list it stands in.
+    A union whose only key is unknown is `_UNKNOWN`, and left out of its list.
     """
     if shape.type_name == "structure" and isinstance(value, dict):
         if getattr(shape, "is_document_type", False):

@@ -1,4 +1,4 @@
-"""What tests of tools share: both event loops, and the context of a call."""
+"""Fixtures for tests of tools: both event loops, and the context of a call."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def anyio_backend(request):
 
 @pytest.fixture
 def context():
-    """Make the context of a call; what it emits goes to `emitted`."""
+    """Make the context of a call; emitted values go to `emitted`."""
 
     def make(name="tool", arguments="", *, emitted=None, deps=None):
         return ToolContext(

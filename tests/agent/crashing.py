@@ -1,7 +1,7 @@
 """A process that runs an agent over SQLite, to be killed: ``python crashing.py database side-file thread how``.
 
-Write tools add one line to the side file for each time that they really run. Every message that the store has
-acknowledged is told on standard output.
+Write tools add one line to the side file each time that they run. Every message that the store has acknowledged is
+printed on standard output.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROUNDS = 4
 
 
 def next_turn(prompt: Prompt) -> Any:
-    """What the model says next, told by the conversation: so that any process goes on with the same script."""
+    """Return the model's next turn, derived from the conversation, so that any process continues the same script."""
     done = sum(1 for each in prompt.messages if isinstance(each, p.AssistantMessage) and each.tool_calls)
     if done >= ROUNDS:
         return "All written."
@@ -40,7 +40,7 @@ def next_turn(prompt: Prompt) -> Any:
 
 
 def written(side: Path, line: str, key: str) -> None:
-    """One line for each time that a tool really runs, on the disk before the tool goes on."""
+    """Write a line each time that a tool runs, on the disk before the tool continues."""
     with side.open("a") as file:
         file.write(f"{line} {key}\n")
         file.flush()
@@ -48,7 +48,7 @@ def written(side: Path, line: str, key: str) -> None:
 
 
 def agent(side: Path, pause: float = 0.0) -> Agent:
-    """The agent that is killed, and the one that goes on."""
+    """Return the agent that is killed, and that continues."""
 
     async def write(line: str, context: ToolContext) -> str:
         """Write a line."""
@@ -72,12 +72,12 @@ def agent(side: Path, pause: float = 0.0) -> Agent:
 
 
 def lines(side: str) -> list[str]:
-    """What has run so far."""
+    """Return the lines written so far."""
     return Path(side).read_text().splitlines() if Path(side).exists() else []
 
 
 async def killed(database: str, side: str, thread: str) -> None:
-    """Begin, and tell what is kept, until somebody kills it."""
+    """Start a run, and print stored messages, until the process is killed."""
     with SQLiteStore(database) as store:
         handle = store.open(thread)
         known = handle.append
@@ -100,13 +100,13 @@ async def killed(database: str, side: str, thread: str) -> None:
 
 
 async def resumed(database: str, side: str, thread: str) -> None:
-    """Go on to the end; decide what is asked: what is in the side file has run, and is not run again."""
+    """Continue to the end; decide pending calls: those in the side file have run, and are not run again."""
     with SQLiteStore(database) as store:
         asked = []
         run = await agent(Path(side)).run(thread=store.open(thread))
         before = lines(side)
         while run.outcome == "waiting":
-            run = await agent(Path(side)).run(thread=store.open(thread))  # nobody decides: nothing runs
+            run = await agent(Path(side)).run(thread=store.open(thread))  # without decisions, nothing runs
             assert run.outcome == "waiting", run.outcome
             assert lines(side) == before, "something ran while it was waiting"
             asked += [each.call.id for each in run.pending]

@@ -1,7 +1,7 @@
 """A conversation without an end: a model that plays thousands of turns, and counts tokens in its own way.
 
-Its provider refuses what is over its window by its own count, and reports that count. Every prompt is looked at as it
-comes: ``Provider.asked`` counts them, and what is wrong with one is raised there and ends the run.
+Its provider refuses prompts over its window by its own count, and reports that count. Every prompt is checked on
+arrival: ``Provider.asked`` counts them, and a wrong one raises there and ends the run.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _WORDS = "dust paper letters of a trade that nobody remembers, tied with string 
 
 
 class WrongPromptError(AssertionError):
-    """A prompt that breaks a promise."""
+    """A prompt that violates a guarantee."""
 
 
 class Provider:
-    """Counts, checks and answers. ``turn`` is the number of the answer that calls a tool next."""
+    """Counts, checks and answers. ``turn`` is the number of the next answer that calls a tool."""
 
     def __init__(self, turns: int, *, sample: int = 250, every: int = 1, stages: Any = DEFAULT) -> None:
-        """Play so many turns; all wires see each ``sample``-th prompt, and one behind each ``every``-th compaction."""
+        """Play this many turns; all wires get each ``sample``-th prompt, and one after each ``every``-th compaction."""
         self.turns, self.sample, self.every, self.stages = turns, sample, every, stages
         self.turn = 0
         self.asked = self.overflows = self.summaries = self.largest = self.checked = 0
@@ -56,7 +56,7 @@ class Provider:
     # -- its own count -------------------------------------------------------------------------------------------------
 
     def weight(self, message: p.Message) -> tuple[int, int]:
-        """Tokens of a message, and of its reasoning: 0.37 a byte, and six around each."""
+        """Return the tokens of a message, and of its reasoning: 0.37 a byte, and six around each."""
         known = self._known.get(id(message))
         if known is None or known[0] is not message:
             said = thought = 0
@@ -71,7 +71,7 @@ class Provider:
         return known[1:]
 
     def count(self, prompt: Any) -> int:
-        """Tokens of a prompt. Reasoning counts in the open turn, with which it is sent back."""
+        """Return the tokens of a prompt. Reasoning counts in the open turn, with which it is sent back."""
         if self._head[0] is not prompt.tools:
             text = "".join(f"{tool.name}{tool.description}{tool.parameters}" for tool in prompt.tools)
             self._head = prompt.tools, 300 + int(len(text) * 0.37)
@@ -116,7 +116,7 @@ class Provider:
                 raise WrongPromptError(f"turn {self.turn}: refused: {found}")
 
     def saw(self, event: Any) -> None:
-        """Hear of a compaction."""
+        """Count a compaction."""
         if isinstance(event, ContextCompacted):
             self.compactions.append(event)
 
@@ -174,7 +174,7 @@ class Provider:
         return p.assistant(*thought, *said, *calls)
 
     def _recalled(self, prompt: Any) -> Any:
-        """Search, read what was found, and answer with what stands there."""
+        """Search, read the results, and answer with them."""
         last = prompt.messages[-1]
         if not isinstance(last, p.ToolMessage):
             return p.assistant(p.ToolCall("ask-1", "search_history", '{"find": "locker box 3 number", "limit": 50}'))
@@ -186,7 +186,7 @@ class Provider:
 
 
 class Asides(Middleware):
-    """Says something between turns now and then."""
+    """Adds messages between turns now and then."""
 
     async def before_model(self, context: Any) -> Step | None:
         if context.iteration % 17 == 16:
@@ -205,7 +205,7 @@ async def open_box(box: int, shelf: int, context: ToolContext) -> str:
 
 
 def agent_of(provider: Provider) -> Agent:
-    """The agent, as a process makes it."""
+    """Return the agent of a process."""
     can = Capabilities(window=WINDOW, max_output=OUTPUT)
     model = ScriptedModel([], then=provider, capabilities=can)
     model.asked = _Forgetful()
@@ -219,14 +219,14 @@ def agent_of(provider: Provider) -> Agent:
 
 
 class _Forgetful(list[Any]):
-    """What a model was asked, for which nobody asks."""
+    """A list of prompts that stores nothing."""
 
     def append(self, item: Any) -> None:
         """Forget it."""
 
 
 async def walk(provider: Provider, thread: Any, *, until: int, first: bool, previous: Any = None) -> Any:
-    """Go on until so many turns were played: one run after the other, in one process."""
+    """Play as many turns: one run after the other, in one process."""
     agent = agent_of(provider)
     prompts: list[Any] = [[p.user(TASK)]] if first else [f"Go on behind {provider.turn}."]
     fact = first
@@ -245,6 +245,6 @@ async def walk(provider: Provider, thread: Any, *, until: int, first: bool, prev
 
 
 async def asked(provider: Provider, run: Any = None, thread: Any = None) -> Any:
-    """The question at the end."""
+    """Return the final question."""
     how = {"previous": run} if run is not None else {"thread": thread}
     return await agent_of(provider).run(QUESTION, on_event=provider.saw, **how)

@@ -2,7 +2,7 @@
 
     python mcp_server.py [--http PORT] [--prefix NAME] [--log FILE]
 
-`--log` names a file that gets a line for whatever happens here that a client cannot see.
+`--log` names a file that gets a line for each event here that a client cannot see.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""An agent with real tools, and providers on loopback that say what a script says, in every wire's own words."""
+"""An agent with real tools, and providers on loopback that answer from a script, in every wire's own form."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.loopback import Loopback, serve
 from tests.models.speaking import TYPES, body_of, endpoint
 
 MESSAGES = {"google_generate": "contents", "openai_responses": "input"}
-"""The field of a body that holds its messages, where it is not ``messages``."""
+"""The field of a body with its messages, if it is not ``messages``."""
 IMAGE = p.Image(p.Inline("iVBORw0KGgphYmM="), media_type="image/png")
 
 
 class World:
-    """What the tools have done."""
+    """The effects of the tools."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -48,7 +48,7 @@ class World:
 
 
 def model_at(wire: str, url: str, **more: Any) -> Model:
-    """A provider's model, there; its clock waits for nothing."""
+    """Return a provider's model at an address; its clock does not wait."""
     given = {
         "timeouts": Timeouts(connect=10, write=10, first_token=10, idle=10, whole=10),
         "retry": Retry(jitter=0.0),
@@ -58,16 +58,16 @@ def model_at(wire: str, url: str, **more: Any) -> Model:
 
 
 async def _no_sleep(seconds: float) -> None:
-    """Wait for nothing."""
+    """Do not wait."""
 
 
 def kind_of(wire: str, *, stream: bool) -> str:
-    """The content type of an answer."""
+    """Return the content type of an answer."""
     return TYPES.get(wire, "text/event-stream") if stream else "application/json"
 
 
 def say(wire: str, *parts: Any) -> p.Response:
-    """An answer; what it reasons is bound to its wire."""
+    """Return an answer; its reasoning is bound to its wire."""
     content = [p.Reasoning(part[1:], wire=wire, signature="c2ln") if _thought(part) else part for part in parts]
     message = p.assistant(*content)
     reason = "tool_calls" if message.tool_calls else "stop"
@@ -79,7 +79,7 @@ def _thought(part: Any) -> bool:
 
 
 def as_read(wire: str, response: p.Response, *, stream: bool) -> p.AssistantMessage:
-    """What reading an answer gives, without HTTP."""
+    """Return an answer as it is read, without HTTP."""
     told = body_of(wire, response, stream=stream)
     if not stream:
         return wires.get(wire).decode_response(told).message
@@ -90,32 +90,32 @@ def as_read(wire: str, response: p.Response, *, stream: bool) -> p.AssistantMess
 
 @contextlib.contextmanager
 def provider(wire: str, answers: Sequence[p.Response], *, stream: bool) -> Iterator[tuple[Loopback, Model]]:
-    """A provider that gives these answers, one a request, and its model."""
+    """Start a provider with these answers, one for each request, and its model."""
     bodies = [body_of(wire, answer, stream=stream) for answer in answers]
     with serve(*bodies, content_type=kind_of(wire, stream=stream), piece=97) as server:
         yield server, model_at(wire, server.url)
 
 
 def agent_of(model: Any, world: World, **more: Any) -> Agent:
-    """An agent with the tools of a world."""
+    """Return an agent with the tools of a world."""
     return Agent(model, instructions="Be brief.", tools=world.tools(), **more)
 
 
 def frames(wire: str, response: p.Response) -> list[bytes]:
-    """A streamed answer, an event at a time."""
+    """Return a streamed answer, one event in each frame."""
     encoder = wires.get(wire).stream_encoder()
     told = [*(encoder.feed(event) for event in replay_events(response)), encoder.finish()]
     return [each for each in told if each]
 
 
 def raw_messages(wire: str, body: bytes) -> bytes:
-    """The list of messages in a body, as it was sent."""
+    """Return the list of messages in a body, as it was sent."""
     fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     return bytes(fields[MESSAGES.get(wire, "messages")])
 
 
 def grows(wire: str, bodies: Sequence[bytes]) -> bool:
-    """Whether each body begins with all that the one before it said, byte for byte."""
+    """Return whether each body begins with the one before it, byte for byte."""
     for before, after in pairwise(bodies):
         said = raw_messages(wire, before)
         prefix = before[: before.index(said)] + said[:-1]

@@ -1,4 +1,4 @@
-"""What tests of runs share: calls, tools that note what ran, and whether a thread is one that every wire accepts."""
+"""Helpers for tests of runs: calls, tools that record their calls, and a check of threads on every wire."""
 
 import json
 
@@ -19,7 +19,7 @@ def calls(*parts):
 
 
 def noting(ran, name="send", **options):
-    """A tool that notes the arguments with which it ran."""
+    """Return a tool that records the arguments of its calls."""
 
     async def run(to: str, amount: int = 1) -> str:
         ran.append((name, to, amount))
@@ -29,14 +29,14 @@ def noting(ran, name="send", **options):
 
 
 def bodies(messages):
-    """What a list of messages is on every wire: the body, and the losses."""
+    """Yield a list of messages on every wire: the body, and the losses."""
     for name in wires.names():
         encoded = wires.get(name).encode_request(Request(tuple(messages), "model"))
         yield name, encoded.body, encoded.losses
 
 
 def assert_valid(messages):
-    """Every wire's provider accepts the messages, as they are and with what broke off repaired."""
+    """Check that every wire's provider accepts the messages, as they are and after repair."""
     for version in (tuple(messages), tuple(repair(messages).messages)):
         for name, body, _ in bodies(version):
             assert check_request(name, json.loads(bytes(body))) == [], name

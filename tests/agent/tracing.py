@@ -22,14 +22,14 @@ from palaver.turn.tool import ToolContext
 
 
 class Points:
-    """Counts awaits; at the ``stop``-th it does ``then``."""
+    """Counts awaits; at the ``stop``-th it calls ``then``."""
 
     def __init__(self, stop: int = 0, then: Callable[[], Any] = lambda: None) -> None:
         self.count, self.stop, self.then = 0, stop, then
         self.stopped_at = ""
 
     def touch(self, where: str) -> None:
-        """A place where something outside may happen although nothing is awaited."""
+        """Mark a place where an outside event may happen although nothing is awaited."""
         self.count += 1
         if self.count == self.stop:
             self.stopped_at = where
@@ -41,7 +41,7 @@ class Points:
 
 
 class TracedModel(LanguageModel):
-    """Another model, with a point wherever it is waited for."""
+    """Another model, with a point at each await."""
 
     def __init__(self, inner: ScriptedModel, points: Points) -> None:
         self.inner, self.points = inner, points
@@ -127,7 +127,7 @@ class Hooks(Middleware):
 
 
 class Scene(Struct, frozen=True, kw_only=True):
-    """What a run goes through: turns of the model, what is decided, which hook fails, when something is said."""
+    """The course of a run: turns of the model, decisions, a failing hook, and added messages."""
 
     turns: tuple[Any, ...]
     decides: str = "approve"
@@ -137,7 +137,7 @@ class Scene(Struct, frozen=True, kw_only=True):
 
 
 def turn(kind: Any) -> Any:
-    """A turn of the script, of what hypothesis drew."""
+    """Return a turn of the script, from values of hypothesis."""
     what, parts = kind
     if what == "error":
         return TransportError("nobody answered")
@@ -149,7 +149,7 @@ def turn(kind: Any) -> Any:
 
 
 def tools(points: Points, finished: list[str]) -> list[Any]:
-    """Tools that read, write, raise and sleep. ``finished`` gets what each gave back."""
+    """Return tools that read, write, raise and sleep. ``finished`` gets the result of each."""
 
     def done(context: ToolContext, x: int) -> str:
         said = f"<{context.call.name} {context.call.id} {x} {len(finished)}>"
@@ -187,7 +187,7 @@ def tools(points: Points, finished: list[str]) -> list[Any]:
 
 
 def agent(scene: Scene, points: Points, finished: list[str]) -> Agent:
-    """The agent of a scene."""
+    """Return the agent of a scene."""
     model = ScriptedModel([turn(each) for each in scene.turns], then="The end.")
 
     async def policy(call: p.ToolCall) -> str:

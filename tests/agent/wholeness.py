@@ -1,4 +1,4 @@
-"""What law 7 asks of a thread, said without the code under test."""
+"""The requirements of law 7 for a thread, without the code under test."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ TOOLS = tuple(
 
 
 def said(messages: Iterable[p.Message]) -> list[p.Message]:
-    """Without what no view shows."""
+    """Return the messages without records, which no view shows."""
     return [each for each in messages if not {DISCARDED, RECORD} & set(each.tags)]
 
 
 def broken_pairs(messages: Iterable[p.Message]) -> list[str]:
-    """Calls whose results do not follow at once and in order, and results that follow no call."""
+    """Return calls whose results do not follow at once and in order, and results that follow no call."""
     found: list[str] = []
     waiting: list[str] = []
     for message in said(messages):
@@ -44,19 +44,19 @@ def broken_pairs(messages: Iterable[p.Message]) -> list[str]:
 
 
 def refused(messages: Sequence[p.Message], tools: Sequence[Any] = TOOLS, **fields: Any) -> dict[str, Any]:
-    """The wires whose provider would refuse these messages as the next request, and why."""
+    """Return the wires whose provider would refuse these messages as the next request, and the reasons."""
     thread = Thread()
     thread.append(*messages)
     return refused_path(thread.path(), tools, **fields)
 
 
 def refused_path(path: Sequence[Entry], tools: Sequence[Any] = TOOLS, **fields: Any) -> dict[str, Any]:
-    """The same of the conversation that a run sees."""
+    """Return the same for the conversation of a run."""
     return refused_request(Request(tuple(ReplayView()(path)), "m", tuple(tools), **fields))
 
 
 def refused_request(request: Request) -> dict[str, Any]:
-    """The same of a whole request."""
+    """Return the same for a whole request."""
     found: dict[str, Any] = {}
     for name in wires.names():
         body = json.loads(wires.get(name).encode_request(request).body)

@@ -1,6 +1,6 @@
-"""A command is run in this process and gives its exit code and both outputs.
+"""Run a command in this process, and return its exit code and both outputs.
 
-Where the process is what is tested, it runs in one of its own, and a few tests run the real one.
+Tests of the process itself run it in a process of its own, and a few tests run the real one.
 """
 
 import json
@@ -33,7 +33,7 @@ class Ran:
 
 @pytest.fixture
 def run(capsys, tmp_path, monkeypatch):
-    """Run a command in a folder of its own, where the store is too."""
+    """Run a command in a folder of its own, which contains the store."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("PALAVER_STORE", str(tmp_path / "palaver.db"))
@@ -54,7 +54,7 @@ def fork_server():
 
 @pytest.fixture
 def process(tmp_path, fork_server):
-    """Run a process that is forked, in a folder of its own."""
+    """Run a forked process in a folder of its own."""
 
     def process_(*args, data=b"", **env):
         env = {**os.environ, "PALAVER_STORE": str(tmp_path / "palaver.db"), **env}
@@ -75,7 +75,7 @@ def process(tmp_path, fork_server):
 
 @pytest.fixture
 def real_process(tmp_path):
-    """Run the real process, which imports what it needs, in a folder of its own."""
+    """Run the real process, with its own imports, in a folder of its own."""
 
     def process_(*args, data=b"", **env):
         done = subprocess.run(
@@ -105,19 +105,19 @@ def saved(tmp_path):
 
 @pytest.fixture
 def chat():
-    """A request of Chat Completions with a loss for every other wire: a name."""
+    """Return a request of Chat Completions with a loss on every other wire: a name."""
     return {"model": "gpt-5", "messages": [{**HI, "name": "ada"}, {"role": "assistant", "content": "yes"}, HI]}
 
 
 @pytest.fixture
 def location(tmp_path):
-    """The store of the commands."""
+    """Return the store of the commands."""
     return tmp_path / "palaver.db"
 
 
 @pytest.fixture
 def kept(location):
-    """Do something with the store, and give what comes of it; it is begun where there is none."""
+    """Call a function with the store, and return its result; a missing store is created."""
 
     def kept_(work):
         with open_store(location) as store:

@@ -1,9 +1,9 @@
-"""Commands in processes of their own that need not import anything: each is forked from a process that has.
+"""Commands in processes of their own that need no imports: each is forked from a process that has them.
 
 A process of `python -m palaver` spends 0.6 s of CPU on its imports, and most commands nothing else.
-A forked one has its own standard streams, folder, environment, signals and, when asked, terminal; it leaves by
-`palaver.cli.run`, as the real one does. Tests of what Python does before (its options, closed streams, what is
-imported) start the real one.
+A forked one has its own standard streams, folder, environment, signals and, on request, terminal; it exits through
+`palaver.cli.run`, like the real one. Tests of Python's own start-up (its options, closed streams, imported modules)
+start the real one.
 
 As a script this module is the process that forks. It has one thread.
 """
@@ -58,7 +58,7 @@ class ForkServer:
 
 
 class Forked:
-    """A process that was forked, used like `subprocess.Popen`."""
+    """A forked process, used like `subprocess.Popen`."""
 
     def __init__(self, status, pid):
         self._status, self.pid, self.returncode = status, pid, None
@@ -120,12 +120,12 @@ def _tell_ends(running):
         pid, status = os.waitpid(-1, os.WNOHANG)
         if not pid:
             return
-        with running.pop(pid) as link, contextlib.suppress(OSError):  # who asked is gone
+        with running.pop(pid) as link, contextlib.suppress(OSError):  # the caller is gone
             link.send(b"%d" % os.waitstatus_to_exitcode(status))
 
 
 def _become(request, files):
-    """Be the command, and end with it."""
+    """Run the command in this process, and exit with it."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, file in enumerate(files):

@@ -1,4 +1,4 @@
-"""A provider on loopback that says what a test wants, as Chat Completions, and waits where the test says so."""
+"""A provider on loopback with scripted answers in Chat Completions, which waits where the test says so."""
 
 import contextlib
 import json
@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class Provider:
-    """`env` makes the command ask here; `asked` is what it was asked, `keys` by whom; `go` lets a `HOLD` go on."""
+    """`env` points the command here; `asked` are the requests, `keys` their keys; `go` ends a `HOLD`."""
 
     url: str
     asked: list = field(default_factory=list)
@@ -33,7 +33,7 @@ def delta(finish=None, **what):
 
 
 def says(*pieces):
-    """An answer in pieces; `HOLD` among them waits."""
+    """Return an answer in pieces; at a `HOLD` among them, it waits."""
     return [*(piece if piece is HOLD else delta(content=piece) for piece in pieces), delta("stop"), b"data: [DONE]\n\n"]
 
 
@@ -66,7 +66,7 @@ def provider(*answers, status=200):
                 made.left.set()
 
         def log_message(self, format, *args):
-            """Say nothing."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True

@@ -1,4 +1,4 @@
-"""One short stream of every wire, written by hand: a thought or a word, then a call or none; and how it is cut."""
+"""One short stream of every wire, written by hand: reasoning or text, then a call or none; and how it is cut."""
 
 import json
 
@@ -8,7 +8,7 @@ CALL = '{"city": "Husum"}'
 
 
 def sse(*events, named=False, end=b"\n"):
-    """Server-sent events of these objects; `named` gives each its `type` as the name too."""
+    """Return server-sent events of these objects; `named` also gives each event its `type` as the name."""
     lines = []
     for event in events:
         if named:
@@ -138,4 +138,4 @@ STREAMS = {
     "cohere_chat": COHERE,
     "ollama_chat": OLLAMA,
 }
-"""Each says “I look.” in two pieces, Chat also makes a call."""
+"""Each has the text “I look.” in two pieces, Chat also a call."""

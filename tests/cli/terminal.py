@@ -1,4 +1,4 @@
-"""A command at a terminal of its own, typed at and read as a user would."""
+"""A command at a terminal of its own, with input and output as for a user."""
 
 import codecs
 import contextlib
@@ -8,13 +8,13 @@ import re
 import select
 import time
 
-_PATIENCE = 60.0  # for a busy machine; nothing waits for it
+_PATIENCE = 60.0  # for a busy machine; a normal run never waits as long
 _HEARD = 10.0
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]")
 
 
 class Terminal:
-    """What was written is in ``raw``; ``text`` is the same without colours and cursor movements."""
+    """``raw`` is the output; ``text`` is the same without colours and cursor movements."""
 
     def __init__(self, server, *args, cwd, env=None):
         self._here, there = pty.openpty()
@@ -39,7 +39,7 @@ class Terminal:
             return False
         try:
             data = os.read(self._here, 65536)
-        except OSError:  # nobody writes any more
+        except OSError:  # the writers are closed
             return False
         self.raw += self._decoder.decode(data)
         return bool(data)
@@ -61,7 +61,7 @@ class Terminal:
         return self.type(f"{text}\n")
 
     def interrupt(self):
-        """Press Ctrl-C, and again when nothing comes of it: readline loses a signal while it begins to listen."""
+        """Press Ctrl-C, and again without an effect: readline loses a signal while it starts to listen."""
         for _ in range(4):
             time.sleep(0.2)
             before = self.text.replace("^C", "")
@@ -74,7 +74,7 @@ class Terminal:
         return self
 
     def end(self):
-        """Wait for the end, and give the exit code."""
+        """Wait for the end, and return the exit code."""
         end = time.monotonic() + _PATIENCE
         while self._more(0.05) or self.process.poll() is None:
             assert time.monotonic() < end, self.text

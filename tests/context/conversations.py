@@ -1,6 +1,6 @@
-"""Conversations as agents have them: turns of tool rounds, with everything that compaction is not to touch.
+"""Conversations as agents have them: turns of tool rounds, with everything that compaction must not change.
 
-They are whole: every call has its results right behind it. ``histories`` of ``tests/wires`` are the broken ones.
+They are complete: every call is followed by its results. ``histories`` of ``tests/wires`` are the broken ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from palaver.context import Plan, plan_of
 MINUTE = 60_000
 NOW = 100_000 * MINUTE
 KEEP = "keep"
-"""The tag of which a plan keeps the last message, in half of the plans."""
+"""The tag whose last message a plan keeps, in half of the plans."""
 _TOOLS = ("read", "write", "search")
 _SIZES = (0, 1, 3, 40, 200, 900, 6_000)
 _IMAGE = p.Image(p.Inline("iVBORw0KGgo=" * 20), "image/png")
@@ -91,7 +91,7 @@ class _Writer:
             self.result(call)
 
     def aside(self) -> None:
-        """What stands between rounds now and then."""
+        """Add a message that may occur between rounds."""
         kind = self.draw(st.integers(0, 5))
         if kind == 0:
             self.say(self.text(), make=p.user, mode="tool", source="nudge")
@@ -111,7 +111,7 @@ class _Writer:
 
 @st.composite
 def conversations(draw: Any, max_turns: int = 3) -> tuple[p.Message, ...]:
-    """A whole conversation; it may end anywhere: behind an answer, behind results, behind what the user said."""
+    """Draw a complete conversation; it may end anywhere: after an answer, after results, after a user message."""
     writer = _Writer(draw)
     for _ in range(draw(st.integers(0, 2))):
         writer.say("You are a helper", make=p.system)
@@ -124,7 +124,7 @@ def conversations(draw: Any, max_turns: int = 3) -> tuple[p.Message, ...]:
 
 @st.composite
 def plans(draw: Any, max_turns: int = 3) -> Plan:
-    """A plan of a conversation whose capacity is anything from a tenth to twice of what it weighs."""
+    """Draw a plan of a conversation with a capacity between a tenth and twice its weight."""
     return planned(
         draw(conversations(max_turns)),
         share=draw(st.sampled_from([0.1, 0.3, 0.6, 0.9, 1.0, 1.1, 2.0])),
@@ -142,7 +142,7 @@ def planned(
     scale: float = 1.0,
     keep_last: Sequence[str] = (),
 ) -> Plan:
-    """A plan whose capacity is a share of what it weighs."""
+    """Return a plan with a capacity that is a share of its weight."""
     plan = plan_of(messages, capacity=1, fixed=fixed, scale=scale, now=NOW, keep_last=keep_last)
     capacity = max(int(plan.tokens * share), 1)
     return plan_of(messages, capacity=capacity, fixed=fixed, scale=scale, now=NOW, keep_last=keep_last)

@@ -1,4 +1,4 @@
-"""Conversations of agents, and a model that answers what a test says, for the generator of a compaction."""
+"""Conversations of agents, and a model with scripted answers, for the generator of a compaction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TAG = "last one stays"
 
 
 def asked(number: int, calls: int = 1, size: int = 400) -> list[p.Message]:
-    """A round: an answer that calls tools, and the results."""
+    """Return a round: an answer that calls tools, and the results."""
     ids = [f"c{number:04d}{letter:04d}" for letter in range(calls)]
     made = [p.tool_call("read", {"path": f"/a/{each}"}, id=each) for each in ids]
     answer = p.assistant(f"step {number}", reasoning=f"thought {number}", tool_calls=made, id=f"a{number}")
@@ -24,7 +24,7 @@ def asked(number: int, calls: int = 1, size: int = 400) -> list[p.Message]:
 
 
 def one_task(rounds: int = 12, *, size: int = 400) -> list[p.Message]:
-    """A run with one message of the user, and a last round that the model has not seen."""
+    """Return a run with one user message, and a last round that the model has not seen."""
     messages: list[p.Message] = [p.user("Mend the parser in /src/parse.py.", id="u0")]
     for number in range(rounds):
         messages += asked(number, size=size)
@@ -34,7 +34,7 @@ def one_task(rounds: int = 12, *, size: int = 400) -> list[p.Message]:
 def driven(
     plan: Plan, stage: Stage | Sequence[Stage], *answers: str | Exception
 ) -> tuple[Compacted, list[SummaryRequest]]:
-    """Drive a compaction. Answers are given in turn; the last one again and again."""
+    """Run a compaction. Answers are given in turn; the last one repeatedly."""
     questions: list[SummaryRequest] = []
     compaction = compaction_flow(plan, [stage] if isinstance(stage, Stage) else stage)
     try:
@@ -48,19 +48,19 @@ def driven(
 
 
 def shown(question: SummaryRequest) -> str:
-    """What the model is to read."""
+    """Return the text for the model."""
     return question.request.messages[1].text
 
 
 def filled(messages: Sequence[p.Message], share: float = 1.0, **fields: Any) -> Plan:
-    """A plan that fills this share of its capacity."""
+    """Return a plan that fills this share of its capacity."""
     weight = max(1, plan_of(messages, capacity=1).sum)
     return plan_of(messages, capacity=max(1, int(weight / share)), **fields)
 
 
 @st.composite
 def conversations(draw: Any, max_size: int = 14) -> list[p.Message]:
-    """Conversations as agents have them: users, notes, rounds of calls, earlier summaries, marked messages."""
+    """Draw conversations as agents have them: users, notes, rounds of calls, earlier summaries, marked messages."""
     messages: list[p.Message] = []
     kinds = st.sampled_from(["user", "user", "note", "round", "round", "round", "said", "system", "summary"])
     for number in range(draw(st.integers(0, max_size))):

@@ -1,4 +1,4 @@
-"""The recorded behaviour that compaction is held to (docs/spec/kairo.md#3.3): ``goldens.json``, read."""
+"""The recorded behaviour of compaction (docs/spec/kairo.md#3.3), read from ``goldens.json``."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import palaver as p
 GOLDENS: dict[str, Any] = json.loads((Path(__file__).parent / "goldens.json").read_text())
 COMPACTION = GOLDENS["compaction"]
 AT = 1_767_225_600_000
-"""2026-01-01, when all of it was said."""
+"""2026-01-01, the time of all messages."""
 _MAKE: dict[str, Any] = {"system": p.system, "user": p.user, "assistant": p.assistant}
 
 
 def conversation() -> tuple[p.Message, ...]:
-    """The conversation of the golden ``compaction``."""
+    """Return the conversation of the golden ``compaction``."""
     return tuple([_message(each) for each in COMPACTION["input"]])
 
 

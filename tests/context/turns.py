@@ -1,17 +1,17 @@
-"""What an estimate is worth on recorded traffic: each recorded prompt, predicted, beside what the provider counted.
+"""The accuracy of estimates on recorded traffic: each recorded prompt, predicted, beside the provider's count.
 
 Rules:
 
-- A recorded request goes on from an earlier one of the same test when it begins with its messages, has the same tools,
-  endpoint and model, and the next message is an answer. Its prompt is predicted by a ledger that has heard the answers
-  so far.
-- Whatever is predicted was not heard before. `seeded` predicts with a calibration that heard all other conversations on
-  the same endpoint and model; `apart=function` leaves out those that are much alike, too.
-- `kind` says what stands in the way. `image`: images that are in the messages; `other media`: images that are
-  elsewhere, documents, recordings, films; both where they are new, or anywhere in a prompt that is estimated whole.
-  `provider tools`: tools run at the provider, whose texts nobody sees. All else is `text`.
-- What images and pages cost, `RATES`, was fitted to these same recordings where they told, so errors on media are those
-  of a fit, and not of a forecast. The constants of `tokens.estimate` and `tokens.calibration` were chosen on them, too.
+- A recorded request continues an earlier one of the same test when it begins with its messages, has the same tools,
+  endpoint and model, and the next message is an answer. Its prompt is predicted by a ledger that has learned from the
+  answers so far.
+- No prediction uses its own report. `seeded` predicts with a calibration from all other conversations on the same
+  endpoint and model; `apart=function` also leaves out similar ones.
+- `kind` names the difficulty. `image`: images that are in the messages; `other media`: images elsewhere, documents,
+  recordings, videos; both if they are new, or anywhere in a prompt that is estimated whole. `provider tools`: tools run
+  at the provider, whose texts are not visible. All else is `text`.
+- The tokens of images and pages, `RATES`, were fitted to these same recordings, so errors on media are those of a fit,
+  and not of a forecast. The constants of `tokens.estimate` and `tokens.calibration` were chosen on them, too.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Guess(NamedTuple):
 
 
 def recorded(folder: Path) -> list[Exchange]:
-    """Every exchange that reports its prompt, in the order of its test."""
+    """Return every exchange that reports its prompt, in the order of its test."""
     found = [each for file in sorted((folder / "wires").glob("*/*.json")) if (each := _read(file)) is not None]
     return sorted(found, key=lambda each: (each.wire, each.test, each.turn))
 
@@ -156,7 +156,7 @@ def _before(each: Exchange, earlier: list[tuple[Exchange, Ledger]]) -> tuple[Exc
 
 
 def conversation(exchanges: list[Exchange], start: Calibration) -> Iterator[tuple[Guess | None, Calibration]]:
-    """Follow the exchanges of one test: what was predicted for each, and what was learned by then."""
+    """Follow the exchanges of one test: the prediction for each, and what was learned by then."""
     earlier: list[tuple[Exchange, Ledger]] = []
     for each in exchanges:
         messages: tuple[Message, ...] = each.request.messages
@@ -190,12 +190,12 @@ def _tests(exchanges: list[Exchange]) -> list[list[Exchange]]:
 
 
 def following(exchanges: list[Exchange]) -> list[Guess]:
-    """Each prompt behind the first answer of its conversation, by a ledger that knew nothing of the model."""
+    """Return each prompt after the first answer of its conversation, by a ledger without knowledge of the model."""
     return [guess for test in _tests(exchanges) for guess, _ in conversation(test, Calibration()) if guess is not None]
 
 
 def seeded(exchanges: list[Exchange], *, apart: Callable[[Exchange], str] = attrgetter("test")) -> list[Guess]:
-    """Each prompt, and each behind a first answer, by what all other conversations with the model taught."""
+    """Return each prompt, and each after a first answer, by what all other conversations with the model taught."""
     groups: dict[tuple[str, str, bool], list[Exchange]] = defaultdict(list)
     for each in exchanges:
         groups[each.wire, each.endpoint, bool(each.request.tools)].append(each)
@@ -214,7 +214,7 @@ def seeded(exchanges: list[Exchange], *, apart: Callable[[Exchange], str] = attr
 
 
 def function(each: Exchange) -> str:
-    """The test function: conversations of one are much alike."""
+    """Return the test function: conversations of one are similar."""
     return each.test.partition("-")[0]
 
 

@@ -1,4 +1,4 @@
-"""A server on loopback that stands for every provider: it greets on the wire that it is asked on, streamed or not."""
+"""A server on loopback that replaces every provider: it greets on the wire of the request, streamed or not."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(answer)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 def stream(wire: str) -> bytes:
@@ -62,7 +62,7 @@ def stream(wire: str) -> bytes:
 
 @contextmanager
 def provider() -> Iterator[dict[str, str]]:
-    """The environment in which the official clients ask the server."""
+    """Return the environment in which the official clients send their requests to the server."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

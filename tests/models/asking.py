@@ -9,14 +9,14 @@ HI = Prompt(messages=(user("hi"),))
 
 
 class Waits(list):
-    """What was waited for, in seconds."""
+    """The waits, in seconds."""
 
     async def sleep(self, seconds):
         self.append(seconds)
 
 
 def at(url, waits=None, *, wire="openai_chat", provider=None, **more):
-    """A model there; what it waits for goes into `waits`."""
+    """Return a model at an address; its waits go into `waits`."""
     waits = Waits() if waits is None else waits
     endpoint = Endpoint(provider_name="test", wire=wire, url=f"{url}/v1/{{model}}", **(provider or {}))
     settings = {
@@ -28,7 +28,7 @@ def at(url, waits=None, *, wire="openai_chat", provider=None, **more):
 
 
 async def told(model, prompt=HI, *, stream=True, session=None):
-    """All events, and the reply."""
+    """Return all events, and the reply."""
     async with (session or model.session()).ask(prompt, stream=stream) as answer:
         events = [event async for event in answer]
         return events, await answer.finish()

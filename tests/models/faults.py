@@ -1,7 +1,7 @@
-"""A server on loopback that does what goes wrong, with real sockets.
+"""A server on loopback with faults, on real sockets.
 
-`serve(*steps)` answers the n-th request with the n-th step; the last step answers all that follow, and without steps
-nobody listens. A step is a function of the `Connection`; `says`, `streams` and the others make steps.
+`serve(*steps)` answers the n-th request with the n-th step; the last step answers all later ones, and without steps the
+port is closed. A step is a function of the `Connection`; `says`, `streams` and the others make steps.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ _PATIENCE = 5.0
 
 @dataclass
 class Asked:
-    """A request that came."""
+    """A received request."""
 
     path: str
     headers: dict[str, str]
@@ -28,7 +28,7 @@ class Asked:
 
 @dataclass
 class Server:
-    """Where it listens, what it was asked, and whether a client left before the end of its answer (``left``)."""
+    """Its address, its requests, and whether a client left before the end of its answer (``left``)."""
 
     url: str
     asked: list[Asked] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Connection:
         self.send(b"%x\r\n%b\r\n" % (len(data), data))
 
     def stall(self, seconds: float = _PATIENCE) -> None:
-        """Say nothing until the client leaves."""
+        """Send nothing until the client leaves."""
         self.client.settimeout(seconds)
         with contextlib.suppress(TimeoutError):
             if self.client.recv(1) == b"":
@@ -148,7 +148,7 @@ def serve(*steps: Step) -> Iterator[Server]:
 
 
 def says(body: object, status: int = 200, *, content_type: str = "application/json", **headers: str) -> Step:
-    """An answer that comes whole. Underscores in names of headers are hyphens."""
+    """Return a step with a whole answer. Underscores in names of headers are hyphens."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     named = {name.replace("_", "-"): text for name, text in headers.items()}
 
@@ -167,7 +167,7 @@ def streams(
     content_type: str = "text/event-stream",
     **headers: str,
 ) -> Step:
-    """A stream of frames, with pauses: of a number of seconds, or until an event is set.
+    """Return a step with a stream of frames, with pauses: of a number of seconds, or until an event is set.
 
     Then it may `close` in order, `reset`, or `stall`.
     """
@@ -184,7 +184,7 @@ def streams(
         if end == "close":
             connection.send(b"0\r\n\r\n")
         elif end == "reset":
-            time.sleep(0.02)  # what was sent is lost with a reset that comes too soon
+            time.sleep(0.02)  # an early reset loses sent data
             connection.reset()
         elif end == "cut":
             connection.close()
@@ -195,7 +195,7 @@ def streams(
 
 
 def endless(*frames: bytes, every: float = 0.0) -> Step:
-    """The frames, the last of them for ever."""
+    """Return a step with the frames, the last one for ever."""
 
     def step(connection: Connection) -> None:
         connection.head(200, {"content-type": "text/event-stream", "transfer-encoding": "chunked"})
@@ -210,12 +210,12 @@ def endless(*frames: bytes, every: float = 0.0) -> Step:
 
 
 def resets(connection: Connection) -> None:
-    """A reset before the headers."""
+    """Reset the connection before the headers."""
     connection.reset()
 
 
 def stalls(connection: Connection) -> None:
-    """Nothing, ever."""
+    """Send nothing, ever."""
     connection.stall()
 
 

@@ -1,4 +1,4 @@
-"""Where each wire is spoken on loopback, and what its provider would say, written by our own encoders."""
+"""The endpoint of each wire on loopback, and its provider's answers, written by our own encoders."""
 
 from palaver import wires
 from palaver.models.endpoint import Endpoint
@@ -6,11 +6,11 @@ from palaver.models.providers.row import endpoint_for, standard_wires
 from palaver.stream.replay_events import replay_events
 
 TYPES = {"bedrock_converse": "application/vnd.amazon.eventstream", "ollama_chat": "application/x-ndjson"}
-"""What a stream is called, where it is not ``text/event-stream``."""
+"""The content type of a stream, if it is not ``text/event-stream``."""
 
 
 def endpoint(wire, base):
-    """Where a wire is spoken; Bedrock's has its own way of naming the model."""
+    """Return the endpoint of a wire; Bedrock's names the model in its own way."""
     if wire in standard_wires():
         row = endpoint_for("loop", wire)
         return Endpoint(

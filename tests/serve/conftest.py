@@ -7,7 +7,7 @@ from tests.swarm.nats_server import PrivateServer
 
 @pytest.fixture
 def server(tmp_path):
-    """A NATS server that a test may kill."""
+    """Yield a NATS server that a test may kill."""
     server = PrivateServer(tmp_path / "nats")
     server.start()
     yield server

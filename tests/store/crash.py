@@ -1,9 +1,9 @@
-"""A writer that is killed at any moment, and what must be true of its store afterwards; for any store.
+"""A writer that is killed at any moment, and the checks of its store afterwards; for any store.
 
 ``survive(location, times)`` runs this file as a process of its own: threads that append (with keys or without), fork
-and rewind, and tell of each call that has returned. It is killed with SIGKILL while they do. Then, in a store opened
-anew: what was acknowledged is there and equal, each append is there whole or not at all, and ``verify`` finds nothing.
-The next process goes on with the same store.
+and rewind, and print each call that has returned. It is killed with SIGKILL meanwhile. Then, in a reopened store:
+acknowledged data exist and are equal, each append is there whole or not at all, and ``verify`` finds nothing. The next
+process continues with the same store.
 """
 
 import json
@@ -24,7 +24,7 @@ THREADS = ("one", "two")
 
 
 def survive(location, times, seed=0, **options):
-    """Kill the writers of one store again and again; give how many appends were acknowledged."""
+    """Kill the writers of one store repeatedly; return how many appends were acknowledged."""
     rng = random.Random(seed)
     acknowledged = []
     for run in range(times):
@@ -36,7 +36,7 @@ def survive(location, times, seed=0, **options):
 
 
 def killed(location, run, delay, options):
-    """Let writers write for a while after their first word, kill them, and give what they acknowledged."""
+    """Let writers write for a while after their first line, kill them, and return what they acknowledged."""
     command = [sys.executable, __file__, location, str(run), json.dumps(options)]
     path = os.pathsep.join([str(Path(p.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}) as process:
@@ -47,12 +47,12 @@ def killed(location, run, delay, options):
         finally:
             process.send_signal(signal.SIGKILL)
         rest = process.stdout.read()
-    lines = (first + rest).split(b"\n")[:-1]  # a line that was cut was not told
+    lines = (first + rest).split(b"\n")[:-1]  # an incomplete line does not count
     return [json.loads(line) for line in lines]
 
 
 def check(store, acknowledged):
-    """Hold a store to what was told of it."""
+    """Compare a store with the acknowledged calls."""
     verified = store.verify()
     assert verified.ok, verified.damage
     entries = {name: list(store.read(name)) for name in THREADS}
@@ -72,7 +72,7 @@ def check(store, acknowledged):
 
 
 def whole(entries):
-    """Each append is there with all of its messages, one behind the other, or not at all."""
+    """Check that each append is there with all of its messages, in sequence, or not at all."""
     left = 0
     for before, entry in zip([None, *entries], entries, strict=False):
         batch, index, size = entry.message.text.split(" ", 1)[0].rsplit(".", 2)
@@ -87,7 +87,7 @@ def whole(entries):
 
 
 def write(store, run, writer):
-    """What one thread does until it is killed."""
+    """Write in one thread until it is killed."""
     rng = random.Random(f"{run} {writer}")
     for count in range(1_000_000):
         thread = rng.choice(THREADS)
@@ -109,7 +109,7 @@ def write(store, run, writer):
 
 
 def tell(what):
-    """One line, in one call, so that lines of several threads are not mixed."""
+    """Print one line, in one call, so that lines of several threads are not mixed."""
     data = json.dumps(what).encode() + b"\n"
     with TELLING:
         while data:

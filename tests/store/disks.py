@@ -1,4 +1,4 @@
-"""A disk that is small, full or read-only, for whoever may mount one."""
+"""A disk that is small, full or read-only, for users who may mount one."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 @contextmanager
 def small_disk(folder, kilobytes):
-    """A disk of a few kilobytes; skips where none can be mounted."""
+    """Mount a disk of a few kilobytes; skip if none can be mounted."""
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:

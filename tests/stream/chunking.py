@@ -13,7 +13,7 @@ from palaver.stream.frames import Frame, Reader
 
 
 def read(reader: Reader, chunks: Iterable[bytes]) -> tuple[list[Frame], str | None]:
-    """Everything a reader gives, and its error. Goes on after an error, which has to come again and again."""
+    """Return everything a reader gives, and its error. Continues after an error, which must be raised again."""
     frames: list[Frame] = []
     met: list[DecodeError] = []
     for chunk in chunks:
@@ -33,7 +33,7 @@ def read(reader: Reader, chunks: Iterable[bytes]) -> tuple[list[Frame], str | No
 
 
 def cut(data: bytes, places: Sequence[int]) -> list[bytes]:
-    """The chunks between these places; a place that comes twice makes an empty chunk."""
+    """Return the chunks between these places; a repeated place makes an empty chunk."""
     marks = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
     return [data[start:end] for start, end in pairwise(marks)]
 
@@ -47,5 +47,5 @@ def places() -> st.SearchStrategy[list[int]]:
 
 
 def joined(words: Sequence[bytes], **size: Any) -> st.SearchStrategy[bytes]:
-    """Words one after another."""
+    """Return words one after another."""
     return st.lists(st.sampled_from(words), **size).map(b"".join)

@@ -1,4 +1,4 @@
-"""JSON as anybody may write it, and what a view of a part of it may show."""
+"""JSON in any spelling, and what a view of a part of it may show."""
 
 import json
 from itertools import pairwise
@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 
 def same(one, other):
-    """Equal, of the same types, in the same order, and numbers written alike."""
+    """Return whether values are equal, of the same types, in the same order, with numbers written alike."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
@@ -21,7 +21,7 @@ def same(one, other):
 
 
 def contained(part, whole):
-    """Whether `part` is a view on the way to `whole`."""
+    """Return whether `part` is a possible view of the incomplete `whole`."""
     if part is UNSET:
         return True
     if isinstance(part, dict):
@@ -40,7 +40,7 @@ def cut(text, places):
 
 @st.composite
 def json_texts(draw, kinds="snl{["):
-    """JSON as anybody may write it: odd strings and numbers, escapes wherever they may stand, spaces, equal keys."""
+    """Draw JSON in any spelling: odd strings and numbers, escapes in any place, spaces, equal keys."""
     odd = st.text(st.sampled_from('ab"\\/\n\x00é\u2028😀\ud83d\ude00\udfff'), max_size=6)
     numbers = st.sampled_from(["0", "-0", "12", "-0.0", "1.50", "5e-6", "5e-06", "1E+2", "1e400", "9" * 25])
     space = st.sampled_from(["", "", " ", "\n\t", "\r"])
@@ -71,7 +71,7 @@ def json_texts(draw, kinds="snl{["):
 
 
 def once(text):
-    """Whether no object of a JSON text has a key twice."""
+    """Return whether no object of a JSON text has a key twice."""
     found = []
     json.loads(text, object_pairs_hook=lambda pairs: found.append(len(dict(pairs)) == len(pairs)))
     return all(found)

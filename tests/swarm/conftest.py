@@ -1,4 +1,4 @@
-"""What tests of swarms share: both event loops, and the places where values are kept."""
+"""Fixtures for tests of swarms: both event loops, and the places where values are stored."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def anyio_backend(request):
 
 
 class CallContext:
-    """Somewhere to keep values; each `open` gives the view of another process."""
+    """A place for values; each `open` returns the view of another process."""
 
     def __init__(self, view, path=None):
         self.open, self.path = view, path
@@ -82,7 +82,7 @@ def events():
 
 @pytest.fixture
 def server(tmp_path):
-    """A NATS server of one's own, that may be killed."""
+    """Yield a private NATS server, which may be killed."""
     server = PrivateServer(tmp_path / "nats")
     server.start()
     yield server

@@ -1,7 +1,7 @@
 """A swarm that is killed: `python -m tests.swarm.crashing FILE APPEND before|after`, or `… FILE crowd`.
 
-The first way says the same things to the same agents each time, and the process kills itself before or after one
-append. The second talks with five clients until it is killed, and prints what each was answered.
+The first form sends the same messages to the same agents each time, and the process kills itself before or after one
+append. The second talks with five clients until it is killed, and prints the answers of each.
 """
 
 import os
@@ -37,7 +37,7 @@ def shop(name="shop"):
 
 
 async def talk(store, client="ann"):
-    """Say everything, in one session."""
+    """Send all messages, in one session."""
     async with shop().start(store=store) as live, live.session(client) as session:
         for text in SAID:
             await session.complete(text)

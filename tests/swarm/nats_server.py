@@ -1,4 +1,4 @@
-"""Where the tests find NATS: ``PALAVER_NATS``, else this machine; and a server of their own, which may be killed."""
+"""The tests' NATS: ``PALAVER_NATS``, else this machine; and a server of their own, which may be killed."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ async def _delete(url, stream):
 
 @contextmanager
 def fresh_stream(url=URL):
-    """The options of a stream that is not there yet and is deleted afterwards; without a server the test is skipped."""
+    """Yield the options of a new stream, which is deleted afterwards; without a server the test is skipped."""
     try:
         asyncio.run(_delete(url, None))
     except (OSError, nats.errors.Error) as error:

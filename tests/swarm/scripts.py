@@ -1,6 +1,6 @@
-"""What tests of swarms share: models that branch, a swarm at work, and how logs and contexts are told.
+"""Helpers for tests of swarms: models that branch, a running swarm, and a notation for logs and contexts.
 
-A message is told as the specification does: ``role/mode"text"``, ``[name]`` for a call, ``(re)`` for its result.
+Messages use the notation of the specification: ``role/mode"text"``, ``[name]`` for a call, ``(re)`` for its result.
 """
 
 from contextlib import asynccontextmanager
@@ -13,7 +13,7 @@ PLACEHOLDER = "PLACEHOLDER"
 
 
 def last(prompt):
-    """The last message of a prompt."""
+    """Return the last message of a prompt."""
     return prompt.messages[-1]
 
 
@@ -22,19 +22,19 @@ def echo(prompt):
 
 
 def answers(prompt):
-    """Answer what was said last."""
+    """Answer the last message."""
     return f"answer:{last(prompt).text}"
 
 
 def calling(*names, ids=None, said=""):
-    """An answer that calls tools without arguments."""
+    """Return an answer that calls tools without arguments."""
     ids = ids or [f"call-{name}" for name in names]
     made = [p.tool_call(name, {}, id=each) for name, each in zip(names, ids, strict=True)]
     return p.assistant(*([said] if said else []), tool_calls=made)
 
 
 def branching(**cases):
-    """A model that gives what belongs to the last text, and else answers it."""
+    """Return a model that gives the turn of the last text, and else answers it."""
 
     def script(prompt):
         found = cases.get(last(prompt).text.strip(), answers)
@@ -44,7 +44,7 @@ def branching(**cases):
 
 
 def agent(name="A", script=echo, **more):
-    """An agent with a scripted model: a function of the prompt, a list of turns, or a model."""
+    """Return an agent with a scripted model: a function of the prompt, a list of turns, or a model."""
     if isinstance(script, list):
         model = ScriptedModel(script, then=answers)
     elif callable(script):
@@ -57,12 +57,12 @@ def agent(name="A", script=echo, **more):
 
 
 def asked(agent):
-    """What the model of an agent was asked, as told."""
+    """Return the prompt of an agent's model, in the notation."""
     return [told(prompt.messages) for prompt in agent.model.asked]
 
 
 def told(messages):
-    """Messages in the specification's notation."""
+    """Return messages in the specification's notation."""
     return [_told(message) for message in messages]
 
 
@@ -83,7 +83,7 @@ def _told(message):
 
 
 class Watched:
-    """A swarm at work: ``session``, ``log``, and the events since it began."""
+    """A running swarm: ``session``, ``log``, and the events since the start."""
 
     def __init__(self, live, session):
         self.live, self.session, self.seen = live, session, []
@@ -93,7 +93,7 @@ class Watched:
         return told(self.session.messages)
 
     async def events(self, *sources, since=0):
-        """What was told, as ``source type`` or ``source type@agent``, without who asked for the active agent."""
+        """Return events as ``source type`` or ``source type@agent``, without questions for the active agent."""
         await self.live.bus.flush()
         await self.listener.idle()
         return [
@@ -103,7 +103,7 @@ class Watched:
         ]
 
     async def heard(self, source, type):
-        """Events of one kind, whole."""
+        """Return whole events of one kind."""
         await self.live.bus.flush()
         await self.listener.idle()
         return [event for event in self.seen if (event.source, event.type) == (source, type)]

@@ -7,7 +7,7 @@ import uvicorn
 
 
 class _Server(uvicorn.Server):
-    """One that says when it has begun, and leaves the signals of the process alone."""
+    """A server that signals its start, and ignores the signals of the process."""
 
     def __init__(self, config):
         super().__init__(config)
@@ -27,7 +27,7 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def served(app, *, at=0, **options):
-    """Serve an application: its address, and the server."""
+    """Serve an application; yield its address, and the server."""
     config = uvicorn.Config(app, host="127.0.0.1", port=at, log_level="warning", timeout_graceful_shutdown=1, **options)
     server = _Server(config)
     async with anyio.create_task_group() as tasks:
@@ -38,5 +38,5 @@ async def served(app, *, at=0, **options):
             yield f"http://127.0.0.1:{port}", server
         finally:
             server.should_exit = True
-            with anyio.CancelScope(shield=True):  # also when the test failed: nothing of it reaches the next one
+            with anyio.CancelScope(shield=True):  # even after a failure: nothing is left for the next test
                 await server.ended.wait()

@@ -1,4 +1,4 @@
-"""What waits in tests of swarms: a model that answers when it is let, and callers who wait for their answers."""
+"""Delays in tests of swarms: a model that answers on a signal, and callers who wait for their answers."""
 
 import anyio
 
@@ -51,13 +51,13 @@ class _Held:
 
 
 class Callers:
-    """People who say things without waiting for each other; ``got`` is what came back, in its order."""
+    """Callers that send messages without waiting for each other; ``got`` are the answers, in order of arrival."""
 
     def __init__(self, group):
         self._group, self.got = group, []
 
     async def says(self, function, *arguments, **named):
-        """Let one speak, and let everything that can run do so."""
+        """Let one caller send a message, and run everything that can run."""
         self._group.start_soon(self._say, function, arguments, named)
         await anyio.wait_all_tasks_blocked()
 
@@ -68,6 +68,6 @@ class Callers:
             self.got.append(error)
 
     async def settled(self):
-        """What came back, when nothing moves any more."""
+        """Return the answers, when nothing moves any more."""
         await anyio.wait_all_tasks_blocked()
         return self.got

@@ -1,4 +1,4 @@
-"""Logs of several agents: whole and broken pairs, markers of every scope, messages that say nothing."""
+"""Logs of several agents: whole and broken pairs, markers of every scope, empty messages."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def _message(draw: Any, number: int) -> p.Message:
 
 @st.composite
 def logs(draw: Any, max_size: int = 30) -> tuple[p.Message, ...]:
-    """Messages in any order. They are few kinds of things, so that they meet."""
+    """Draw messages in any order, of few kinds, so that they interact."""
     return tuple([_message(draw, number) for number in range(draw(st.integers(0, max_size)))])
 
 
 def path_of(*messages: p.Message) -> Path:
-    """The path of a thread to which these were appended."""
+    """Return the path of a thread with these messages."""
     thread = Thread(clock=itertools.count().__next__)
     thread.append(*messages)
     return thread.path()

@@ -1,6 +1,6 @@
-"""The files that stand for each transcript format: small, written by hand, one folder a transcript format.
+"""Sample files of each transcript format: small, written by hand, one folder for each format.
 
-A folder beneath a format's is a session of several files: ``main.*`` is read, the others stand beside it.
+A folder beneath a format's is a session of several files: ``main.*`` is read, the others belong to it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parent / "files"
 
 
 def all_files() -> Iterator[tuple[str, Path]]:
-    """Every transcript format with every file of its folder."""
+    """Yield every transcript format with every file of its folder."""
     for name in transcripts.names():
         for path in sorted((FOLDER / name).glob("*")):
             if path.is_file():
@@ -32,12 +32,12 @@ IDS = [f"{name}-{path.parent.name + '/' if path.parent.name != name else ''}{pat
 
 
 def opening(path: Path, lines: int | None) -> bytes:
-    """The first lines of a session, or all of it."""
+    """Return the first lines of a session, or all of it."""
     return b"".join(path.read_bytes().splitlines(keepends=True)[:lines])
 
 
 def origin(path: Path) -> Origin:
-    """Where a file comes from, with what stands beside it."""
+    """Return the origin of a file, with the files beside it."""
 
     def beside(name: str) -> bytes | None:
         found = path.parent / name

@@ -1,4 +1,4 @@
-"""What an agent's run and a swarm's turn share: a test that takes `over` is run over both."""
+"""Common tests of an agent's run and a swarm's turn: a test with `over` runs over both."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def anyio_backend(request):
 
 
 class Done(Struct):
-    """What came of one message: the run, what the user was shown, its messages, the events and the prompts."""
+    """The result of one message: the run, the shown text, its messages, the events and the prompts."""
 
     run: object
     shown: str

@@ -1,4 +1,4 @@
-"""What type checkers must see of agents. Never run: pyright and mypy read it in strict mode."""
+"""The types of agents, for type checkers. Never run: pyright and mypy read it in strict mode."""
 
 from typing import Any, assert_type
 

@@ -1,4 +1,4 @@
-"""What a type checker sees of the package."""
+"""The types of the package, for a type checker."""
 
 from typing import assert_type
 

@@ -1,4 +1,4 @@
-"""What type checkers must see of swarms, stores and formats. Never run: pyright and mypy read it in strict mode."""
+"""The types of swarms, stores and formats, for type checkers. Never run: pyright and mypy read it in strict mode."""
 
 from typing import assert_type
 
@@ -39,8 +39,8 @@ def opened(file_format: TranscriptFormat, transcript: Transcript) -> None:
     assert_type(file_format.write_many([transcript], losses="raise"), Written)
 
 
-# Each line below is an error for both checkers, and an ignore that is not needed is one too. So the
-# ignores are the tests; the reason stands behind each.
+# Each line below is an error for both checkers, and an unneeded ignore is one too. So the ignores are the tests; the
+# reason follows each.
 
 
 def refused(

@@ -1,4 +1,4 @@
-"""What type checkers must see. Never run: pyright and mypy read it in strict mode."""
+"""The types of values, for type checkers. Never run: pyright and mypy read it in strict mode."""
 
 from typing import assert_never, assert_type
 
@@ -85,8 +85,8 @@ def answers(response: Response) -> None:
     assert_type(response.usage, Usage | None)
 
 
-# Each line below is an error for both checkers, and an ignore that is not needed is one too. So the
-# ignores are the tests; the reason stands behind each.
+# Each line below is an error for both checkers, and an unneeded ignore is one too. So the ignores are the tests; the
+# reason follows each.
 
 frozen = palaver.user("a")
 frozen.id = "1"  # type: ignore[misc]  # frozen
@@ -103,6 +103,6 @@ class Mine(UserMessage, frozen=True):  # type: ignore[misc]  # final
 
 assert_type(Text("a").replace(text="b"), Text)
 assert_type(palaver.assistant().replace(content=["a"], tags=["t"], metadata={"k": 1}, model="m"), AssistantMessage)
-# What cannot be changed, or not to that, is an error where it is written.
+# A change that is not allowed is an error at its line.
 palaver.user().replace(model="m")  # type: ignore[call-arg]
 Text("a").replace(text=3)  # type: ignore[arg-type]

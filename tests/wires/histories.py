@@ -1,6 +1,6 @@
-"""Histories that nobody would write on purpose: every part type, every source, broken pairs, odd ids.
+"""Unusual histories: every part type, every source, broken pairs, odd ids.
 
-Every part carries a token of its own, so that a test can ask whether it arrived or was reported.
+Every part has a unique token, so that a test can check whether it arrived or was reported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class Tokens:
-    """Gives a new token each time."""
+    """Returns a new token each time."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -131,7 +131,7 @@ def _tool_part(draw: Any, tokens: Tokens) -> Any:
 
 @st.composite
 def histories(draw: Any, max_size: int = 8) -> tuple[p.Message, ...]:
-    """A list of messages in any order, pairs whole or broken."""
+    """Draw a list of messages in any order, with whole or broken pairs."""
     tokens = Tokens()
     messages: list[p.Message] = []
     for _ in range(draw(st.integers(0, max_size))):
@@ -162,7 +162,7 @@ def _result(draw: Any, tokens: Tokens, call_id: str | None) -> p.ToolMessage:
 
 
 def carriers(messages: tuple[p.Message, ...]) -> list[tuple[int, int, str]]:
-    """Each part that holds a token: message, part, the text that shows that it arrived."""
+    """Return each part with a token: message, part, and the text that shows its arrival."""
     found: list[tuple[int, int, str]] = []
     for index, message in enumerate(messages):
         for position, part in enumerate(message.content):
@@ -199,7 +199,7 @@ def _shown(part: Any) -> str:
 
 
 def results_of(body: Any) -> list[Any]:
-    """What the tool results of a body hold, in order, on whatever wire."""
+    """Return the contents of the tool results of a body, in order, on any wire."""
     found: list[Any] = []
 
     def walk(node: Any) -> None:

@@ -1,4 +1,4 @@
-"""What holds for the stream of every wire, asked of streams that a test has at hand."""
+"""Laws for the streams of every wire, checked on the streams of a test."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ DELTAS = (e.TextDelta, e.ReasoningDelta, e.ArgumentsDelta, e.SignatureDelta, e.D
 
 
 def read(wire: str, *chunks: bytes) -> tuple[list[e.Event], Response | StreamError]:
-    """The events of a stream, and the answer, or the one error that it may raise."""
+    """Return the events of a stream, and the answer, or the one error that it may raise."""
     decoder = wires.get(wire).stream_decoder()
     events = [event for chunk in chunks for event in decoder.feed(chunk)]
     events += decoder.close()
@@ -30,14 +30,14 @@ def read(wire: str, *chunks: bytes) -> tuple[list[e.Event], Response | StreamErr
 
 
 def answer(wire: str, *chunks: bytes) -> Response:
-    """The answer of a stream that is whole."""
+    """Return the answer of a whole stream."""
     _, found = read(wire, *chunks)
     assert isinstance(found, Response), found
     return found
 
 
 def failure(wire: str, *chunks: bytes) -> StreamError:
-    """The error of a stream that is not; what came before it is checked to be there as ``Failed`` too."""
+    """Return the error of a broken stream; ``Failed`` must have it too."""
     events, found = read(wire, *chunks)
     assert isinstance(found, StreamError), found
     failed = events[-1]
@@ -48,14 +48,14 @@ def failure(wire: str, *chunks: bytes) -> StreamError:
 
 
 def written(wire: str, events: Iterable[e.Event]) -> tuple[bytes, tuple[p.Loss, ...]]:
-    """The stream that says these events, and its receipt."""
+    """Return the stream of these events, and its receipt."""
     encoder = wires.get(wire).stream_encoder()
     data = b"".join([encoder.feed(event) for event in events])
     return data + encoder.finish(), encoder.losses
 
 
 def check_order(events: Sequence[e.Event]) -> None:
-    """``Start`` first, each part begun before it grows and ended before the answer is, one ``Finish``."""
+    """Check ``Start`` first, each part started before it grows and ended before the answer, and one ``Finish``."""
     told = [event for event in events if not isinstance(event, e.ProviderEvent)]
     assert isinstance(told[0], e.Start)
     begun: set[int] = set()
@@ -78,7 +78,7 @@ def check_order(events: Sequence[e.Event]) -> None:
 
 
 def check_chunks(wire: str, data: bytes, trailing: bytes = b"") -> None:
-    """Law 3: whole, byte by byte, cut at random, and with something behind the end."""
+    """Check law 3: whole, byte by byte, cut at random, and with data behind the end."""
     events, found = read(wire, data)
     pieces = [data[at : at + 1] for at in range(len(data))]
     assert _same(read(wire, *pieces), (events, found))
@@ -100,14 +100,14 @@ def _same(one: tuple[list[e.Event], Any], other: tuple[list[e.Event], Any]) -> b
 
 
 def check_whole(wire: str, response: Response) -> None:
-    """What was assembled is a valid answer of the wire, nothing of which is lost."""
+    """Check that the assembled answer is valid on the wire, without losses."""
     whole = wires.get(wire).encode_response(response)
     assert whole.losses == ()
     assert wires.get(wire).decode_response(whole.body) == response
 
 
 def check_back(wire: str, events: Sequence[e.Event], response: Response) -> bytes:
-    """A stream goes back to its own wire: the same answer, nothing lost, the provider's own events again."""
+    """Check that a stream goes back to its own wire: the same answer, without losses, the provider's own events."""
     data, losses = written(wire, events)
     assert losses == ()
     again, found = read(wire, data)
@@ -121,7 +121,7 @@ def _own(events: Sequence[e.Event]) -> list[tuple[str, Any]]:
 
 
 def recorded(exchange: Exchange) -> list[e.Event]:
-    """What a recorded exchange answered, as events: of its stream, or of its whole answer; nothing for an error."""
+    """Return a recorded answer as events: of its stream, or of its whole answer; nothing for an error."""
     record, wire = exchange.record, wires.get(exchange.wire)
     if record.get("status") != 200:
         return []
@@ -133,13 +133,13 @@ def recorded(exchange: Exchange) -> list[e.Event]:
     data = base64.b64decode(record["stream_base64"]) if "stream_base64" in record else record["stream"].encode()
     try:
         events, found = read(exchange.wire, data)
-    except ModuleNotFoundError:  # a wire whose streams are not read yet
+    except ModuleNotFoundError:  # a wire without stream reading so far
         return []
     return events if isinstance(found, Response) else []
 
 
 def assembled(events: Iterable[e.Event]) -> Response:
-    """What an assembler makes of events."""
+    """Return the events, assembled."""
     assembler = Assembler()
     assembler.extend(events)
     return assembler.finish()

@@ -1,4 +1,4 @@
-"""A small wire of our own: lines of text, no tools, no streams. It shows what the least wire is."""
+"""A small wire of our own: lines of text, no tools, no streams. It shows the minimum of a wire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fronts over a real uvicorn on a free port. The server runs on asyncio, and so do these tests."""
+"""Servers on a real uvicorn on a free port. The server runs on asyncio, and so do these tests."""
 
 from contextlib import asynccontextmanager
 
@@ -22,7 +22,7 @@ def anyio_backend():
 
 
 class BlockingOperator:
-    """An operator who answers when told to, and says when he was asked."""
+    """An operator who answers on a signal, and reports when a question arrives."""
 
     def __init__(self):
         self.asked, self.let = anyio.Event(), anyio.Event()
@@ -36,13 +36,13 @@ class BlockingOperator:
 
 
 class Office:
-    """A front at work."""
+    """A running server."""
 
     def __init__(self, live, front, url, http):
         self.live, self.front, self.url, self.http = live, front, url, http
 
     async def reader(self, client):
-        """Wait until somebody reads the events of a client, and give the subscription."""
+        """Wait until somebody reads the events of a client, and return the subscription."""
         with anyio.fail_after(60):
             while True:
                 for each in self.live.bus._open:
@@ -62,7 +62,7 @@ def echo(prompt):
 
 
 def agents(held):
-    """A desk that echoes, streams and hands over, a second agent, and one who waits to be let go."""
+    """Return three agents: one echoes, streams and hands over, one is plain, one waits for a signal."""
 
     def desk(prompt):
         last = prompt.messages[-1]
@@ -81,7 +81,7 @@ def agents(held):
 
 @pytest.fixture
 def office():
-    """Start a swarm, a desk and a front."""
+    """Start a swarm, a dispatcher and a server."""
 
     @asynccontextmanager
     async def office_(*, held=None, given=None, store=None, headers=None, most=64, **more):

@@ -1,4 +1,4 @@
-"""An agent and a swarm with every kind of turn, behind both protocols."""
+"""An agent and a swarm with every kind of turn, on both protocols."""
 
 import anyio
 

@@ -1,4 +1,4 @@
-"""Clients under load while workers, NATS and connections to PostgreSQL are killed; and what must hold afterwards."""
+"""Clients under load while workers, NATS and connections to PostgreSQL are killed; and the checks afterwards."""
 
 import asyncio
 import random
@@ -13,7 +13,7 @@ from tests.serve.workers.serving import answer_to
 
 
 class Crowd:
-    """Clients who talk until they are told to stop. Every other message is sent before the one before is answered."""
+    """Clients that talk until they are stopped. Every other message is sent before the one before is answered."""
 
     def __init__(self, desk, count):
         self.desk = desk
@@ -38,7 +38,7 @@ class Crowd:
 
 
 async def answers_told(stage):
-    """What the bus told each turn came to, all that it kept."""
+    """Return the result of each turn on the bus, from all stored events."""
     found = defaultdict(set)
     async with stage.bus() as bus, bus.subscribe(Where(type="answer"), since=Since(), size=1_000_000) as events:
         await bus.caught_up(events)
@@ -50,7 +50,7 @@ async def answers_told(stage):
 
 @asynccontextmanager
 async def crowd(stage, count):
-    """A crowd that talks through a desk; when the block ends, its last messages are answered."""
+    """Run a crowd that talks through a dispatcher; when the block ends, its last messages are answered."""
     async with stage.desk(retry_after=3.0) as desk:
         talking = Crowd(desk, count)
         with anyio.fail_after(600):
@@ -71,7 +71,7 @@ def cut_connections(database):
 
 
 async def check(stage, talking):
-    """Everything that was said was answered, once and in order, in the answers, in the threads and on the bus."""
+    """Check that every message was answered, once and in order, in the answers, in the threads and on the bus."""
     told = await answers_told(stage)
     for client in talking.clients:
         assert talking.answered[client] == talking.said[client], client

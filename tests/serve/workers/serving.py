@@ -1,6 +1,6 @@
-"""What workers of the tests serve, and the process that one runs in: ``python serving.py '{"store": …}'``.
+"""The swarm of the tests' workers, and a worker process: ``python serving.py '{"store": …}'``.
 
-The swarm answers each message behind a call of a tool, and hands over to its other agent and back where it is told to.
+The swarm answers each message after a tool call, and hands over to its other agent and back on request.
 """
 
 import itertools
@@ -35,7 +35,7 @@ def speak(prompt):
 
 
 def swarm(delay=0.0, tool_delay=0.0):
-    """A swarm whose model and whose tool take their time."""
+    """Return a swarm with a slow model and a slow tool."""
 
     async def look() -> str:
         """Look."""

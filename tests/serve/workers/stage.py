@@ -1,4 +1,4 @@
-"""Workers as processes, on servers of this machine: what is started for a test, and what must hold afterwards."""
+"""Workers as processes, on servers of this machine: processes of a test, and the checks afterwards."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ TTL = 2.0
 
 @contextmanager
 def fresh_database():
-    """The connection string of a database that is not there yet, and is dropped afterwards."""
+    """Yield the connection string of a new database, which is dropped afterwards."""
     name = f"palaver_test_{uuid.uuid4().hex}"
     try:
         connection = psycopg.connect(CONNINFO, autocommit=True, connect_timeout=5)
@@ -62,7 +62,7 @@ class Stage:
     # -- workers -----------------------------------------------------------------------------------------------------
 
     def worker(self, *, before=(), **options):
-        """Start a worker; ``before`` stands in front of its command."""
+        """Start a worker; ``before`` precedes its command."""
         given = {"store": self.database, "bus": self.url, "prefix": self.prefix} | self.options | options
         command = [*before, sys.executable, "-X", "faulthandler", str(SERVING), json.dumps(given)]
         process = subprocess.Popen(command, cwd=ROOT, env={**_environment(), "PYTHONUNBUFFERED": "1"})
@@ -75,7 +75,7 @@ class Stage:
         self.workers.remove(process)
 
     def stop(self, process, seconds=20):
-        """End a worker as a system does, and see that it goes in peace."""
+        """Stop a worker as a system does, and check that it ends cleanly."""
         process.send_signal(signal.SIGTERM)
         assert process.wait(seconds) == 0
         self.workers.remove(process)
@@ -99,7 +99,7 @@ class Stage:
             return await leases.list_all()
 
     async def owned(self, owners):
-        """Wait until so many workers own all partitions among them, each its share."""
+        """Wait until this many workers own all partitions, each its share."""
         count = self.options["partitions"]
         async with Leases(self.database, schema="palaver") as leases:
             while True:
@@ -114,12 +114,12 @@ class Stage:
                 await asyncio.sleep(0.05)
 
     def messages(self, client):
-        """What a client's thread holds, records and late answers left out."""
+        """Return the messages of a client's thread, without records and late answers."""
         entries = self.store.path(f"{NAME}/{client}")
         return [each.message for each in entries if not {RECORD, DISCARDED} & set(each.message.tags)]
 
     def check(self, client, texts):
-        """Each message of a client is there once, in order, and each answered once, before the next."""
+        """Check that each message of a client occurs once, in order, and is answered once, before the next."""
         messages = self.messages(client)
         said = [
             (each.role, each.text)
@@ -153,7 +153,7 @@ async def _clean(url, prefix):
 
 @contextmanager
 def fresh_stage(url=URL, *, clean=True, **options):
-    """A stage; without servers the test is skipped."""
+    """Yield a stage; without servers the test is skipped."""
     try:
         asyncio.run(_clean(url, "no such stream"))
     except (OSError, nats.errors.Error) as error:

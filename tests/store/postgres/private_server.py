@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own, in a temporary folder: one that may be stopped, killed and filled."""
+"""A PostgreSQL server of the tests' own, in a temporary folder, which may be stopped, killed and filled."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Where the tests find PostgreSQL: ``PALAVER_POSTGRES``, else the database ``test`` on this machine."""
+"""The tests' PostgreSQL: ``PALAVER_POSTGRES``, else the database ``test`` on this machine."""
 
 import os
 import time
@@ -15,7 +15,7 @@ CONNINFO = os.environ.get("PALAVER_POSTGRES", "postgresql://postgres@127.0.0.1:5
 
 @contextmanager
 def fresh_schema(conninfo=CONNINFO):
-    """The name of a schema that is not there yet, and is dropped afterwards; without a server the test is skipped."""
+    """Yield the name of a new schema, which is dropped afterwards; without a server the test is skipped."""
     try:
         connection = psycopg.connect(conninfo, autocommit=True, connect_timeout=30)
     except psycopg.OperationalError as error:
@@ -33,14 +33,14 @@ def open_store(schema, **options):
 
 
 def run(schema, statement, *values):
-    """Run a statement behind the store's back; ``{s}`` is the schema."""
+    """Run a statement outside of the store; ``{s}`` is the schema."""
     with psycopg.connect(CONNINFO, autocommit=True) as connection:
         cursor = connection.execute(statement.replace("{s}", f'"{schema}"'), values)
         return cursor.fetchall() if cursor.description else []
 
 
 def waits(schema):
-    """Wait until somebody waits for a lock because of a statement on the schema."""
+    """Wait until a session waits for a lock because of a statement on the schema."""
     query = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%%' || %s || '%%'"
     for _ in range(6000):
         if run("", query, schema)[0][0]:

@@ -1,4 +1,4 @@
-"""Packages of Node that the checks of this folder use: where they are, and how a script with them is run."""
+"""Packages of Node for the checks of this folder: their location, and how a script with them is run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MODULES = Path(os.environ.get("PALAVER_NODE_PEERS", FOLDER / "node_modules"))
 
 
 def needed(*packages):
-    """Skip, by name, what cannot be run here."""
+    """Skip, by name, packages that cannot be run here."""
     if shutil.which("node") is None:
         pytest.skip("needs node")
     for package in packages:
@@ -24,7 +24,7 @@ def needed(*packages):
 
 
 def run(script, *arguments, given=None):
-    """Run a script of this folder; what it is given and what it says are JSON."""
+    """Run a script of this folder; its input and output are JSON."""
     done = subprocess.run(
         ["node", str(FOLDER / script), str(MODULES), *arguments],
         input=given if isinstance(given, bytes) else json.dumps(given).encode(),
@@ -37,9 +37,9 @@ def run(script, *arguments, given=None):
 
 
 def program(folder, path, *arguments):
-    """Run a program of a package in a folder of its own, which is its home too; what it says."""
+    """Run a program of a package in a folder of its own, which is its home too; return its output."""
     names = ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME")
-    said = folder / "said"  # a file: opencode ends before a pipe has taken all of it
+    said = folder / "said"  # a file: opencode exits before a pipe has received everything
     with said.open("wb") as out:
         done = subprocess.run(
             [str(MODULES / path), *arguments],

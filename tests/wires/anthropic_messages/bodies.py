@@ -13,12 +13,12 @@ TOOL: dict[str, Any] = {
 
 
 def body(*messages: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """A request that has what every request must have."""
+    """Return a request with the required fields."""
     return {"model": "claude-x", "max_tokens": 64, "messages": list(messages), **fields}
 
 
 def said(role: str, *blocks: Any, **fields: Any) -> dict[str, Any]:
-    """A wire message with a list of blocks; strings are texts."""
+    """Return a wire message with a list of blocks; strings are texts."""
     content = [{"type": "text", "text": block} if isinstance(block, str) else block for block in blocks]
     return {"role": role, "content": content, **fields}
 
@@ -169,7 +169,7 @@ VALID: dict[str, dict[str, Any]] = {
         x_body={"a": [None, "", {}]},
     ),
 }
-"""Requests that the provider takes."""
+"""Requests that the provider accepts."""
 
 REFUSED: dict[str, dict[str, Any]] = {
     "no max_tokens": {"model": "claude-x", "messages": []},
@@ -206,11 +206,11 @@ REFUSED: dict[str, dict[str, Any]] = {
     ),
     "odd effort": body(said("user", "x"), output_config={"effort": "colossal", "format": {"type": "xml"}}),
 }
-"""Requests that the provider refuses; they too are written as they were."""
+"""Requests that the provider refuses; they are written as they were, too."""
 
 
 def answer(*blocks: Any, **fields: Any) -> dict[str, Any]:
-    """A response."""
+    """Return a response."""
     return {
         "id": "msg_1",
         "type": "message",

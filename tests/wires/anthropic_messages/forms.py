@@ -1,7 +1,7 @@
 """The spellings of Messages bodies that mean the same: `normal` gives all of them one form.
 
 - Content is a text or a list of one text; an empty result, `null` and none are the same.
-- Neighbouring user messages are one. A leading system message may stand in `system` or among the messages.
+- Neighbouring user messages are one. A leading system message may be in `system` or among the messages.
 - `is_error` is false, and the fields in `DEFAULTS` hold their default, where they are absent. `null` is absent.
 - A text document is given as text or in base64.
 """
@@ -17,7 +17,7 @@ LEVELS = ("content", "system")
 
 
 def normal(body: Any) -> Any:
-    """A body in the one form."""
+    """Return a body in the one form."""
     if not isinstance(body, dict):
         return body
     body = _fields(body)

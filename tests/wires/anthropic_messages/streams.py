@@ -36,7 +36,7 @@ def event(kind: str, **fields: Any) -> bytes:
 
 
 def block(index: int, start: dict[str, Any], *deltas: dict[str, Any]) -> bytes:
-    """A block from its start to its stop."""
+    """Return a block from its start to its stop."""
     grown = b"".join([event("content_block_delta", index=index, delta=delta) for delta in deltas])
     return (
         event("content_block_start", index=index, content_block=start)

@@ -90,7 +90,7 @@ RICH = asking(
     guardrailConfig={"guardrailIdentifier": "g", "guardrailVersion": "1"},
     requestMetadata={"who": "me"},
 )
-"""A request with everything that the service takes."""
+"""A request with everything that the service accepts."""
 
 ANSWER: dict[str, Any] = {
     "output": {"message": assistant(text("Hello"), call("t1", city="Bern"))},

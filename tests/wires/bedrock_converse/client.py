@@ -18,7 +18,7 @@ _ASKED = {"modelId": "m", "messages": [{"role": "user", "content": [{"text": "hi
 
 
 def events(data: bytes) -> list[Event]:
-    """What the client reads: its own events, with bytes as base64 text again. Raises the client's error."""
+    """Return the client's own events, with bytes as base64 text again. Raises the client's error."""
     with serve(data, content_type="application/vnd.amazon.eventstream") as loopback, _client(loopback.url) as client:
         body = client.converse_stream(**_ASKED)["stream"]
         with contextlib.closing(body):
@@ -26,7 +26,7 @@ def events(data: bytes) -> list[Event]:
 
 
 def assembled(data: bytes) -> dict[str, Any]:
-    """The answer that the client's events make, as the body of one that was not streamed."""
+    """Return the answer of the client's events, as the body of an unstreamed one."""
     return joined(events(data))
 
 

@@ -1,7 +1,7 @@
 """The spellings of Converse bodies that mean the same: `normal` gives all of them one form.
 
 - A request without messages has none, `null` or an empty list; the same holds for its system texts.
-- An answer is the assistant's where no role is named. Cited text without content has none, `null`, an empty list or an
+- An answer without a role is the assistant's. Cited text without content has none, `null`, an empty list or an
   empty text, and no citations are none.
 - A document that is given as text is a `txt` where no format is named.
 - Thinking that is enabled without a budget is adaptive. `null` is no name or description of an output format.
@@ -15,7 +15,7 @@ EMPTY = (None, [])
 
 
 def normal(body: Any) -> Any:
-    """A body in the one form."""
+    """Return a body in the one form."""
     if not isinstance(body, dict):
         return body
     if "output" in body:

@@ -1,4 +1,4 @@
-"""Streams of our own, and an answer joined from events by hand, as somebody without this library would do it."""
+"""Streams of our own, and an answer joined from their events by hand, without this library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Event: TypeAlias = tuple[str, dict[str, Any]]
 
 
 def stream(*events: Event, padded: bool = False) -> bytes:
-    """Frames, with the service's padding if asked."""
+    """Return frames, with the service's padding on request."""
     return b"".join(
         frame(name, {**data, "p": "abcdef"} if padded and isinstance(data, dict) else data) for name, data in events
     )
@@ -27,7 +27,7 @@ def frame(name: str, data: Any, **kind: Any) -> bytes:
 
 
 def split(data: bytes) -> list[Event]:
-    """The events of a stream, read by botocore, without padding."""
+    """Return the events of a stream, read by botocore, without padding."""
     buffer = EventStreamBuffer()
     buffer.add_data(data)
     found: list[Event] = []
@@ -204,7 +204,7 @@ OWN: dict[str, list[Event]] = {
     "no word": [BEGIN, *text(0, "a"), ("messageStop", {}), metadata()],
     "a call that is none": [BEGIN, *text(0, "a"), over("tool_use"), metadata()],
 }
-"""One stream for each thing that a stream of this wire can say."""
+"""One stream for each kind of content in streams of this wire."""
 
 INTERLEAVED = [
     BEGIN,
@@ -218,11 +218,11 @@ INTERLEAVED = [
     over("tool_use"),
     metadata(),
 ]
-"""Two blocks at once, which the service does not send, but its format allows."""
+"""Two blocks at the same time, which the service does not send, but its format allows."""
 
 
 def joined(events: Iterable[Event]) -> dict[str, Any]:
-    """The answer that was not streamed, joined by hand."""
+    """Return the unstreamed answer, joined by hand."""
     message: dict[str, Any] = {}
     blocks: dict[int, dict[str, Any]] = {}
     body: dict[str, Any] = {}

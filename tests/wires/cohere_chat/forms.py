@@ -4,7 +4,7 @@
 - No calls, tools or citations are `null`, none or an empty list. A call is one of a function, and so is a tool
   whose type is absent.
 - Arguments are a text or an object. A call without parameters has none, `null`, the text `null` or an empty text.
-- An answer is the assistant's where no role is named. Thinking that is switched off has no budget.
+- An answer without a role is the assistant's. Thinking that is switched off has no budget.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def normal(body: Any) -> Any:
-    """A body in the one form."""
+    """Return a body in the one form."""
     if not isinstance(body, dict):
         return body
     out = dict(body)

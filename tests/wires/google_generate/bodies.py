@@ -1,4 +1,4 @@
-"""Bodies written by hand: what Gemini takes and gives, in both spellings, with fields nobody has heard of."""
+"""Bodies written by hand: requests and answers of Gemini, in both spellings, with unknown fields."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ _DATA = frozenset(
 
 
 def snake(value: Any, *, every: int = 1) -> Any:
-    """The same body in snake_case; ``every`` leaves some names as they are, so that both are mixed."""
+    """Return the same body in snake_case; ``every`` leaves some names as they are, so that both are mixed."""
     count = 0
 
     def spell(item: Any) -> Any:
@@ -184,7 +184,7 @@ def snake(value: Any, *, every: int = 1) -> Any:
 
 
 def objects(value: Any) -> list[Any]:
-    """Every object and list of a body, the data of users left out."""
+    """Return every object and list of a body, except the data of users."""
     found: list[Any] = []
     if isinstance(value, dict):
         found.append(value)

@@ -5,8 +5,8 @@
 - `contents`, `parts` and `tools` are lists, or their only item.
 - A content of the conversation without a role is the user's, one of an answer is the model's. No parts, no content and
   no candidates are empty ones; the same holds for arguments, names of allowed functions, and the objects of settings.
-- An empty id is none.
-- Words for a level of thinking may be in lower case.
+- An empty id counts as none.
+- Names of a level of thinking may be in lower case.
 - Gemini's own schemas: types in either case, counts as numbers or strings, `nullable` or a list with `null`.
 """
 
@@ -90,7 +90,7 @@ COUNTS = frozenset({"maxItems", "maxLength", "maxProperties", "minItems", "minLe
 
 
 def normal(body: Any) -> Any:
-    """A body in the one form."""
+    """Return a body in the one form."""
     found = _fields(body)
     if not isinstance(found, dict):
         return found

@@ -1,4 +1,4 @@
-"""Streams of Gemini, written for the tests, and what each of them would be if it had not been streamed."""
+"""Streams of Gemini, written for the tests, each with its unstreamed answer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DELTAS = (TextDelta, ReasoningDelta, ArgumentsDelta, SignatureDelta, DataDelta, 
 
 
 def body(*parts: Any, finish: str | None = None, index: int | None = 0, usage: Any = None, **around: Any) -> Body:
-    """One event. Fields of the candidate begin with ``c_``, all others are the answer's."""
+    """Return one event. Fields of the candidate begin with ``c_``, all others are the answer's."""
     candidate: Body = {"content": {"parts": list(parts), "role": "model"}}
     candidate |= {key[2:]: each for key, each in around.items() if key[:2] == "c_"}
     if finish is not None:
@@ -189,7 +189,7 @@ STREAMS: dict[str, list[Body]] = {
 
 
 def dumped(found: Any) -> bytes:
-    """Write as bodies are written when they are given parsed, so that arguments have the same text."""
+    """Return JSON in the style of bodies that are given parsed, so that arguments have the same text."""
     return json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -231,7 +231,7 @@ def error(*chunks: bytes) -> StreamError:
 
 
 def follow_the_rules(events: list[Event]) -> None:
-    """What holds for the events of every stream that did not fail."""
+    """Check the rules for the events of every stream that did not fail."""
     assert isinstance(events[0], Start)
     assert sum(isinstance(each, Start) for each in events) == 1
     begun: set[int] = set()
@@ -263,7 +263,7 @@ def follow_the_rules(events: list[Event]) -> None:
 
 
 def joined(bodies: Iterable[Body]) -> Body:
-    """Join the events of an answer by hand, as the module says that they are joined."""
+    """Join the events of an answer by hand, by the rules of the module."""
     whole: Body = {}
     candidates: dict[int, Body] | None = None
     for found in bodies:

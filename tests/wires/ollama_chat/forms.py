@@ -1,8 +1,8 @@
 """The spellings of Ollama bodies that mean the same: `normal` gives all of them one form.
 
-- The server knows no difference between a text that is empty, `null` or absent, nor between lists that are, in a
-  message. The same holds for tools and options. A call without arguments has an empty object, `null` or none.
-- A tool is a function where its type is absent. An answer is the assistant's where no role is named.
+- The server does not distinguish a text that is empty, `null` or absent in a message, nor a list. The same holds for
+  tools and options. A call without arguments has an empty object, `null` or none.
+- A tool without a type is a function. An answer without a role is the assistant's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ NONE = (None, "", [])
 
 
 def normal(body: Any) -> Any:
-    """A body in the one form."""
+    """Return a body in the one form."""
     if not isinstance(body, dict):
         return body
     out = {key: each for key, each in body.items() if (key, each) not in (("tools", []), ("options", {}))}

@@ -22,7 +22,7 @@ LINKS = ("image_url", "video_url", "document_url")
 
 
 def normal(body: Any) -> Any:
-    """A body in the one form."""
+    """Return a body in the one form."""
     if not isinstance(body, dict):
         return body
     body = dict(body)

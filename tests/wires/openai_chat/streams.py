@@ -1,4 +1,4 @@
-"""Streams of Chat Completions written by hand, each beside the same answer as it is not streamed."""
+"""Streams of Chat Completions written by hand, each beside the same answer unstreamed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ USAGE = {"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13}
 
 
 def sse(*chunks: Any, done: bool = True) -> bytes:
-    """The bytes of a stream; text stands for a frame as it is."""
+    """Return the bytes of a stream; a text is a frame as it is."""
     frames = [each if isinstance(each, str) else f"data: {json.dumps(each, separators=(',', ':'))}" for each in chunks]
     return "".join(f"{frame}\n\n" for frame in [*frames, *(["data: [DONE]"] if done else [])]).encode()
 
@@ -31,7 +31,7 @@ def calls(*deltas: Any, finish: Any = None) -> dict[str, Any]:
 
 
 def opened(name: str, arguments: str = "", *, index: Any = 0, call_id: Any = "c0", **more: Any) -> dict[str, Any]:
-    """The first delta of a call; what is ``None`` is left out."""
+    """Return the first delta of a call; ``None`` values are left out."""
     call = {"index": index, "id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
     return {key: value for key, value in {**call, **more}.items() if value is not None}
 
@@ -752,7 +752,7 @@ SAME: dict[str, tuple[bytes, dict[str, Any]]] = {
         whole({"content": "a", "tool_calls": [called("f", "{}")]}, "tool_calls", usage=USAGE),
     ),
 }
-"""What a stream says, and what the whole answer says."""
+"""A stream, and its whole answer."""
 
 CHOICES = sse(
     chunk({"role": "assistant", "content": ""}),

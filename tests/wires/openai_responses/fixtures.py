@@ -1,4 +1,4 @@
-"""Bodies of the Responses wire, written by hand: one of everything that docs/spec/wires.md#3 names."""
+"""Bodies of the Responses wire, written by hand: one of each kind in docs/spec/wires.md#3."""
 
 from typing import Any
 
@@ -326,10 +326,10 @@ RESPONSE: dict[str, Any] = {
 
 
 def answer(*items: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """A response with these items."""
+    """Return a response with these items."""
     return {**RESPONSE, "output": list(items), **fields}
 
 
 def asked(*items: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """A request with these items."""
+    """Return a request with these items."""
     return {"model": "gpt-x", "input": list(items), **fields}

@@ -4,7 +4,7 @@
   and none.
 - Content of a message and of a result is a text or a list of one text part of the role's own type. No parts, ``null``,
   an empty text and none are the same.
-- ``type`` may stand on a message or not.
+- ``type`` is optional on a message.
 - The known fields in ``DEFAULTS`` hold their default, where they are absent.
 - A choice of one tool is that tool, or a list of allowed ones of which one is required.
 - An answer without ``output`` has an empty one.
@@ -26,7 +26,7 @@ TEXTS = {"assistant": "output_text", "user": "input_text", "system": "input_text
 
 
 def normal(body: Any) -> Any:
-    """A body in the one form."""
+    """Return a body in the one form."""
     if not isinstance(body, dict):
         return body
     body = dict(body)
@@ -56,7 +56,7 @@ def normal(body: Any) -> Any:
 
 
 def normal_items(items: list[Any]) -> list[Any]:
-    """Items in the one form."""
+    """Return items in the one form."""
     return [_item(each) for each in items]
 
 

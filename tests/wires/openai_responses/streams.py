@@ -1,4 +1,4 @@
-"""Streams of the Responses wire, written by hand: how a provider tells items, event by event."""
+"""Streams of the Responses wire, written by hand: items as a provider sends them, event by event."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ from palaver.core.events import (
 from tests.wires.openai_responses.fixtures import answer
 
 Told = dict[str, Any]
-"""One event: its data."""
+"""Return one event: its data."""
 
 HEAD: Told = answer(status="in_progress", usage=None)
 
@@ -33,14 +33,14 @@ def pieces(text: str, size: int = 4) -> list[str]:
 
 
 def said(name: str, whole: str, text: str, **place: Any) -> Iterator[Told]:
-    """The deltas of a text, then all of it."""
+    """Yield the deltas of a text, then the whole."""
     for piece in pieces(text):
         yield event(f"{name}.delta", **place, delta=piece, obfuscation="xyz")
     yield event(f"{name}.done", **place, **{whole: text})
 
 
 def item(index: int, whole: Told) -> Iterator[Told]:
-    """One item, as the provider tells it."""
+    """Yield one item, as the provider sends it."""
     begun = {**whole, "status": "in_progress"} if "status" in whole else dict(whole)
     place: Told = {"output_index": index, "item_id": whole.get("id", "")}
     inner: list[Told] = []
@@ -106,14 +106,14 @@ def begun(**fields: Any) -> list[Told]:
 
 
 def stream(*items: Told, **fields: Any) -> list[Told]:
-    """All events of an answer with these items."""
+    """Return all events of an answer with these items."""
     body = answer(*items, **fields)
     end = event(f"response.{body['status']}", response=body)
     return [*begun(), *(each for index, whole in enumerate(items) for each in item(index, whole)), end]
 
 
 def written(events: Iterable[Told], *, named: bool = True) -> bytes:
-    """The bytes of a stream, numbered as the provider does."""
+    """Return the bytes of a stream, numbered as the provider does."""
     out: list[bytes] = []
     for number, each in enumerate(events):
         if named and "type" in each:
@@ -123,14 +123,14 @@ def written(events: Iterable[Told], *, named: bool = True) -> bytes:
 
 
 def decoded(data: bytes | Iterable[Told]) -> tuple[list[Event], Any]:
-    """The events of a stream, and its decoder, which is closed."""
+    """Return the events of a stream, and its decoder, which is closed."""
     decoder = wires.get("openai_responses").stream_decoder()
     events = decoder.feed(data if isinstance(data, bytes) else written(data))
     return [*events, *decoder.close()], decoder
 
 
 def well_formed(events: list[Event], *, finished: bool = True) -> None:
-    """What holds of the events of every whole stream."""
+    """Check the rules for the events of every whole stream."""
     assert isinstance(events[0], Start)
     assert sum(isinstance(each, Start) for each in events) == 1
     begun: dict[int, str] = {}
