@@ -141,3 +141,10 @@ def test_a_form_may_be_named_shortly(run, saved, alias, written):
     done = run("convert", "a.json", "--from", "chat", "--to", alias)
     assert done.code == 0, done.err
     assert written.decode() in done.out
+
+
+def test_a_thread_may_be_named_like_an_address(process):
+    for prompt in ("one", "two"):
+        assert process("run", prompt, "-m", "demo", "-t", "ann@example.com", "--approve", "allow").code == 0
+    assert "ann@example.com" in process("threads", "--json").out
+    assert process("run", "three", "-m", "demo", "-t", "ann@example.com@nowhere").code == 1

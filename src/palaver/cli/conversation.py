@@ -151,6 +151,7 @@ def _arguments_text(call: ToolCall) -> str:
 
 
 def _edit(request: ApprovalRequest, agent: Agent, renderer: RunRenderer) -> Decision | None:
+    """Return the edit; ``None`` when nothing was edited, or when an editor failed or left arguments that do not fit."""
     text = request.call.arguments_json
     while True:
         try:
@@ -162,10 +163,16 @@ def _edit(request: ApprovalRequest, agent: Agent, renderer: RunRenderer) -> Deci
             return None
         except (PalaverError, click.ClickException) as error:
             renderer.line(safe_line(str(error)), "red")
+            if _has_editor():
+                return None
+
+
+def _has_editor() -> bool:
+    return bool(os.environ.get("VISUAL") or os.environ.get("EDITOR"))
 
 
 def _edit_text(text: str) -> str:
-    if os.environ.get("VISUAL") or os.environ.get("EDITOR"):
+    if _has_editor():
         edited = click.edit(jsontext.pretty(jsontext.value(text)).decode(), extension=".json")
         return "" if edited is None else edited
     return _edit_line(text)
@@ -455,7 +462,7 @@ def _thread(store: Store, name: str | None, *, create: bool) -> tuple[StoredThre
     try:
         found = stores.find_address(store, name)
     except NotFoundError:
-        if not create or "@" in name:
+        if not create or stores.has_position(store, name):
             raise
         return store.open(name), False
     if found.position_or_main in found.info.branches:

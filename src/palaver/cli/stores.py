@@ -138,6 +138,11 @@ def find_address(store: Store, text: str) -> Address:
     raise _no_thread(text, known)
 
 
+def has_position(store: Store, text: str) -> bool:
+    """Return whether ``text`` names a thread, an ``@`` and a position, be the position there or not."""
+    return any(where is not None and _thread(store, name, []) is not None for name, where in _splits(text))
+
+
 def _no_thread(name: str, known: Sequence[ThreadInfo]) -> NotFoundError:
     ids = [each for info in known[:_MAX_COMPARED] for each in (info.id, short(info.id))]
     hint = meant(name, ids) or "; palaver threads lists them"
