@@ -40,7 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that asks for `exchange` gets every recording, or those of `recorded(wire, has=kind)`."""
+    """A test that asks for `exchange` gets every recording, or those of `recorded(wire, has=kind, share=4)`."""
     if "exchange" in metafunc.fixturenames:
         mark = metafunc.definition.get_closest_marker("recorded")
         args, kwargs = (mark.args, mark.kwargs) if mark else ((), {})
