@@ -96,7 +96,9 @@ def folded(*wires: str, has: str | tuple[str, ...] = (), share: int = 1, recordi
         now = [each for each in of_wire if each.name in first]
         later = [each for each in of_wire if each.name not in first]
         params += [pytest.param(part, id=f"{wire}-{start}") for start, part in _parts(now)]
-        params += [pytest.param(part, id=f"{wire}-more-{start}", marks=pytest.mark.long) for start, part in _parts(later)]
+        params += [
+            pytest.param(part, id=f"{wire}-more-{start}", marks=pytest.mark.long) for start, part in _parts(later)
+        ]
     return params
 
 
