@@ -1,7 +1,8 @@
 """What every test may rely on: hypothesis profiles, recorded traffic, the rule about servers.
 
 `HYPOTHESIS_PROFILE` chooses how hard generated tests look: `dev` (the default) is quick and random,
-`ci` gives the same examples in every run, `thorough` is for a night.
+`ci` gives the same examples in every run, `long` is what `make test-long` runs all generated tests with, and
+`thorough` is for a night.
 
 With `PALAVER_REQUIRE_SERVERS=1` a run fails when a test marked `server` was skipped.
 """
@@ -17,14 +18,17 @@ from hypothesis import HealthCheck, settings
 from tests.corpus import folded
 from tests.folding import run_over
 
-settings.register_profile("dev", max_examples=50, deadline=None)
+settings.register_profile("dev", max_examples=20, deadline=None)
 settings.register_profile(
     "ci",
-    max_examples=50,
+    max_examples=20,
     deadline=None,  # a busy machine is not a bug
     derandomize=True,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "long", max_examples=50, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("thorough", max_examples=5_000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
@@ -40,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that asks for `exchange` gets every recording, or those of `recorded(wire, has=kind)`."""
+    """A test that asks for `exchange` gets every recording, or those of `recorded(wire, has=kind, share=4)`."""
     if "exchange" in metafunc.fixturenames:
         mark = metafunc.definition.get_closest_marker("recorded")
         args, kwargs = (mark.args, mark.kwargs) if mark else ((), {})
