@@ -107,7 +107,7 @@ def _ask_one(request: ApprovalRequest, agent: Agent, renderer: RunRenderer) -> D
     choices = ", ".join([*(_PROMPTS[kind] for kind in request.choices), "[v]iew all"])
     while True:
         try:
-            renderer.line(choices, "dim")
+            renderer.wrapped(choices)
             word, _, text = input("? ").strip().partition(" ")
         except EOFError:
             renderer.line("left pending", "dim")

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 _WORD: Final = re.compile("(?:[^\\W_][\u0300-\u036f]*)+")
 
 
+_NAMES: Final = ("thread", "entry", "role", "agent", "sent_at", "tags", "excerpt")
+
+
 @click.command(name="search")
 @click.argument("words", metavar="WORDS...", nargs=-1)
 @click.option("--role", type=Choice(get_args(Role)), metavar="ROLE", help="user, assistant, tool, system, …")
@@ -60,7 +63,7 @@ def command(
         found = _without_copies(store, query)
         hits, more = found[:limit], len(found) > limit
         if form is not None:
-            rows.write([_plain(hit) for hit in hits], form)
+            rows.write([_plain(hit) for hit in hits], form, _NAMES)
         elif hits:
             _draw(store, hits, query)
     if not hits:

@@ -7,7 +7,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.text import Text
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from palaver.store.store import Store, ThreadInfo
 
 
+_NAMES: Final = ("id", "title", "tags", "created_at", "updated_at", "messages", "length", "branches")
+
+
 @click.command(name="threads")
 @click.option("--tag", metavar="TAG", help="Only threads with this tag.")
 @click.option(
@@ -40,7 +43,7 @@ def command(tag: str | None, limit: int, location: str | None, *, form: Form | N
         messages = [_messages(store, info) for info in infos]
         titles = [info.title or _first_prompt(store, info) for info in infos] if form is None else []
     if form is not None:
-        rows.write([_plain(info, number) for info, number in zip(infos, messages, strict=True)], form)
+        rows.write([_plain(info, number) for info, number in zip(infos, messages, strict=True)], form, _NAMES)
     elif infos:
         _draw(infos, messages, titles)
     else:
