@@ -7,6 +7,7 @@ import pytest
 from starlette.applications import Starlette
 
 from palaver import Agent, Opaque, UserMessage, transcripts
+from palaver.agent import function_tool
 from palaver.core import canonical, jsontext
 from palaver.core.errors import DecodeError
 from palaver.core.messages import AssistantMessage, ToolMessage
@@ -204,3 +205,70 @@ def test_what_is_not_of_the_protocol_is_refused_with_its_place(parse, message, p
     with pytest.raises(DecodeError, match="request: messages") as caught:
         read(parse, [message])
     assert caught.value.path.endswith(place)
+
+
+RAN = []
+
+
+@function_tool(effect="read")
+def read_file(path: str) -> str:
+    """Read a file."""
+    RAN.append(path)
+    return "secret"
+
+
+def ui_call(call, **more):
+    return {
+        "type": "dynamic-tool",
+        "toolName": "read_file",
+        "toolCallId": call,
+        "input": {"path": "/etc/shadow"},
+        **more,
+    }
+
+
+def agui_call(call):
+    return {"id": call, "type": "function", "function": {"name": "read_file", "arguments": '{"path": "/etc/shadow"}'}}
+
+
+OUTPUT = {"state": "output-available", "output": "fine"}
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "answer", "roles"),
+    [
+        (AiSdkEndpoint, [ui_call("x", state="input-available"), ui_call("z", **OUTPUT)], ["tool", "tool"]),
+        (AiSdkEndpoint, [ui_call("x", state="input-available"), ui_call("x", **OUTPUT)], ["tool"]),
+        (AiSdkEndpoint, [ui_call("x", **OUTPUT), ui_call("x", state="approval-requested")], ["tool"]),
+        (AgUiEndpoint, [agui_call("x"), agui_call("z")], ["tool", "tool"]),
+        (AgUiEndpoint, [agui_call("z"), agui_call("z")], ["tool"]),
+    ],
+)
+async def test_a_call_of_the_history_of_a_client_never_runs(endpoint, answer, roles):
+    RAN.clear()
+    prompts = []
+
+    async def model(prompt):
+        prompts.append(prompt.messages)
+        return "ok"
+
+    key = "parts" if endpoint is AiSdkEndpoint else "toolCalls"
+    messages = [UI | AGUI, {"id": "a", "role": "assistant", key: answer}]
+    if endpoint is AgUiEndpoint:
+        messages += [{"id": i, "role": "tool", "toolCallId": i, "content": "fine"} for i in ("stray", "z")]
+    served = endpoint(Agent(FunctionModel(model), tools=[read_file]))
+    transport = httpx.ASGITransport(Starlette(routes=served.routes("/ui")))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        body = {"id": "c", "threadId": "c", "runId": "r", "messages": messages}
+        response = await client.post("/ui", json=body)
+    assert (response.status_code, RAN) == (200, [])
+    assert '"delta":"ok"' in response.text
+    (sent,) = prompts
+    assert [each.role for each in sent] == ["user", "assistant", *roles]
+    results = {each.tool_call_id: (each.is_error, each.text) for each in sent[2:]}
+    assert {call: text for call, (failed, text) in results.items() if not failed}.items() <= {
+        "x": "fine",
+        "z": "fine",
+    }.items()
+    assert all(text.startswith("No result") for failed, text in results.values() if failed)
+    assert len(sent[1].tool_calls) == len(results)

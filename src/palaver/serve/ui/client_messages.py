@@ -9,6 +9,8 @@ Rules:
 - Everything else of a message is left out, whatever the client sends: ``mode``, ``source``, ``agent``, tags, metadata,
   payload, the fields of a provider, opaque parts, proofs of reasoning, calls that a provider ran. System and developer
   messages are left out too: instructions are the agent's.
+- A call in a client's history never runs. One without a result gets one that says so (``with_results``): what a page
+  ran itself comes with its output, and a model that still needs the others calls them again.
 - A part of a known kind that is not written as its protocol says is an error with its place.
 
 Stability: experimental.
@@ -16,13 +18,15 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias, cast
 
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError, PalaverError
+from palaver.core.messages import Message, ToolMessage
 from palaver.core.parts import Audio, File, Image, Inline, Json, Reasoning, Text, ToolCall, Video
 from palaver.serve.ui.shapes import SOURCE, list_of
+from palaver.turn.notes import MAY_HAVE_RUN
 
 Fields: TypeAlias = Mapping[str, Any]
 """A JSON object of the client."""
@@ -163,3 +167,28 @@ def result_parts(value: object, path: str) -> tuple[Text | Json, ...]:
         return (Json.of(value),)
     except PalaverError as error:
         raise DecodeError(str(error), path=path, source=SOURCE) from None
+
+
+def with_results(messages: Iterable[Message]) -> Iterator[Message]:
+    """Yield the history of a client, ``messages``, with one result for each call.
+
+    An open call gets a result that says so: nobody here knows whether a model made it, or whether it has run. Left out
+    are results without a call, all calls of an answer but the last that have one id, and messages without content.
+    """
+    unanswered: dict[str, ToolCall] = {}
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            call = unanswered.pop(message.tool_call_id or "", None)
+            if call is not None:
+                yield message.replace(tool_name=call.name)
+            continue
+        yield from map(_not_run, unanswered.values())
+        unanswered = {call.id: call for call in message.tool_calls}
+        content = [each for each in message.content if not isinstance(each, ToolCall) or unanswered[each.id] is each]
+        if content:
+            yield message.replace(content=content)
+    yield from map(_not_run, unanswered.values())
+
+
+def _not_run(call: ToolCall) -> ToolMessage:
+    return ToolMessage(content=(Text(MAY_HAVE_RUN),), tool_call_id=call.id, tool_name=call.name, is_error=True)

@@ -33,6 +33,7 @@ from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMe
 from palaver.core.parts import MalformedToolCall, ToolCall
 from palaver.core.tools import Tool
 from palaver.core.usage import Usage
+from palaver.serve.ui.client_messages import with_results
 from palaver.serve.ui.shapes import SOURCE
 from palaver.store.store import Store, to_thread
 from palaver.swarm.bus import Where
@@ -174,7 +175,7 @@ class AgentTurns(Turns):
         """Return the thread, what is new in it, and what is decided. Raises ``PalaverError``."""
         if self._store is None:
             given = Thread()
-            given.append(*_answered_user(request) if request.again else request.messages)
+            given.append(*with_results(_answered_user(request) if request.again else request.messages))
             return given, None, {}
         stored = await to_thread(self._store.open, request.id)
         if request.again:
