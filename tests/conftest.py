@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.corpus import folded
 from tests.folding import run_over
+from tests.shares import share_out
 
 settings.register_profile("dev", max_examples=20, deadline=None)
 settings.register_profile(
@@ -62,6 +63,12 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     others = {name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters if name != "exchange"}
     run_over(test, "exchange", ((each.name, each) for each in recordings), others)
     return True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Before `-m` chooses among them."""
+    share_out(items)
 
 
 def pytest_collection(session: pytest.Session) -> None:

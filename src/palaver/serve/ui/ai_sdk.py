@@ -21,14 +21,28 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
-from palaver import transcripts
 from palaver.core import jsontext
-from palaver.core.errors import DecodeError
-from palaver.core.messages import AssistantMessage, ToolMessage
-from palaver.core.parts import MalformedToolCall, ToolCall
+from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from palaver.core.parts import MalformedToolCall, Text, ToolCall
+from palaver.serve.ui.client_messages import (
+    Fields,
+    PartReader,
+    call_part,
+    fields_of,
+    file_part,
+    id_of,
+    items_of,
+    optional_text,
+    parts_of,
+    reasoning_part,
+    result_parts,
+    text_in,
+    text_part,
+    word,
+)
 from palaver.serve.ui.endpoint import Chunk, TurnWriter, UiEndpoint, UiProtocol
 from palaver.serve.ui.shapes import error_text, failure_of, json_of, list_of, output_of, usage_of
 from palaver.serve.ui.turns import Ended, Turn, UiRequest
@@ -36,7 +50,8 @@ from palaver.turn import events
 from palaver.turn.approvals import Decision, approve, reject
 
 _SOURCE: Final = "ai_sdk"
-_FORMAT: Final = "vercel_ui"
+_TOOL: Final = "tool-"
+_DENIED: Final = "Tool call execution denied."
 _RESPONDED: Final = "approval-responded"
 _REASONS: Final = {
     "completed": "stop",
@@ -58,32 +73,82 @@ class AiSdkEndpoint(UiEndpoint):
 
 
 def parse(body: bytes) -> UiRequest:
-    """Read what ``DefaultChatTransport`` posts. Raises ``DecodeError``."""
-    fields = json_of(body, _SOURCE)
-    chat, messages = fields.get("id"), fields.get("messages")
-    if not isinstance(chat, str) or not chat:
-        raise DecodeError("expected the text of a chat's id", path="id", source=_SOURCE)
-    listed = list_of(messages)
-    if listed is None:
-        raise DecodeError("expected a list of UI messages", path="messages", source=_SOURCE)
+    """Read what ``DefaultChatTransport`` posts, the ``body``. Raises ``DecodeError``."""
+    fields = json_of(body)
+    listed = items_of(fields.get("messages"), "messages")
     last = cast("dict[str, Any]", listed[-1]) if listed and isinstance(listed[-1], dict) else {}
     goes_on = last.get("role") == "assistant"
     again = fields.get("trigger") == "regenerate-message"
     return UiRequest(
-        id=chat,
-        messages=_messages(listed),
+        id=text_in(fields, "id"),
+        messages=tuple([made for place, item in enumerate(listed) for made in _said(item, f"messages[{place}]")]),
         decisions=dict(_decisions(last)) if goes_on and not again else {},
         again=again,
         results=dict(_results(last)) if goes_on and not again else {},
-        message_id=str(last["id"]) if goes_on and not again and isinstance(last.get("id"), str) else None,
+        message_id=id_of(last, f"messages[{len(listed) - 1}]") if goes_on and not again else None,
     )
 
 
-def _messages(listed: Sequence[Any]) -> tuple[Any, ...]:
-    if not listed:
-        return ()
-    read = transcripts.get(_FORMAT).read(jsontext.encode(list(listed)))
-    return tuple(message for each in read for message in each.thread.path().messages)
+def _said(item: object, path: str) -> Iterable[Message]:
+    """What a UI message says: nothing for roles that are no client's."""
+    fields = fields_of(item, path)
+    reader = _ROLES.get(word(fields, "role"))
+    return () if reader is None else reader(fields, path)
+
+
+def _user(fields: Fields, path: str) -> Iterator[Message]:
+    content = parts_of(fields.get("parts"), _USER_PARTS, f"{path}.parts")
+    yield UserMessage(content=content, id=id_of(fields, path))
+
+
+def _file(part: Fields, path: str) -> Any:
+    url, media_type = text_in(part, "url", path), optional_text(part, "mediaType", path)
+    return file_part(url, media_type, optional_text(part, "filename", path), f"{path}.url")
+
+
+def _steps(fields: Fields, path: str) -> Iterator[Message]:
+    """The steps of an answer, each with its results."""
+    content: list[Any] = []
+    results: list[ToolMessage] = []
+    for place, item in enumerate(items_of(fields.get("parts"), f"{path}.parts")):
+        where = f"{path}.parts[{place}]"
+        part = fields_of(item, where)
+        kind = word(part, "type")
+        if kind == "step-start":
+            yield from _step(content, results)
+            content, results = [], []
+        elif kind == "dynamic-tool" or kind.startswith(_TOOL):
+            name = word(part, "toolName") if kind == "dynamic-tool" else kind.removeprefix(_TOOL)
+            call = call_part(word(part, "toolCallId"), name, part.get("input"))
+            if call is not None and part.get("providerExecuted") is not True:
+                content.append(call)
+                results += _result(part, call, where)
+        elif kind in _ANSWER_PARTS:
+            content.append(_ANSWER_PARTS[kind](part, where))
+    yield from _step(content, results)
+
+
+def _step(content: Sequence[Any], results: Sequence[ToolMessage]) -> Iterator[Message]:
+    if content:
+        yield AssistantMessage(content=tuple(content))
+        yield from results
+
+
+def _result(part: Fields, call: ToolCall, path: str) -> Iterator[ToolMessage]:
+    """The result of a call, where the client has one."""
+    state = word(part, "state")
+    if state == "output-available" and part.get("preliminary") is not True:
+        content = result_parts(part.get("output"), f"{path}.output")
+        yield ToolMessage(content=content, tool_call_id=call.id, tool_name=call.name)
+    elif state in {"output-error", "output-denied"}:
+        text = word(part, "errorText") or _DENIED
+        yield ToolMessage(content=(Text(text),), tool_call_id=call.id, tool_name=call.name, is_error=True)
+
+
+_USER_PARTS: Final[Mapping[str, PartReader]] = {"text": text_part, "file": _file}
+_ANSWER_PARTS: Final[Mapping[str, PartReader]] = {"text": text_part, "reasoning": reasoning_part}
+"""What is read beside calls and their results."""
+_ROLES: Final[Mapping[str, Callable[[Fields, str], Iterable[Message]]]] = {"user": _user, "assistant": _steps}
 
 
 def _decisions(message: Mapping[str, Any]) -> Iterator[tuple[str, Decision]]:

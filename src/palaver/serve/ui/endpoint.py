@@ -18,7 +18,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import anyio
 from msgspec import Struct, structs
@@ -28,12 +28,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from palaver.core import jsontext
-from palaver.core.errors import DecodeError, PalaverError
+from palaver.core.errors import PalaverError
 from palaver.core.type_checks import check_arguments
 from palaver.serve.http.access import Access, Limits, body_of
 from palaver.serve.http.errors import Refused, as_json, refusal
 from palaver.serve.http.event_stream import HEARTBEAT
-from palaver.serve.ui.turns import SOURCE, Ended, Turn, Turns, UiRequest, turns_of
+from palaver.serve.ui.client_messages import checked_id
+from palaver.serve.ui.turns import Ended, Turn, Turns, UiRequest, turns_of
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
 Chunk: TypeAlias = dict[str, Any]
 """One event of a protocol, as a JSON object."""
-_MOST_ID: Final = 100
 
 
 class TurnWriter(Protocol):
@@ -202,8 +202,7 @@ class UiEndpoint:
                 raise Refused(415, "media_type", "the body is sent as application/json")
 
     def _name(self, request: Request, id: str) -> str:
-        if not id or len(id) > _MOST_ID or not id.isprintable():
-            raise DecodeError(f"expected 1 to {_MOST_ID} printable characters", path="id", source=SOURCE)
+        checked_id(id, "id")
         name = id if self._conversation is None else self._conversation(request, id)
         if self._access is not None:
             self._access.check_token(request, name)

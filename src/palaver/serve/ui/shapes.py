@@ -18,15 +18,18 @@ if TYPE_CHECKING:
     from palaver.core.messages import ToolMessage
     from palaver.serve.ui.turns import Ended
 
+SOURCE: Final = "request"
+"""What errors of a request name as their source."""
 
-def json_of(body: bytes, source: str) -> dict[str, Any]:
-    """Decode a body that is a JSON object. Raises ``DecodeError``."""
+
+def json_of(body: bytes) -> dict[str, Any]:
+    """Decode ``body``, which is to be a JSON object. Raises ``DecodeError``."""
     try:
         found: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DecodeError(f"not JSON: {error}", source=source) from None
+        raise DecodeError(f"not JSON: {error}", source=SOURCE) from None
     if not isinstance(found, dict):
-        raise DecodeError("expected a JSON object", source=source)
+        raise DecodeError("expected a JSON object", source=SOURCE)
     return cast("dict[str, Any]", found)
 
 

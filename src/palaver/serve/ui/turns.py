@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import anyio
 from msgspec import Struct, structs
@@ -33,6 +33,8 @@ from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMe
 from palaver.core.parts import MalformedToolCall, ToolCall
 from palaver.core.tools import Tool
 from palaver.core.usage import Usage
+from palaver.serve.ui.client_messages import with_results
+from palaver.serve.ui.shapes import SOURCE
 from palaver.store.store import Store, to_thread
 from palaver.swarm.bus import Where
 from palaver.swarm.events import is_public
@@ -99,8 +101,6 @@ class Ended(Struct, frozen=True, kw_only=True):
 
 
 Turn: TypeAlias = "AgentEvent | StateChanged | Ignored | Ended"
-SOURCE: Final = "request"
-"""What errors of a request name as their source."""
 
 
 class Turns(Protocol):
@@ -175,7 +175,7 @@ class AgentTurns(Turns):
         """Return the thread, what is new in it, and what is decided. Raises ``PalaverError``."""
         if self._store is None:
             given = Thread()
-            given.append(*_answered_user(request) if request.again else request.messages)
+            given.append(*with_results(_answered_user(request) if request.again else request.messages))
             return given, None, {}
         stored = await to_thread(self._store.open, request.id)
         if request.again:
@@ -223,10 +223,12 @@ def _without_tools(event: Turn) -> Iterator[Turn]:
 
 
 def _newest(request: UiRequest) -> UserMessage:
-    """Return the user message that is to be answered. Raises ``DecodeError`` when there is none."""
+    """Return the user message that is to be answered. Raises ``DecodeError`` when there is none, or nothing in it."""
     last = request.messages[-1] if request.messages else None
     if not isinstance(last, UserMessage):
         raise DecodeError("the last one is not of the user, and no call is decided", path="messages", source=SOURCE)
+    if not last.content:
+        raise DecodeError("the last one has no text and no file", path="messages", source=SOURCE)
     return last
 
 
