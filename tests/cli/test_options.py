@@ -148,3 +148,15 @@ def test_a_thread_may_be_named_like_an_address(process):
         assert process("run", prompt, "-m", "demo", "-t", "ann@example.com", "--approve", "allow").code == 0
     assert "ann@example.com" in process("threads", "--json").out
     assert process("run", "three", "-m", "demo", "-t", "ann@example.com@nowhere").code == 1
+
+
+def test_a_thread_continues_with_its_model_and_server(process):
+    with provider(says("one"), says("two"), says("three"), says("four")) as there:
+        first = process("run", "a", "-m", "qwen", "--url", there.url, "-t", "x")
+        assert (first.code, first.out) == (0, "one\n")
+        assert process("run", "b", "-c").out == "two\n"
+        assert process("run", "c", "-t", "x", PALAVER_MODEL="anthropic/claude-opus-4-8").out == "three\n"
+        chatted = process("chat", "-t", "x", data=b"/model server/other\nd\n/quit\n")
+        assert chatted.code == 0
+        assert [body["model"] for body in there.asked] == ["qwen", "qwen", "qwen", "other"]
+    assert process("run", "d", "-t", "y").code == 1

@@ -116,7 +116,7 @@ _OPTIONS: Final = (
         "--model",
         metavar="M",
         shell_complete=completion.models,
-        help="provider/id, or demo. Default: PALAVER_MODEL.",
+        help="provider/id, or demo. Default: the thread's last one, else PALAVER_MODEL.",
     ),
     click.option("-s", "--system", default="", metavar="TEXT", help="The system prompt."),
     click.option(

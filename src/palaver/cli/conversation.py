@@ -42,6 +42,7 @@ from palaver.core import jsontext
 from palaver.core.errors import MessageError, NotFoundError, PalaverError
 from palaver.core.parts import Audio, File, Image, UserPart, Video
 from palaver.core.usage import Usage
+from palaver.models.redaction import shown_url
 from palaver.store.location import open_store
 from palaver.threads.ids import now_ms, uuid7
 from palaver.threads.thread import MAIN
@@ -233,9 +234,20 @@ class Conversation:
     """An agent and its thread. Made by ``open_conversation``."""
 
     def __init__(
-        self, portal: BlockingPortal, agent: Agent, thread: StoredThread, *, existed: bool, stored: bool = True
+        self,
+        portal: BlockingPortal,
+        agent: Agent,
+        thread: StoredThread,
+        *,
+        existed: bool,
+        stored: bool = True,
+        server: tuple[str | None, str | None] = (None, None),
     ) -> None:
-        """Use an agent and its thread. ``existed``: the thread is not new; ``stored``: it outlasts the command."""
+        """Use an agent and its thread. ``existed``: the thread is not new; ``stored``: it outlasts the command.
+
+        ``server`` is the address and the wire of ``--url`` and ``--wire``.
+        """
+        self.server = server
         self._portal = portal
         self.agent = agent
         self.thread = thread
@@ -412,6 +424,7 @@ def open_conversation(options: AgentOptions, *, create: bool = True) -> Generato
 
     A new thread without messages is deleted at the end. Raises ``click.ClickException`` and ``PalaverError``.
     """
+    options = _with_known_model(options)
     model = agent_options.choose_model(options.model, url=options.url, wire=options.wire)
     if options.window is not None:
         model = structs.replace(model, capabilities=structs.replace(model.capabilities, window=options.window))
@@ -426,6 +439,7 @@ def open_conversation(options: AgentOptions, *, create: bool = True) -> Generato
         portal.wrap_async_context_manager(toolset(names)) as tools,
     ):
         thread, existed = _thread(store, _last(store) if options.last else options.thread, create=create)
+        _keep_model(store, thread, options)
         agent = Agent(
             model,
             instructions=options.system,
@@ -437,10 +451,45 @@ def open_conversation(options: AgentOptions, *, create: bool = True) -> Generato
             middleware=() if options.no_compaction else (Compactor(),),
         )
         try:
-            yield Conversation(portal, agent, thread, existed=existed, stored=options.stored)
+            yield Conversation(
+                portal, agent, thread, existed=existed, stored=options.stored, server=(options.url, options.wire)
+            )
         finally:
             if not existed and not store.info(thread.id).length:
                 store.delete(thread.id)
+
+
+MODEL: Final = "model"
+"""The metadata key of a thread that holds its last model: ``name``, and the ``url`` and ``wire`` of a server."""
+
+
+def _with_known_model(options: AgentOptions) -> AgentOptions:
+    """Return the options with the model of the thread that continues, unless a model is given."""
+    if options.model is not None or options.url is not None or not stores.exists(options.location):
+        return options
+    if not options.last and options.thread is None:
+        return options
+    with open_store(options.location) as store, suppress(NotFoundError):
+        name = _last(store) if options.last else options.thread or ""
+        known = stores.find_address(store, name).info.metadata.get(MODEL)
+        if isinstance(known, Mapping):
+            fields = cast("Mapping[str, str | None]", known)
+            return options._replace(
+                model=fields.get("name"), url=fields.get("url"), wire=options.wire or fields.get("wire")
+            )
+    return options
+
+
+def _keep_model(store: Store, thread: StoredThread, options: AgentOptions) -> None:
+    """Keep the model in the thread's metadata, and the address of its server without a password."""
+    if options.model is None:
+        return
+    url = None if options.url is None else shown_url(options.url)
+    given = {"name": options.model, "url": url, "wire": options.wire}
+    kept = {key: text for key, text in given.items() if text is not None}
+    metadata = store.info(thread.id).metadata
+    if metadata.get(MODEL) != kept:
+        store.update(thread.id, metadata={**metadata, MODEL: kept})
 
 
 def _policy(mode: Judgement, tools: tuple[AgentTool, ...]) -> Policy:
