@@ -1,4 +1,4 @@
-"""Context: what fills a model's window, and what leaves it when it is full. Plans, no I/O.
+"""Context: what fills a model's window, and how it is compacted when it is full. Plans only, no I/O.
 
 Stability: experimental.
 """

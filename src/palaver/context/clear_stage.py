@@ -9,7 +9,7 @@ Rules (docs/spec/kairo.md#3.3, KAI-10, D4, D30; golden ``compaction``):
   message is an hour old. ``snip`` clears all results but the last five; ``micro`` every one that the model has seen.
 - An answer loses all its reasoning proofs or none: providers refuse a part of them. An answer with calls that the
   provider ran, or with unknown blocks, keeps its reasoning, which these depend on.
-- Content no heavier than its label stays. Each stage is one pass; only ``supersede`` parses JSON (arguments).
+- Content that weighs no more than its label stays. Each stage is one pass; only ``supersede`` parses JSON (arguments).
 
 Stability: experimental.
 """
@@ -39,15 +39,15 @@ from palaver.core.parts import (
 from palaver.tokens.estimate import estimate_text
 
 LAST_RESULTS: Final = labels.LAST
-"""How many results ``time_micro`` and ``snip`` leave."""
+"""The number of results that ``time_micro`` and ``snip`` keep."""
 LAST_MESSAGES: Final = 3
-"""How many messages keep their reasoning in ``snip``."""
+"""The number of messages whose reasoning ``snip`` keeps."""
 IDLE: Final = 60 * 60 * 1000
-"""Milliseconds since the user's last message from which on ``time_micro`` runs."""
+"""``time_micro`` runs this many milliseconds after the user's last message, or later."""
 OLD: Final = 30 * 60 * 1000
-"""Milliseconds after which it clears a message."""
+"""The age in milliseconds from which on it clears a message."""
 MAX_TEXT: Final = 500
-"""Characters of a text that it leaves."""
+"""The most characters of a text that it keeps."""
 
 Labeller: TypeAlias = Callable[[ToolMessage], str]
 _P = TypeVar("_P", bound=AnyPart)
@@ -57,7 +57,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def supersede(plan: Plan) -> Plan:
-    """Clear results of which a later call has the newer."""
+    """Clear results that a later call supersedes."""
     alone = preserved(plan)
     places = [place for place in _superseded(plan.items) if not alone.untouchable[place]]
     items = list(plan.items)
@@ -65,7 +65,7 @@ def supersede(plan: Plan) -> Plan:
 
 
 def time_micro(plan: Plan) -> Plan:
-    """Clear what is old, when the user was away."""
+    """Clear old results, and cut long texts, when the user was away."""
     spoken = next((item.message.sent_at for item in reversed(plan.items) if _is_dialogue(item.message)), None)
     if spoken is None or plan.now - spoken < IDLE:
         return plan
@@ -107,7 +107,7 @@ def micro(plan: Plan) -> Plan:
 
 
 def _results(plan: Plan, alone: Preserved, last: int) -> list[int]:
-    """Places of results that may be cleared, but for the last ones."""
+    """Return the places of results that may be cleared, without the last ones."""
     places = [place for place, item in enumerate(plan.items) if type(item.message) is ToolMessage]
     if last:
         places = places[:-last]
@@ -116,7 +116,7 @@ def _results(plan: Plan, alone: Preserved, last: int) -> list[int]:
 
 
 def _superseded(items: Iterable[Item]) -> list[int]:
-    """Places of results whose call was made again later, and answered without an error; oldest first."""
+    """Return the places of results whose call was repeated later and answered without an error, oldest first."""
     calls: dict[str | None, tuple[str, bytes]] = {}
     earlier: dict[tuple[str, bytes], list[int]] = {}
     found: list[int] = []
@@ -143,7 +143,7 @@ def _superseded(items: Iterable[Item]) -> list[int]:
 
 
 def _canonical(arguments: str) -> bytes:
-    """Arguments in the one form that equal ones share; what cannot be read stands for itself."""
+    """Return the arguments in a canonical form; arguments that cannot be parsed are returned as they are."""
     try:
         return _encode(_decode(arguments))
     except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError):
@@ -151,7 +151,7 @@ def _canonical(arguments: str) -> bytes:
 
 
 def _is_dialogue(message: Message) -> bool:
-    """Whether a person said it."""
+    """Return whether the message is from a person."""
     return type(message) is UserMessage and message.mode != "tool" and not message.is_summary
 
 
@@ -159,7 +159,7 @@ def _is_dialogue(message: Message) -> bool:
 
 
 def _cleared(items: list[Item], places: Iterable[int], stage: str, label_of: Labeller) -> int:
-    """Put labels in the place of results; how many were heavier than theirs."""
+    """Replace results by labels; return how many were heavier than their labels."""
     changed = 0
     for place in places:
         item = items[place]
@@ -175,7 +175,7 @@ def _cleared(items: list[Item], places: Iterable[int], stage: str, label_of: Lab
 
 
 def _shorten_old(items: list[Item], alone: Preserved, end: int, stage: str) -> int:
-    """Put labels in the place of reasoning before ``end``, but for the open turn; how many answers lost theirs."""
+    """Replace reasoning before ``end`` by labels, except in the open turn; return how many answers changed."""
     changed = 0
     untouchable = alone.untouchable
     for place in range(min(end, alone.open_turn)):
@@ -198,9 +198,9 @@ _BOUND: Final = frozenset({Opaque, ServerToolResult})
 
 
 def _shorten_content(content: tuple[AssistantPart, ...]) -> tuple[tuple[AssistantPart, ...], int] | None:
-    """Content with labels for reasoning, and the tokens won; ``None`` where none is to be had.
+    """Return content with labels for reasoning, and the tokens saved; ``None`` when nothing is saved.
 
-    A proof counts when it is asked whether a label is shorter; estimates of tokens know the text only.
+    A proof counts when the label is compared with the reasoning; estimates of tokens know the text only.
     """
     made: list[AssistantPart] = []
     won = shorter = 0
@@ -224,7 +224,7 @@ def _shorten_content(content: tuple[AssistantPart, ...]) -> tuple[tuple[Assistan
 
 
 def _cut(item: Item) -> Item | None:
-    """A message whose long texts are cut; ``None`` where none is long."""
+    """Return a message with its long texts cut; ``None`` when it has none."""
     message = item.message
     most = MAX_TEXT + len(labels.CUT)
     for part in message.content:
@@ -247,7 +247,7 @@ def _cut(item: Item) -> Item | None:
 
 
 def _trimmed(content: tuple[_P, ...]) -> tuple[tuple[_P | Text, ...], int]:
-    """Content whose long texts are cut, and the tokens won."""
+    """Return content with its long texts cut, and the tokens saved."""
     won = 0
     made: list[_P | Text] = []
     for part in content:

@@ -48,7 +48,7 @@ SECONDS: Final = 30.0
 
 
 class Breaker(Struct, frozen=True):
-    """What is known of something that may fail. ``opened_at`` is ``None`` while it is closed.
+    """The state of something that may fail. ``opened_at`` is ``None`` while the breaker is closed.
 
     ``now`` is the time of a call, in seconds of any clock that does not go back.
     """
@@ -60,34 +60,34 @@ class Breaker(Struct, frozen=True):
     seconds: float = SECONDS
 
     def __post_init__(self) -> None:
-        """Refuse a breaker that would always be open. Raises ``MessageError``."""
+        """Refuse numbers with which the breaker would always be open. Raises ``MessageError``."""
         if self.max_failures < 1:
             raise MessageError(f"max_failures: {self.max_failures}: must be at least 1")
         if not self.seconds >= 0:
             raise MessageError(f"seconds: {self.seconds}: must be at least 0")
 
     def allows(self, now: float) -> bool:
-        """Whether to try."""
+        """Return whether a call is allowed."""
         if self.opened_at is None:
             return True
         return not self.half_open and now - self.opened_at >= self.seconds
 
     def start(self) -> Breaker:
-        """A try that was allowed has begun; where the breaker is open, it is the probe."""
+        """Return the state after an allowed call has started; when the breaker is open, that call is the probe."""
         return self if self.opened_at is None or self.half_open else structs.replace(self, half_open=True)
 
     def failed(self, now: float) -> Breaker:
-        """It failed. Enough of that opens the breaker, and one that is open stays so from now on."""
+        """Return the state after a failure. Enough failures open the breaker; a failed probe opens it again."""
         failures = self.failures + 1
         opened_at = now if failures >= self.max_failures else None
         return structs.replace(self, failures=failures, opened_at=opened_at, half_open=False)
 
     def succeeded(self) -> Breaker:
-        """It went well: the breaker is closed, and nothing is held against anybody."""
+        """Return the state after a success: the breaker is closed, and the count is 0."""
         return structs.replace(self, failures=0, opened_at=None, half_open=False)
 
     def cancelled(self) -> Breaker:
-        """It was cancelled: nothing is known, and another may probe."""
+        """Return the state after a cancelled call, which tells nothing: another call may probe."""
         return structs.replace(self, half_open=False) if self.half_open else self
 
 
@@ -96,18 +96,18 @@ class Breaker(Struct, frozen=True):
 
 _GAIN: Final = 50
 _SHORTER: Final = 3
-"""How often a summary is asked for again about less, when it was too long for its model."""
+"""How often a summary is requested again, with less to summarize, when the question was too long for its model."""
 
 
 class Failure(Struct, frozen=True):
-    """A stage that came to nothing."""
+    """A stage that failed."""
 
     stage: str
     error: Exception
 
 
 class Compacted(Struct, frozen=True):
-    """What came of it. ``plan`` is the same object as before where nothing changed."""
+    """The result of a compaction. ``plan`` is the same object as before when nothing changed."""
 
     plan: Plan
     failures: tuple[Failure, ...] = ()
@@ -122,12 +122,12 @@ Compaction = Generator[SummaryRequest, str, Compacted]
 
 
 def due(plan: Plan, stages: Sequence[Stage]) -> bool:
-    """Whether any of ``stages`` would run on ``plan``. Runs none of them."""
+    """Return whether any of ``stages`` would run on ``plan``. Runs none of them."""
     return any(stage.due(plan) for stage in stages)
 
 
 def compaction_flow(plan: Plan, stages: Sequence[Stage], *, goal: int | None = None) -> Compaction:
-    """Send ``plan`` through ``stages``, in order; see the module for how this generator is driven.
+    """Run ``stages`` on ``plan``, in order; the module describes how this generator is driven.
 
     ``goal`` is in tokens: with it, each stage runs until the plan weighs no more. Without it, a stage runs when its
     trigger is reached.
@@ -152,12 +152,12 @@ def compaction_flow(plan: Plan, stages: Sequence[Stage], *, goal: int | None = N
 
 
 def _min_gain(plan: Plan, goal: int | None) -> int:
-    """The tokens that a stage must win."""
+    """Return the tokens that a stage must save."""
     return 1 if goal is not None or plan.tokens > plan.capacity else max(plan.capacity // _GAIN, 1)
 
 
 def _answer_of(question: SummaryRequest) -> Generator[SummaryRequest, str, Plan]:
-    """Have a question answered; one that is too long for its model is asked again about less."""
+    """Yield a question; one that is too long for its model is yielded again with less in it."""
     for _ in range(_SHORTER):
         try:
             text = yield question
@@ -173,7 +173,7 @@ def _answer_of(question: SummaryRequest) -> Generator[SummaryRequest, str, Plan]
 
 
 def without_model(compaction: Compaction, why: PalaverError) -> Compacted:
-    """Drive a compaction where no model is available: every question is answered with an error.
+    """Run a compaction for which no model is available: every question is answered with an error.
 
     ``compaction`` is a generator that ``compaction_flow`` returned and that has not started. ``why`` is the error.
     """
@@ -190,7 +190,7 @@ def without_model(compaction: Compaction, why: PalaverError) -> Compacted:
 
 
 AUTO_SHARE: Final = 0.95
-"""The share of the capacity from which on a model is asked."""
+"""The share of the capacity from which on a model is asked for a summary."""
 
 CLEARING: Final = (
     Stage("supersede", supersede, 0.80, 40_000),
@@ -199,15 +199,15 @@ CLEARING: Final = (
     Stage("shorten", shorten, 0.85, 30_000),
     Stage("micro", micro, 0.85, 30_000),
 )
-"""Stages that leave every message in its place."""
+"""Stages that keep every message in its place."""
 BEFORE: Final = (*CLEARING, Stage("collapse", collapse, 0.90, 20_000))
 """Stages that run before a model is asked."""
 AFTER: Final = (Stage("partial", partial, 0.98, 5_000),)
-"""Stages for when it was of no use."""
+"""Stages that run when those before did not suffice."""
 
 
 def pipeline(auto: Work | None = None) -> tuple[Stage, ...]:
-    """All stages. ``auto`` is the one that asks a model; without one the others must do."""
+    """Return all stages. ``auto`` is the stage that asks a model; without it, the pipeline asks none."""
     asked = () if auto is None else (Stage("auto", auto, AUTO_SHARE, AFTER[0].buffer),)
     return (*BEFORE, *asked, *AFTER)
 
@@ -216,19 +216,19 @@ def _by_share(stages: Sequence[Stage]) -> tuple[Stage, ...]:
     return tuple([structs.replace(stage, buffer=None) for stage in stages])
 
 
-# Shares alone: a buffer of 40,000 tokens would begin at half of a small window, and again every few turns.
+# Shares alone: a buffer of 40,000 tokens would start at half of a small window, and again every few turns.
 DEFAULT: Final = (*cold_stages(_by_share(CLEARING)), *_by_share(pipeline(summarizer())[len(CLEARING) :]))
-"""What an agent uses, where it is not told otherwise: all stages, from their shares on (ADR 22)."""
+"""The stages that an agent uses by default: all of them, each from its share on (ADR 22)."""
 
 SUMMARY_ONLY: Final = Stage("summarise", summarizer("summarise"), 0.85)
-"""A summary as the only stage (docs/spec/deepagents-swift.md#8.5): the newest 6 messages, and a quarter at most,
-stay."""
+"""A summary as the only stage (docs/spec/deepagents-swift.md#8.5). The newest 6 messages stay, with at most a
+quarter of the capacity."""
 CODEBUFF: Final = (
     Stage("simplify", simplify, 1.0),
     Stage("omit_large", omit_large, 1.0),
     Stage("trim", trim, 1.0),
 )
-"""Another pipeline: each from the capacity on, and none after the first that makes the plan fit.
+"""Another pipeline: each stage runs from the capacity on, and none after the first that makes the plan fit.
 
 Source: docs/spec/codebuff.md#9.3.
 """

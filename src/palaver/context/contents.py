@@ -58,7 +58,7 @@ KINDS: Final[tuple[Kind, ...]] = (
 
 _LARGEST: Final = 5
 _COUNTED: Final[frozenset[Kind]] = frozenset(("calls", "media", "reasoning"))
-"""Kinds that are counted by part; the others by message."""
+"""Kinds that are counted by part; the others are counted by message."""
 _ROLES: Final[dict[type[Message], Kind]] = {
     SystemMessage: "system",
     DeveloperMessage: "system",
@@ -69,7 +69,7 @@ _ROLES: Final[dict[type[Message], Kind]] = {
 
 
 class Share(Struct, frozen=True):
-    """How much is of one kind: tokens, and how many messages (of calls, reasoning and media: parts; of tools: each)."""
+    """The size of one kind: tokens, and the number of messages (of calls, reasoning, media: parts; of tools: each)."""
 
     kind: Kind
     tokens: int
@@ -77,7 +77,7 @@ class Share(Struct, frozen=True):
 
 
 class ToolShare(Struct, frozen=True):
-    """How much the results of one tool are."""
+    """The size of the results of one tool."""
 
     tool: str
     tokens: int
@@ -85,7 +85,7 @@ class ToolShare(Struct, frozen=True):
 
 
 class LargeMessage(Struct, frozen=True):
-    """A message that is large. ``place`` counts from 0 in what the model is sent."""
+    """A large message. ``place`` counts from 0 in the messages for the model."""
 
     place: int
     tokens: int
@@ -93,7 +93,7 @@ class LargeMessage(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """What the last answer reported of its prompt, and what an estimate without any report would have said."""
+    """The prompt size that the last answer reported, and the estimate without any report."""
 
     place: int
     tokens: int
@@ -111,9 +111,9 @@ class Step(Struct, frozen=True):
 class Contents(Struct, frozen=True, kw_only=True):
     """What fills a window; sizes are in tokens.
 
-    ``window`` is that of the model, ``known`` whether it was given, or else taken. Of it, ``reserved`` is for the
-    answer, ``margin`` for what an estimate cannot know, and ``capacity`` for the prompt. ``exact``: ``tokens`` was
-    counted, not estimated. ``results`` are by tool, ``largest`` the largest messages, both with the largest first.
+    ``window`` is that of the model; ``known`` says whether it was given or assumed. Of it, ``reserved`` is for the
+    answer, ``margin`` for the error of estimates, and ``capacity`` for the prompt. ``exact``: ``tokens`` was counted,
+    not estimated. ``results`` are by tool, ``largest`` the largest messages, both with the largest first.
     """
 
     model: str | None
@@ -133,7 +133,7 @@ class Contents(Struct, frozen=True, kw_only=True):
 
     @property
     def left(self) -> int:
-        """What is left of the capacity; 0 when it is used up."""
+        """The rest of the capacity; 0 when it is used up."""
         return max(self.capacity - self.tokens, 0)
 
     @property
@@ -166,11 +166,12 @@ def contents(
     exact: int | None = None,
     now: int = 0,
 ) -> Contents:
-    """Say what fills the window of a model.
+    """Return what fills the window of a model.
 
-    ``messages`` is what a view gives of ``path``, counted as it is sent, repaired; ``system`` stands before it, and
-    ``tools`` are sent with it. ``model`` is the name of the model: usage that another one reported is not trusted.
-    ``window`` and ``max_output`` are its limits in tokens; ``None`` stands for 128,000 and 8,192. ``settings`` are
+    ``messages`` are those that a view gives of ``path``; they are counted as they are sent, repaired. ``system``
+    stands before them, and ``tools`` are sent with them. ``model`` is the name of the model: usage that another model
+    reported is not trusted. ``window`` and ``max_output`` are its limits in tokens; ``None`` stands for 128,000 and
+    8,192. ``settings`` are
     those of the prompt: how much of the window is for the answer, and its schema. ``stages`` are those of compaction,
     of which the result says when they run. ``exact`` is what the provider counted; without it, the tokens are
     estimated. ``now`` is the time in Unix milliseconds, for stages that look at it. Costs the length of the
@@ -224,7 +225,7 @@ def contents(
 
 
 def _report(messages: Sequence[Message], anchor: int | None, fixed: int) -> Report | None:
-    """The last report that may be trusted, and what would have been said without any."""
+    """Return the last trusted report, and the estimate without any report."""
     answer = None if anchor is None else messages[anchor]
     if anchor is None or not isinstance(answer, AssistantMessage) or answer.usage is None:
         return None
@@ -245,13 +246,13 @@ class _Tally(NamedTuple):
 
 
 def _turn(messages: Sequence[Message]) -> int:
-    """Where the open turn begins: what was thought before is not sent any more."""
+    """Return where the open turn begins; reasoning before it is not sent any more."""
     places = range(len(messages) - 1, -1, -1)
     return next((place for place in places if ends_turn(messages[place])), 0)
 
 
 def _tallied(messages: Sequence[Message], heads: int, tools: int, *, closed: int) -> _Tally:
-    """Count messages. The reasoning of the first ``closed`` of them is not sent, and left out."""
+    """Count messages, without the reasoning of the first ``closed`` of them, which is not sent."""
     tally = _Tally(Counter(), Counter(), Counter(), Counter())
     if heads or tools:
         tally.sizes["tools"], tally.counts["tools"] = heads, tools
@@ -261,7 +262,7 @@ def _tallied(messages: Sequence[Message], heads: int, tools: int, *, closed: int
             continue
         if place < closed and isinstance(message, AssistantMessage):
             said = tuple([part for part in message.content if not isinstance(part, Reasoning)])
-            message = message.replace(content=said)  # noqa: PLW2901 (what of it is sent)
+            message = message.replace(content=said)  # noqa: PLW2901 (the part that is sent)
         called.update((call.id, call.name) for call in message.tool_calls)
         size = _message(message, tally)
         if isinstance(message, ToolMessage) and not message.is_summary:
@@ -272,7 +273,7 @@ def _tallied(messages: Sequence[Message], heads: int, tools: int, *, closed: int
 
 
 def _message(message: Message, tally: _Tally) -> int:
-    """Count a message; give its estimate."""
+    """Count a message; return its estimate."""
     parts: Counter[Kind] = Counter()
     for part in message.content:
         kind: Kind = "summaries" if message.is_summary else _kind(part, message)
@@ -298,7 +299,7 @@ def _kind(part: AnyPart, message: Message) -> Kind:
 
 
 def _scaled(tally: _Tally, tokens: int) -> tuple[Share, ...]:
-    """The kinds in the provider's tokens; they add up to the whole."""
+    """Return the kinds in the provider's tokens; they add up to the whole."""
     found: list[Kind] = [kind for kind in KINDS if tally.counts[kind]]
     whole = max(sum(tally.sizes.values()), 1)
     shares: list[Share] = []

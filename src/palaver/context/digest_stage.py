@@ -50,9 +50,9 @@ STAGE: Final = "prune"
 CONTINUED: Final = "continue"
 """The stage in the record of the message that asks a model to continue its turn."""
 USER_TOKENS: Final = 50_000
-"""What all entries of the user may take."""
+"""The most tokens for all entries of the user."""
 WORK_TOKENS: Final = 20_000
-"""What all other entries may take."""
+"""The most tokens for all other entries."""
 
 Kind: TypeAlias = Literal["user", "work"]
 
@@ -64,9 +64,9 @@ _EDIT: Final = 2_000
 _CALL: Final = 200
 _LINE: Final = 40
 _OMITTED: Final = frozenset(("INSTRUCTIONS_PROMPT", "STEP_PROMPT", "SUBAGENT_SPAWN"))
-"""Tags of messages that are said anew when they are needed."""
+"""Tags of messages that are added again when they are needed."""
 _EMPTY: Final = frozenset(("trim", CONTINUED))
-"""Stages whose messages tell nothing of what they stand for."""
+"""Stages whose messages contain nothing of those that they replace."""
 
 _HEAD: Final = (
     "<conversation_summary>\nThis is what is left of the earlier conversation, oldest first.\n\n<historical_memory>\n"
@@ -79,7 +79,7 @@ _BETWEEN: Final = "\n\n---\n\n"
 
 
 class Tools(Struct, frozen=True, kw_only=True):
-    """Which tools' results are told, and how. ``silent`` are sub-agents, or their tools, whose reports are not."""
+    """How the results of tools are reported. Reports of ``silent`` sub-agents, or of their tools, are left out."""
 
     terminal: frozenset[str] = TERMINAL
     edits: frozenset[str] = frozenset(("write_file", "edit_file", "str_replace", "apply_patch", "propose_write_file"))
@@ -96,7 +96,7 @@ class Entry(NamedTuple):
 
 
 def entries_of(message: Message, tools: Tools) -> list[Entry]:
-    """What a memory says of a message."""
+    """Return the entries of a memory for a message."""
     match message:
         case UserMessage():
             return _of_user(message)
@@ -195,7 +195,7 @@ _RESULT_ENTRIES: Final[
 
 
 def shorten(text: str, limit: int) -> str:
-    """A text of ``limit`` bytes at most, a line that says how much is left out among them."""
+    """Return a text of at most ``limit`` bytes, with a line that says how much was left out."""
     size = _size(text)
     if size <= limit:
         return text
@@ -210,7 +210,7 @@ def shorten(text: str, limit: int) -> str:
 
 
 def budgeted(oldest_first: Sequence[Entry], budgets: Mapping[Kind, int]) -> list[Entry]:
-    """The newest entries that fit their budgets, which are in tokens; the newest of all stays."""
+    """Return the newest entries that fit their budgets, which are in tokens; the newest of all stays."""
     left = {kind: tokens * _TOKEN for kind, tokens in budgets.items()}
     stay: list[Entry] = []
     for entry in reversed(oldest_first):
@@ -230,22 +230,22 @@ def _size(text: str) -> int:
 
 
 def render(memory: Iterable[Entry]) -> str:
-    """The text of a memory."""
+    """Return the text of a memory."""
     return f"{_HEAD}{_BETWEEN.join([entry.text for entry in memory])}{_TAIL}"
 
 
 def lengths(memory: Iterable[Entry]) -> list[list[str | int]]:
-    """What has to be known to read the text again: kind and length of each entry, in characters."""
+    """Return what parsing the text needs: kind and length of each entry, in characters."""
     return [[entry.kind, len(entry.text)] for entry in memory]
 
 
 def is_memory(message: Message) -> bool:
-    """Whether compaction wrote it as a memory. Its text alone never says so."""
+    """Return whether compaction wrote the message as a memory. The text alone never proves it."""
     return (record_of(message) or {}).get("stage") == STAGE
 
 
 def parse(message: Message) -> list[Entry]:
-    """The entries of a memory."""
+    """Return the entries of a memory."""
     text = message.text
     if not (text.startswith(_HEAD) and text.endswith(_TAIL)):
         return [Entry("user", f"[EARLIER SUMMARY]\n{shorten(text, _USER)}")]
@@ -286,19 +286,19 @@ _BUDGETS: Final[dict[Kind, int]] = {"user": USER_TOKENS, "work": WORK_TOKENS}
 
 
 class _Turn(NamedTuple):
-    """Where what the model has not answered begins, and whether a turn is to be continued there."""
+    """Where the messages begin that the model has not answered, and whether a turn is to be continued there."""
 
     begins: int
     continued: bool
 
 
 def prune(plan: Plan, *, tools: Tools = Tools()) -> Plan:  # noqa: B008 (frozen)
-    """The plan with a memory in the place of what is behind the model; the same where that wins nothing."""
+    """Return the plan with a memory in place of the answered messages; the same plan when nothing is saved."""
     turn = _turn(plan.items)
     stays = _stays(plan, turn)
     folded = [item for place, item in enumerate(plan.items) if not stays[place]]
     if all(item.message.source == SOURCE for item in folded):
-        return plan  # nothing was said since the last time
+        return plan  # nothing was added since the last time
     told = [entry for item in folded for entry in entries_of(item.message, tools)]
     entries = _fitting(told, _budgets(plan, stays))
     if not entries:
@@ -341,7 +341,7 @@ def _turn(items: Sequence[Item]) -> _Turn:
 
 
 def _is_prompt(item: Item) -> bool:
-    """Whether a person said it, as far as messages tell that."""
+    """Return whether the message is from a person, as far as messages show that."""
     message = item.message
     if not isinstance(message, UserMessage) or message.mode == "tool" or message.is_summary:
         return False
@@ -349,7 +349,7 @@ def _is_prompt(item: Item) -> bool:
 
 
 def _stays(plan: Plan, turn: _Turn) -> bytearray:
-    """1 where a message stays as it is."""
+    """Return 1 for each message that stays as it is, else 0."""
     items = plan.items
     held = preserved(plan)
     tagged = [place for place, item in enumerate(items) if INSTRUCTIONS in item.message.tags]
@@ -365,7 +365,7 @@ def _stays(plan: Plan, turn: _Turn) -> bytearray:
 
 
 def _images(plan: Plan, stays: bytearray) -> tuple[Image, ...]:
-    """The images of the last user message that has any, if it does not stay."""
+    """Return the images of the last user message that has any, if it does not stay."""
     for place in range(len(plan.items) - 1, -1, -1):
         message = plan.items[place].message
         if isinstance(message, UserMessage) and message.images:
@@ -377,7 +377,7 @@ def _images(plan: Plan, stays: bytearray) -> tuple[Image, ...]:
 
 
 def _budgets(plan: Plan, stays: bytearray) -> dict[Kind, int]:
-    """The budgets, in tokens; less where half of the room is less."""
+    """Return the budgets, in tokens; smaller when half of the room is less."""
     held = sum([item.tokens for place, item in enumerate(plan.items) if stays[place]])
     around = plan.fixed + round(plan.around * (sum(stays) + 1))
     room = max(int(plan.capacity / plan.scale) - around - held, 0)
@@ -386,10 +386,10 @@ def _budgets(plan: Plan, stays: bytearray) -> dict[Kind, int]:
 
 
 def _fitting(told: Sequence[Entry], budgets: dict[Kind, int]) -> list[Entry]:
-    """The entries that fit; none is longer than its budget."""
+    """Return the entries that fit; none is longer than its budget."""
     short = [Entry(each.kind, shorten(each.text, max(budgets[each.kind] * 3, _MIN_BUDGET))) for each in told]
     return budgeted(short, budgets)
 
 
 PRUNE: Final = Stage(STAGE, prune, 1.0, 999, is_cold)
-"""When fewer than 1,000 tokens are left, or when the prompt's cache is cold (docs/spec/codebuff.md#9.4)."""
+"""Runs when fewer than 1,000 tokens are left, or when the prompt's cache is cold (docs/spec/codebuff.md#9.4)."""

@@ -3,18 +3,18 @@
 Rules (docs/spec/kairo.md#3.3, KAI-10, D30; golden ``compaction``):
 
 - ``collapse``: three or more messages in a row that are about tools become one answer of the assistant: what the
-  assistant said in them, in order, and a label that counts calls, not messages. Whole rounds only; the newest round
-  stays, and a round with an untouchable message does. In the open turn a fixed note of the user stands behind it, where
-  reasoning follows: on some wires answers in a row are one, and one that does not begin with reasoning puts an end to
-  all reasoning in its turn (docs/spec/wires.md#4.3.4). What is folded later takes the note with it.
-- ``partial``, the last resort, needs no model: what may be removed becomes one note, at the place of the first message
-  removed. System messages, verbatim messages, the task, what a person said last, and the last five others stay, by
-  whole rounds; fewer of the last, down to the newest round, where the plan does not fit otherwise. Summaries that a
-  model wrote go last of all. ``partial_up_to`` removes what stands before a message instead.
-- A message that stands for others has the ``source`` ``"compaction"``, and a payload that says which stage made it,
-  which messages it ``replaces`` (their ids, where they have one), how many ``messages`` and ``tokens`` they were, how
-  often each tool was called, and how many calls failed. Where it stands for a message that stood
-  for others itself, their counts are in its own.
+  assistant said in them, in order, and a label that counts calls, not messages. Only whole rounds are folded; the
+  newest round stays, and so does a round with an untouchable message. In the open turn, a fixed user message follows
+  when reasoning comes next: on some wires answers in a row are one, and an answer that does not begin with reasoning
+  ends all reasoning in its turn (docs/spec/wires.md#4.3.4). A later fold removes that message too.
+- ``partial``, the last resort, needs no model: all that may be removed becomes one note, at the place of the first
+  removed message. System messages, verbatim messages, the task, the last message from a person, and the last five
+  others stay, by whole rounds; fewer of the last five, down to the newest round, when the plan does not fit otherwise.
+  Summaries that a model wrote are removed last. ``partial_up_to`` removes the messages before a given one instead.
+- A message that stands for others has the ``source`` ``"compaction"``, and a payload with the stage that made it, the
+  ids of the messages that it ``replaces`` (of those that have one), how many ``messages`` and ``tokens`` they were,
+  how often each tool was called, and how many calls failed. The counts of a message that stood for others itself are
+  included.
 
 Stability: experimental.
 """
@@ -37,9 +37,9 @@ from palaver.core.parts import MalformedToolCall, Reasoning, Refusal, ServerTool
 from palaver.tokens.estimate import estimate_text
 
 MIN_RUN: Final = 3
-"""Messages that a run has at least."""
+"""The fewest messages of a run."""
 LAST: Final = labels.LAST
-"""Messages that ``partial`` keeps besides."""
+"""The number of other messages that ``partial`` keeps."""
 
 _MECHANICAL: Final = ("collapse", "partial")
 
@@ -55,7 +55,7 @@ class Count(Struct, omit_defaults=True):
     failed: int = 0
 
     def add(self, item: Item) -> None:
-        """Count a message, or what it stands for."""
+        """Count a message, or the messages that it stands for."""
         message = item.message
         if message.id is not None:
             self.replaces.append(message.id)
@@ -87,7 +87,7 @@ class Count(Struct, omit_defaults=True):
 
     @property
     def payload(self) -> Raw:
-        """The payload of the message that stands for all of it."""
+        """The payload of the message that stands for everything counted."""
         return jsontext.raw({"compaction": msgspec.to_builtins(self)})
 
 
@@ -99,7 +99,7 @@ _read = msgspec.json.Decoder(_Payload).decode
 
 
 def stands_for(message: Message) -> Count | None:
-    """What a message stands for, by its payload; ``None`` where it stands for none, or does not say."""
+    """Return the messages that a message stands for, by its payload; ``None`` when it has no such payload."""
     if message.source != SOURCE or message.payload_json is UNSET:
         return None
     try:
@@ -117,7 +117,7 @@ def _made_by(message: Message, *stages: str) -> bool:
 
 
 def collapse(plan: Plan) -> Plan:
-    """Fold runs of tool rounds, but for the newest one."""
+    """Fold runs of tool rounds, except the newest round."""
     items, alone = plan.items, preserved(plan)
     made: list[Item] = []
     run: list[Item] = []
@@ -159,7 +159,7 @@ def _foldable(items: Sequence[Item], alone: Preserved, begin: int, end: int) -> 
 
 
 def _folded(run: list[Item], made: list[Item], *, noted: bool = False) -> int:
-    """Put one message in the place of a run, where that is lighter; how many messages were folded."""
+    """Replace a run by one message, if that is lighter; return how many messages were folded."""
     if len(run) >= MIN_RUN:
         folded = [_collapsed(run), _NOTE] if noted else [_collapsed(run)]
         if sum([each.tokens for each in folded]) < sum([each.tokens for each in run]):
@@ -173,7 +173,7 @@ _NOTE: Final = Item(
     UserMessage(content=(Text(labels.GO_ON),), mode="tool", source=SOURCE, payload_json=Count("collapse").payload),
     estimate_text(labels.GO_ON),
 )
-"""Stands for no message itself."""
+"""A message that stands for no other."""
 
 
 def _collapsed(run: list[Item]) -> Item:
@@ -202,7 +202,7 @@ def _collapsed(run: list[Item]) -> Item:
 
 
 def partial(plan: Plan) -> Plan:
-    """Put one note in the place of all that may be removed, but for the last messages."""
+    """Replace all removable messages, except the last ones, by one note."""
     spans = rounds(plan.items)
     held = _kept_places(plan)
     best = plan
@@ -213,7 +213,7 @@ def partial(plan: Plan) -> Plan:
         for last in range(LAST, -1, -1):
             stays, more = _last(plan, spans, least, last)
             if last and plan.tokens_for(weight + more, stays.count(1)) > plan.capacity:
-                continue  # without counting what would be removed: it does not fit
+                continue  # without counting the removed messages: it does not fit
             found = _with_note(plan, stays, _label(last))
             if found.sum < best.sum:
                 best = found
@@ -227,7 +227,7 @@ def _label(last: int) -> Callable[[Count], str]:
 
 
 def partial_up_to(marker: str) -> Callable[[Plan], Plan]:
-    """The stage that removes what stands before the message with an id; as ``partial`` where there is none."""
+    """Return a stage that removes all before the message with the id ``marker``; without it, acts as ``partial``."""
     if not marker:
         raise MessageError("marker: expected the id of a message")
 
@@ -246,7 +246,7 @@ def partial_up_to(marker: str) -> Callable[[Plan], Plan]:
 
 
 def _kept_places(plan: Plan) -> bytearray:
-    """1 where a message stays in any case."""
+    """Return 1 for each message that stays in any case, else 0."""
     alone = preserved(plan)
     held = alone.untouchable
     for place in (alone.task, alone.prompt):
@@ -256,7 +256,7 @@ def _kept_places(plan: Plan) -> bytearray:
 
 
 def _with_summaries(plan: Plan, held: bytearray) -> bytearray:
-    """1 where a message stays in any case, or is a summary that a model wrote."""
+    """Return 1 for each message that stays in any case or is a summary by a model, else 0."""
     stays = bytearray(held)
     for place, item in enumerate(plan.items):
         if item.message.source == SOURCE and not _made_by(item.message, *_MECHANICAL):
@@ -265,7 +265,7 @@ def _with_summaries(plan: Plan, held: bytearray) -> bytearray:
 
 
 def _last(plan: Plan, spans: Sequence[tuple[int, int]], least: bytearray, last: int) -> tuple[bytearray, int]:
-    """1 where a message stays: what stays anyway, and so many of the last others, by whole rounds; their tokens."""
+    """Return 1 for each message that stays: ``least``, and ``last`` others, by whole rounds; and their tokens."""
     stays = bytearray(least)
     others = tokens = 0
     for begin, end in reversed(spans):
@@ -279,14 +279,14 @@ def _last(plan: Plan, spans: Sequence[tuple[int, int]], least: bytearray, last: 
 
 
 def _whole(stays: bytearray, spans: Iterable[tuple[int, int]]) -> None:
-    """Keep all of a round of which one message stays."""
+    """Keep all of a round when one of its messages stays."""
     for begin, end in spans:
         if end - begin > 1 and 1 in stays[begin:end]:
             stays[begin:end] = b"\1" * (end - begin)
 
 
 def _with_note(plan: Plan, stays: bytearray, label_of: Callable[[Count], str]) -> Plan:
-    """The plan with a note in the place of what does not stay; the same where nothing is won."""
+    """Return the plan with a note in place of the removed messages; the same plan when nothing is saved."""
     count = Count("partial")
     removed = fresh = weight = 0
     for item, held in zip(plan.items, stays, strict=True):
@@ -294,7 +294,7 @@ def _with_note(plan: Plan, stays: bytearray, label_of: Callable[[Count], str]) -
             before = count.tokens
             count.add(item)
             removed += 1
-            if count.tokens - before == item.tokens:  # it stands for nothing but itself
+            if count.tokens - before == item.tokens:  # it stands for no other message
                 fresh, weight = fresh + 1, weight + item.tokens
     if not removed:
         return plan

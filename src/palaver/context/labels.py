@@ -1,4 +1,4 @@
-"""What compaction must preserve, and the texts that stand for what it takes out.
+"""What compaction must preserve, and the texts that replace what it removes.
 
 Rules (docs/spec/kairo.md#3.3, #3.7; goldens ``compaction``, ``labels``):
 
@@ -39,28 +39,28 @@ from palaver.tokens.estimate import estimate
 
 
 CUT: Final = "... [truncated by time-micro]"
-"""What stands at the end of a text that ``time_micro`` cut."""
+"""The end of a text that ``time_micro`` cut."""
 GO_ON: Final = "[The tool calls above are done. Go on from here.]"
-"""What stands behind calls that were folded in the turn that is open."""
+"""The text behind folded calls in the open turn."""
 LAST: Final = 5
-"""How many messages, or results, the labels say are kept."""
+"""The number of kept messages, or results, that the labels name."""
 
 _HEADS: Final = ("[Result: ", "[Tool result snipped - ")
 _SHOWN: Final = 20
 _MAX_REASONING: Final = 64
-"""Characters of a label of reasoning at most."""
+"""The most characters of a label of reasoning."""
 _SECOND: Final = 1000
 _DAY: Final = 24 * 60 * 60
 _TWO: Final = [f"{number:02}" for number in range(60)]
 
 
 def size(text: str) -> int:
-    """Bytes of a text."""
+    """Return the size of a text in bytes."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def result_tokens(label: str) -> int:
-    """Tokens of a label that is all of a result, as ``tokens.estimate`` has it."""
+    """Return the tokens of a label that is a whole result, as ``tokens.estimate`` counts them."""
     return size(label) * 2 // 9 or 1
 
 
@@ -80,7 +80,7 @@ def snipped_label(message: ToolMessage) -> str:
 
 
 def is_label(message: ToolMessage) -> bool:
-    """Whether a label stands in the place of a result already."""
+    """Return whether the result is a label already."""
     metadata = message.metadata_json
     if metadata is UNSET or len(message.content) != 1:
         return False
@@ -89,7 +89,7 @@ def is_label(message: ToolMessage) -> bool:
 
 
 def reasoning_label(text: str) -> str:
-    """``[Thinking: 10 words about I should look at the...]``. That of a label is the label itself."""
+    """``[Thinking: 10 words about I should look at the...]``. The label of a label is the label itself."""
     if len(text) <= _MAX_REASONING and text.startswith("[Thinking: ") and text.endswith("...]"):
         return text
     return f"[Thinking: {len(text.split())} words about {text[:_SHOWN]}...]"
@@ -104,18 +104,18 @@ def collapsed_label(calls: Mapping[str, int], is_failed: int) -> str:
 
 
 def partial_label(messages: int, tokens: int, last: int) -> str:
-    """What stands for the middle of a conversation, of which nothing else is kept."""
+    """Return the label of the middle of a conversation, of which nothing else is kept."""
     rest = f"Keeping system messages, verbatim messages, and last {last} messages."
     return f"[Partial compaction: {messages} messages ({tokens} tokens) compressed. {rest}]"
 
 
 def partial_up_to_label(messages: int, tokens: int, marker: str) -> str:
-    """What stands for the conversation before a message."""
+    """Return the label of the conversation before a message."""
     return f"[Partial compaction (UP_TO): {messages} messages ({tokens} tokens) compressed up to marker '{marker}'.]"
 
 
 def omitted(characters: int, call: str | None = None) -> str:
-    """The line that stands between head and tail of what was shortened."""
+    """Return the line between the head and the tail of a shortened text."""
     whose = f" of the result of {call}" if call else ""
     return f"\n[... {characters} characters{whose} left out ...]\n"
 
@@ -128,7 +128,7 @@ def _iso(seconds: int) -> str:
 
 @lru_cache(maxsize=1024)
 def _date(day: int) -> str | None:
-    """A day since 1970; ``None`` for one that no calendar has."""
+    """Return a day since 1970; ``None`` when the calendar lacks it."""
     try:
         return datetime.fromtimestamp(day * _DAY, UTC).strftime("%Y-%m-%d")
     except (OverflowError, OSError, ValueError):
@@ -156,19 +156,19 @@ class Preserved(NamedTuple):
     """Places in the items of a plan. ``task``: the first user message; ``prompt``: the last."""
 
     untouchable: bytearray
-    """1 where a message is not to be touched."""
+    """1 for each message that must not be changed, else 0."""
     task: int | None
     open_turn: int
     """Where the open turn begins; the number of items when no turn is open."""
     prompt: int | None = None
 
     def removable(self, place: int) -> bool:
-        """Whether a message may be removed, or folded into another."""
+        """Return whether a message may be removed, or folded into another."""
         return not self.untouchable[place] and place not in (self.task, self.prompt)
 
 
 def preserved(plan: Plan) -> Preserved:
-    """What of a plan is to be left alone. Costs one pass."""
+    """Return what a plan must keep unchanged. Costs one pass."""
     items, tags = plan.items, plan.keep_last
     size = len(items)
     untouchable = bytearray(size)
@@ -212,7 +212,7 @@ def preserved(plan: Plan) -> Preserved:
 
 
 def rounds(items: Sequence[Item]) -> list[tuple[int, int]]:
-    """The rounds, oldest first, each as the places where it begins and ends (behind its last message)."""
+    """Return the rounds, oldest first, each as the places where it begins and ends (behind its last message)."""
     starts = [place for place, item in enumerate(items) if type(item.message) is not ToolMessage or place == 0]
     return list(pairwise([*starts, len(items)]))
 
@@ -223,7 +223,7 @@ def rounds(items: Sequence[Item]) -> list[tuple[int, int]]:
 def placeholder(
     plan: Plan, stage: str, text: str, items: Sequence[Item], *images: Image, entries: Sequence[Any] | None = None
 ) -> Item:
-    """A message that stands for items of a plan; ``entries`` are what it remembers of them, for its record."""
+    """Return a message that stands for items of a plan; ``entries`` are remembered in its record."""
     record = {
         "stage": stage,
         "messages": sum([_messages(item.message) for item in items]),
@@ -236,7 +236,7 @@ def placeholder(
 
 
 def record_of(message: Message) -> Mapping[str, Any] | None:
-    """What a message that stands for others says about that; ``None`` for any other message."""
+    """Return the record of a message that stands for others; ``None`` for any other message."""
     if message.source != SOURCE or message.payload_json is UNSET:
         return None
     return _object(_object(message.payload).get(COMPACTION)) or None
@@ -255,7 +255,7 @@ def _tokens(plan: Plan, item: Item) -> int:
 
 
 def _counted(message: Message, what: str) -> int | None:
-    """How many messages or tokens a message says that it stands for."""
+    """Return how many messages or tokens a message says that it stands for."""
     count = (record_of(message) or {}).get(what)
     return count if type(count) is int and count > 0 else None
 
@@ -270,22 +270,22 @@ TERMINAL: Final = frozenset(
 
 
 def values(message: ToolMessage) -> list[Any]:
-    """The values that a result holds as JSON."""
+    """Return the values that a result holds as JSON."""
     return [value for part in message.content if (value := _value(part)) is not None]
 
 
 def objects(message: ToolMessage) -> list[dict[str, Any]]:
-    """The objects among its values."""
+    """Return the objects among its values."""
     return [value for value in values(message) if isinstance(value, dict)]
 
 
 def is_failed(message: ToolMessage) -> bool:
-    """Whether it is an error."""
+    """Return whether the result is an error."""
     return message.is_error or any("errorMessage" in each for each in objects(message))
 
 
 def result_text(message: ToolMessage) -> str:
-    """All that it says, as text; media and unknown blocks say nothing."""
+    """Return all text of a result; media and unknown blocks have none."""
     return "\n".join([_text(part) for part in message.content if isinstance(part, Text | Json)])
 
 

@@ -4,8 +4,8 @@ Rules (KAI-03, D29, F37):
 
 - A ledger follows a growing sequence of messages and estimates each once. A sequence that diverges keeps the estimates
   of the common beginning.
-- The next prompt is measured from the anchor, the last answer with a trusted usage report, plus the estimate of what
-  came after it. Without an anchor, the estimate of everything is corrected by ``Calibration``.
+- The next prompt is the last answer with a trusted usage report, the anchor, plus the estimate of everything
+  follows it. Without an anchor, the estimate of everything is corrected by ``Calibration``.
 - Messages are counted by the estimate or by a ``Counter``. Media have rates of their own (``MediaRates``), and a report
   with media teaches less, since calibration is about text.
 - Reasoning counts while its turn is open and the answer carries the proof that its provider wants back; a user message
@@ -44,13 +44,13 @@ from palaver.tokens.media import MediaRates
 
 
 class Measure(Struct, frozen=True, kw_only=True):
-    """What a prompt is.
+    """The size of a prompt.
 
     ``tokens``: by the provider's count; ``estimate``: of messages, system prompt and tools.
 
-    The rest is for ``Ledger.learn``. ``weight``: the estimate with what stands around each message, and without
-    reasoning that is not sent; ``media``: how much of it is media; ``reasoning``: tokens of reasoning that may be part
-    of the prompt; ``without``: the tokens if it is not.
+    The rest is for ``Ledger.learn``. ``weight``: the estimate with the overhead around each message, without reasoning
+    that is not sent; ``media``: the part of it that is media; ``reasoning``: tokens of reasoning that the prompt may
+    contain; ``without``: the tokens if it does not.
     """
 
     tokens: int
@@ -62,38 +62,38 @@ class Measure(Struct, frozen=True, kw_only=True):
 
 
 class _Mark(Struct, frozen=True, gc=False):
-    """Sums up to a message, with it. ``user`` is the place of the last user message, -1 without one."""
+    """Sums up to and including a message. ``user`` is the place of the last user message, -1 without one."""
 
     weight: int
     media: int
     user: int
     thoughts: int
-    """Tokens of the reasoning in the turn so far that is sent back, as reported."""
+    """Tokens of the turn's reasoning so far that is sent back, as reported."""
     reasoning: int
-    """What of the weight is reasoning."""
+    """The part of the weight that is reasoning."""
     closed: int
-    """The same, of turns that are over."""
+    """The same, of finished turns."""
 
     def sent(self, replay: float) -> int:
-        """The weight without reasoning that is not sent any more."""
+        """Return the weight without reasoning that is not sent any more."""
         return self.weight - self.closed - round((1 - replay) * (self.reasoning - self.closed))
 
     def since(self, earlier: _Mark, replay: float) -> int:
-        """The same of the messages behind an earlier mark."""
+        """Return the same for the messages after an earlier mark."""
         closed = max(self.closed - earlier.reasoning, 0)
         reasoning = self.reasoning - earlier.reasoning
         return self.weight - earlier.weight - closed - round((1 - replay) * (reasoning - closed))
 
 
 class _Expired(NamedTuple):
-    """What an answer was asked with and is not sent any more, because its lifetime is over: text, and media."""
+    """Messages that an answer saw and whose lifetime is over, so that they are not sent any more: text, and media."""
 
     weight: int = 0
     media: int = 0
 
 
 class _Counted(NamedTuple):
-    """What a message is by itself: its estimate, and how much of it is reasoning, and media."""
+    """The counts of one message: its estimate, and how much of it is reasoning, and media."""
 
     tokens: int
     reasoning: int
@@ -101,15 +101,15 @@ class _Counted(NamedTuple):
 
 
 class _PlanCounter:
-    """Weighs the items of a plan as the ledger would measure them: reasoning of turns that are over is not sent."""
+    """Weighs the items of a plan as the ledger would measure them: reasoning of finished turns is not sent."""
 
     def __init__(self, count: Callable[[Message], _Counted], calibration: Calibration) -> None:
-        """Weigh with what is known now."""
+        """Use the current corrections."""
         self._count, self._calibration = count, calibration
         self._known: dict[int, tuple[Message, _Counted, int]] = {}
 
     def __call__(self, items: Sequence[Item]) -> CountedItems:
-        """The items with what each adds to a prompt."""
+        """Return the items with what each adds to a prompt."""
         replay, scale = self._calibration.replay, self._calibration.scale
         begins = max([place for place, item in enumerate(items) if ends_turn(item.message)], default=-1)
         weighed: list[Item] = []
@@ -124,7 +124,7 @@ class _PlanCounter:
         return CountedItems(tuple(weighed), around / max(len(items), 1))
 
     def _facts(self, message: Message) -> tuple[Message, _Counted, int]:
-        """What is counted of a message, once; the message is held, so that its ``id()`` stays its own."""
+        """The counts of a message, made once; the message is kept, so that its ``id()`` stays its own."""
         found = self._known.get(id(message))
         if found is None:
             found = self._known[id(message)] = message, self._count(message), overhead(message)
@@ -132,7 +132,7 @@ class _PlanCounter:
 
 
 def ends_turn(message: Message) -> bool:
-    """Whether the turn before a message is over with it: a person said it, as far as messages tell that."""
+    """Return whether a message ends the turn before it: it is from a person, as far as messages show that."""
     return isinstance(message, UserMessage) and message.mode != "tool"
 
 
@@ -142,10 +142,10 @@ _START: Final = _Mark(0, 0, -1, 0, 0, 0)
 class Ledger:
     """The tokens of one conversation of one agent with one model.
 
-    ``model`` is the name of the model; reports of another one are passed over, and ``None`` takes those of any.
-    ``agent``: whose prompts they are; answers that name another agent are passed over. ``rates``: what media cost on
-    the model. ``calibration`` begins with what is known of the model from elsewhere, and is what was learned so far.
-    ``counter`` counts messages and tools, by default the estimate does; one that weighs media knows the same rates.
+    ``model`` is the name of the model; reports of another one are ignored, and ``None`` accepts those of any.
+    ``agent``: whose prompts they are; answers that name another agent are ignored. ``rates``: the tokens of media on
+    the model. ``calibration`` starts with what is known of the model already, and holds what was learned so far.
+    ``counter`` counts messages and tools; by default the estimate does. A counter that weighs media has the same rates.
     Not safe for use from several OS threads.
     """
 
@@ -158,7 +158,7 @@ class Ledger:
         rates: MediaRates | None = None,
         counter: Counter | None = None,
     ) -> None:
-        """Start with no message."""
+        """Start without messages."""
         self.model = model
         self.agent = agent
         self.calibration = Calibration() if calibration is None else calibration
@@ -178,12 +178,12 @@ class Ledger:
 
     @property
     def estimates(self) -> Sequence[int]:
-        """The estimates of the messages, in their order. Copies nothing, and never changes."""
+        """The estimates of the messages, in their order. A live view, not a copy."""
         return ListPrefix(self._estimates)
 
     @property
     def around(self) -> float:
-        """The estimate of what stands around a message, on the average."""
+        """The estimate of the overhead around a message, on average."""
         return (self._marks[-1].weight - self._sums[-1]) / max(len(self._estimates), 1)
 
     @property
@@ -192,7 +192,7 @@ class Ledger:
         return self._sums[-1]
 
     def fixed(self, system: Sequence[Message], tools: Sequence[AnyTool], output: OutputFormat | None = None) -> int:
-        """Return the estimate of what is sent besides the messages.
+        """Return the estimate of what is sent in addition to the messages.
 
         That is ``system``, the messages of the system prompt, ``tools``, and the schema of the answer in ``output``.
         """
@@ -200,7 +200,7 @@ class Ledger:
         return said + self._counter.count_tools(tools) + estimate_tools((), output)
 
     def follow(self, messages: Sequence[Message]) -> None:
-        """Estimate what is new in ``messages``, all messages of the prompt."""
+        """Estimate the new messages in ``messages``, all messages of the prompt."""
         held = self._messages
         given = messages if isinstance(messages, ListPrefix) else tuple(messages)
         if not (isinstance(given, ListPrefix) and given.continues(held)):
@@ -235,10 +235,10 @@ class Ledger:
     # -- what a prompt is ----------------------------------------------------------------------------------------------
 
     def measure(self, messages: Sequence[Message], *, fixed: int, anchor: int | None = None) -> Measure:
-        """Return what a prompt of ``messages`` is. ``fixed`` is the estimate of system prompt and tools.
+        """Return the size of a prompt of ``messages``. ``fixed`` is the estimate of system prompt and tools.
 
         ``anchor`` is the place of an answer in the messages, as ``anchored`` finds it. Raises ``MessageError`` for a
-        negative ``fixed``, and for an anchor that is no answer with usage.
+        negative ``fixed``, and for an anchor that is not an answer with usage.
         """
         if fixed < 0:
             raise MessageError(f"fixed: {fixed} is not a number of tokens")
@@ -266,7 +266,7 @@ class Ledger:
         )
 
     def _known(self, anchor: int) -> tuple[int, int]:
-        """What an answer tells of the next prompt: the tokens that are in it, and those that may be, of reasoning."""
+        """Return the tokens that the next prompt has by an answer's report, and those of reasoning that it may have."""
         answer = self._messages[anchor] if 0 <= anchor < len(self._estimates) else None
         usage = answer.usage if isinstance(answer, AssistantMessage) else None
         if not isinstance(answer, AssistantMessage) or usage is None:
@@ -277,16 +277,16 @@ class Ledger:
             return prompt + output, 0 if usage.reasoning is None else thought
         before, behind = self._marks[anchor], self._marks[anchor + 1]
         prompt -= min(round(self.calibration.replay * before.thoughts), prompt // 2)
-        if usage.reasoning is None and behind.reasoning > before.reasoning:  # the output that was reported holds it
+        if usage.reasoning is None and behind.reasoning > before.reasoning:  # the reported output includes it
             said = behind.weight - before.weight - (behind.reasoning - before.reasoning)
             output = min(output, round(self.calibration.scale * said))
         return prompt + output, 0
 
     def anchored(self, path: Sequence[Entry], messages: Sequence[Message]) -> int | None:
-        """Return the place in ``messages`` of the last answer on ``path`` whose report may be trusted, else ``None``.
+        """Return the place in ``messages`` of the last answer on ``path`` with a trusted report, else ``None``.
 
-        The messages are what is made of the path for the model, and begin as they did when that answer was asked for:
-        with a window that moves, there is no anchor. Reads what is new in the path.
+        ``messages`` are made of the path for the model, and must begin as they did when that answer was requested: a
+        moving window has no anchor. Reads only what is new in the path.
         """
         start = self._followed
         if start > len(path) or (start and path[start - 1].id != self._leaf):
@@ -304,7 +304,7 @@ class Ledger:
         self._followed, self._leaf = len(path), path[-1].id if len(path) else None
         found = None if self._anchor is None else _answer_position(self._anchor, messages)
         if found is None:
-            self._anchor = None  # and is not looked for again
+            self._anchor = None  # and is not searched again
         self._expired_messages = (
             _ExpiredMessages(path, messages)(self._anchor) if self._has_lifetimes and self._anchor is not None else ()
         )
@@ -336,10 +336,10 @@ class Ledger:
         now: int = 0,
         keep_last: Iterable[str] = (),
     ) -> Plan:
-        """Return the plan of a compaction of ``messages``, the first of those that were measured, or all of them.
+        """Return the plan of a compaction of ``messages``: the first of those that were measured, or all of them.
 
-        It weighs as much as ``measured`` says, and every stage wins by it what the ledger measures less. ``capacity``
-        is what a prompt may take, in tokens; ``now`` and ``keep_last`` are the fields of ``Plan``.
+        It weighs as much as ``measured`` says, and a stage saves by it what the ledger measures less. ``capacity`` is
+        the most tokens of a prompt; ``now`` and ``keep_last`` are the fields of ``Plan``.
         """
         scale = self.calibration.scale
         bare = plan_of(messages, capacity=capacity, tokens=[0] * len(messages), scale=scale, now=now)
@@ -359,7 +359,7 @@ class Ledger:
     # -- learning ------------------------------------------------------------------------------------------------------
 
     def learn(self, measure: Measure, answer: AssistantMessage) -> None:
-        """Learn from ``answer``; nothing from one whose report is not to be trusted.
+        """Learn from ``answer``; an answer without a trusted report changes nothing.
 
         ``measure`` is what ``measure()`` returned for the prompt that it answers.
         """
@@ -372,15 +372,15 @@ class Ledger:
         self.calibration = self.calibration.learned(measure.weight - media, reported - media, unsure=media)
 
     def carry(self, measure: Measure) -> None:
-        """Let ``measure``, that of this prompt, hold for the next, also where it does not go on from this one."""
+        """Use ``measure``, that of this prompt, for the next one too, even when the next one does not continue it."""
         self.calibration = self.calibration.carry_over(measure.weight - measure.media, measure.tokens - measure.media)
 
     def recall(self, path: Sequence[Entry], messages: Sequence[Message], *, fixed: int) -> None:
-        """Learn from the answers that a thread holds already: those behind the last marker and the last compaction.
+        """Learn from the answers that a thread has already: those behind the last marker and the last compaction.
 
-        For a ledger that begins with a conversation: ``path`` is the conversation, and ``messages`` what the model sees
-        of it. The record of a compaction says what was learned before it. ``fixed``, the estimate of system prompt and
-        tools, is taken to have been the same. Costs the length of the path.
+        For a ledger that starts with an existing conversation: ``path`` is the conversation, and ``messages`` what the
+        model sees of it. The record of a compaction has what was learned before it. ``fixed``, the estimate of system
+        prompt and tools, is assumed to have been the same. Costs the length of the path.
         """
         self.follow(messages)
         told: set[int] = set()
@@ -400,12 +400,12 @@ class Ledger:
 
     @property
     def learned(self) -> Mapping[str, Any] | None:
-        """What was learned of the model, for the record of a compaction; ``None`` where that is nothing."""
+        """What was learned of the model, for the record of a compaction; ``None`` when nothing was."""
         known = self.calibration
         return {"model": self.model, **msgspec.to_builtins(known)} if known != Calibration() else None
 
     def _restore_calibration(self, message: Message) -> None:
-        """Begin with what the record of a compaction says was learned of the same model."""
+        """Start with what the record of a compaction says about the same model."""
         said = calibration_before(message)
         if said is None or self.calibration.reports or not same_model(self.model, said.get("model")):
             return
@@ -413,19 +413,19 @@ class Ledger:
 
 
 _MIN_REASONING_SHARE: Final = 0.1
-"""The share of a prompt that reasoning must be, for what is reported to tell whether it came back."""
+"""The share of a prompt that reasoning must have, so that a report can show whether it was sent back."""
 
 
 def prompt_of(usage: Usage) -> int:
-    """Tokens of the prompt that was answered, cached or not."""
+    """Return the tokens of the prompt that was answered, cached or not."""
     return (usage.input or 0) + (usage.cache_read or 0) + (usage.cache_write or 0)
 
 
 def has_usage_report(answer: AssistantMessage) -> bool:
-    """Whether an answer reports its prompt, and that prompt only.
+    """Return whether an answer reports the tokens of its prompt, and of that prompt only.
 
-    It does not where passes are counted apart, where a tool ran at the provider, which counts every pass, or where a
-    block that we do not know may have done so.
+    False where passes are counted apart, where a tool ran at the provider, which counts every pass, or where an unknown
+    block may have done so.
     """
     usage = answer.usage
     if usage is None or usage.passes or prompt_of(usage) <= 0:
@@ -437,14 +437,14 @@ def has_usage_report(answer: AssistantMessage) -> bool:
 
 
 def hides_earlier(message: Message) -> bool:
-    """Whether what stands before a message is not sent any more as it was: a marker, or the record of a compaction."""
+    """Return whether a message hides or changes all before it: a marker, or the record of a compaction."""
     if isinstance(message, RescueMarker | FlushMarker):
         return True
     return RECORD in message.tags and message.source == SOURCE
 
 
 def _reasoning_tokens(answer: AssistantMessage) -> int:
-    """Tokens of the reasoning of an answer, where it carries what its provider wants back."""
+    """Return the tokens of the reasoning of an answer, if it carries the proof that its provider wants back."""
     if not has_proof(answer):
         return 0
     if answer.usage is not None and answer.usage.reasoning is not None:
@@ -453,17 +453,17 @@ def _reasoning_tokens(answer: AssistantMessage) -> int:
 
 
 def _common_length(held: Sequence[Message], given: Sequence[Message]) -> int:
-    """How many messages at the beginning are the same objects."""
+    """Return how many messages at the beginning are the same objects."""
     if all(map(is_, held, given)):
         return min(len(held), len(given))
     return next(place for place, same in enumerate(map(is_, held, given)) if not same)
 
 
 class _ExpiredMessages:
-    """Finds the messages with a lifetime that an answer was asked with, and that are not sent any more."""
+    """Finds the messages with a lifetime that an answer saw and that are not sent any more."""
 
     def __init__(self, path: Sequence[Entry], messages: Sequence[Message]) -> None:
-        """Look in a path, of which those messages are sent now. Costs the path, where anything has a lifetime."""
+        """Search a path, of which those messages are sent now. Costs the path, if any message has a lifetime."""
         self._path, self._view = path, ModelView()
         self._sent: set[int] = set()
         self._places: dict[int, int] = {}
@@ -472,7 +472,7 @@ class _ExpiredMessages:
             self._places = {id(entry.message): place for place, entry in enumerate(path)}
 
     def __call__(self, answer: AssistantMessage) -> Sequence[Message]:
-        """Those of an answer; to be asked for in the order of the path."""
+        """Return those of an answer; answers must be asked about in the order of the path."""
         place = self._places.get(id(answer))
         if place is None:
             return ()
@@ -493,7 +493,7 @@ _DATED: Final = re.compile(r"[-@:._](latest|preview|\d{6,8}|\d{4}-\d{2}-\d{2}|\d
 
 
 def same_model(asked: str | None, answered: str | None) -> bool:
-    """Whether two names are of one model, as far as they tell: prefixes and dates at the end do not count."""
+    """Return whether two names mean one model, as far as they show: prefixes and dates at the end do not count."""
     if not asked or not answered:
         return True
     one, other = _base_name(asked), _base_name(answered)

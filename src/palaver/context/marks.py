@@ -39,23 +39,23 @@ from palaver.wires._engine.cache_marks import CachePlan
 __all__ = ["KEEP", "NEAR", "STEP", "BridgeMarks", "CachePlan", "StableMarks", "stable_marks", "turn_marks"]
 
 STEP: Final = 1024
-"""The least that providers keep, and that one of them wants between two marks, in tokens.
+"""The least tokens that providers cache, and that one of them requires between two marks.
 
 https://docs.aws.amazon.com/bedrock/latest/userguide/prompt-caching.html
 """
 KEEP: Final = 2
 """Marks in the messages: the head has two of the four."""
 NEAR: Final = 16
-"""So many blocks are near. 20 are looked at; what a wire makes of a message may be a few more than its parts.
+"""As many blocks are near. Providers look at 20; a wire may make a few more blocks of a message than it has parts.
 
 https://platform.claude.com/docs/en/build-with-claude/prompt-caching
 """
 _PROMPTS: Final = ("USER_PROMPT", "STEP_PROMPT")
-"""The tags of prompts, as agents give them."""
+"""The tags that agents give to prompts."""
 
 
 def turn_marks(messages: Sequence[Message]) -> tuple[int, ...]:
-    """Codebuff's four places. Costs one pass."""
+    """Return Codebuff's four places. Costs one pass."""
     if not messages:
         return ()
     ends = {len(messages) - 1}
@@ -69,12 +69,12 @@ def turn_marks(messages: Sequence[Message]) -> tuple[int, ...]:
 
 
 def stable_marks(messages: Sequence[Message], *, step: int = STEP, keep: int = KEEP) -> tuple[int, ...]:
-    """Places that stay. Costs one pass; ``StableMarks`` goes on where it was. Raises ``MessageError`` for bad sizes."""
+    """Return places that do not move. Costs one pass; ``StableMarks`` is incremental. Raises ``MessageError``."""
     return StableMarks(step=step, keep=keep)(messages)
 
 
 class _IncrementalMarks:
-    """Places of one growing list of messages: a call costs what is new in it."""
+    """Places of one growing list of messages: a call costs only the new messages."""
 
     __slots__ = ("_last", "_places", "_seen")
 
@@ -87,7 +87,7 @@ class _IncrementalMarks:
         self._last: Message | None = None
 
     def __call__(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """The places for these messages."""
+        """Return the places for these messages."""
         if not self._extends(messages):
             self._reset()
         for place in range(len(self._seen), len(messages)):
@@ -114,21 +114,21 @@ class _IncrementalMarks:
 
     @abstractmethod
     def _request_ended(self, place: int) -> tuple[int, ...]:
-        """The places, when a request ends with the message at ``place``."""
+        """Return the places, when a request ends with the message at ``place``."""
 
     @abstractmethod
     def _request_started(self, place: int) -> None:
-        """Count from here: a request ended with the message at ``place``, and its places are put."""
+        """Count from here: a request ended with the message at ``place``, and its places are known."""
 
 
 @final
 class StableMarks(_IncrementalMarks):
-    """``stable_marks`` of one growing list of messages: a call costs what is new in it."""
+    """``stable_marks`` of one growing list of messages: a call costs only the new messages."""
 
     __slots__ = ("_keep", "_since", "_step")
 
     def __init__(self, *, step: int = STEP, keep: int = KEEP) -> None:
-        """Begin with no messages. ``step`` in tokens by estimate. Raises ``MessageError`` where either is below 1."""
+        """Start without messages. ``step`` is estimated tokens. Raises ``MessageError`` when either is below 1."""
         if step < 1 or keep < 1:
             raise MessageError("step and keep of cache marks must be at least 1")
         self._step, self._keep = step, keep
@@ -151,7 +151,7 @@ class StableMarks(_IncrementalMarks):
 
 @final
 class BridgeMarks(_IncrementalMarks):
-    """The last place where a request ended behind which more came than the provider looks back."""
+    """The last place where a request ended and was followed by more blocks than the provider looks back."""
 
     __slots__ = ("_blocks", "_end")
 
@@ -174,11 +174,11 @@ class BridgeMarks(_IncrementalMarks):
 
 
 TTL: Final = 5 * 60 * 1000
-"""Milliseconds that the cache of a provider keeps a prompt, as a rule."""
+"""The milliseconds for which providers usually cache a prompt."""
 
 
 def idle(plan: Plan) -> int:
-    """Milliseconds since the last answer; 0 when that is not known."""
+    """Return the milliseconds since the last answer; 0 when they are not known."""
     latest = plan.now
     for item in reversed(plan.items):
         sent = item.message.sent_at
@@ -191,14 +191,14 @@ def idle(plan: Plan) -> int:
 
 
 def is_cold(plan: Plan, ttl: int = TTL) -> bool:
-    """Whether the cache of its prompt has expired."""
+    """Return whether the provider's cache of the prompt has expired."""
     return idle(plan) > ttl
 
 
 def cold_stages(stages: Sequence[Stage], share: float = 0.5, *, ttl: int = TTL) -> tuple[Stage, ...]:
-    """The stages, each of which also runs from a share of the capacity on while the cache is cold.
+    """Return the stages; each also runs from a share of the capacity on while the cache is cold.
 
-    Raises ``MessageError`` for a share that is none.
+    Raises ``MessageError`` for a value that is not a share.
     """
     if not 0 < share <= 1:
         raise MessageError(f"share: expected a number above 0 and up to 1, got {share!r}")

@@ -36,7 +36,7 @@ SOURCE: Final = "compaction"
 
 
 class Item(Struct, frozen=True, gc=False):
-    """A message, its tokens by estimate, and where it stood."""
+    """A message, its estimated tokens, and its place in the history."""
 
     message: Message
     tokens: int
@@ -53,7 +53,7 @@ class Change(Struct, frozen=True):
 
 
 class CountedItems(Struct, frozen=True):
-    """Items with what each of them adds to a prompt, and what stands around a message, on the average."""
+    """Items with the tokens that each adds to a prompt, and the average overhead around a message."""
 
     items: tuple[Item, ...]
     around: float
@@ -63,12 +63,12 @@ ItemCounter: TypeAlias = Callable[[Sequence[Item]], CountedItems]
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """What is to be sent to a model.
+    """The messages to be sent to a model, and their budget.
 
-    ``capacity``: what messages, system prompt and tools may take together, in tokens. ``fixed``: the estimate of
-    system prompt and tools, ``around`` that of what stands around a message, on the average. ``now``: Unix
-    milliseconds, for stages that look at age. ``keep_last`` are tags: of each, the last message that has it is kept as
-    it is. ``sum`` is that of the items. ``counter`` counts the items that a stage gives; ``None`` takes its word.
+    ``capacity``: the most tokens of messages, system prompt and tools together. ``fixed``: the estimate of system
+    prompt and tools, ``around`` that of the average overhead around a message. ``now``: Unix milliseconds, for stages
+    that look at age. ``keep_last`` are tags: the last message with each tag is kept unchanged. ``sum`` is that of the
+    items. ``counter`` counts the items that a stage returns; with ``None`` the stage's own counts are used.
     """
 
     items: tuple[Item, ...]
@@ -84,7 +84,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     @property
     def tokens(self) -> int:
-        """What all of it is, in the provider's tokens."""
+        """The size of the plan, in the provider's tokens."""
         return self.tokens_for(self.sum, len(self.items))
 
     @property
@@ -136,7 +136,7 @@ def plan_of(
     now: int = 0,
     keep_last: Iterable[str] = (),
 ) -> Plan:
-    """Return the plan of ``messages``, a history; one that is not whole is repaired first.
+    """Return the plan of ``messages``, a history; an incomplete history is repaired first.
 
     ``tokens`` are the estimates, one a message; without them, and for a repaired history, the messages are estimated
     here. ``capacity``, ``fixed``, ``around``, ``scale``, ``now`` and ``keep_last`` are the fields of ``Plan``. Raises
@@ -170,19 +170,19 @@ WINDOW: Final = 128_000
 MAX_OUTPUT: Final = 8_192
 RESERVE: Final = 13_000
 _MAX_RESERVED: Final = 32_000
-"""Tokens that are reserved for an answer at most, where the caller did not say how long it may be."""
+"""The most tokens that are reserved for an answer, when the caller did not set its length."""
 
 
 def prompt_budget(window: int, max_output: int) -> int:
-    """Return the tokens that a prompt may take; below 1 when the output leaves nothing.
+    """Return the tokens that a prompt may have; below 1 when the output takes the whole window.
 
-    ``window`` is the context window of the model, and ``max_output`` what the answer may take, both in tokens.
+    ``window`` is the context window of the model, and ``max_output`` the limit of the answer, both in tokens.
     """
     return window - max_output - min(RESERVE, window // 4)
 
 
 def capacity(window: int | None, max_output: int | None, settings: Settings = Settings()) -> int:  # noqa: B008 (frozen)
-    """Return the tokens that a prompt may take; at least a quarter of the window.
+    """Return the tokens that a prompt may have; at least a quarter of the window.
 
     ``window`` and ``max_output`` are the limits of the model, in tokens; ``None`` stands for 128,000 and 8,192. The
     ``max_tokens`` and the ``reasoning_tokens`` of ``settings`` say how much is reserved for the answer.
@@ -203,10 +203,10 @@ def capacity(window: int | None, max_output: int | None, settings: Settings = Se
 
 
 class SummaryRequest(Struct, frozen=True):
-    """A model is to be asked, for the stage of that name. ``apply`` makes the next plan of the text that it answers.
+    """A question for a model, by the stage of that name. ``apply`` makes the next plan from the text of the answer.
 
-    ``apply`` raises ``SummaryError`` for a text that is empty, or that wins nothing. ``shorter`` is the same question
-    about less, for a model that finds this one too long; ``None`` when nothing can be left out any more.
+    ``apply`` raises ``SummaryError`` for a text that is empty, or that saves nothing. ``shorter`` is the same question
+    with less to summarize, for a model that finds this one too long; ``None`` when nothing more can be left out.
     """
 
     request: Request
@@ -228,12 +228,12 @@ class Stage(Struct, frozen=True):
     early: Callable[[Plan], bool] | None = None
 
     def trigger(self, capacity: int) -> int:
-        """Return the weight from which on it runs; it and ``capacity``, that of the plan, are in tokens."""
+        """Return the weight from which on the stage runs; it and ``capacity``, that of the plan, are in tokens."""
         by_share = int(self.share * capacity)
         if self.buffer is None:
             return by_share
         return min(by_share, max(capacity - self.buffer, capacity // 2))
 
     def due(self, plan: Plan) -> bool:
-        """Whether it runs on ``plan``."""
+        """Return whether the stage runs on ``plan``."""
         return plan.tokens >= self.trigger(plan.capacity) or (self.early is not None and self.early(plan))

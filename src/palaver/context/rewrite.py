@@ -33,18 +33,18 @@ from palaver.threads.view import RECORD, is_sent
 
 
 COMPACTION: Final = "compaction"
-"""The key of what compaction says of itself: in the metadata of what it shortened, in the payload of what it made."""
+"""The key of compaction's own data: in the metadata of shortened messages, and in the payload of those it made."""
 
 
 class Rewrite(NamedTuple):
-    """How a path goes on: behind ``kept`` of its entries come ``messages``."""
+    """The new continuation of a path: behind ``kept`` of its entries come ``messages``."""
 
     kept: int
     messages: tuple[Message, ...]
 
 
 class Undo(NamedTuple):
-    """How a compaction is undone: behind the entry ``leaf`` come ``messages``, which were said since."""
+    """The undoing of a compaction: behind the entry ``leaf`` come ``messages``, which were added since."""
 
     leaf: str | None
     messages: tuple[Message, ...]
@@ -53,10 +53,10 @@ class Undo(NamedTuple):
 def plan_rewrite(
     path: Sequence[Entry], messages: Sequence[Message], plan: Plan, *, learned: Mapping[str, Any] | None = None
 ) -> Rewrite | None:
-    """What of a path stays, and what follows; ``None`` when no stage changed anything.
+    """Return what stays of a path, and what follows it; ``None`` when no stage changed anything.
 
-    ``messages`` are what a view gave of the path, and what the plan was made of. ``learned`` is what the record says of
-    the model (``Ledger.learned``). Costs the length of the path.
+    ``messages`` are those that a view gave of the path, and that the plan was made of. ``learned`` is what the record
+    says of the model (``Ledger.learned``). Costs the length of the path.
     """
     if not plan.changes:
         return None
@@ -78,7 +78,7 @@ def plan_rewrite(
 
 
 def _same(one: Sequence[Message], other: Sequence[Message], stands: Sequence[int | None]) -> int:
-    """How many messages at the beginning are the same, and stand in the path in this order."""
+    """Return how many messages at the beginning are the same, and stand in the path in this order."""
     before: int | None = None
     for count, (mine, its, at) in enumerate(zip(one, other, stands, strict=False)):
         if mine is not its or at is None or (before is not None and at <= before):
@@ -88,7 +88,7 @@ def _same(one: Sequence[Message], other: Sequence[Message], stands: Sequence[int
 
 
 def _alone(head: int, stands: Sequence[int | None]) -> int:
-    """How many messages stay at the beginning so that nothing that comes later stands among them in the path.
+    """Return how many messages stay at the beginning without any later message among them in the path.
 
     A repair moves results to their calls: a later message may stand before one of them.
     """
@@ -101,13 +101,13 @@ def _alone(head: int, stands: Sequence[int | None]) -> int:
 
 
 def _end(stands: Sequence[int | None]) -> int | None:
-    """The place behind the last message that stands in the path."""
+    """Return the place behind the last message in the path."""
     found = [at for at in stands if at is not None]
     return max(found) + 1 if found else None
 
 
 def record(path: Sequence[Entry], plan: Plan, *, learned: Mapping[str, Any] | None = None) -> SystemMessage:
-    """The record of a compaction, which no view shows: what was done, and where the path ended before."""
+    """Return the record of a compaction, which no view shows: its changes, and the earlier end of the path."""
     changes: list[dict[str, Any]] = [
         {"stage": each.stage, "messages": each.messages, "before": each.before, "after": each.after}
         for each in plan.changes
@@ -125,24 +125,24 @@ def record(path: Sequence[Entry], plan: Plan, *, learned: Mapping[str, Any] | No
 
 
 def depth_of(message: Message) -> int | None:
-    """How many entries were ever before the end of a conversation that was compacted, if this is the record of that."""
+    """Return how many entries preceded the end of the conversation before compaction, if this is the record of one."""
     known = _record_payload(message).get("depth")
     return known if isinstance(known, int) else None
 
 
 def calibration_before(message: Message) -> Mapping[str, Any] | None:
-    """What was learned of the model before a conversation was compacted, if this is the record of that."""
+    """Return what was learned of the model before a compaction, if the message is the record of one."""
     learned = _record_payload(message).get("learned")
     return learned if isinstance(learned, jsontext.FrozenDict) else None
 
 
 def is_record(message: Message) -> bool:
-    """Whether a message is the record of a compaction."""
+    """Return whether a message is the record of a compaction."""
     return message.source == SOURCE and RECORD in message.tags
 
 
 def plan_undo(path: Sequence[Entry]) -> Undo | None:
-    """How the last compaction of a path is undone; ``None`` when there is none."""
+    """Return how to undo the last compaction of a path; ``None`` when there is none."""
     for place in range(len(path) - 1, -1, -1):
         message = path[place].message
         if is_record(message):
@@ -153,7 +153,7 @@ def plan_undo(path: Sequence[Entry]) -> Undo | None:
 
 
 def _record_payload(message: Message) -> Mapping[str, Any]:
-    """What a record says; nothing where it is none."""
+    """Return the payload of a record; empty for any other message."""
     if not is_record(message) or message.payload_json is UNSET:
         return {}
     return jsontext.view(message.payload_json) if jsontext.kind(message.payload_json) == "an object" else {}
@@ -166,7 +166,7 @@ _M = TypeVar("_M", UserMessage, AssistantMessage, ToolMessage)
 
 
 def with_stage(metadata: Raw | UnsetType, stage: str) -> Raw:
-    """Metadata that name a stage. What is no object cannot, and stays."""
+    """Return the metadata with the name of a stage. Metadata that are not an object stay as they are."""
     if metadata is UNSET:
         return _fresh(stage)
     text = bytes(metadata)
@@ -197,5 +197,5 @@ def _fresh(stage: str) -> Raw:
 
 
 def with_content(message: _M, content: tuple[AnyPart, ...], stage: str) -> _M:
-    """A message with other content, marked."""
+    """Return a message with other content, marked."""
     return structs.replace(message, content=content, metadata_json=with_stage(message.metadata_json, stage))

@@ -36,7 +36,7 @@ from palaver.tokens.estimate import estimate, estimate_text
 NEWEST: Final = 5
 """Results of terminal tools that stay as they are."""
 LARGE: Final = 1000
-"""Characters that an output may have."""
+"""The most characters of an output."""
 OMITTED: Final = "<system>Previous message(s) omitted due to length</system>"
 LARGE_OMITTED: Final = "[LARGE_TOOL_RESULT_OMITTED]"
 
@@ -64,7 +64,7 @@ def _may_be_simple(message: ToolMessage) -> bool:
 
 
 def _simple(message: ToolMessage) -> Sequence[ToolPart]:
-    """What is left of a result; media and unknown blocks stay."""
+    """Return the rest of a result; media and unknown blocks stay."""
     ran = next((each for each in objects(message) if isinstance(each.get("command"), str)), {"command": ""})
     fields = {"command": ran["command"]}
     if "message" in ran:
@@ -101,7 +101,7 @@ def _size(part: ToolPart) -> int:
 def _shorter(
     plan: Plan, stage: str, content: Callable[[ToolMessage], Sequence[ToolPart]], places: Collection[int] | None = None
 ) -> Plan:
-    """The plan with other content in its results, where that is less."""
+    """Return the plan with other content in its results, where that is less."""
     untouchable = preserved(plan).untouchable
     items = list(plan.items)
     changed = 0
@@ -124,7 +124,7 @@ def _shorter(
 
 
 def trim(plan: Plan) -> Plan:
-    """Without the oldest rounds, as many as it takes to fit; the same object when it fits."""
+    """Remove the oldest rounds, as many as are needed to fit; the same object when the plan fits."""
     if plan.tokens <= plan.capacity:
         return plan
     spans = list(_spans(plan))
@@ -151,7 +151,7 @@ def _spans(plan: Plan) -> Iterator[tuple[tuple[Item, ...], bool]]:
 
 
 def _enough(plan: Plan, spans: Sequence[tuple[Sequence[Item], bool]]) -> int:
-    """How many rounds from the oldest on have to go, where they may, for the rest to fit."""
+    """Return how many of the oldest removable rounds must go for the rest to fit."""
     before = gain = run = gone = 0
     for place, (span, removable) in enumerate(spans):
         if not removable:
@@ -166,7 +166,7 @@ def _enough(plan: Plan, spans: Sequence[tuple[Sequence[Item], bool]]) -> int:
 
 
 def _close(plan: Plan, run: Sequence[Item], items: list[Item]) -> int:
-    """End a run of removed messages. Gives the number of messages that its placeholder stands for."""
+    """End a run of removed messages. Returns the number of messages that its placeholder stands for."""
     if sum([item.tokens for item in run]) <= _WEIGHT:
         items += run
         return 0
@@ -183,16 +183,16 @@ def _is_placeholder(span: Sequence[Item]) -> bool:
 
 CUT: Final = "cut_results"
 SHARE: Final = 4
-"""A message may weigh one part in so many of the capacity."""
+"""A message may weigh at most the capacity divided by this."""
 MIN_RESULT: Final = 1_000
-"""Characters that stay of a text at least."""
+"""The fewest characters that stay of a text."""
 
 _P = TypeVar("_P", bound=AnyPart)
 _Shortened = UserMessage | AssistantMessage | ToolMessage
 
 
 def shorten(plan: Plan) -> Plan:
-    """Cut the middle out of what is too large."""
+    """Cut the middle out of messages that are too large."""
     limit = _limit(plan)
     large = [place for place, item in enumerate(plan.items) if item.tokens > limit]
     if not large:
@@ -210,7 +210,7 @@ def shorten(plan: Plan) -> Plan:
 
 
 def cut_results(plan: Plan) -> Plan:
-    """Cut the middle out of results that are too large, also out of those that the model has not seen."""
+    """Cut the middle out of results that are too large, even of those that the model has not seen."""
     items = list(plan.items)
     changed = 0
     for place in oversized(plan):
@@ -222,7 +222,7 @@ def cut_results(plan: Plan) -> Plan:
 
 
 def oversized(plan: Plan) -> list[int]:
-    """Places of results that ``cut_results`` would cut."""
+    """Return places of results that ``cut_results`` would cut."""
     kinds = enumerate(plan.items)
     return [
         place
@@ -232,12 +232,12 @@ def oversized(plan: Plan) -> list[int]:
 
 
 def _limit(plan: Plan) -> int:
-    """What a message may weigh, by estimate."""
+    """Return the most that a message may weigh, by estimate."""
     return int(plan.capacity / SHARE / plan.scale) if plan.scale > 0 else 0
 
 
 def _too_large(plan: Plan, alone: Preserved, place: int) -> bool:
-    """Whether nothing else helps: what is not to be touched does not fit beside a task that stays."""
+    """Return whether the task must be cut: the untouchable messages do not fit beside it."""
     if alone.untouchable[place]:
         return False
     stays = sum([item.tokens for item, held in zip(plan.items, alone.untouchable, strict=True) if held])
@@ -245,7 +245,7 @@ def _too_large(plan: Plan, alone: Preserved, place: int) -> bool:
 
 
 def _shorter_message(item: Item, limit: int, stage: str = "shorten") -> Item | None:
-    """A message that weighs no more than the limit, or as near to that as it can; ``None`` where nothing is won."""
+    """Return a message no heavier than the limit, or as near to it as possible; ``None`` when nothing is saved."""
     message = item.message
     if not isinstance(message, _Shortened) or (message.is_summary and isinstance(message, UserMessage)):
         return None
@@ -256,7 +256,7 @@ def _shorter_message(item: Item, limit: int, stage: str = "shorten") -> Item | N
     best = item
     for share in (wanted, wanted * 0.7, wanted * 0.4, 0.0):
         cut = _with_share(message, share, stage)
-        tokens = -(-item.tokens * estimate(cut) // weight)  # whatever counted them
+        tokens = -(-item.tokens * estimate(cut) // weight)  # by any counter
         if tokens < best.tokens:
             best = Item(cut, tokens, item.origin)
         if tokens <= limit:
@@ -276,7 +276,7 @@ def _with_share(message: _Shortened, share: float, stage: str) -> _Shortened:
 
 
 def _halves(content: tuple[_P, ...], share: float, call: str | None = None) -> tuple[_P | Text, ...]:
-    """Content whose long texts keep a share of their characters."""
+    """Return content in which long texts keep a share of their characters."""
     return tuple([_cut(part, share, call) if isinstance(part, Text) and _is_long(part) else part for part in content])
 
 
@@ -304,5 +304,5 @@ def _is_long(part: AnyPart) -> bool:
 
 
 def _as_text(part: ToolPart) -> ToolPart:
-    """Long JSON as a text, which can be cut."""
+    """Return long JSON as a text, which can be cut."""
     return Text(bytes(part.value_json).decode("utf-8", "replace")) if type(part) is Json and _is_long(part) else part

@@ -108,15 +108,15 @@ headings you were given, and nothing else.\
 
 
 _LIMITS: Final = (8000, 4000, 2000, 1000, 500, 250, 120)
-"""Characters of a text, from generous to terse."""
+"""The most characters of a text, from generous to terse."""
 _PEOPLE: Final = 16
-"""How much more room people and earlier summaries have."""
+"""The factor by which texts of people and earlier summaries have more room."""
 _NAME: Final = 120
 _TAG: Final = re.compile(r"<(?=\s*+(?:/\s*+)?transcript\b)", re.IGNORECASE)
 
 
 class Entry(Struct, frozen=True):
-    """A message in a transcript. ``dear``: one with more room, that is left out last."""
+    """A message in a transcript. ``dear``: it has more room, and is left out last."""
 
     label: str
     text: str
@@ -124,7 +124,7 @@ class Entry(Struct, frozen=True):
 
 
 def entry(message: Message, *, stays: bool = False) -> Entry | None:
-    """A message as an entry, or ``None`` when it says nothing. ``stays``: it is not removed."""
+    """Return a message as an entry, or ``None`` when it has no text. ``stays``: it is not removed."""
     text = "\n".join(filter(None, map(shown, message.content))).strip()
     dear = False
     if message.is_summary:
@@ -141,7 +141,7 @@ def entry(message: Message, *, stays: bool = False) -> Entry | None:
 
 
 def transcript(entries: Sequence[Entry], size: int, *, untold: int = 0) -> str:
-    """The entries as one text between tags, of about ``size`` UTF-8 bytes at most.
+    """Return the entries as one text between tags, of at most about ``size`` UTF-8 bytes.
 
     ``untold`` is the number of entries that were left out before them.
     """
@@ -160,7 +160,7 @@ def transcript(entries: Sequence[Entry], size: int, *, untold: int = 0) -> str:
 
 
 def _without_middle(said: Sequence[str], size: int) -> list[str]:
-    """A third of the room for the oldest, the rest for the newest, of which there is always one."""
+    """Return the entries that fit: a third of the room for the oldest, the rest for the newest, at least one."""
     left = size // 3
     head = 0
     while head < len(said) - 1 and (left := left - _bytes(said[head])) >= 0:
@@ -174,7 +174,7 @@ def _without_middle(said: Sequence[str], size: int) -> list[str]:
 
 
 def clamped(text: str, limit: int) -> str:
-    """The text without its middle, when it is longer than ``limit`` characters, and how many are gone."""
+    """Return a text longer than ``limit`` characters without its middle, and how many characters are gone."""
     if len(text) <= limit:
         return text
     head = limit * 2 // 3
@@ -201,7 +201,7 @@ def _result(message: ToolMessage, text: str) -> str:
 
 
 def shown(part: AnyPart) -> str:
-    """A part as text: what it says, calls, or media by name; nothing for reasoning."""
+    """Return a part as text: its text, calls, or media by name; nothing for reasoning."""
     match part:
         case Text() | Refusal():
             return part.text
@@ -238,17 +238,17 @@ SETTINGS: Final = Settings(max_tokens=MAX_TOKENS, temperature=0.3)
 _FEWEST: Final = 2
 _MIN_LINE: Final = 0.05
 _MIN_TEXT: Final = estimate_text(HEAD + NOTE) + 50
-"""Tokens of the shortest summary that says something: with less to win, nobody need be asked."""
+"""Tokens of the shortest useful summary; when less can be saved, no model is asked."""
 _LEFT_OUT: Final = 0.2
 _SMALLEST: Final = 1024
-"""Tokens of a transcript at least, and of an answer: with less, nobody can sum up anything."""
+"""The least tokens of a transcript and of an answer; a summary needs as many."""
 _NOTHING: Final = frozenset(("", "none", "na"))
-"""What stands under the headings of a summary of nothing."""
+"""The text under the headings of an empty summary."""
 _WHOLE: Final = frozenset((None, "stop", "other"))
 
 
 class _Cut(NamedTuple):
-    """A plan in three: places that stay before the summary, places that go, and where the newest messages begin."""
+    """A plan in three: places that stay before the summary, places that are removed, and where the newest begin."""
 
     stays: list[int]
     goes: list[int]
@@ -264,10 +264,10 @@ def summarizer(
     settings: Settings = SETTINGS,
     prompt: str = PROMPT,
 ) -> Work:
-    """Return the work of a stage that has a model sum up what is old; see the module for its rules.
+    """Return a stage function that has a model summarize old messages; the module has the rules.
 
     ``name`` is that of the stage, in changes and in the summary. ``keep``: messages that stay. ``max_share``: the share
-    of the capacity that they may weigh. ``capacity``: tokens that the summing model takes, prompt and answer together;
+    of the capacity that they may weigh. ``capacity``: tokens of the summarizing model, prompt and answer together;
     ``None`` takes that of the plan. ``settings`` are those of the question, and ``prompt`` is its system prompt. Raises
     ``MessageError`` for a negative ``keep``, a share that is not between 0 and 1, and a capacity below 1.
     """
@@ -298,7 +298,7 @@ def summarizer(
 
 
 class _Question(NamedTuple):
-    """What stays the same when a question is asked again about less."""
+    """The part of a question that stays the same when it is asked again with less to summarize."""
 
     name: str
     plan: Plan
@@ -308,7 +308,7 @@ class _Question(NamedTuple):
 
 
 def _question(asked: _Question, entries: Sequence[Entry], size: int, untold: int) -> SummaryRequest:
-    """The question about these entries, in about so many bytes."""
+    """Return the question about these entries, in about as many bytes."""
     text = transcript(entries, size, untold=untold)
     request = Request(
         messages=(system(asked.prompt), user(f"{BEFORE}{text}{AFTER}")),
@@ -331,14 +331,14 @@ def _question(asked: _Question, entries: Sequence[Entry], size: int, untold: int
 
 
 def _fewer(entries: Sequence[Entry]) -> list[Entry]:
-    """Without the oldest fifth, or the oldest one; what people said and earlier summaries go last."""
+    """Return the entries without the oldest fifth, at least one; texts of people and earlier summaries go last."""
     droppable = [at for at, each in enumerate(entries) if not each.dear] or list(range(len(entries)))
     left_out = set(droppable[: max(1, int(len(droppable) * _LEFT_OUT))])
     return [each for at, each in enumerate(entries) if at not in left_out]
 
 
 def _cut(plan: Plan, keep: int, max_share: float) -> _Cut:
-    """Where to cut: between rounds, behind everything that is old."""
+    """Return the place of the cut: between rounds, behind all old messages."""
     items, known = plan.items, preserved(plan)
     whole = rounds(items)
     least = _unseen_since(whole, items)
@@ -359,7 +359,7 @@ def _cut(plan: Plan, keep: int, max_share: float) -> _Cut:
 
 
 def _unseen_since(whole: Sequence[tuple[int, int]], items: Sequence[Item]) -> int:
-    """Where results begin that the model has not seen, with the answer that asked for them; else the end."""
+    """Return where the unseen results begin, with the answer that made their calls; else the end."""
     for start, end in reversed(whole):
         if isinstance(items[start].message, AssistantMessage):
             return start if end - start > 1 else len(items)
@@ -367,7 +367,7 @@ def _unseen_since(whole: Sequence[tuple[int, int]], items: Sequence[Item]) -> in
 
 
 def _entries(plan: Plan, cut: _Cut) -> list[Entry]:
-    """What the model is to read: all before the cut, so that what is summed up makes sense; none when nothing goes."""
+    """Return what the model reads: all before the cut, so that it has the context; nothing if nothing is removed."""
     found: list[Entry] = []
     going = set(cut.goes)
     says = False
@@ -380,12 +380,12 @@ def _entries(plan: Plan, cut: _Cut) -> list[Entry]:
 
 
 def _unwrapped(each: Entry) -> Entry:
-    """An earlier summary without what we wrote around it."""
+    """Return an earlier summary without the text that we added around it."""
     return structs.replace(each, text=each.text.removeprefix(HEAD).removesuffix(NOTE))
 
 
 def _applied(asked: _Question, answer: str) -> Plan:
-    """The plan with a summary in the place of what went. Raises ``SummaryError``."""
+    """Return the plan with a summary in place of the removed messages. Raises ``SummaryError``."""
     text = _answered(answer)
     plan, cut = asked.plan, asked.cut
     gone = [plan.items[at] for at in cut.goes]
@@ -401,7 +401,7 @@ def _applied(asked: _Question, answer: str) -> Plan:
 
 
 def _answered(answer: str) -> str:
-    """The answer without reasoning that stands before it. Raises ``SummaryError`` when nothing is said."""
+    """Return the answer without the reasoning before it. Raises ``SummaryError`` when it is empty."""
     text = answer.strip()
     pairs = [pair for pair in REASONING.values() if pair is not None]
     while opened := next((pair for pair in pairs if text.startswith(pair.opens)), None):
@@ -415,9 +415,9 @@ def _answered(answer: str) -> str:
 
 
 def summary_of(message: AssistantMessage) -> str:
-    """Return the text of ``message``, a model's answer. Raises ``SummaryError`` where it is not whole.
+    """Return the text of ``message``, a model's answer. Raises ``SummaryError`` when it is incomplete.
 
-    An answer that ran into its limit, was filtered or refused, or calls tools, is half a summary or none.
+    An answer that reached its limit, was filtered or refused, or calls tools, is at most half a summary.
     """
     if message.finish_reason not in _WHOLE:
         raise SummaryError(f"the summary is incomplete: the answer ended with {message.finish_reason!r}")

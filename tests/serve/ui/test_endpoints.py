@@ -163,6 +163,14 @@ async def test_a_tool_that_changes_the_state_sends_a_snapshot(server):
     assert not [each for each in unchanged if each["type"] == "STATE_SNAPSHOT"]
 
 
+@pytest.mark.parametrize("more", [{}, {"state": {}}, {"state": None}])
+async def test_there_is_a_state_when_the_client_sends_none(server, more):
+    found = chunks(await server.post("/agui", json=agui("count", **more)))
+    assert [each["snapshot"] for each in found if each["type"] == "STATE_SNAPSHOT"] == [{"n": 1}]
+    other = chunks(await server.post("/chat", json=ui("count")))
+    assert [each["output"] for each in other if each["type"] == "tool-output-available"] == ["counted"]
+
+
 async def test_the_context_of_the_front_end_is_part_of_the_system_prompt(server):
     context = [{"description": "The user's boat", "value": "Gesine"}, {"description": "", "value": "It is low tide."}]
     found = chunks(await server.post("/agui", json=agui("system", context=context)))

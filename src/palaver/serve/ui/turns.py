@@ -62,7 +62,7 @@ class UiRequest(Struct, frozen=True, kw_only=True):
     that wait, by the id of the call. ``again`` asks for another answer to the last user message. ``message_id`` is the
     client's id of the answer that goes on. ``results`` are texts of the client for calls that it ran, by the id of the
     call. ``tools`` are further ones that the client runs, ``context`` is a section for the system prompt, and ``state``
-    what the client and the tools share (``values["state"]``).
+    what the client and the tools share (``values["state"]``); ``None`` is an empty object.
     """
 
     id: str
@@ -149,7 +149,7 @@ class AgentTurns(Turns):
 
     async def answer(self, request: UiRequest) -> AsyncGenerator[Turn]:
         """Run the agent."""
-        values: dict[str, Any] = {} if request.state is None else {"state": request.state}
+        values: dict[str, Any] = {"state": {} if request.state is None else request.state}
         try:
             agent = self._agent_for(request)
             thread, prompt, decisions = await self._begin(request)
