@@ -159,4 +159,4 @@ def test_a_thread_continues_with_its_model_and_server(process):
         chatted = process("chat", "-t", "x", data=b"/model server/other\nd\n/quit\n")
         assert chatted.code == 0
         assert [body["model"] for body in there.asked] == ["qwen", "qwen", "qwen", "other"]
-    assert process("run", "d", "-t", "y").code == 1
+    assert process("run", "d", "-t", "y").code == 2  # a new thread has no model
