@@ -1,6 +1,6 @@
-"""Stores: where threads are kept. In SQLite, in PostgreSQL, in a folder of JSON Lines, or in memory.
+"""Stores: they keep threads in SQLite, in PostgreSQL, in a folder of JSON Lines, or in memory.
 
-``open_store("palaver.db")`` opens one by its location.
+``open_store("palaver.db")`` opens a store by its location.
 
 Stability: experimental.
 """

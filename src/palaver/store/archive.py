@@ -9,8 +9,8 @@ Rules:
 - An export reads the store twice, a few entries at a time. An import checks the whole file, and then reads it again; a
   compressed or unseekable file goes to a temporary file first. Memory grows with the longest line and the ids.
 - An import adds everything or nothing, and skips known entries, so it can be repeated.
-- An import into an existing thread keeps title, tags and metadata. A branch only fast-forwards; one that stands
-  elsewhere stays, and is listed as ``diverged``.
+- An import into an existing thread keeps title, tags and metadata. A branch only fast-forwards; a branch that has
+  diverged stays as it is, and is listed in ``diverged``.
 - Header keys of newer versions are stored in the thread's metadata under ``thread_file``, and exported again.
 
 Stability: experimental.
@@ -43,7 +43,7 @@ else:
     from backports import zstd
 
 UNKNOWN_KEYS: Final = "thread_file"
-"""The key of a thread's metadata that holds what a newer version wrote into the header of its file."""
+"""The key of a thread's metadata for the header keys that a newer version wrote into its file."""
 
 _SLICE: Final = 32
 _CHUNK: Final = 1 << 16
@@ -53,9 +53,9 @@ _COMPRESSED: Final = b"\x28\xb5\x2f\xfd"  # RFC 8878, section 3.1.1
 
 
 class Exported(Struct, frozen=True):
-    """What a file holds: the number of its ``entries``, of which ``messages`` are no records, and ``unreadable``.
+    """The contents of a file: the number of its ``entries``, how many of them are ``messages``, and ``unreadable``.
 
-    Those are the ids of the entries whose message the store cannot read: records with the bytes that are stored, which
+    ``unreadable`` are the ids of entries whose message the store cannot read: their records hold the stored bytes, and
     count as messages.
     """
 
@@ -65,9 +65,9 @@ class Exported(Struct, frozen=True):
 
 
 class Imported(Struct, frozen=True):
-    """What became of a file: the thread, how many of its entries were new, and what was not as it should be.
+    """The result of an import: the thread, how many of its entries were new, and what was wrong with the file.
 
-    ``diverged`` names the branches that stand elsewhere in the store, and were left where they are.
+    ``diverged`` names the branches that have moved elsewhere in the store, and were left unchanged.
     """
 
     thread: str
@@ -85,8 +85,8 @@ def export_thread(
 ) -> Exported:
     """Write a thread, or the path of one ``branch``, to a file.
 
-    Raises ``NotFoundError``, ``DamageError`` for what the store cannot read back, and ``OSError``. The caller closes
-    the file.
+    Raises ``NotFoundError``, ``DamageError`` for data that the store cannot read back, and ``OSError``. The caller
+    closes the file.
     """
     plan = _Plan(store, store.info(thread), branch)
     if not str(getattr(out, "name", "")).endswith(".zst"):
@@ -96,7 +96,7 @@ def export_thread(
 
 
 class _Plan:
-    """What goes into a file: the entries, and the media that stand in more than one of them."""
+    """The contents of a file to write: the entries, and the media that occur in more than one of them."""
 
     def __init__(self, store: Store, info: ThreadInfo, branch: str | None) -> None:
         if branch is not None and branch not in info.branches:
@@ -136,7 +136,7 @@ class _Plan:
         return Exported(writer.entries, messages, tuple(unreadable))
 
     def _write_blobs(self, message: Message, writer: Writer) -> Message:
-        """Write the blobs of a message that are not there yet, and give the message that refers to them."""
+        """Write the new blobs of a message, and return the message that refers to them."""
 
         def take(data: bytes) -> bytes | None:
             digest = sha256(data).digest()
@@ -149,13 +149,13 @@ class _Plan:
         lighter, uses = message_codec.extract_media(message, take)
         for digest in uses:
             if digest not in writer.blobs:
-                with suppress(NotFoundError):  # the message refers to nothing in this store either
+                with suppress(NotFoundError):  # the blob is missing in this store too
                     writer.blob(digest, self._store.get_blob(message_codec.blob_for(digest)))
         return lighter
 
 
 def _entries(store: Store, info: ThreadInfo) -> Iterator[Entry]:
-    """The entries that a thread had when ``info`` was taken."""
+    """Yield the entries that a thread had when ``info`` was taken."""
     for start in range(0, info.length, _SLICE):
         yield from store.read(info.id, start=start, stop=min(start + _SLICE, info.length))
 
@@ -171,14 +171,14 @@ def _media_digests(message: Message) -> set[bytes]:
 
 
 def _ancestors(parents: Mapping[str, str | None], head: str | None) -> Iterator[str]:
-    """The ids from a head up to the first entry."""
+    """Yield the ids from a head up to the first entry."""
     while head is not None:
         yield head
         head = parents[head]
 
 
 def _header(info: ThreadInfo, branches: dict[str, str | None]) -> tuple[Header, dict[str, Any]]:
-    """The header, and what a newer version wrote beside it."""
+    """Return the header, and the keys that a newer version added to it."""
     metadata = dict(info.metadata)
     unknown = metadata.get(UNKNOWN_KEYS)
     if _is_unknown_keys(unknown):
@@ -197,7 +197,7 @@ def _header(info: ThreadInfo, branches: dict[str, str | None]) -> tuple[Header, 
 
 
 def _is_unknown_keys(value: object) -> bool:
-    """Whether this is what an import put there: a header that holds it reads as one that a newer version wrote."""
+    """Return whether an import put the value there: a header with it reads as one of a newer version."""
     if not isinstance(value, Mapping):
         return False
     keys = set(cast("Mapping[str, Any]", value))
@@ -215,15 +215,14 @@ def import_thread(
     partial: bool = False,
     progress: Progress | None = None,
 ) -> Imported:
-    """Take the thread of a file into a store, under its own id or another (``as_``).
+    """Import the thread of a file into a store, under its own id or another one (``as_``).
 
-    Raises ``DamageError``, naming line and byte, for a file that is torn or altered; with ``partial`` the sound
-    beginning is taken, and the damage reported: a branch whose head is lost then stands at the last sound entry, if the
-    thread is new. Raises ``DecodeError`` for what is no thread file, or one of a newer form, and ``StoreError``, naming
-    the entry, for one that contradicts the store. Then the thread is as it was; blobs that came before such a
-    contradiction was met are removed by ``gc``.
-    ``DecodeError`` is also raised for a packed file that holds far more than its size
-    says. ``progress`` counts bytes; the file is read twice.
+    Raises ``DamageError``, naming line and byte, for a file that is cut off or altered; with ``partial`` the sound
+    beginning is imported and the damage reported: a branch with a lost head then ends at the last sound entry, if the
+    thread is new. Raises ``DecodeError`` for a file that is not a thread file, that has a newer version, or that
+    decompresses to far more than its size says. Raises ``StoreError``, naming the entry, for a file that contradicts
+    the store; the thread is then unchanged, and ``gc`` removes the blobs that were stored before. ``progress`` counts
+    bytes; the file is read twice.
     """
     with ExitStack() as stack:
         file, damage = _seekable_file(data, stack)
@@ -246,7 +245,7 @@ def import_thread(
 
 
 def copy_thread(source: Store, target: Store, thread: str, *, progress: Progress | None = None) -> Imported:
-    """Copy a thread, with the blobs that it needs, to another store. As ``import_thread``, it can be repeated."""
+    """Copy a thread, with its blobs, to another store. Like ``import_thread``, it can be repeated."""
     with TemporaryFile() as file:
         export_thread(source, thread, cast("BinaryIO", file))
         file.seek(0)
@@ -258,7 +257,7 @@ def _offset_progress(progress: Progress | None, before: int, total: int) -> Prog
 
 
 def _seekable_file(data: BinaryIO, stack: ExitStack) -> tuple[BinaryIO, list[Damage]]:
-    """The plain lines, in a file that can seek; and what is wrong with their compression."""
+    """Return the decompressed lines, in a seekable file, and what is wrong with their compression."""
     file = data
     if not data.seekable():
         file = _temporary(stack)
@@ -287,7 +286,7 @@ def _temporary(stack: ExitStack) -> BinaryIO:
 
 
 def _import_scan(store: Store, scan: Scan, as_: str | None, progress: Progress | None) -> Imported:
-    """Add a file that was checked."""
+    """Add the contents of a checked file."""
     header = cast("Header", scan.header)  # a scan without one has raised
     thread = header.id if as_ is None else as_
     created, damage = _create_thread(store, thread, header, scan)
@@ -315,7 +314,7 @@ def _add_entries(  # noqa: PLR0917 (what an import has found)
     absent: Mapping[str, Damage],
     progress: Progress | None,
 ) -> int:
-    """Add the entries; where ``gc`` has removed a blob again before an entry named it, keep that once more."""
+    """Add the entries; when ``gc`` removed a blob before an entry named it, store that blob again."""
     for _ in range(_ATTEMPTS):
         with suppress(NotFoundError):
             return store.add(thread, scan.entries(progress), branches=branches, absent=absent)
@@ -324,7 +323,7 @@ def _add_entries(  # noqa: PLR0917 (what an import has found)
 
 
 def _import_blobs(store: Store, scan: Scan, thread: str) -> dict[str, Damage]:
-    """Keep the blobs that messages refer to; tell of those that are nowhere, by their hashes."""
+    """Store the blobs that messages refer to; report those that are missing, by their hashes."""
     damage: dict[str, Damage] = {}
     for digest, place in scan.needs.items():
         if digest in scan.blobs:
@@ -339,7 +338,7 @@ def _import_blobs(store: Store, scan: Scan, thread: str) -> dict[str, Damage]:
 
 
 def _create_thread(store: Store, thread: str, header: Header, scan: Scan) -> tuple[bool, list[Damage]]:
-    """Begin the thread where there is none; tell of what its metadata have no place for."""
+    """Create a missing thread; report header keys that its metadata have no place for."""
     metadata = dict(header.metadata)
     damage: list[Damage] = []
     if scan.unknown and UNKNOWN_KEYS in metadata:
@@ -355,7 +354,7 @@ def _create_thread(store: Store, thread: str, header: Header, scan: Scan) -> tup
 
 
 def _fast_forward(store: Store, thread: str, scan: Scan) -> Iterator[str]:
-    """Move the branches of a thread that was there to the heads of the file, where they lie ahead; name the others."""
+    """Fast-forward the branches of an existing thread to the heads of the file; return the names of the others."""
     info = store.info(thread)
     theirs: dict[str, str | None] = {}
     for name, head in scan.heads.items():
@@ -371,5 +370,5 @@ def _fast_forward(store: Store, thread: str, scan: Scan) -> Iterator[str]:
                 theirs = theirs or {entry.id: entry.parent for entry in _entries(store, info)}
                 if head not in _ancestors(theirs, ours):
                     yield name
-        except ConflictError:  # somebody else moved it, or took the name, just now
+        except ConflictError:  # another writer moved it, or took the name
             yield name

@@ -31,7 +31,7 @@ from palaver.store.store import Store
 from palaver.threads.thread import MAIN, Thread
 
 IMPORTED: Final = "imported"
-"""The key of a thread's metadata that says what was taken in."""
+"""The key of a thread's metadata that records what was imported."""
 
 _START: Final = b"palaver conversation"
 _SHORT: Final = 32
@@ -40,7 +40,7 @@ _VERSION_8: Final = 8 << 76 | 2 << 62
 
 
 class _Known(NamedTuple):
-    """Where a conversation that was taken in ends."""
+    """The end of an imported conversation."""
 
     thread: str
     branch: str
@@ -48,7 +48,7 @@ class _Known(NamedTuple):
 
 
 class ImportResult(NamedTuple):
-    """What became of a conversation: where it is, and how many of its messages were new."""
+    """The result of importing a conversation: where it is, and how many of its messages were new."""
 
     thread: str
     branch: str
@@ -57,14 +57,14 @@ class ImportResult(NamedTuple):
 
 
 class _Imported(Struct, frozen=True):
-    """What the metadata of a thread say was taken in."""
+    """The record of imports in the metadata of a thread."""
 
     conversations: dict[str, tuple[str, str | None]] = {}
     sources: tuple[str, ...] = ()
 
 
 def _imported(metadata: Mapping[str, Any]) -> _Imported:
-    """Read it; what somebody else put under that key says nothing."""
+    """Return the record; a foreign value under the key counts as none."""
     try:
         return msgspec.convert(metadata.get(IMPORTED, {}), _Imported)
     except msgspec.ValidationError:
@@ -72,10 +72,10 @@ def _imported(metadata: Mapping[str, Any]) -> _Imported:
 
 
 class ConversationImporter:
-    """Takes conversations into one store."""
+    """Imports conversations into one store."""
 
     def __init__(self, store: Store) -> None:
-        """Learn from the threads of the store what was taken in before."""
+        """Read from the threads of the store what was imported before."""
         self._store = store
         self._by_hash: dict[str, _Known] = {}
         self._by_source: dict[str, str] = {}
@@ -83,7 +83,7 @@ class ConversationImporter:
             self._learn(info.id, info.metadata)
 
     def _learn(self, thread: str, metadata: Mapping[str, Any]) -> bool:
-        """Take over what the metadata of a thread say; give whether a conversation of it was new."""
+        """Add the imports in the metadata of a thread; return whether one of them was new."""
         known = _imported(metadata)
         before = len(self._by_hash)
         for each, (branch, head) in known.conversations.items():
@@ -100,7 +100,7 @@ class ConversationImporter:
         title: str | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> ImportResult:
-        """Take a conversation in. ``source`` names where it came from; title and metadata are those of a new thread.
+        """Import a conversation. ``source`` names its origin; title and metadata are those of a new thread.
 
         Raises what ``Store.append`` raises.
         """
@@ -127,7 +127,7 @@ class ConversationImporter:
         return place._replace(new=0 if appended.repeated else len(rest))
 
     def _find_continued(self, chain: Sequence[str]) -> ImportResult | None:
-        """Find the longest beginning that was taken in, and whose branch still ends there."""
+        """Find the longest imported beginning whose branch still ends there."""
         length = len(chain) - 1
         while length > 0:
             found = self._find_known(chain[length - 1])
@@ -135,13 +135,13 @@ class ConversationImporter:
                 info = self._store.info(found.thread)
                 if info.branches.get(found.branch) == found.head:
                     return ImportResult(found.thread, found.branch, 0, length)
-                if self._learn(found.thread, info.metadata):  # another process has taken more of it in
+                if self._learn(found.thread, info.metadata):  # another process has imported more of it
                     length = len(chain)
             length -= 1
         return None
 
     def _find_known(self, chained: str) -> _Known | None:
-        """Where a conversation ends that was taken in; ``None`` also when its thread was deleted since."""
+        """Return where an imported conversation ends; ``None`` also when its thread was deleted since."""
         found = self._by_hash.get(chained)
         if found is None:
             return None
@@ -154,7 +154,7 @@ class ConversationImporter:
         return found
 
     def _find_edited(self, digests: Sequence[bytes], source: str | None) -> ImportResult | None:
-        """Find where a conversation parts from what its source said before; ``None`` when it says something else."""
+        """Find where a conversation departs from the last one of its source; ``None`` when they share nothing."""
         thread = self._by_source.get(source or "")
         if thread is None:
             return None
@@ -164,9 +164,9 @@ class ConversationImporter:
         return self._branch_off(tree, digests)
 
     def _branch_off(self, tree: Thread, digests: Sequence[bytes]) -> ImportResult:
-        """Find where a conversation parts from a thread, and begin a branch there."""
+        """Find where a conversation departs from a thread, and create a branch there."""
         if not len(tree):
-            return ImportResult(tree.id, MAIN, 0, 0)  # the import that began it was cut off, or goes on right now
+            return ImportResult(tree.id, MAIN, 0, 0)  # the import that created it was interrupted, or still runs
         place, length = _common_prefix(tree, digests)
         if length == len(digests):
             return ImportResult(tree.id, MAIN if place is None else _branch_through(tree, place), 0, length)
@@ -178,7 +178,7 @@ class ConversationImporter:
     def _record_import(
         self, thread: str, conversations: Mapping[str, tuple[str, str | None]], source: str | None
     ) -> None:
-        """Write down in the thread what was taken in."""
+        """Record the import in the thread."""
         metadata = dict(self._store.info(thread).metadata)
         known = _imported(metadata)
         sources = [*known.sources]
@@ -203,12 +203,12 @@ def _hash_chain(digests: Sequence[bytes]) -> list[str]:
 
 
 def _thread_id(chain: Sequence[str]) -> str:
-    """A name for the thread of a conversation, the same whoever takes it in: a UUID of version 8 (RFC 9562)."""
+    """Return the id of the thread of a conversation, the same in every process: a UUID of version 8 (RFC 9562)."""
     return str(UUID(int=int(chain[-1], 16) & ~_FIXED | _VERSION_8))
 
 
 def _common_prefix(tree: Thread, digests: Sequence[bytes]) -> tuple[str | None, int]:
-    """Walk down a tree as far as it says the same; give the last entry and how many messages that were."""
+    """Walk down a tree as far as its messages are the same; return the last entry and the number of messages."""
     place: str | None = None
     for length, digest in enumerate(digests):
         for child in tree.children(place):
@@ -221,5 +221,5 @@ def _common_prefix(tree: Thread, digests: Sequence[bytes]) -> tuple[str | None, 
 
 
 def _branch_through(tree: Thread, entry: str) -> str:
-    """The first branch that an entry is on."""
+    """Return the first branch that contains an entry."""
     return next((name for name in tree.branches if any(each.id == entry for each in tree.path(name))), MAIN)

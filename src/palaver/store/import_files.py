@@ -8,8 +8,8 @@ Rules:
   under ``files``.
 - An entry that is known with another message (an edited file, or an unfinished end) is added beside the old one under
   its own id, and its successors follow the new one.
-- A branch moves to the head in the file while it stands where a file left it and the file still has that entry: on the
-  way to the new end, on another of its branches, or as the first bytes of what is there now. Otherwise the branch
+- A branch moves to the head in the file if it is where a file left it and the file still has that entry: on the path
+  to the new end, on another of its branches, or as the first bytes of the record there. Otherwise the branch
   stays, and the end of the file gets a branch ``import-2`` and so on, which later imports move.
 - Byte order marks, kinds of line breaks and the order of lines make no difference.
 
@@ -40,7 +40,7 @@ from palaver.transcripts.conversation import Began, Ended, Joined, Noted, Step, 
 from palaver.transcripts.unknown_fields import UnknownFields
 
 FILES: Final = "files"
-"""The key of a thread's metadata that says which files it came from."""
+"""The key of a thread's metadata that lists its files."""
 
 HEADS: Final = "file_heads"
 """The key of a thread's metadata that says where files left its branches."""
@@ -51,11 +51,11 @@ _SLICE: Final = 256
 _TITLE: Final = 80
 _BYTES: Final = 4 << 20
 _RACY: Final = 2_000_000_000
-"""A file that changed less than this before it was read, in nanoseconds, may change again within the same time."""
+"""Nanoseconds: a file that changed less than this before it was read may change again with the same time."""
 
 
 class FileState(Struct, frozen=True):
-    """What tells whether a file has changed: size in bytes, time of the last change and of reading in nanoseconds."""
+    """Values that show whether a file changed: size in bytes, times of last change and of reading in nanoseconds."""
 
     path: str
     size: int
@@ -64,19 +64,19 @@ class FileState(Struct, frozen=True):
 
 
 class ImportedConversation(Struct, frozen=True):
-    """What became of a conversation of a file. ``messages`` and ``new`` do not count records that are no messages."""
+    """The result for a conversation of a file. ``messages`` and ``new`` do not count records that are not messages."""
 
     thread: str
     messages: int
     new: int
     title: str | None = None
     branch: str | None = None
-    """The branch that was made or moved because the conversation parts from the thread's own; the first of them."""
+    """The branch that was created or moved because the conversation departs from the thread's own; the first one."""
     more_branches: tuple[str, ...] = ()
 
 
 class _File(Struct, frozen=True):
-    """What is known of a file that was read whole; ``conversations`` are its threads and how many messages they had."""
+    """A file that was read to its end; ``conversations`` are its threads and how many messages they had."""
 
     size: int
     changed_at: int
@@ -86,19 +86,19 @@ class _File(Struct, frozen=True):
 
 
 class FileImporter:
-    """Takes files into one store."""
+    """Imports files into one store."""
 
     def __init__(self, store: Store) -> None:
-        """Learn from the threads of the store which files it knows."""
+        """Read from the threads of the store which files it knows."""
         self._store = store
         self._files: dict[str, _File] = {}
         for info in store.threads():
             self._files.update(_known_files(info.metadata))
 
     def unchanged(self, state: FileState, digest: Callable[[], str]) -> tuple[ImportedConversation, ...] | None:
-        """The conversations of a file that was read before and has not changed; else ``None``.
+        """Return the conversations of a file that was read before and has not changed; else ``None``.
 
-        ``digest`` gives the SHA-256 of its bytes, in hex; it is called only where size and time leave it open.
+        ``digest`` returns the SHA-256 of its bytes, in hex; it is called only when size and time do not decide.
         """
         known = self._files.get(state.path)
         if known is None or known.size != state.size:
@@ -118,10 +118,10 @@ class FileImporter:
     def add(
         self, steps: Iterable[Step], state: FileState | None = None, digest: Callable[[], str] = str
     ) -> Iterator[ImportedConversation | tuple[UnknownFields, ...]]:
-        """Take in what a reader gives; give what became of each conversation when it ends, and the drift report.
+        """Import what a reader yields; yield the result of each conversation when it ends, and the drift report.
 
-        ``state`` is what the file is known by, ``digest`` gives the SHA-256 of its bytes when all were read. Raises
-        what ``Store.add`` raises.
+        ``state`` identifies the version of the file; ``digest`` returns the SHA-256 of its bytes when all were read.
+        Raises what ``Store.add`` raises.
         """
         taking: dict[str, _ConversationImport] = {}
         done: dict[str, int] = {}
@@ -136,7 +136,7 @@ class FileImporter:
                     filed, described = taking.pop(step.thread).end(step)
                     done[step.thread] = filed.messages
                     if state is not None and first is None:
-                        first = described  # written with what the file is known by
+                        first = described  # written with the state of the file
                     else:
                         described.write(self._store)
                     yield filed
@@ -150,7 +150,7 @@ class FileImporter:
 
 
 class _ThreadDetails(Struct, frozen=True):
-    """What a thread is to say of itself, beside what it said before."""
+    """The new details of a thread, besides the old ones."""
 
     thread: str
     title: str | UnsetType | None
@@ -158,13 +158,13 @@ class _ThreadDetails(Struct, frozen=True):
     before: Mapping[str, Any]
 
     def write(self, store: Store) -> None:
-        """Write it, where it is new."""
+        """Write the details, if they are new."""
         if self.title is not UNSET or self.metadata != self.before:
             store.update(self.thread, title=self.title, metadata=self.metadata)
 
 
 class _ConversationImport:
-    """Takes one conversation in."""
+    """Imports one conversation."""
 
     def __init__(self, store: Store, thread: str) -> None:
         self._store = store
@@ -172,7 +172,7 @@ class _ConversationImport:
         self._pending: list[Entry] = []
         self._size = 0
         self._messages = self._new = 0
-        self._new_ids: dict[str, str] = {}  # entries of the file that have another id here
+        self._new_ids: dict[str, str] = {}  # entries of the file with another id here
         self._parents: dict[str, str | None] = {}  # the tree of the file, with the ids that entries have here
         self._known: dict[str, Entry] | None = None
         self._earlier: ThreadInfo | None = None
@@ -189,7 +189,7 @@ class _ConversationImport:
             self._flush()
 
     def _flush(self, heads: Mapping[str, str | None] | None = None) -> None:
-        """Let what waits join, and set heads where all of their entries have the ids of the file."""
+        """Add the waiting entries, and set heads whose entries all have the ids of the file."""
         entries, self._pending, self._size = self._pending, [], 0
         messages = sum(RECORD not in entry.message.tags for entry in entries)
         self._messages += messages
@@ -215,11 +215,11 @@ class _ConversationImport:
     def _count(self, entries: list[Entry], added: int, messages: int) -> None:
         if added == len(entries):
             self._new += messages
-        elif added:  # the last ones
+        elif added:  # the last slice
             self._new += sum(RECORD not in entry.message.tags for entry in entries[-added:])
 
     def _placed_entry(self, entry: Entry, known: Mapping[str, Entry]) -> Entry:
-        """Give an entry as it can join: with an id of its own where another one has it."""
+        """Return an entry as it can be added: with an id of its own when another one has its id."""
         parent = self._new_ids.get(entry.parent or "", entry.parent)
         placed = structs.replace(entry, parent=parent)
         before = known.get(entry.id)
@@ -243,7 +243,7 @@ class _ConversationImport:
     def _update_branches(
         self, end: Ended, heads: Mapping[str, str | None], begun: ThreadInfo
     ) -> tuple[ImportedConversation, _ThreadDetails]:
-        """Move the branches of a thread that was there before, as far as they may move."""
+        """Move the branches of an existing thread, as far as they may move."""
         left = _known_heads(begun.metadata)
         moves: dict[str, str | None] = {}
         parted: dict[str, str] = {}
@@ -264,7 +264,7 @@ class _ConversationImport:
         asides = _side_branches(tree, parted, moves, left, begun) if parted else {}
         if moves:
             self._store.add(self._thread, (), branches=moves)
-        own = MAIN not in parted  # else the file is another version, and the thread keeps what it says of itself
+        own = MAIN not in parted  # else the file is another version, and the thread keeps its own details
         told = {**begun.metadata, **end.metadata} if own else {**end.metadata, **begun.metadata}
         title = UNSET if begun.title is not None or end.title is None else end.title
         named = tuple(dict.fromkeys(asides.values()))
@@ -275,10 +275,10 @@ class _ConversationImport:
 
 
 class _Tree:
-    """The entries of a thread, to be asked who follows whom; read when that is asked first.
+    """The entries of a thread, to ask which follow which; they are read at the first question.
 
-    Walks over all branches together take a few steps for each entry. When they are spent, nothing more is found by
-    them, and a head gets a branch of its own.
+    All walks together take at most a few steps for each entry. When the steps are used up, the walks find nothing
+    more, and a head gets a branch of its own.
     """
 
     def __init__(self, store: Store, thread: str) -> None:
@@ -294,7 +294,7 @@ class _Tree:
 
     @cached_property
     def _spans(self) -> dict[str, tuple[int, int]]:
-        """For each entry, where it and all that follow it stand when what follows an entry stands behind it."""
+        """Return the span of each entry and its descendants, in an order where descendants follow their entry."""
         sizes = dict.fromkeys(self._entries, 1)
         for entry in reversed(self._entries.values()):
             if entry.parent is not None:
@@ -309,31 +309,31 @@ class _Tree:
         return spans
 
     def up(self, entry: str | None) -> Iterator[str]:
-        """An entry and all that it follows, back to the first."""
+        """Yield an entry and its ancestors, back to the first."""
         while entry is not None:
             yield entry
             entry = self._entries[entry].parent
 
     def parent(self, entry: str) -> str | None:
-        """The entry that an entry follows."""
+        """Return the entry that an entry follows."""
         return self._entries[entry].parent
 
     def walk(self, entry: str | None) -> Iterator[str]:
-        """The same, as long as there are steps left."""
+        """Yield the same, as long as there are steps left."""
         return (each for each, _ in zip(self.up(entry), self._steps, strict=False))
 
     def leads_to(self, entry: str, leaf: str | None) -> bool:
-        """Whether an entry stands on the way to a leaf."""
+        """Return whether an entry is on the path to a leaf."""
         start, stop = self._spans[entry]
         return leaf is not None and start <= self._spans[leaf][0] < stop
 
     def is_written_on(self, stands: str, head: str | None) -> bool:
-        """Whether what stands there ends in records that the file has written on since: a torn line, half an answer."""
+        """Return whether an entry ends in records that the file has extended since: a torn line, half an answer."""
         written = self._bytes_beside(stands, head)
         return written != b"" and self._bytes_beside(head, stands).startswith(written)
 
     def _bytes_beside(self, leaf: str | None, other: str | None) -> bytes:
-        """The bytes of the records between a leaf and the way to another; none when there are too many of them."""
+        """Return the bytes of the records between a leaf and the path to another; none when there are too many."""
         messages: list[Message] = []
         for entry in self.walk(leaf):
             if self.leads_to(entry, other):
@@ -349,11 +349,11 @@ _STEPS: Final = 20
 def _side_branches(
     tree: _Tree, parted: Mapping[str, str], moves: dict[str, str | None], left: dict[str, str | None], begun: ThreadInfo
 ) -> dict[str, str]:
-    """Put heads that may not move their branch on branches of their own; give the names of those, by branch."""
+    """Give branches of their own to heads that may not move their branch; return the names, by branch."""
     heads = {**begun.branches, **moves}
     holders: dict[str, str] = {}  # a branch on which an entry is
     ours: dict[str, str] = {}  # entries at which such a branch stands, left there by a file
-    clear: set[str] = set()  # entries with none of those above them; none comes, as all that they follow is held
+    clear: set[str] = set()  # entries with no such branch above them; none comes, as their ancestors are all stored
     fresh = (each for each in map("import-{}".format, count(2)) if each not in heads)
 
     def place(name: str, head: str | None) -> None:
@@ -394,19 +394,19 @@ def _is_side_branch(branch: str) -> bool:
 
 
 def _ancestors(entry: str | None, parents: Mapping[str, str | None]) -> Iterator[str]:
-    """An entry and all that it follows, back to the first."""
+    """Yield an entry and its ancestors, back to the first."""
     while entry is not None:
         yield entry
         entry = parents.get(entry)
 
 
 def _same_record(before: Entry, now: Entry) -> bool:
-    """Whether two entries of one id are equal but for what ``_normalised`` removes."""
+    """Return whether two entries of one id are equal except for what ``_normalised`` removes."""
     return (before.parent, _normalised(before.message)) == (now.parent, _normalised(now.message))
 
 
 def _normalised(message: Message) -> Message:
-    """A message whose records have no byte order mark, line breaks of one kind, and no numbers in their file."""
+    """Return a message whose records have no byte order mark, line breaks of one kind, and no numbers in their file."""
     if message.provider_json is UNSET:
         return message
     fields, kept = jsontext.fields(message.provider_json), original_bytes.formats(message)
@@ -420,7 +420,7 @@ def _normalised(message: Message) -> Message:
 
 
 def _record_bytes(messages: Sequence[Message]) -> bytes:
-    """The bytes of the records that messages came from; none when one of them came from no record."""
+    """Return the bytes of the records of messages; none when a message has no record."""
     pieces: list[bytes] = []
     for place, message in enumerate(messages):
         file_format = next(iter(original_bytes.formats(message)), None)
@@ -437,13 +437,13 @@ def _record_bytes(messages: Sequence[Message]) -> bytes:
 
 
 def title_of(messages: Iterable[Message]) -> str | None:
-    """The first line that the user said, shortened."""
+    """Return the first line of the user, shortened."""
     said = (line.strip() for each in messages if isinstance(each, UserMessage) for line in each.text.splitlines())
     return next((excerpt(line, _TITLE) for line in said if line), None)
 
 
 def _missing_blobs(store: Store, entries: Iterable[Entry]) -> set[str]:
-    """The blobs that a file names and that the store does not have: a file brings none along."""
+    """Return the blobs that a file names and the store lacks: files contain none."""
     absent: set[str] = set()
     for name in message_codec.blob_hashes(entries):
         try:
@@ -454,13 +454,13 @@ def _missing_blobs(store: Store, entries: Iterable[Entry]) -> set[str]:
 
 
 def _entry_size(entry: Entry) -> int:
-    """About how much an entry holds."""
+    """Return the approximate size of an entry."""
     held = entry.message.provider_json
     return 0 if held is UNSET else len(memoryview(held))
 
 
 def _known_files(metadata: Mapping[str, Any]) -> dict[str, _File]:
-    """Read which files a thread came from; what somebody else put under that key says nothing."""
+    """Return the files of a thread; a foreign value under the key counts as none."""
     try:
         return msgspec.convert(dict(metadata.get(FILES, {})), dict[str, _File])
     except (msgspec.ValidationError, TypeError, ValueError):

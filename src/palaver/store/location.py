@@ -4,10 +4,10 @@ Rules:
 
 - ``postgresql://…`` is a PostgreSQL database, ``jsonl:FOLDER`` (and any folder that exists) a folder of JSON Lines,
   ``memory:`` this process; anything else is the path of an SQLite file, with or without ``sqlite:`` before it.
-- What begins with another word and a colon (``nope:x``, ``:memory:``) is none, unless a file of that name is there.
+- Any other word with a colon (``nope:x``, ``:memory:``) is refused, unless a file of that name exists.
 - ``file:PATH`` is an SQLite file by its URI, as SQLite writes them; with ``?mode=ro`` it is open for reading only.
-- Without a location, ``PALAVER_STORE`` decides, and without that the file ``palaver.db`` in the user's data folder.
-- A kind of store is imported when one of it is opened.
+- Without a location, ``PALAVER_STORE`` decides, else the file ``palaver.db`` in the user's data folder is used.
+- The module of a kind of store is imported when the first store of that kind is opened.
 
 Stability: experimental.
 """
@@ -31,7 +31,7 @@ VARIABLE: Final = "PALAVER_STORE"
 _FILE: Final = "palaver.db"
 _URI: Final = "file:"
 _KIND: Final = re.compile(r":|[A-Za-z][A-Za-z0-9+.-]+:")
-"""How a location begins that names a kind of store; one letter is a drive."""
+"""The prefix that names a kind of store; a single letter is a drive."""
 _KINDS: Final = {
     "postgresql": ("palaver.store.postgres", "PostgresStore"),
     "postgres": ("palaver.store.postgres", "PostgresStore"),
@@ -42,18 +42,18 @@ _KINDS: Final = {
 
 
 class StoreOptions(TypedDict, total=False):
-    """How a store is opened. Each kind takes some of these; times are in seconds."""
+    """Options for opening a store. Each kind takes some of them; times are in seconds."""
 
     clock: Callable[[], int]
-    """Gives Unix milliseconds. SQLite, JSON Lines, memory."""
+    """Returns Unix milliseconds. SQLite, JSON Lines, memory."""
     sync: Literal["full", "normal", "flush", "fsync"]
     """When a change is on disk: ``full`` or ``normal`` (SQLite), ``flush`` or ``fsync`` (JSON Lines)."""
     read_only: bool
     """Whether an SQLite file is opened for reading only."""
     timeout: float
-    """How long another writer is waited for (SQLite, JSON Lines), or a connection (PostgreSQL)."""
+    """How long to wait for another writer (SQLite, JSON Lines), or for a connection (PostgreSQL)."""
     max_bytes: int
-    """The size at which JSON Lines go on in another file."""
+    """The size at which JSON Lines continue in another file."""
     schema: str
     """The schema that holds the tables. PostgreSQL."""
     min_size: int
@@ -63,7 +63,7 @@ class StoreOptions(TypedDict, total=False):
 
 
 def default_location() -> str:
-    """Where a store is kept when nobody says where: ``PALAVER_STORE``, else a file in the user's data folder."""
+    """Return the default location: ``PALAVER_STORE``, else a file in the user's data folder."""
     return os.environ.get(VARIABLE) or _user_file()
 
 
@@ -89,7 +89,7 @@ def split_location(location: str | os.PathLike[str]) -> tuple[str, str]:
 
 
 def _parse_file_uri(uri: str) -> tuple[str, bool]:
-    """The path of a URI of SQLite, and whether it is for reading only. Raises ``StoreError`` for other parameters."""
+    """Return the path of an SQLite URI, and whether it is read-only. Raises ``StoreError`` for other parameters."""
     path, _, query = uri.removeprefix(_URI).partition("#")[0].partition("?")
     if path.startswith("//"):
         host, _, path = path[2:].partition("/")
@@ -102,14 +102,13 @@ def _parse_file_uri(uri: str) -> tuple[str, bool]:
 
 
 def open_store(location: str | os.PathLike[str] | None = None, **options: Unpack[StoreOptions]) -> Store:
-    """Open the store at a ``location``, and begin it where there is none; ``options`` are those of its kind.
+    """Open the store at a ``location``, and create it if it is missing; ``options`` are those of its kind.
 
     A location is a path, ``postgresql://…``, ``jsonl:FOLDER`` or ``memory:``; ``None`` is ``PALAVER_STORE``, else the
     user's own file.
 
-    The folder that a location lies in must be there; that of the user's own file is made.
-    Raises ``StoreError`` for what is there and is no store, and for an option of another kind or type;
-    ``UnavailableError`` for what cannot be reached.
+    The folder of a location must exist; that of the user's own file is created. Raises ``StoreError`` for a file that
+    is not a store, and for an option of another kind or type; ``UnavailableError`` for an unreachable location.
     """
     check_arguments("open_store", open_store, {"location": location}, StoreError)
     where = default_location() if location is None else os.fspath(location)
@@ -148,7 +147,7 @@ def _check_options(kind: str, opened: type[Store], options: StoreOptions) -> Non
 
 
 def _check_folder(folder: str) -> None:
-    """A location that somebody names is in a folder that is there: what is misspelt makes none."""
+    """Refuse a given location in a missing folder: a misspelt path creates nothing."""
     if not os.path.isdir(folder):  # noqa: PTH112 (as above)
         raise UnavailableError(f"{folder}: no such folder; create it first")
 

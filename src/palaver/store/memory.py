@@ -1,11 +1,11 @@
-"""A store in memory: for tests, for short-lived work, and as the state of every store that is a journal.
+"""A store in memory: for tests, for short-lived work, and as the state of every store with a journal.
 
 Rules:
 
 - Each method that writes checks its arguments, makes one ``Change`` and passes it to ``_commit``, under one lock.
   ``MemoryStore`` applies the change; a journal writes it first.
-- Each message is held once for each entry. ``get_blob`` finds what ``put_blob`` stored.
-- The content is gone with the process.
+- Each entry has its own copy of its message. ``get_blob`` finds what ``put_blob`` stored.
+- The content is lost when the process ends.
 
 Stability: experimental.
 """
@@ -59,7 +59,7 @@ from palaver.threads.thread import MAIN, Entry, Thread, verified
 
 
 class ThreadState:
-    """A thread and what is known of it."""
+    """A thread and its state."""
 
     __slots__ = ("created_at", "keys", "metadata", "tags", "title", "tree", "updated_at")
 
@@ -98,7 +98,7 @@ class MemoryStore(Store):
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def _commit(self, change: Change) -> None:
-        """Make a change that was checked."""
+        """Apply a checked change."""
         self._apply(change)
 
     def _apply(self, change: Change) -> None:
@@ -353,7 +353,7 @@ class MemoryStore(Store):
     # -- upkeep --------------------------------------------------------------------------------------------------------
 
     def verify(self, *, progress: Progress | None = None) -> Verified:
-        """Count what is there, and look for the blobs that messages name; memory does not rot."""
+        """Count the contents, and look for the blobs that messages name; memory has no other damage."""
         with self._lock:
             entries = sum(len(held.tree) for held in self._states.values())
             damage = tuple(
@@ -386,11 +386,11 @@ class MemoryStore(Store):
             return Freed(blobs=len(unused), size=size)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no resource is open."""
 
 
 def _matches_fields(message: Message, query: Query) -> bool:
-    """Whether everything but the text of a query holds."""
+    """Return whether all fields of a query except its text match."""
     sent_at = message.sent_at or 0
     return (
         query.role in {None, message.role}

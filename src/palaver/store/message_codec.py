@@ -59,7 +59,7 @@ _DIGEST: Final = 32
 
 
 class StoredBytes(NamedTuple):
-    """Bytes to keep: their address, how they are written (``RAW``, ``ZSTD``), and their own size."""
+    """Bytes to store: their address, their encoding (``RAW``, ``ZSTD``), and their original size."""
 
     digest: bytes
     encoding: int
@@ -68,9 +68,9 @@ class StoredBytes(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """A message to keep, the media that left it, and the addresses of all blobs that it needs.
+    """A message to store, its extracted media, and the addresses of all blobs that it needs.
 
-    ``marks`` belong to the stamps of its entry: ``MEDIA_EXTRACTED`` when something must be put back.
+    ``marks`` belong to the stamps of its entry: ``MEDIA_EXTRACTED`` when media must be restored.
     """
 
     body: StoredBytes
@@ -80,7 +80,7 @@ class Packed(NamedTuple):
 
     @property
     def external_blobs(self) -> tuple[bytes, ...]:
-        """The addresses of the blobs that the message names and does not bring along."""
+        """The addresses of the blobs that the message names and does not contain."""
         if not self.uses:
             return ()
         brought = {blob.digest for blob in self.media}
@@ -88,7 +88,7 @@ class Packed(NamedTuple):
 
 
 def compress(data: bytes) -> StoredBytes:
-    """Address bytes, and compress them where that pays."""
+    """Return bytes with their address, compressed when that is smaller enough."""
     digest = sha256(data).digest()
     if len(data) >= MIN_COMPRESSED:
         smaller = zstd.compress(data, _LEVEL)
@@ -98,7 +98,7 @@ def compress(data: bytes) -> StoredBytes:
 
 
 def decompress(digest: bytes, encoding: int, data: bytes, place: str = "") -> bytes:
-    """Undo ``compress``. Raises ``DamageError``, naming the place, when the bytes are not those that were given."""
+    """Undo ``compress``. Raises ``DamageError``, naming the place, when the bytes differ from the original."""
     try:
         found = zstd.decompress(data) if encoding == ZSTD else data
     except (zstd.ZstdError, EOFError, ValueError, TypeError, MemoryError) as error:
@@ -109,7 +109,7 @@ def decompress(digest: bytes, encoding: int, data: bytes, place: str = "") -> by
 
 
 def pack(message: Message) -> Packed:
-    """Prepare a message, as it was given, for keeping. Raises ``EncodeError`` for what JSON cannot say."""
+    """Prepare a message, as it was given, for storage. Raises ``EncodeError`` for a value that JSON cannot express."""
     moved: dict[bytes, StoredBytes] = {}
 
     def take(data: bytes) -> bytes:
@@ -124,10 +124,10 @@ def pack(message: Message) -> Packed:
 
 
 def extract_media(message: Message, take: Callable[[bytes], bytes | None]) -> tuple[Message, tuple[bytes, ...]]:
-    """Let inline media leave a message; give it without them, and the addresses of all blobs that it needs.
+    """Extract inline media; return the message without them, and the addresses of all blobs that it needs.
 
-    ``take`` gets the bytes of each and gives their address, or ``None``: then they stay where they are. A message that
-    nothing left is given back itself.
+    ``take`` gets the bytes of each and returns their address, or ``None`` to leave them inline. A message from which
+    nothing was extracted is returned itself.
     """
     if not any(isinstance(part, Media) for part in message.content):
         return message, ()
@@ -139,28 +139,28 @@ def extract_media(message: Message, take: Callable[[bytes], bytes | None]) -> tu
 
 
 def restore_media(message: Message, blob: Callable[[bytes], bytes]) -> Message:
-    """Undo ``extract_media``. ``blob`` gives the bytes of an address; what it raises is raised."""
+    """Undo ``extract_media``. ``blob`` returns the bytes of an address; its errors pass through."""
     content = tuple([_restore_part(part, blob) for part in message.content])
     return structs.replace(message, content=cast("Any", content))
 
 
 class BlobCache:
-    """Gives the bytes of blobs, for one read: messages that show the same image hold it once in memory."""
+    """Returns the bytes of blobs during one read: messages with the same image share it in memory."""
 
     def __init__(self, fetch: Callable[[bytes], bytes]) -> None:
-        """``fetch`` gives the bytes of an address."""
+        """Cache ``fetch``, which returns the bytes of an address."""
         self._fetch = fetch
         self.sources: dict[str, Inline] = {}
 
     def __call__(self, digest: bytes) -> bytes:
-        """The bytes of an address."""
+        """Return the bytes of an address."""
         return self._fetch(digest)
 
 
 def unpack(body: bytes, entry: str, stamps: int, sent_at: int | None, blob: Callable[[bytes], bytes]) -> Message:
-    """Give the message back, stamped. ``blob`` gives the bytes of an address.
+    """Return the message, stamped. ``blob`` returns the bytes of an address.
 
-    Raises ``DecodeError`` for bytes that are no message, and what ``blob`` raises.
+    Raises ``DecodeError`` for bytes that are not a message, and what ``blob`` raises.
     """
     written = b""
     if stamps & STAMPED_ID:
@@ -168,22 +168,22 @@ def unpack(body: bytes, entry: str, stamps: int, sent_at: int | None, blob: Call
     if stamps & STAMPED_TIME:
         written += b',"sent_at":%d' % (sent_at or 0)
     if written:
-        place = body.find(b'"', len(_JSON_START)) + 1  # 0 where there is none: that is no JSON then
+        place = body.find(b'"', len(_JSON_START)) + 1  # 0 without one: then it is not JSON
         body = b"".join((body[:place], written, body[place:]))
     message = canonical.decode(body)
     return restore_media(message, blob) if stamps & MEDIA_EXTRACTED else message
 
 
 def stamps_for(message: Message) -> int:
-    """Which stamps a message as it was given will get."""
+    """Return the stamps that a message, as it was given, will get."""
     return (STAMPED_ID if message.id is None else 0) | (STAMPED_TIME if message.sent_at is None else 0)
 
 
 def unstamped(entry: Entry) -> tuple[Message, int]:
-    """The message of an entry without the id that it was stamped with, and its stamps.
+    """Return the message of an entry without the id that it was stamped with, and its stamps.
 
-    Which of the two were stamped cannot be seen any more: an id that is the entry's counts as stamped, and so does the
-    time beside it. An id that is no UUID was made elsewhere, and stays in the message, as JSON may have to escape it.
+    Which of the two were stamped is no longer known: an id equal to the entry's counts as stamped, and so does its
+    time. An id that is not a UUID was made elsewhere, and stays in the message, as JSON may have to escape it.
     """
     message = entry.message
     if message.id != entry.id or not is_uuid(entry.id):
@@ -193,12 +193,12 @@ def unstamped(entry: Entry) -> tuple[Message, int]:
 
 
 def int64_or_none(sent_at: int | None) -> int | None:
-    """A time as a database can hold it; one that is out of range stands in the message alone."""
+    """Return a time as a database can store it; a time out of range is kept in the message only."""
     return sent_at if sent_at is not None and -_INT64 <= sent_at < _INT64 else None
 
 
 def seal(before: bytes, entry: str, stamps: int, sent_at: int | None, digest: bytes) -> bytes:
-    """Vouch for an entry and all that stands before it. The first follows ``first_seal(thread)``."""
+    """Return the seal of an entry and all before it. The first one follows ``first_seal(thread)``."""
     time = b"-" if sent_at is None else b"%d" % sent_at
     name = entry.encode("utf-8", "surrogatepass")
     return sha256(b"%b%b %d %b %b" % (before, name, stamps, time, digest)).digest()
@@ -207,28 +207,28 @@ def seal(before: bytes, entry: str, stamps: int, sent_at: int | None, digest: by
 def is_sealed(  # noqa: PLR0917 (one argument a column)
     found: bytes, before: bytes, entry: str, stamps: int, sent_at: float | None, digest: bytes
 ) -> bool:
-    """Whether a seal vouches for an entry. A time that is no integer counts as older versions wrote it: cut off."""
+    """Return whether a seal matches an entry. A time that is not an integer counts as truncated, as in old versions."""
     if type(sent_at) is float and not isfinite(sent_at):
         return False
     return seal(before, entry, stamps, None if sent_at is None else int(sent_at), digest) == found
 
 
 def checked_data(data: object) -> bytes:
-    """The bytes that ``put_blob`` is given. Raises ``StoreError`` for what is none, such as a number."""
+    """Return the bytes given to ``put_blob``. Raises ``StoreError`` for another type, such as a number."""
     if not isinstance(data, bytes | bytearray | memoryview):
         raise StoreError(f"put_blob: data: expected bytes, got {type(data).__name__}")
     return bytes(cast("bytes", data))
 
 
 def first_seal(thread: str) -> bytes:
-    """What the first entry of a thread is sealed behind."""
+    """Return the seal that precedes the first entry of a thread."""
     return sha256(b"palaver thread " + thread.encode()).digest()
 
 
 def digest_of(blob: object) -> bytes:
-    """The digest that a blob names, as ``sha256:`` and 64 hex digits. Raises ``NotFoundError`` for any other name.
+    """Return the digest in a blob's name, ``sha256:`` and 64 hex digits. Raises ``NotFoundError`` for any other name.
 
-    What is no name at all, such as a number, raises ``StoreError``.
+    A value that is not a name, such as a number, raises ``StoreError``.
     """
     if not isinstance(blob, Blob | str):
         raise StoreError(f"get_blob: blob: expected a Blob or a text, got {type(blob).__name__}")
@@ -243,7 +243,7 @@ def digest_of(blob: object) -> bytes:
 
 
 def blob_digests(message: Message) -> Iterator[bytes]:
-    """The digests of the blobs that a message names; names that are no address of ours are passed over."""
+    """Return the digests of the blobs that a message names; other names are skipped."""
     for part in message.content:
         if isinstance(part, Media) and isinstance(part.source, Blob):
             with suppress(NotFoundError):
@@ -251,17 +251,17 @@ def blob_digests(message: Message) -> Iterator[bytes]:
 
 
 def blob_hashes(entries: Iterable[Entry]) -> set[str]:
-    """The hashes of all blobs that the messages of entries name."""
+    """Return the hashes of all blobs that the messages of entries name."""
     return {blob_for(digest).hash for entry in entries for digest in blob_digests(entry.message)}
 
 
 def missing_blob(digest: bytes) -> NotFoundError:
-    """The error for a message that names a blob which no store has, or which ``gc`` has removed."""
+    """Return the error for a message that names a blob which the store lacks or ``gc`` has removed."""
     return NotFoundError(f"a message names the blob sha256:{digest.hex()}, which is missing; store it with put_blob")
 
 
 def blob_for(digest: bytes) -> Blob:
-    """The blob of an address."""
+    """Return the blob of an address."""
     return Blob(_BLOB + digest.hex())
 
 
@@ -269,7 +269,7 @@ def blob_for(digest: bytes) -> Blob:
 
 
 def _extract_part(part: AnyPart, take: Callable[[bytes], bytes | None], uses: dict[bytes, None]) -> AnyPart:
-    """Take inline media out of a part, and note what blobs it needs."""
+    """Extract inline media from a part, and note the blobs that it needs."""
     if not isinstance(part, Media):
         return part
     match part.source:
@@ -308,7 +308,7 @@ def _restore_part(part: AnyPart, blob: Callable[[bytes], bytes]) -> AnyPart:
 
 
 def _media_text(name: str, blob: Callable[[bytes], bytes]) -> str:
-    """The base64 text that left a message under a name."""
+    """Return the base64 text that was extracted from a message under a name."""
     if name.startswith(_BYTES):
         return binascii.b2a_base64(blob(_digest_in(name, _BYTES)), newline=False).decode()
     try:
@@ -325,7 +325,7 @@ def _digest_in(name: str, prefix: str) -> bytes:
 
 
 def _canonical_base64(text: str) -> bytes | None:
-    """The bytes of base64 text, if writing them gives the same text."""
+    """Return the bytes of base64 text, if writing them gives the same text."""
     try:
         data = binascii.a2b_base64(text, strict_mode=True)
     except ValueError:  # binascii.Error is one; so is text that is not ASCII

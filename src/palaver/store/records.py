@@ -1,4 +1,4 @@
-"""Rows and changes: what every store writes, whatever it writes them to.
+"""Rows and changes: what every store writes, in any medium.
 
 Rules:
 
@@ -7,8 +7,8 @@ Rules:
 - Places count from 0 in each thread, in the order of appends, without gaps. The parent of a row is a place.
 - ``decode_entry`` checks the address of a message. An entry whose message cannot be read keeps its place: a record
   (``unreadable``) holds the reason and the stored bytes, and no view shows it or sends it to a model.
-- A ``Change`` is complete: applied to the state it was made for it gives the next state, without clock or chance. Its
-  checks run before it is made, so applying it cannot fail. ``jsonl`` writes changes; ``memory`` holds their sum.
+- A ``Change`` is complete: applied to the state it was made for, it gives the next state, without clock or randomness.
+  It is checked before it is made, so applying it cannot fail. ``jsonl`` writes changes; ``memory`` holds their sum.
 
 Stability: experimental.
 """
@@ -36,11 +36,11 @@ from palaver.threads.view import RECORD
 
 
 UNREADABLE: Final = "unreadable"
-"""The ``source`` of such a record."""
+"""The ``source`` of a record for an unreadable message."""
 
 
 def unreadable(data: bytes, reason: str, *, id: str | None = None, sent_at: int | None = None) -> Message:
-    """Make the record that stands for stored bytes. ``id`` and ``sent_at`` are those of the entry, where known."""
+    """Return the record that stands for stored bytes. ``id`` and ``sent_at`` are those of the entry, if known."""
     try:
         stored = {"text": data.decode()}
     except UnicodeDecodeError:
@@ -50,7 +50,7 @@ def unreadable(data: bytes, reason: str, *, id: str | None = None, sent_at: int 
 
 
 def is_unreadable(message: Message) -> bool:
-    """Whether a message stands for one that cannot be decoded."""
+    """Return whether a message stands for one that cannot be decoded."""
     return isinstance(message, SystemMessage) and message.source == UNREADABLE and RECORD in message.tags
 
 
@@ -62,7 +62,7 @@ _MAX_TIME: Final = (1 << 63) - 1
 
 
 class Prepared(NamedTuple):
-    """An entry that is ready to be kept, but for its place. ``sent_at`` is as a column can hold it."""
+    """An entry that is ready to be stored, except for its place. ``sent_at`` is as a column can store it."""
 
     id: str
     message: Message
@@ -71,14 +71,14 @@ class Prepared(NamedTuple):
     packed: message_codec.Packed
 
     def entry(self, parent: str | None) -> Entry:
-        """The entry, behind another."""
+        """Return the entry, behind its parent."""
         return Entry(self.id, parent, self.message)
 
 
 def prepare(messages: Iterable[Message], now: Callable[[], int] = now_ms) -> list[Prepared]:
-    """Make messages ready to join: stamped with new ids and one time.
+    """Prepare messages to be added: stamped with new ids and one time.
 
-    Raises ``MessageError`` for what is no sound message, and ``EncodeError`` for what cannot be read back.
+    Raises ``MessageError`` for an invalid message, and ``EncodeError`` for one that could not be read back.
     """
     time = now()
     rows: list[Prepared] = []
@@ -92,7 +92,7 @@ def prepare(messages: Iterable[Message], now: Callable[[], int] = now_ms) -> lis
 
 
 def prepare_entry(entry: Entry) -> Prepared:
-    """Make an entry that exists already ready to be kept as it is. Raises as ``prepare`` does."""
+    """Prepare an existing entry to be stored as it is. Raises as ``prepare`` does."""
     checked_entry(entry)
     message, stamps = message_codec.unstamped(entry)
     packed = message_codec.pack(message)
@@ -102,9 +102,9 @@ def prepare_entry(entry: Entry) -> Prepared:
 
 
 def check_same_messages(earlier: Sequence[Entry], rows: Sequence[Prepared], thread: str, key: str) -> None:
-    """Check that a key which was used before comes with the same messages. Raises ``ConflictError``.
+    """Check that a repeated key comes with the same messages. Raises ``ConflictError``.
 
-    Raises ``DamageError`` where one of them cannot be read any more.
+    Raises ``DamageError`` when one of them cannot be read any more.
     """
     for entry in earlier:
         if is_unreadable(entry.message):
@@ -118,7 +118,7 @@ def check_same_messages(earlier: Sequence[Entry], rows: Sequence[Prepared], thre
 
 
 def _unstamped(entry: Entry, row: Prepared) -> Message:
-    """The message of an earlier entry, without the stamps that the new one got too."""
+    """Return the message of an earlier entry, without the stamps that the new one got too."""
     changes: MessageChanges = {}
     if row.stamps & message_codec.STAMPED_ID:
         changes["id"] = None
@@ -138,9 +138,9 @@ def decode_entry(  # noqa: PLR0917 (one argument a column)
     *,
     strict: bool = False,
 ) -> Entry:
-    """Read an entry back; with a record (``unreadable``) for a body that is no message, or not as it was written.
+    """Read an entry; an altered or undecodable message becomes a record (``unreadable``).
 
-    ``strict``: raises ``DamageError``, naming the place, for what is not as it was written.
+    ``strict``: raises ``DamageError``, naming the place, for an altered message.
     """
     text = body.data
     try:
@@ -148,28 +148,28 @@ def decode_entry(  # noqa: PLR0917 (one argument a column)
         return Entry(id, parent, message_codec.unpack(text, id, stamps, sent_at, blob))
     except DecodeError as error:
         return Entry(id, parent, unreadable(text, f"{place}: {error}", id=id, sent_at=sent_at))
-    except DamageError as error:  # of the body, or of media that stand apart from it
+    except DamageError as error:  # of the body, or of its extracted media
         if strict:
             raise
         return Entry(id, parent, unreadable(text, str(error), id=id, sent_at=sent_at))
 
 
 def time_range(messages: Iterable[Message], now: int) -> tuple[int, int]:
-    """When messages that join as they are were sent: the first and the last time, where any has one, else now twice.
+    """Return the first and the last time at which messages were sent; twice now when none has a time.
 
-    A time before 1970 or after now dates nothing.
+    A time before 1970 or in the future does not count.
     """
     times = [each.sent_at for each in messages if each.sent_at is not None and 0 < each.sent_at <= now]
     return (min(times), max(times)) if times else (now, now)
 
 
 def clamp_time(time: int | None) -> int | None:
-    """The bound of a search as a column can be compared with it."""
+    """Return the bound of a search in the range that a column can be compared with."""
     return None if time is None else max(-_MAX_TIME, min(time, _MAX_TIME))
 
 
 def checked_name(name: str, what: str) -> str:
-    """Refuse what cannot name a thread, a branch or a key everywhere. Raises ``StoreError``."""
+    """Return a name; refuse one that cannot name a thread, branch or key in every store. Raises ``StoreError``."""
     given = cast("object", name)
     if not isinstance(given, str):
         raise StoreError(f"the {what} is not a string but {type(given).__name__}")
@@ -183,7 +183,7 @@ def checked_name(name: str, what: str) -> str:
 
 
 def checked_title(title: str | UnsetType | None) -> str | UnsetType | None:
-    """Refuse what is no title. Raises ``StoreError``."""
+    """Return a title; refuse other types. Raises ``StoreError``."""
     given = cast("object", title)
     if not isinstance(given, (str, UnsetType, NoneType)):
         raise StoreError(f"title: expected a string or None, got {type(given).__name__}")
@@ -195,7 +195,7 @@ def _type_name(item: object) -> str:
 
 
 def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
-    """Take the tags of a thread as they are now. Raises ``StoreError`` for what are no strings."""
+    """Return a copy of the tags of a thread. Raises ``StoreError`` for values that are not strings."""
     given = cast("object", tags)
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         raise StoreError(f"tags: expected several strings, got {_type_name(tags)}")
@@ -217,7 +217,7 @@ def checked_entry(entry: Entry) -> Entry:
 
 
 def frozen_metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Take JSON values as they are now. Raises ``StoreError`` for what JSON cannot say."""
+    """Return a copy of JSON values. Raises ``StoreError`` for a value that JSON cannot express."""
     given = cast("object", metadata)
     if not isinstance(given, Mapping):
         raise StoreError(f"metadata: expected a mapping, got {type(given).__name__}")
@@ -231,7 +231,7 @@ def frozen_metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class ThreadCreated(Struct, frozen=True, kw_only=True):
-    """A thread begins. ``at`` is Unix milliseconds, here and below."""
+    """A thread is created. ``at`` is Unix milliseconds, here and below."""
 
     thread: str
     at: int
@@ -241,7 +241,7 @@ class ThreadCreated(Struct, frozen=True, kw_only=True):
 
 
 class ThreadUpdated(Struct, frozen=True, kw_only=True):
-    """What is known of a thread changes; what is unset stays."""
+    """The details of a thread change; unset fields stay."""
 
     thread: str
     at: int
@@ -251,7 +251,7 @@ class ThreadUpdated(Struct, frozen=True, kw_only=True):
 
 
 class EntriesAdded(Struct, frozen=True, kw_only=True):
-    """Entries join a thread, and heads move: by an append (with its ``key``), a fork or a rewind."""
+    """Entries are added to a thread, and heads move: by an append (with its ``key``), a fork or a rewind."""
 
     thread: str
     at: int
@@ -261,20 +261,20 @@ class EntriesAdded(Struct, frozen=True, kw_only=True):
 
 
 class ThreadDeleted(Struct, frozen=True, kw_only=True):
-    """A thread is gone."""
+    """A thread is deleted."""
 
     thread: str
     at: int
 
 
 class BlobAdded(Struct, frozen=True, kw_only=True):
-    """Bytes are kept."""
+    """Bytes are stored."""
 
     data: bytes
 
 
 class BlobsRemoved(Struct, frozen=True, kw_only=True):
-    """Blobs that nothing refers to are gone, named by their digests."""
+    """Unused blobs are removed, named by their digests."""
 
     digests: tuple[bytes, ...]
 

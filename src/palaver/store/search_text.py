@@ -2,9 +2,9 @@
 
 Rules:
 
-- Searched are text, reasoning, refusals, names and arguments of tool calls, raw malformed calls, JSON results, file
-  names and reasons of markers; of JSON the strings and numbers, not the keys. Media, proofs, provider blocks and runs
-  of ``MIN_DATA`` base64 characters are not. The first ``MAX_TEXT`` characters count.
+- Text, reasoning, refusals, names and arguments of tool calls, raw malformed calls, JSON results, file names and
+  reasons of markers are searched; in JSON, the strings and numbers, not the keys. Media, proofs, provider blocks and
+  runs of ``MIN_DATA`` base64 characters are not. The first ``MAX_TEXT`` characters count.
 - A word is a run of letters and digits (``snake_case`` is two words). Case, variants, compatibility forms and invisible
   characters are removed (``Été`` is ``ete``); voicing marks of kana and Indic vowel signs stay.
 - Scripts without spaces (Han, kana, Thai, Lao, Khmer, Myanmar) give one word for each character.
@@ -14,7 +14,7 @@ Rules:
   lexeme to 2 KB and a ``tsvector`` to 1 MB. PostgreSQL drops positions beyond 16,383, so its index finds the words, and
   ``matches`` checks phrases. ``MAX_QUERY`` keeps its query parser from overflowing the stack.
 
-Two versions of Python may differ in characters that the older one does not know.
+Two versions of Python may differ in characters that the older one does not have.
 
 Stability: experimental.
 """
@@ -53,7 +53,7 @@ _DATA: Final = re.compile(rf"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_=-]{{{MIN_DATA},}
 
 
 def searchable_text(message: Message) -> str:
-    """The text of a message that a search looks at, a line for each piece."""
+    """Return the searched text of a message, a line for each piece."""
     found: list[str] = []
     left = MAX_TEXT
     for piece in _pieces(message):
@@ -66,14 +66,14 @@ def searchable_text(message: Message) -> str:
 
 
 def tools_of(message: Message) -> set[str]:
-    """The tools that a message calls, or answers for."""
+    """Return the tools that a message calls or answers for."""
     if isinstance(message, ToolMessage):
         return set() if message.tool_name is None else {message.tool_name}
     return {part.name for part in message.content if isinstance(part, ToolCall)}
 
 
 def labels_of(message: Message) -> list[tuple[str, str]]:
-    """What a search can be narrowed by, as kind and value: who said it, with what tool, under what tag."""
+    """Return the labels that narrow a search, as kind and value: role, agent, tool and tag."""
     found = [("role", message.role)] if message.agent is None else [("role", message.role), ("agent", message.agent)]
     found += [("tool", name) for name in sorted(tools_of(message))]
     return found + [("tag", tag) for tag in dict.fromkeys(message.tags)]
@@ -106,7 +106,7 @@ def _part_texts(part: AnyPart) -> Iterator[str]:
 
 
 def _scalars(json: str | Raw) -> Iterator[str]:
-    """The strings and numbers of JSON text, in its order; text that is no JSON is one string."""
+    """Yield the strings and numbers of JSON text, in order; text that is not JSON is one string."""
     try:
         waiting: list[Any] = [jsontext.value(json)]
     except DecodeError:
@@ -147,11 +147,11 @@ _INVISIBLE: Final = frozenset(
 )
 _WORD_BREAK: Final = "\u200b"
 _VOWEL_POINTS: Final = range(10, 37)  # vowel points: Hebrew, Arabic, Syriac
-_VARIANTS: Final = 200  # from this combining class on, a mark stands about the letter
+_VARIANTS: Final = 200  # from this combining class on, a mark is placed around the letter
 
 
 class _Folds(dict[int, str]):
-    """What a character is in a word: letters without case and variants, or a space. Filled as characters come up."""
+    """The form of a character in a word: letters without case and variants, or a space. Filled on demand."""
 
     def __missing__(self, code: int) -> str:
         kept = "".join([each for each in unicodedata.normalize("NFKD", chr(code)) if not _is_removed(each)])
@@ -182,7 +182,7 @@ _ASCII: Final = bytes(
 
 
 def _folded(text: str) -> bytes:
-    """The letters and digits of a text in UTF-8, and spaces for everything else: one for each ASCII character."""
+    """Return the letters and digits of a text in UTF-8, and spaces for the rest: one for each ASCII character."""
     if not text.isascii():
         text = _NOT_ASCII.sub(_fold_run, text)
     return text.encode().translate(_ASCII)
@@ -200,7 +200,7 @@ def _split(text: str) -> list[bytes]:
 
 
 def normalize(text: str) -> str:
-    """The words of a text with one space between them: what an index is fed with."""
+    """Return the words of a text with one space between them, as they are indexed."""
     whole = b" ".join(_split(text))
     if len(whole) > MAX_BYTES:
         whole = whole[: MAX_BYTES + 1].rpartition(b" ")[0]
@@ -208,7 +208,7 @@ def normalize(text: str) -> str:
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, in order."""
+    """Return the words of a text, in order."""
     return normalize(text).split()
 
 
@@ -216,9 +216,9 @@ def words(text: str) -> list[str]:
 
 
 class Terms(Struct, frozen=True):
-    """What a query asks for: needles that must all stand in ``f" {normal(text)} "``.
+    """The terms of a query: needles that must all occur in ``f" {normal(text)} "``.
 
-    A needle is one word, or the words of a phrase, behind a space and before one; a prefix lacks the space at its end.
+    A needle is a word or the words of a phrase between two spaces; a prefix lacks the space at its end.
     """
 
     needles: tuple[str, ...] = ()
@@ -232,9 +232,9 @@ _TERM: Final = re.compile(r'"([^"]*)"?|([^\s"]+)')
 def parse(text: str) -> Terms:
     """Read the query language of ``Query.text``.
 
-    A word that is several (``snake_case``) is a phrase. A quote that is not closed reaches to the end; ``*`` means
-    something directly behind a letter or digit, outside quotes, at the end of a word. Raises ``StoreError`` for a text
-    that holds no word, or more than ``MAX_QUERY`` characters.
+    A word that is several (``snake_case``) is a phrase. An unclosed quote extends to the end; ``*`` has a meaning only
+    directly behind a letter or digit, outside quotes, at the end of a word. Raises ``StoreError`` for a text without
+    a word, or with more than ``MAX_QUERY`` characters.
     """
     if len(text) > MAX_QUERY:
         raise StoreError(f"the query has {len(text):,} characters; {MAX_QUERY:,} are the most")
@@ -251,15 +251,15 @@ def parse(text: str) -> Terms:
 
 
 def matches(terms: Terms, text: str) -> bool:
-    """Whether a normal text holds everything that a query asks for."""
+    """Return whether a normalized text contains every term of a query."""
     padded = f" {text} "
     return all(needle in padded for needle in terms.needles)
 
 
 def excerpt(terms: Terms, text: str, width: int = 160) -> str:
-    """The stretch of a text, as it was written, where the first match stands; white space is collapsed.
+    """Return the original stretch of a text around the first match; white space is collapsed.
 
-    At most ``width`` characters, and an ellipsis where text was left out; without a match, the beginning.
+    It has at most ``width`` characters, and an ellipsis where text was left out; without a match, it is the beginning.
     """
     folded = _folded(text)
     found = [match.start() for match in (_needle_pattern(needle).search(folded) for needle in terms.needles) if match]
@@ -275,13 +275,13 @@ def excerpt(terms: Terms, text: str, width: int = 160) -> str:
 
 
 def _needle_pattern(needle: str) -> re.Pattern[bytes]:
-    """What finds a needle in folded text."""
+    """Return the pattern that finds a needle in folded text."""
     found = [re.escape(word) + ("[^ ]*" if len(word) == MAX_WORD else "") for word in needle.split()]
     return re.compile(f"(?<![^ ]){' +'.join(found)}{'(?![^ ])' if needle.endswith(' ') else ''}".encode())
 
 
 def _source_position(text: str, place: int) -> int:
-    """Where in a text stands what became the byte ``place`` of the folded text."""
+    """Return the position in a text of the byte ``place`` of the folded text."""
     if text.isascii():
         return place
     low, high = 0, len(text)
@@ -296,20 +296,20 @@ def _source_position(text: str, place: int) -> int:
 
 
 def _whole_words(text: str) -> str:
-    """Without the word at the end that was cut through, unless that is long."""
+    """Return the text without the word that was cut at its end, unless that word is long."""
     whole, space, cut = text.rpartition(" ")
     return whole if space and len(cut) <= _MAX_CUT_WORD else text
 
 
 def fts5(terms: Terms) -> str:
-    """What to ask an FTS5 table that holds normal texts, with the tokenizer ``ascii``: ``MATCH`` this."""
+    """Return the ``MATCH`` operand for an FTS5 table of normalized texts, with the tokenizer ``ascii``."""
     return " AND ".join(f'"{needle.strip()}"{"" if needle.endswith(" ") else "*"}' for needle in terms.needles)
 
 
 def tsquery(terms: Terms) -> str:
-    """What to ask of ``array_to_tsvector(words)`` in PostgreSQL: ``@@ this::tsquery``.
+    """Return the operand for ``array_to_tsvector(words)`` in PostgreSQL, for ``@@ …::tsquery``.
 
-    It finds the texts in which all words occur. For a phrase that is too many: see ``matches``.
+    It finds the texts in which all words occur. For a phrase these are too many: see ``matches``.
     """
     asked: dict[str, None] = {}
     for needle in terms.needles:

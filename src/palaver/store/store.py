@@ -16,22 +16,22 @@ Promised:
 Not promised:
 
 - Speed: calls block. Async code uses ``await to_thread(store.append, …)``.
-- That a reader sees what another process wrote before its ``append`` returned, or an order between threads.
+- That a reader sees the write of another process before its ``append`` returned, or an order between threads.
 - That a call which raised ``UnavailableError`` wrote nothing: only the answer may be lost. A repeated call with the
   same ``key`` is safe.
 
 A store is safe for use from several OS threads, and, but for ``MemoryStore``, from several processes.
 
-Stores from async code: ``await to_thread(store.append, "trip", [user("hi")])``.
+From async code, use ``await to_thread(store.append, "trip", [user("hi")])``.
 
 ``to_thread`` takes a function and its arguments, as ``asyncio.to_thread`` does, and works on asyncio and trio.
 
 Rules:
 
-- Values and exceptions arrive unchanged.
-- A call that has begun finishes. A caller in a cancelled scope waits for it and is cancelled afterwards; a call that
-  has no thread yet does not begin. ``asyncio.Task.cancel`` (and ``asyncio.timeout``) does not wait: the call finishes
-  behind the caller.
+- Values and exceptions pass through unchanged.
+- A call that has started finishes. A caller in a cancelled scope waits for it and is cancelled afterwards; a call that
+  waits for a thread does not start. ``asyncio.Task.cancel`` (and ``asyncio.timeout``) does not wait: the call
+  finishes in the background.
 - An event loop runs at most ``MAX_THREADS`` of these calls at once. They do not count against anyio's default limiter,
   so a slow disk does not block other work; there are many, so that a store can group appends into one commit.
 
@@ -126,7 +126,7 @@ class Query(Struct, frozen=True, kw_only=True):
     limit: int = 20
 
     def __post_init__(self) -> None:
-        """Raise ``StoreError`` for a field of another type, a role that there is not, and a limit below 0."""
+        """Raise ``StoreError`` for a field of another type, an unknown role, and a limit below 0."""
         check_arguments("Query", Query, structs.asdict(self), StoreError)
         if self.limit < 0:
             raise StoreError(f"Query: limit: expected 0 or more, got {self.limit}")
@@ -150,8 +150,8 @@ DamageKind: TypeAlias = Literal["torn", "altered", "missing", "unreadable"]
 class Damage(Struct, frozen=True):
     """One defect of a store.
 
-    ``kind``: ``torn`` (the end of it is not there), ``altered`` (its hash does not match), ``missing`` (something
-    that is referred to is not there) or ``unreadable``. ``place`` names table and row, or file and offset in bytes.
+    ``kind``: ``torn`` (its end is missing), ``altered`` (its hash does not match), ``missing`` (something that is
+    referred to does not exist) or ``unreadable``. ``place`` names table and row, or file and offset in bytes.
     """
 
     kind: DamageKind
@@ -190,12 +190,12 @@ class Freed(Struct, frozen=True):
 
 
 def check_given(method: str, **given: object) -> None:
-    """Raise ``StoreError`` where what a method of a store was given is of another type; for stores."""
+    """Raise ``StoreError`` for arguments of a store method that have another type; for stores."""
     check_arguments(method, getattr(Store, method), given, StoreError)
 
 
 def as_query(query: object) -> Query:
-    """Return the query that ``query`` is, or that has it as its text; for stores. Raises ``StoreError``."""
+    """Return ``query`` as a ``Query``; a string becomes its text. For stores. Raises ``StoreError``."""
     check_given("search", query=query)
     return Query(text=query) if isinstance(query, str) else cast("Query", query)
 
@@ -205,8 +205,8 @@ class Store(Protocol):
 
     ``thread`` is the id of a thread, ``branch`` the name of a branch, ``branches`` the heads by name; ``title``,
     ``tags`` and ``metadata`` describe a thread for people and applications. ``expect`` is the head that the caller
-    knows. ``limit`` is how many are given at most, ``data`` are bytes, and ``progress`` is called with what is done and
-    how much there is.
+    knows. ``limit`` is the most results, ``data`` are bytes, and ``progress`` is called with the amount done and the
+    total.
     """
 
     # -- threads ---------------------------------------------------------------------------------------------------
@@ -304,7 +304,7 @@ class Store(Protocol):
         """Return the entries of all branches in the order of appends, from place ``start`` (from 0) to ``stop``.
 
         Places never change, so ``read(thread, start=n)`` returns what was added after the first ``n`` entries. Raises
-        ``NotFoundError``, and ``DamageError`` for what cannot be read back.
+        ``NotFoundError``, and ``DamageError`` for data that cannot be read back.
         """
         ...
 
@@ -322,8 +322,8 @@ class Store(Protocol):
     def fork(self, thread: str, name: str, *, of: str = MAIN, at: str | UnsetType | None = UNSET) -> str | None:
         """Create the branch ``name`` at the entry ``at`` (``None``: before the first), else at the head of ``of``.
 
-        Copies no message; returns the head. Raises ``ConflictError`` for a name that is taken, ``NotFoundError`` for a
-        place that is not there, ``StoreError`` for a name that no thread id could be.
+        Copies no message; returns the head. Raises ``ConflictError`` for a name that is taken, ``NotFoundError`` for an
+        unknown place, ``StoreError`` for a name that no thread id could have.
         """
         ...
 
@@ -371,7 +371,7 @@ class Store(Protocol):
 
     @abstractmethod
     def verify(self, *, progress: Progress | None = None) -> Verified:
-        """Read everything and derive every hash again. Returns damage, raises none, changes nothing."""
+        """Read everything and derive every hash again. Returns damage instead of raising it; changes nothing."""
         ...
 
     @abstractmethod
@@ -397,13 +397,13 @@ class Store(Protocol):
         """Load a thread into memory, to read it, append to it and fork it; a missing thread is created.
 
         Opening an existing thread writes nothing. Raises ``NotFoundError`` for an unknown branch, else as ``create``
-        and ``read`` do, and ``StoreError`` for what is no text, so that nothing is begun for it.
+        and ``read`` do, and ``StoreError`` for arguments that are not strings, before anything is created.
         """
         check_arguments("open", Store.open, {"thread": thread, "branch": branch}, StoreError)
         try:
             tree = self.load(thread)
         except NotFoundError:
-            with suppress(ConflictError):  # another began it just now
+            with suppress(ConflictError):  # another caller created it just now
                 self.create(thread)
             tree = self.load(thread)
         return StoredThread(self, tree).on(branch)
@@ -450,9 +450,9 @@ _DAY: Final = 24 * 60 * 60 * 1000
 
 
 class Retention(Struct, frozen=True, kw_only=True):
-    """Threads expire when they were not changed for more than ``max_age_days``; ``None``: never.
+    """Threads expire when they have not changed for more than ``max_age_days``; with ``None``, never.
 
-    The ``keep_newest`` threads that were changed last are spared, and those with one of ``spare_tags``.
+    The ``keep_newest`` threads that changed last are spared, and those with one of ``spare_tags``.
     """
 
     max_age_days: float | None = None
@@ -460,15 +460,15 @@ class Retention(Struct, frozen=True, kw_only=True):
     spare_tags: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse numbers below zero, so that a slip deletes nothing."""
-        if self.max_age_days is not None and not self.max_age_days >= 0:  # NaN is not, either
+        """Refuse negative numbers, so that a slip deletes nothing."""
+        if self.max_age_days is not None and not self.max_age_days >= 0:  # NaN is refused too
             raise StoreError(f"max_age_days is {self.max_age_days}; it cannot be below zero")
         if self.keep_newest < 0:
             raise StoreError(f"keep_newest is {self.keep_newest}; it cannot be below zero")
 
 
 def expired(store: Store, rule: Retention, now: int | None = None) -> list[ThreadInfo]:
-    """The threads that a rule lets go at a time (Unix milliseconds, else now), those that went on last first."""
+    """Return the threads that expire at a time (Unix milliseconds, else now), the most recently updated first."""
     if rule.max_age_days is None:
         return []
     limit = (now_ms() if now is None else now) - rule.max_age_days * _DAY
@@ -481,13 +481,13 @@ def expired(store: Store, rule: Retention, now: int | None = None) -> list[Threa
 
 
 def retain(store: Store, rule: Retention, now: int | None = None) -> list[str]:
-    """Delete the threads that a rule lets go; give their ids."""
+    """Delete the threads that expire; return their ids."""
     deleted: list[str] = []
     for info in expired(store, rule, now):
         try:
             if store.info(info.id) == info:
                 store.delete(info.id)
                 deleted.append(info.id)
-        except NotFoundError:  # somebody else was quicker
+        except NotFoundError:  # another caller deleted it first
             continue
     return deleted

@@ -1,4 +1,4 @@
-"""A stored thread in memory: what an application holds of its conversation.
+"""A stored thread in memory: an application's handle of its conversation.
 
 Rules:
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class StoredThread:
-    """A handle of one branch of a stored thread. ``tree`` is the thread in memory."""
+    """A handle for one branch of a stored thread. ``tree`` is the thread in memory."""
 
     __slots__ = ("_seen", "_store", "branch", "tree")
 
@@ -65,7 +65,7 @@ class StoredThread:
         return self.path().messages
 
     def path(self) -> Path:
-        """The conversation of this branch; costs what is new."""
+        """Return the conversation of this branch; costs what is new."""
         return self.tree.path(self.branch)
 
     def append(self, *messages: Message | str, key: str | None = None) -> tuple[Entry, ...]:
@@ -109,7 +109,7 @@ class StoredThread:
     def rebase(self, messages: Iterable[Message], *, onto: str | None, keep: str) -> tuple[Entry, ...]:
         """Move the branch behind the entry ``onto`` (``None``: to the beginning), and append ``messages`` there.
 
-        The new branch ``keep`` has what the branch was; the new entries are returned.
+        The new branch ``keep`` has the earlier state of the branch; the new entries are returned.
 
         The head moves last, atomically: if the process dies before, the branch is unchanged. Removes nothing. Raises as
         ``fork`` and ``rewind`` do, ``ConflictError`` when the branch has moved on.

@@ -1,4 +1,4 @@
-"""The file of one thread: its lines, written and checked. ``archive`` moves threads between such files and stores.
+"""The file of one thread: writing and checking its lines. ``archive`` moves threads between such files and stores.
 
 The form, version 1, is JSON Lines, UTF-8; ``docs/reference/thread-file.md`` describes it for other programs:
 
@@ -6,16 +6,16 @@ The form, version 1, is JSON Lines, UTF-8; ``docs/reference/thread-file.md`` des
   "branches":{…}}``.
 - ``{"id":…,"parent":…,"message":…}`` is an entry; its parent stands before it.
 - ``{"blob":"sha256:…","data":…}`` is a blob in base64; it stands before the first entry that needs it, once.
-- ``{"so_far":{"entries":…,"sha256":…}}`` stands behind every 32nd entry and vouches for all bytes before it; so damage
-  is found within 32 entries of where it is.
-- The last line vouches for the whole: ``{"end":{"entries":…,"blobs":…,"sha256":…}}``.
+- ``{"so_far":{"entries":…,"sha256":…}}`` follows every 32nd entry, with the hash of all bytes before it; so damage is
+  found within 32 entries.
+- The last line has the totals and the hash of the whole: ``{"end":{"entries":…,"blobs":…,"sha256":…}}``.
 
 Rules:
 
-- A line that does not end in a line break is torn, and so is a file without its end.
-- What a newer version may add within version 1 (keys, kinds of lines) is noted once for each name, and is no error. Any
-  other change has a new number, and a reader refuses a number that it does not know.
-- What is held in memory is one line, and for each entry its id and parent.
+- A line without a line break is incomplete, and so is a file without its last line.
+- Additions of a newer version within version 1 (keys, kinds of lines) are noted once for each name, and are no errors.
+  Any other change has a new number, and a reader refuses a number that it does not know.
+- One line is held in memory, and for each entry its id and parent.
 
 Stability: experimental.
 """
@@ -45,7 +45,7 @@ _PROGRESS_EVERY: Final = 64
 
 
 class Header(Struct, frozen=True, kw_only=True):
-    """The first line, without its number. ``created_at`` is for people: no store takes it back."""
+    """The first line, without its number. ``created_at`` is for people: no store reads it."""
 
     id: str
     title: str | None = None
@@ -56,21 +56,21 @@ class Header(Struct, frozen=True, kw_only=True):
 
 
 class Writer:
-    """Writes the lines of a file. ``write`` takes bytes, as that of a binary file does."""
+    """Writes the lines of a file. ``write`` takes bytes, like that of a binary file."""
 
     def __init__(self, write: Callable[[bytes], object]) -> None:
-        """Begin an empty file."""
+        """Start an empty file."""
         self._write = write
         self._hash = sha256()
         self.entries = 0
         self.blobs: set[bytes] = set()
 
     def header(self, header: Header, unknown: Mapping[str, Any]) -> None:
-        """Write the first line, with the keys that a newer version wrote."""
+        """Write the first line, with the unknown keys of a newer version."""
         self._line({"palaver_thread": VERSION, **msgspec.structs.asdict(header), **unknown})
 
     def blob(self, digest: bytes, data: bytes) -> None:
-        """Write a blob that is not there yet."""
+        """Write a blob that is not in the file yet."""
         self.blobs.add(digest)
         self._line(
             {"blob": message_codec.blob_for(digest).hash, "data": binascii.b2a_base64(data, newline=False).decode()}
@@ -98,7 +98,7 @@ class Writer:
 
 
 class _FlawError(Exception):
-    """Something is wrong with the line that is being read. ``back``: perhaps also with those since the last check."""
+    """The current line is invalid. ``back``: perhaps also the lines since the last check."""
 
     def __init__(self, kind: DamageKind, reason: str, *, back: bool = False) -> None:
         super().__init__(reason)
@@ -108,17 +108,17 @@ class _FlawError(Exception):
 
 
 class Scan:
-    """A file that was read once, from where it stood, and checked; its entries can then be read again.
+    """A file that was read once, from its current position, and checked; its entries can then be read again.
 
     ``parents`` gives the parent of each sound entry, in the order of the file; ``needs`` the place of the first entry
-    that refers to a blob; ``heads`` the branches whose heads are there, ``lost`` those whose heads are not.
+    that refers to a blob; ``heads`` the branches whose heads are in the file, ``lost`` those whose heads are not.
     """
 
     def __init__(self, file: BinaryIO, *, partial: bool = False, progress: Progress | None = None) -> None:
-        """Read and check a file that can seek.
+        """Read and check a seekable file.
 
-        Raises ``DecodeError`` for what is no thread file, or one of a newer form, and ``DamageError``, naming line and
-        byte, for one that is torn or altered; with ``partial``, that is noted in ``damage`` where there is a header.
+        Raises ``DecodeError`` for a file that is not a thread file, or of a newer version, and ``DamageError``, naming
+        line and byte, for one that is cut off or altered; with ``partial``, and a header, ``damage`` has it instead.
         """
         self.header: Header | None = None
         self.unknown: dict[str, Any] = {}
@@ -132,7 +132,7 @@ class Scan:
         self._hash = sha256()
         self._number = 1
         self._offset = 0
-        self._sound = (0, 0)  # entries, bytes: vouched for by the last check
+        self._sound = (0, 0)  # entries, bytes: covered by the last check
         self._ended = False
         self._check(progress, partial=partial)
 
@@ -143,17 +143,17 @@ class Scan:
 
     @property
     def heads(self) -> dict[str, str | None]:
-        """The branches whose heads are there."""
+        """The branches whose heads are in the file."""
         return {name: head for name, head in self._branches().items() if head is None or head in self.parents}
 
     @property
     def lost(self) -> dict[str, str | None]:
-        """The branches whose heads are not there."""
+        """The branches whose heads are missing."""
         return {name: head for name, head in self._branches().items() if head is not None and head not in self.parents}
 
     @property
     def needs(self) -> dict[bytes, str]:
-        """The blobs that sound entries refer to, and the place of the first that does."""
+        """The blobs that sound entries refer to, and the place of the first entry that does."""
         return {digest: place for digest, (at, place) in self._needs.items() if at < len(self.parents)}
 
     def _branches(self) -> dict[str, str | None]:
@@ -286,7 +286,7 @@ class Scan:
     # -- reading again ---------------------------------------------------------------------------------------------
 
     def entries(self, progress: Progress | None = None) -> Iterator[Entry]:
-        """The sound entries. Raises ``DamageError`` when the file has changed since it was checked."""
+        """Yield the sound entries. Raises ``DamageError`` when the file has changed since it was checked."""
         self._file.seek(self._base)
         self._number, self._offset = 1, 0
         left = iter(self.parents.items())
@@ -309,7 +309,7 @@ class Scan:
                 progress(self._offset, None)
 
     def blob(self, digest: bytes) -> bytes:
-        """The bytes of a blob of the file."""
+        """Return the bytes of a blob of the file."""
         place = self._file.tell()
         self._file.seek(self._base + self.blobs[digest])
         found, data = _decode_blob(jsontext.fields(self._file.readline()))
@@ -334,4 +334,4 @@ def _decode_blob(table: jsontext.Fields) -> tuple[bytes, bytes]:
 
 
 def _keep_inline(_data: bytes) -> None:
-    """Media stay in their message."""
+    """Return ``None``, so that media stay in their message."""

@@ -1,6 +1,6 @@
-"""JSON Lines: ``JsonlLog`` writes messages down, ``read_log`` reads them back, ``JsonlStore`` is a store in a folder.
+"""JSON Lines: ``JsonlLog`` writes messages, ``read_log`` reads them, ``JsonlStore`` is a store in a folder.
 
-``lines`` is the form of a line, checked so that damage is told from data; ``log``, ``log_file``, ``log_line`` and
+``lines`` is the form of a line, with a checksum that detects damage; ``log``, ``log_file``, ``log_line`` and
 ``log_reader`` are the log; ``journal``, ``folder`` and ``store`` are the store.
 
 Stability: experimental.

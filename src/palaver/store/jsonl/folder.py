@@ -4,15 +4,15 @@ Rules:
 
 - Each writer has its own files (``log_file``), with one line (``lines``) for each call. A line of kind ``change`` has
   ``seq``, its order in the folder, and ``changes`` (``journal``).
-- Readers and writers hold the lock of the folder, ``palaver.lock``. It holds the newest ``seq``, and -1 while somebody
-  writes; a reader that finds -1 looks at the files.
-- Under the lock nobody else writes: an end of a file that is no line was left by a writer that died, and is cut off
-  and reported.
+- Readers and writers hold the lock of the folder, ``palaver.lock``. It contains the newest ``seq``, and -1 during a
+  write; a reader that finds -1 reads the files.
+- Under the lock there is no other writer: an incomplete line at the end of a file was left by a writer that died. It is
+  cut off and reported.
 - With ``sync="fsync"``, lines of others are synced before the first line behind them: no line may reach the disk before
   the one that it follows.
 - ``rewrite`` writes the whole state into one new file, as lines of kind ``state`` that supersede every smaller ``seq``.
   The file is finished, synced and renamed before the old ones are removed; damaged ones stay, as ``….damaged``.
-- A folder without write permission is read-only: nothing changes, and writing is refused.
+- A folder without write permission is read-only: nothing changes, and writes are refused.
 
 Stability: experimental.
 """
@@ -50,28 +50,28 @@ _UNREAD: Final = -2
 _NUMBER: Final = 8
 _RETRY_SECONDS: Final = 0.02
 _MAX_LOST: Final = 16 << 20
-"""Bytes of damaged stretches that are kept, to name what stood there."""
+"""Bytes of damaged stretches that are kept, to identify their contents."""
 
 
 class Step(NamedTuple):
-    """What one line changed, and where it stands."""
+    """The changes of one line, and its place."""
 
     place: str
     changes: list[Change]
 
 
 class Update(NamedTuple):
-    """What was written since the last look; ``complete``: it is the whole state, and what was known before is void."""
+    """The changes since the last read; ``complete``: it is the whole state, which replaces the earlier one."""
 
     complete: bool
     steps: list[Step]
     damage: list[Damage]
     lost: list[journal.LostBytes]
-    """What stands in damaged stretches of all files, as far as it was kept."""
+    """The kept contents of the damaged stretches of all files."""
 
 
 class _Read(NamedTuple):
-    """A line, to be put in order."""
+    """A line, to be sorted."""
 
     seq: int
     number: int
@@ -80,12 +80,12 @@ class _Read(NamedTuple):
 
 
 class Folder:
-    """The journals of one store. Every method but ``locked`` and ``close`` is for whoever holds the lock."""
+    """The journals of one store. Every method but ``locked`` and ``close`` requires the lock."""
 
     def __init__(self, path: Path, *, sync: Sync, max_bytes: int, timeout: float, clock: Callable[[], int]) -> None:
-        """Open a folder, and begin it where there is none.
+        """Open a folder, and create it if it is missing.
 
-        Raises ``StoreError`` for one that holds other things, ``UnavailableError`` for one that cannot be had.
+        Raises ``StoreError`` for a folder with other files, ``UnavailableError`` for one that cannot be opened.
         """
         self._path = path
         self._sync: Sync = sync
@@ -107,7 +107,7 @@ class Folder:
 
     @contextmanager
     def locked(self) -> Generator[None]:
-        """Hold the folder. Raises ``UnavailableError`` when others hold it for too long."""
+        """Hold the lock of the folder. Raises ``UnavailableError`` when others hold it for too long."""
         with self._faults():
             self._acquire()
         try:
@@ -117,8 +117,8 @@ class Folder:
                 fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def _acquire(self) -> None:
-        """Wait by asking again: a lock that is waited for cannot be given up."""
-        if self._lock < 0:  # there is none, and none can be made
+        """Poll for the lock: a blocking wait could not be cancelled."""
+        if self._lock < 0:  # there is none, and none can be created
             return
         until, pause = time.monotonic() + self._timeout, 0.0001
         while True:
@@ -149,7 +149,7 @@ class Folder:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def forget(self) -> None:
-        """Read everything anew at the next look, and write to a new file."""
+        """Read everything again next time, and write to a new file."""
         self._close_file()
         self._seq = _UNREAD
         self._base = 0
@@ -161,7 +161,7 @@ class Folder:
         self._superseded = False
 
     def updates(self) -> Update | None:
-        """What was written since the last look; ``None`` for nothing. Torn ends of files are cut off."""
+        """Return the changes since the last read; ``None`` without any. Incomplete ends of files are cut off."""
         with self._faults():
             if self._lock >= 0 and self._seq == int.from_bytes(os.pread(self._lock, _NUMBER, 0), "little", signed=True):
                 return None
@@ -186,7 +186,7 @@ class Folder:
         return Update(anew, [each.step for each in found], damage, self._lost)
 
     def audit(self) -> tuple[Update, int]:
-        """Everything that is there, read anew, and its size; nothing is changed."""
+        """Read all files again; return the state and its size. Changes nothing."""
         with self._faults():
             ledger, damage, size, lost = Ledger(), list[Damage](), 0, list[journal.LostBytes]()
             found: list[_Read] = []
@@ -201,12 +201,12 @@ class Folder:
         return Update(complete=True, steps=[each.step for each in found], damage=damage, lost=lost), size
 
     def has_leftovers(self) -> bool:
-        """Whether there are files that a rewrite should have removed, and was cut off before."""
+        """Return whether there are files that an interrupted rewrite should have removed."""
         with self._faults():
             return self._superseded or any(each.name.endswith(_UNFINISHED) for each in self._path.iterdir())
 
     def files(self) -> list[Path]:
-        """The files of the folder."""
+        """Return the files of the folder."""
         return sorted(each for each in self._path.iterdir() if each.name.endswith(SUFFIX))
 
     def _read_new(self, file: Path, damage: list[Damage]) -> list[_Read]:
@@ -226,7 +226,7 @@ class Folder:
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def write(self, changes: list[Change]) -> None:
-        """Write down what one call changed; when this returns, it is kept."""
+        """Write the changes of one call; they are durable when this returns."""
         self.check_writable()
         try:
             fields = [("changes", journal.encode(changes))]
@@ -252,7 +252,7 @@ class Folder:
             self._close_file()
 
     def sync_read(self) -> None:
-        """Sync what was read: its writer may have died before it did, and we build on it, or vouch for it."""
+        """Sync what was read: its writer may have died before it synced, and our writes depend on it."""
         if self._sync != "fsync" or not self._unsynced or self.read_only:
             return
         with self._faults():
@@ -262,7 +262,7 @@ class Folder:
         self._unsynced.clear()
 
     def rewrite(self, state: Iterable[list[Change]]) -> int:
-        """Put the whole state in the place of all files; give by how much they are smaller now."""
+        """Replace all files by one with the whole state; return how much smaller they are now."""
         self.check_writable()
         try:
             with self._faults():
@@ -294,7 +294,7 @@ class Folder:
         unfinished = path.with_name(path.name + _UNFINISHED)
         writer = secrets.token_hex(6)
         with log_file.begin(unfinished) as target:
-            steps: Iterable[list[Change]] = ([], *state)  # a state of nothing is a state too
+            steps: Iterable[list[Change]] = ([], *state)  # an empty state is a state too
             for number, changes in enumerate(steps, 1):
                 fields = [("seq", b"%d" % seq), ("changes", journal.encode(changes))]
                 target.write(lines.write("state", writer, number, fields))
@@ -304,7 +304,7 @@ class Folder:
         log_file.sync_directory(self._path)
 
     def _open_file(self) -> tuple[log_file.LogFile, bool]:
-        """The file to write to, and whether it is new."""
+        """Return the file to write to, and whether it is new."""
         if self._file is not None and not self._file.exists:
             self._close_file()
         if self._file is not None:
@@ -324,7 +324,7 @@ class Folder:
 
 
 def _is_read_only(path: Path) -> bool:
-    """Whether there is a store that this process may not write to."""
+    """Return whether this process may not write to an existing store."""
     files = [path / LOCK, *path.glob(f"*{SUFFIX}")] if path.is_dir() else []
     return any(each.exists() for each in files) and not all(
         os.access(each, os.W_OK) for each in (path, files[0]) if each.exists()
@@ -332,7 +332,7 @@ def _is_read_only(path: Path) -> bool:
 
 
 def _open_lock(path: Path, *, read_only: bool) -> int:
-    """Open the lock of a folder, and make both where there are none; -1 where there is no lock to open for reading."""
+    """Open the lock of a folder, and create both if missing; -1 for a read-only folder without a lock."""
     if sys.platform == "win32":
         raise StoreError("a folder of journals needs the file locks of POSIX")
     if read_only:
@@ -345,7 +345,7 @@ def _open_lock(path: Path, *, read_only: bool) -> int:
 
 
 def _read_lines(file: Path, scanner: Scanner, damage: list[Damage]) -> list[_Read]:
-    """The lines of a file. Raises ``StoreError`` for a line that only a newer version knows."""
+    """Return the lines of a file. Raises ``StoreError`` for a line that only a newer version knows."""
     found: list[_Read] = []
     for each in scan(file, scanner):
         if isinstance(each, Damage):
@@ -356,7 +356,7 @@ def _read_lines(file: Path, scanner: Scanner, damage: list[Damage]) -> list[_Rea
 
 
 def _lost_bytes(file: Path, scanner: Scanner) -> list[journal.LostBytes]:
-    """What stands in the damaged stretches of a file that was read."""
+    """Yield the contents of the damaged stretches of a file that was read."""
     if not scanner.lost:
         return []
     found: list[journal.LostBytes] = []
@@ -386,11 +386,11 @@ def _parse_line(line: Line, damage: list[Damage]) -> _Read:
 
 
 def _trim_end(file: Path, scanner: Scanner) -> int:
-    """Cut off what is no line at the end of a file; give its size."""
+    """Cut off an incomplete line at the end of a file; return its size."""
     end = max(scanner.ended, scanner.sound)
     if end < file.stat().st_size:
         os.truncate(file, end)
-    if end > scanner.ended:  # the line is whole but for its line break
+    if end > scanner.ended:  # the line lacks only its line break
         with file.open("ab") as target:
             target.write(b"\n")
         end += 1

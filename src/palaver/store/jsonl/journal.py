@@ -5,11 +5,11 @@ Rules:
 - A change is an object: ``change`` names its class, and the fields of the class follow, without defaults. Bytes are
   base64, digests hex, and an entry has ``id``, ``parent`` and ``message`` in the canonical form.
 - An unknown change or field raises ``DecodeError``: the state cannot be derived without it.
-- A field that cannot be read is damage, and is left out. An entry whose message cannot be read keeps its place as a
-  record (``records.unreadable``).
-- A change applies only to the state that it was made for. After damage, ``applicable`` returns what still applies and
-  reports the rest. A lost entry that others follow becomes a record with the damaged bytes, behind the parent that
-  these bytes name, else behind the last entry of its branch.
+- A damaged field is left out. An entry whose message cannot be read keeps its place as a record
+  (``records.unreadable``).
+- A change applies only to the state that it was made for. After damage, ``applicable`` returns the changes that still
+  apply and reports the rest. A lost entry that others follow becomes a record with the damaged bytes, behind
+  the parent that these bytes name, else behind the last entry of its branch.
 
 Stability: experimental.
 """
@@ -55,7 +55,7 @@ _NAMES: Final[Mapping[type[Change], str]] = {cls: name for name, cls in _CLASSES
 
 
 def encode(changes: Iterable[Change]) -> bytes:
-    """Write changes as an array. Raises ``EncodeError`` for what JSON cannot say."""
+    """Return changes as a JSON array. Raises ``EncodeError`` for a value that JSON cannot express."""
     return b"[" + b",".join([b"{" + b",".join(_pairs(change)) + b"}" for change in changes]) + b"]"
 
 
@@ -88,9 +88,9 @@ _WRITERS: Final[Mapping[str, Callable[[Any], bytes]]] = {
 
 
 def decode(text: bytes | Raw, place: str = "") -> tuple[list[Change], list[Damage]]:
-    """Read changes, and tell what of them is not readable; ``place`` is where they stand.
+    """Read changes, and report unreadable ones; ``place`` is where they are.
 
-    Raises ``DecodeError``, source ``journal``, for what only a newer version knows, and for what is no list.
+    Raises ``DecodeError``, source ``journal``, for changes of a newer version, and for anything but a list.
     """
     changes: list[Change] = []
     damage: list[Damage] = []
@@ -111,7 +111,7 @@ def decode(text: bytes | Raw, place: str = "") -> tuple[list[Change], list[Damag
 
 
 def _change(table: jsontext.Fields, place: str, damage: list[Damage]) -> Change | None:
-    """Read one change; ``None`` when a field is not readable without which it says nothing."""
+    """Read one change; ``None`` when a required field is not readable."""
     table = dict(table)
     kind = table.pop("change", jsontext.NULL)
     if jsontext.kind(kind) != "a string":
@@ -138,7 +138,7 @@ def _change(table: jsontext.Fields, place: str, damage: list[Damage]) -> Change 
 
 
 def _thread(table: jsontext.Fields) -> str | None:
-    """The thread that a change is about, to name it in what is told."""
+    """Return the thread of a change, for reports."""
     try:
         return _optional_text(table.get("thread", jsontext.NULL))
     except DecodeError:
@@ -146,7 +146,7 @@ def _thread(table: jsontext.Fields) -> str | None:
 
 
 def _entries_of(text: Raw, place: str, thread: str | None, damage: list[Damage]) -> tuple[Entry, ...]:
-    """Read entries. One whose message is not readable keeps its place; one that has none is left out."""
+    """Read entries. An entry with an unreadable message keeps its place; one without a message is left out."""
     found: list[Entry] = []
     for index, table in enumerate(jsontext.rows(text)):
         try:
@@ -226,17 +226,17 @@ class LostBytes(NamedTuple):
 
 
 class LostLines:
-    """The damaged stretches of all files, to be asked for many entries, mostly in the order in which they stand."""
+    """The damaged stretches of all files, for many searches, mostly in the order of the stretches."""
 
     def __init__(self, stretches: Sequence[LostBytes] = ()) -> None:
-        """Look into none of them yet."""
+        """Start without having searched any of them."""
         self._stretches = stretches
         self._last = 0
         self._left = _SEARCHED
         self._shown: set[str] = set()
 
     def find(self, entry: str) -> LostBytes | None:
-        """The stretch in which an entry stands. The next is always looked at, all others as long as that is cheap."""
+        """Return the stretch that contains an entry. The next one is always searched, others while that is cheap."""
         token, count = jsontext.encode(entry), len(self._stretches)
         for step in range(count):
             at = (self._last + step) % count
@@ -251,7 +251,7 @@ class LostLines:
         return None
 
     def bytes_of(self, stretch: LostBytes) -> bytes:
-        """The bytes of a stretch, once: of several entries that stand in it, the first has them."""
+        """Return the bytes of a stretch, once: the first of several entries in it gets them."""
         if stretch.place in self._shown:
             return b""
         self._shown.add(stretch.place)
@@ -260,17 +260,17 @@ class LostLines:
 
 _NEAR_STRETCHES: Final = 2
 _SEARCHED: Final = 1 << 30
-"""So many bytes are searched for entries that do not stand where the last one stood, or behind it."""
+"""The most bytes to search for entries that are neither in the last stretch nor behind it."""
 _LOOK_COST: Final = 256
-"""What a look into a short stretch costs, in bytes."""
+"""The cost of searching a short stretch, in bytes."""
 
 
 def applicable(
     change: Change, tree: Thread | None, place: str, lost: LostLines | None = None
 ) -> tuple[list[Change], list[Damage]]:
-    """What of a change can be applied, when ``tree`` is what is left of its thread; and what cannot.
+    """Return what of a change applies, when ``tree`` is what is left of its thread; and what does not.
 
-    ``lost`` are damaged stretches, in which entries that are not there may stand.
+    ``lost`` are damaged stretches, which may contain the missing entries.
     """
     lost = lost or LostLines()
     match change:
@@ -318,7 +318,7 @@ def _applicable_entries(
 
 
 _CHAIN: Final = 300
-"""So many entries of one damaged line are followed back."""
+"""The most entries of one damaged line that are followed back."""
 
 
 def _stand_in(  # noqa: PLR0917 (what is known of the change, and what is made of it)
@@ -330,7 +330,7 @@ def _stand_in(  # noqa: PLR0917 (what is known of the change, and what is made o
     lost: LostLines,
     damage: list[Damage],
 ) -> None:
-    """Put a record in the place of an entry that is lost, and of those before it that are lost with it."""
+    """Replace a lost entry by a record, and also the lost entries before it."""
     chain: list[tuple[str, LostBytes | None]] = []
     parent: str | None = entry
     while parent is not None and parent not in tree and parent not in entries and len(chain) < _CHAIN:
@@ -353,7 +353,7 @@ def _stand_in(  # noqa: PLR0917 (what is known of the change, and what is made o
 
 
 def _parent_in(stretch: LostBytes, entry: str) -> str | UnsetType | None:
-    """The parent that a damaged stretch names for an entry; unset where that cannot be read."""
+    """Return the parent that a damaged stretch names for an entry; unset when it cannot be read."""
     token = re.escape(jsontext.encode(entry))
     named = re.search(rb'"id":%b,"parent":(null|"(?:[^"\\]|\\.)*")' % token, stretch.data)
     try:
@@ -363,7 +363,7 @@ def _parent_in(stretch: LostBytes, entry: str) -> str | UnsetType | None:
 
 
 def _last_of(change: EntriesAdded, tree: Thread) -> str | None:
-    """The last entry that is there of the branch that a change moves; of a new one, the last that joined."""
+    """Return the last existing entry of the branch that a change moves; of a new branch, the last one added."""
     heads = [tree.branches[name] for name in change.branches if tree.branches.get(name) is not None]
     last = tree.entries[-1].id if len(tree) else None
     return heads[0] if heads else last

@@ -1,4 +1,4 @@
-r"""Checked lines: JSON Lines in which damage can be told from data.
+r"""JSON Lines with checksums, so that damage can be distinguished from data.
 
 A line of version 1::
 
@@ -6,19 +6,19 @@ A line of version 1::
 
 Rules:
 
-- A line is one JSON object, which any reader of JSON Lines reads. A tab stands before it, and nowhere else: inside a
-  JSON string it is an escape, and between tokens it is replaced by a space. So where a line break is lost, the
+- A line is one JSON object, which any reader of JSON Lines reads. A tab precedes it, and occurs nowhere else: inside a
+  JSON string it is an escape, and between tokens it is replaced by a space. So when a line break is lost, the
   beginning of a line can still be found.
 - ``crc`` is the CRC-32 (as of zlib, 8 hex digits) of all that stands before ``,"crc"``, the tab included.
-- ``writer`` names whoever opened the file, and is new each time one is opened; ``line`` counts what it had to write,
-  from 1. So lines that are cut out, or stand there twice, are found by their numbers. A number is also used up by a
-  line that could not be written: its reader is told that it is missing.
-- ``type`` is the kind of the line. A reader passes over kinds that it does not know; one of a newer version (``log``)
-  is such a kind.
+- ``writer`` identifies one opening of the file, and is new each time; ``line`` counts its lines from 1. So missing and
+  repeated lines are found by their numbers. A line that could not be written also uses up a number, so its reader
+  sees that it is missing.
+- ``type`` is the kind of the line. A reader skips kinds that it does not know, including those of a newer version
+  (``log``).
 
-The scanner takes the bytes of a file in any pieces, and gives every sound line, once and in order, and what damage it
-found; nothing is guessed. What it cannot find: whole lines that are cut off the end of a file. It holds what may
-still become one line, and nothing else of the file; of the numbers it holds the last of each writer, and the gaps.
+The scanner takes the bytes of a file in pieces of any size, and yields every sound line once and in order, and the
+damage that it found; it guesses nothing. It cannot detect whole lines that are missing at the end of a file. It holds
+the bytes that may still become one line and, of the numbers, the last one of each writer and the gaps.
 
 Stability: experimental.
 """
@@ -52,7 +52,7 @@ _UNENDED: Final = "the last line has no line break"
 
 
 class Line(NamedTuple):
-    """A sound line. ``fields`` are those of its kind; it stands from byte ``offset`` to byte ``end``."""
+    """A sound line. ``fields`` are those of its kind; it extends from byte ``offset`` to byte ``end``."""
 
     kind: str
     fields: jsontext.Fields
@@ -77,15 +77,15 @@ def write(kind: str, writer: str, number: int, fields: Iterable[tuple[str, bytes
 
 
 class Ledger:
-    """The numbers that were seen, by their writer. One ledger may serve many files."""
+    """The numbers seen so far, by writer. One ledger may serve many files."""
 
     def __init__(self) -> None:
-        """Begin with nothing seen."""
+        """Start empty."""
         self._last: dict[str, int] = {}
         self._gaps: dict[str, list[range]] = {}
 
     def see(self, writer: str, number: int) -> range | Literal["next", "late", "copy"]:
-        """Note a number, and tell what it is; a range holds the numbers that were passed over before it."""
+        """Note a number, and say what it is; a range has the numbers that were skipped before it."""
         last = self._last.get(writer, 0)
         if number > last:
             self._last[writer] = number
@@ -107,23 +107,23 @@ class Ledger:
 class Scanner:
     """Finds the lines of one file.
 
-    ``ended`` is the byte behind the last line break that came, ``sound`` the one behind the last sound line without it.
-    ``lost`` are the stretches, from byte to byte, that were altered.
+    ``ended`` is the byte behind the last line break, ``sound`` the one behind the last sound line, without its break.
+    ``lost`` are the altered stretches, from byte to byte.
     """
 
     def __init__(self, file: str, ledger: Ledger | None = None, *, start: int = 0) -> None:
-        """Begin at a byte of a file at which a line begins; ``file`` is its name in what is told."""
+        """Start at a byte of a file where a line begins; ``file`` is its name in reports."""
         self.ended = self.sound = start
         self.lost: list[tuple[int, int]] = []
         self._file = file
         self._ledger = Ledger() if ledger is None else ledger
         self._at = start  # the byte of the file at which `_held` begins
-        self._states = bytearray()  # of a line whose end has not come
-        self._bad: list[str] = []  # why the stretch between the last sound line and here is none
+        self._states = bytearray()  # of an incomplete line
+        self._bad: list[str] = []  # why the stretch since the last sound line is not a line
         self._bad_from = self._bad_to = start
 
     def feed(self, data: bytes) -> Iterator[Scanned]:
-        """What these bytes complete. It must be taken to its end before the next call."""
+        """Yield what these bytes complete. The iterator must be exhausted before the next call."""
         first, *rest = data.split(b"\n")
         if not rest:
             yield from self._buffer_line(data)
@@ -145,7 +145,7 @@ class Scanner:
         yield from self._buffer_line(last)
 
     def finish(self) -> Iterator[Scanned]:
-        """What the end of the file completes."""
+        """Yield what the end of the file completes."""
         if self._states:
             yield from self._recover(bytes(self._states), self._at)
             self._at += len(self._states)
@@ -157,7 +157,7 @@ class Scanner:
             yield self._damage("altered")
 
     def _buffer_line(self, data: bytes) -> Iterator[Scanned]:
-        """Keep the beginning of a line; let go what can be none."""
+        """Keep the beginning of a line; drop bytes that cannot be one."""
         held = self._states
         before = len(held)
         held += data
@@ -173,7 +173,7 @@ class Scanner:
             yield from self._recover(piece, at)
 
     def _recover(self, piece: bytes, at: int) -> Iterator[Scanned]:
-        """Find sound lines in a piece that is none as a whole."""
+        """Find sound lines in a piece that is not a line as a whole."""
         edges = [0, *(match.start() for match in _HARD.finditer(piece, 1)), len(piece)]
         for start, stop in pairwise(edges):
             line = _sound_beginning(piece[start:stop], self._file, at + start)
@@ -187,7 +187,7 @@ class Scanner:
                 self._mark(at + done, at + stop, _ZEROS if b"\0" in piece[done:stop] else _CHANGED)
 
     def _mark(self, start: int, stop: int, reason: str) -> None:
-        """Note a stretch that is no line, or none that counts."""
+        """Note a stretch that is not a line, or that does not count."""
         if not self._bad:
             self._bad_from = start
         if reason not in self._bad:
@@ -195,7 +195,7 @@ class Scanner:
         self._bad_to = stop
 
     def _count(self, line: Line) -> Iterator[Scanned]:
-        """Give a line, unless it was given already, and tell the damage before it."""
+        """Yield a line, unless it is repeated, and before it the damage."""
         self.sound = line.end
         seen = self._ledger.see(line.writer, line.number)
         if seen == "copy":
@@ -240,7 +240,7 @@ def _sound(piece: bytes, file: str, at: int) -> Line | None:
 
 
 def _sound_beginning(piece: bytes, file: str, at: int) -> Line | None:
-    """Read the line with which a piece begins: the piece up to an end whose check agrees."""
+    """Read the line at the beginning of a piece: the piece up to an end with a matching checksum."""
     if piece[:1] != b"\t":
         return None
     view, done, check = memoryview(piece), 0, 0
@@ -248,7 +248,7 @@ def _sound_beginning(piece: bytes, file: str, at: int) -> Line | None:
         check = crc32(view[done : end.start()], check)
         done = end.start()
         if int(end[1], 16) == check:
-            # of a hostile line each end may agree: to try them all would cost the square of its length
+            # in a hostile line each end may match: to try them all would take quadratic time
             return _read(piece[: end.end()], file, at)
     return None
 

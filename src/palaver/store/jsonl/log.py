@@ -2,17 +2,17 @@
 
 Rules:
 
-- ``append`` returns when the line is kept as ``sync`` asks: ``none`` (in memory, written by blocks of 64 KiB and at
-  ``close``), ``flush`` (the system has it: it survives the death of the process) or ``fsync`` (the disk has it).
-  ``lines`` describes the form of a file, ``log_line`` what stands on a line.
-- A log writes to a file of its own, begun with the first message, and goes on in a new one when that has
-  ``max_bytes``. So any number of logs and processes may use one directory. A forked process begins a file of its own.
-  No id becomes part of a path (DAS-29).
-- A message that was logged is passed over, by the id of its entry, else by its own, within its thread. The log holds
+- ``append`` returns when the line is as durable as ``sync`` asks: ``none`` (in memory, written in blocks of 64 KiB and
+  at ``close``), ``flush`` (at the system: it survives the death of the process) or ``fsync`` (on the disk).
+  ``lines`` describes the form of a file, ``log_line`` the contents of a line.
+- A log writes to a file of its own, created with the first message, and continues in a new one after ``max_bytes``. So
+  any number of logs and processes may use one directory. A forked process creates a file of its own. No id becomes
+  part of a path (DAS-29).
+- A message that was logged is skipped, by the id of its entry, else by its own, within its thread. The log keeps
   those ids: some 100 bytes a message. A message without either is always written.
-- Nothing that fails is raised into the conversation (DAS-21): it goes to ``on_error``, once for each failure, or, where
-  there is none, as a warning to the logger ``palaver.store.jsonl.log``. What could not be written is not written
-  later; the next message is tried again, and the numbers of the lines tell a reader that something is missing between.
+- Failures are not raised into the conversation (DAS-21): each one goes to ``on_error`` or, without it, as a warning to
+  the logger ``palaver.store.jsonl.log``. A line that could not be written is not written later; the next message is
+  tried again, and the line numbers tell a reader that some are missing.
 - It is safe for use from several OS threads. A call blocks: from async code, call it in a thread.
 
 Stability: experimental.
@@ -54,19 +54,19 @@ _logger: Final = logging.getLogger(__name__)
 
 
 class LogSink(Protocol):
-    """What takes messages for a log. ``JsonlLog`` is one; an application may bring its own, also with ``async def``."""
+    """An interface for receivers of log messages. ``JsonlLog`` is one; an application may have its own, also async."""
 
     def append(self, message: Message, context: LogContext, /) -> Awaitable[object] | None:
-        """Take a message, and raise nothing. What it returns is awaited before the run goes on."""
+        """Take a message, and raise nothing. The returned awaitable is awaited before the run continues."""
         ...
 
 
 class LogFailure(Struct, frozen=True):
-    """Something that a log could not do as asked.
+    """A failure of a log.
 
-    ``lost``: ``lines`` of them are not in the log, beginning with that of ``message`` (its id, where it has one).
-    ``unsynced``: they are written, but the disk may not have them. ``slow``: they are written, and it took long.
-    ``unresumed``: the file to go on with cannot be had, and the log begins one of its own.
+    ``lost``: ``lines`` of them are not in the log, starting with that of ``message`` (its id, if any). ``unsynced``:
+    they are written, but may not be on the disk. ``slow``: they are written, but it took long. ``unresumed``: the
+    file to resume cannot be opened, and the log creates one of its own.
     """
 
     kind: Literal["lost", "unsynced", "slow", "unresumed"]
@@ -85,7 +85,7 @@ class LogFailure(Struct, frozen=True):
 
 
 class _Pending(Struct, frozen=True):
-    """A line that is not written yet, and whose it is."""
+    """A line that is not written yet, and its message."""
 
     thread: str
     message: str | None
@@ -97,8 +97,8 @@ class JsonlLog:
     """A log in a directory, by default in that of the user (``default_directory``).
 
     ``clock`` gives Unix milliseconds; an ``append`` of more than ``slow`` seconds is reported.
-    ``resume`` is a file to go on with: its messages are not logged again, a torn tail of it is cut off and reported.
-    ``lost`` counts the messages that were given and are not in the log.
+    ``resume`` is a file to continue: its messages are not logged again, and an incomplete line at its end is cut off
+    and reported. ``lost`` counts the messages that are not in the log.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class JsonlLog:
         slow: float = 5.0,
         resume: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Prepare a log; without ``resume``, nothing is touched yet. Raises ``StoreError`` for an unknown ``sync``."""
+        """Prepare a log; without ``resume``, no file is touched yet. Raises ``StoreError`` for an unknown ``sync``."""
         if sync not in get_args(Sync):
             raise StoreError(f"sync: {sync!r} is not one of {', '.join(get_args(Sync))}")
         self.directory = default_directory() if directory is None else Path(directory)
@@ -136,7 +136,7 @@ class JsonlLog:
 
     @property
     def path(self) -> Path | None:
-        """The file that is written to now; ``None`` before the first message."""
+        """The current file; ``None`` before the first message."""
         return None if self._file is None else self._file.path
 
     def append(self, message: Message, context: LogContext, /) -> None:
@@ -151,7 +151,7 @@ class JsonlLog:
         self._report(failure)
 
     def close(self) -> None:
-        """Write what is pending, and let go of the file. Twice is allowed; a message that comes later is lost."""
+        """Write pending lines, and close the file. Closing twice is allowed; a later message is lost."""
         with self._lock:
             failure = self._write()
             self._closed = True
@@ -176,7 +176,7 @@ class JsonlLog:
         if key in seen:
             return None
         line = _Pending(context.thread, message.id, key)
-        self._number += 1  # also when the rest fails: then the number is missing, and tells of it
+        self._number += 1  # also when the rest fails: the missing number then shows it
         try:
             if self._closed:
                 raise StoreError("the log is closed")  # noqa: TRY301 (a failure like any other here)
@@ -191,7 +191,7 @@ class JsonlLog:
         return self._write() if self._sync != "none" or self._pending_bytes >= _BLOCK else None
 
     def _write(self) -> LogFailure | None:
-        """Write what is pending, in one call."""
+        """Write all pending lines, in one call."""
         pending, self._pending, self._pending_bytes = self._pending, [], 0
         if not pending:
             return None
@@ -206,14 +206,14 @@ class JsonlLog:
                 if new:
                     log_file.sync_directory(self.directory)
         except OSError as error:
-            self._close_file()  # what the system still has of it is not known
+            self._close_file()  # it is not known how much of it is written
             return self._failed("unsynced", error, pending)
         if file.size >= self._max_bytes:
             self._start_new_file()
         return None
 
     def _open_file(self) -> tuple[log_file.LogFile, bool]:
-        """The file to write to, and whether it is new."""
+        """Return the file to write to, and whether it is new."""
         if self._file is not None and (self._file.broken or not self._file.exists):
             self._close_file()
         if self._file is not None:
@@ -230,7 +230,7 @@ class JsonlLog:
         return LogFailure(kind, cause, len(pending), pending[0].thread, pending[0].message)
 
     def _start_new_file(self) -> None:
-        """Begin a file with the next line."""
+        """Create a file with the next line."""
         self._close_file()
         self._writer = secrets.token_hex(6)
         self._number = 0
@@ -244,7 +244,7 @@ class JsonlLog:
     # -- the rest
 
     def _resume(self, path: Path) -> None:
-        """Go on with a file: learn what it holds, and cut off a torn tail."""
+        """Continue a file: read its ids, and cut off an incomplete line at its end."""
         file: log_file.LogFile | None = None
         try:
             file = log_file.reopen(path)
@@ -267,7 +267,7 @@ class JsonlLog:
             self._file = file
 
     def _remember(self, line: Line) -> None:
-        """Do not log again what is on this line."""
+        """Remember the message of this line, so that it is not logged again."""
         with suppress(DecodeError):
             read = log_line.read(line)
             key = read.message.id if read.context.entry is None else read.context.entry
@@ -275,7 +275,7 @@ class JsonlLog:
                 self._seen.setdefault(read.context.thread, set()).add(key)
 
     def _report(self, what: LogFailure | Damage | None) -> None:
-        """Tell of it, outside the lock: whoever is told may log."""
+        """Report a failure, outside the lock: the callback may log."""
         if what is None:
             return
         try:
@@ -287,7 +287,7 @@ class JsonlLog:
             _logger.exception("on_error raised while handling: %s", what)
 
     def _after_fork(self) -> None:
-        """In the child of a fork: the file, and what is pending, are the parent's."""
+        """In a forked child, drop the file and the pending lines, which are the parent's."""
         self._lock = Lock()
         self._pending, self._pending_bytes = [], 0
         self._start_new_file()
@@ -306,5 +306,5 @@ if sys.platform != "win32":
 
 
 def default_directory() -> Path:
-    """The directory for the logs of this user."""
+    """Return the directory for the logs of this user."""
     return platformdirs.user_log_path("palaver", appauthor=False)

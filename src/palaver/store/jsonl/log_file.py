@@ -2,12 +2,12 @@
 
 Rules:
 
-- Its name is the time (UTC) of its creation and six hex digits: ``2026-11-20T09-05-00Z-3fa91c.jsonl``. Nobody else
-  has it: it is created, never opened, and is private to the user. The digits begin with the millisecond, so names sort
-  by time, over processes too. The names that one ``Names`` gives sort in the order in which it gave them.
-- What is written is written at the end (``O_APPEND``), in one call to the system. If only a part of it got there, that
-  part is cut off again; where that fails too the file is ``broken``, and nobody writes to it any more.
-- The file is locked for as long as it is open, where the system has such locks; so nobody cuts what another writes.
+- Its name is the time (UTC) of its creation and six hex digits: ``2026-11-20T09-05-00Z-3fa91c.jsonl``. The file is
+  always created, never an existing one, and is private to the user. The digits begin with the millisecond, so names
+  sort by time, even those of several processes. The names of one ``Names`` sort in the order of their creation.
+- Bytes are written at the end (``O_APPEND``), in one call to the system. A partial write is cut off again; if that
+  fails too, the file is ``broken``, and takes no more writes.
+- The file is locked while it is open, if the system has such locks; so nobody truncates a file in use.
 
 Stability: experimental.
 """
@@ -40,17 +40,17 @@ _PRIVATE_DIRECTORY: Final = 0o700
 
 
 class Names:
-    """Names for new files, each behind the one before. ``clock`` gives Unix milliseconds."""
+    """Names for new files, in ascending order. ``clock`` gives Unix milliseconds."""
 
     def __init__(self, clock: Callable[[], int], suffix: str = SUFFIX) -> None:
-        """Begin at a random name of the present second."""
+        """Start at a random name of the present second."""
         self._clock = clock
         self._suffix = suffix
         self._second = -1
         self._token = 0
 
     def next(self) -> str:
-        """Return a name that sorts behind the names of earlier milliseconds, also those of other processes."""
+        """Return a name that sorts behind the names of earlier milliseconds, even those of other processes."""
         now = self._clock()
         second = now // 1000
         # The first ten bits are the millisecond, since processes that follow each other share a second.
@@ -70,7 +70,7 @@ class LogFile:
     def __init__(self, path: Path, fd: int) -> None:
         """Take over a descriptor, and lock it.
 
-        Raises ``UnavailableError`` when another writer has it, or it is no file that could be cut.
+        Raises ``UnavailableError`` when another writer has it, or when it is not a regular file.
         """
         self.path = path
         self.broken = False
@@ -83,14 +83,14 @@ class LogFile:
 
     @property
     def exists(self) -> bool:
-        """Whether the file still has a name: one that was deleted takes lines, and nobody ever reads them."""
+        """Whether the file still has a name: lines in a deleted file are never read."""
         return os.fstat(self._fd).st_nlink > 0
 
     def write(self, data: bytes) -> None:
         """Add bytes at the end, all or none."""
         done = os.write(self._fd, data)
         try:
-            while done < len(data):  # the disk filled up on the way: the next call says so
+            while done < len(data):  # the disk filled up: the next call reports that
                 done += os.write(self._fd, memoryview(data)[done:])
         except OSError:
             self.broken = True
@@ -105,18 +105,18 @@ class LogFile:
         self.size = size
 
     def sync(self) -> None:
-        """Wait until the disk has it."""
+        """Wait until the file is on the disk."""
         os.fsync(self._fd)
 
     def close(self) -> None:
-        """Let go of the file. Closing twice is allowed."""
+        """Close the file. Closing twice is allowed."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
 
 def _locked(path: Path, fd: int) -> int:
-    """Lock an open file, and give its size."""
+    """Lock an open file, and return its size."""
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         raise UnavailableError(f"{path}: not a regular file")
@@ -129,7 +129,7 @@ def _locked(path: Path, fd: int) -> int:
 
 
 def create(directory: Path, names: Names) -> LogFile:
-    """Begin a new file, and the directory where that is not there. Raises ``OSError``."""
+    """Create a new file, and its directory if it is missing. Raises ``OSError``."""
     directory.mkdir(_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
     for left in reversed(range(_TRIES)):
         path = directory / names.next()
@@ -142,17 +142,17 @@ def create(directory: Path, names: Names) -> LogFile:
 
 
 def reopen(path: Path) -> LogFile:
-    """Open a file that is there, to go on at its end. Raises ``OSError``, ``UnavailableError``."""
+    """Open an existing file, to append to it. Raises ``OSError``, ``UnavailableError``."""
     return LogFile(path, os.open(path, _FLAGS))
 
 
 def begin(path: Path) -> BinaryIO:
-    """Begin a file of that name, which nobody else may read. Raises ``OSError``."""
+    """Create a file of that name, private to the user. Raises ``OSError``."""
     return open(os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, _PRIVATE_FILE), "wb")  # noqa: PTH123 (a descriptor)
 
 
 def sync_file(path: Path) -> None:
-    """Wait until the disk has what stands in a file; one that is gone holds nothing. Raises ``OSError``."""
+    """Wait until the contents of a file are on the disk; a deleted file has none. Raises ``OSError``."""
     try:
         fd = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -164,7 +164,7 @@ def sync_file(path: Path) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Wait until the disk knows of the files of a directory, where the system can say so."""
+    """Wait until the entries of a directory are on the disk, if the system supports it."""
     with suppress(PermissionError):  # a directory that may be written need not be readable
         fd = os.open(directory, os.O_RDONLY)
         try:

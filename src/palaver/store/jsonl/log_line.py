@@ -1,12 +1,12 @@
-"""What a line of the message log says: a whole message, and where it belongs.
+"""The contents of a line of the message log: a whole message, and its context.
 
 Rules:
 
 - The line of a message (kind ``message`` of ``lines``) has ``time`` (UTC, ISO 8601, milliseconds), the fields of its
   ``LogContext`` that are set, and ``message`` in the canonical form (C26, DAS-20).
-- ``model`` and ``generation_seconds`` stand on lines of assistants only; seconds are rounded to milliseconds, half
+- ``model`` and ``generation_seconds`` occur only on lines of assistants; seconds are rounded to milliseconds, half
   away from zero, by the number as it is written: 1.23456 is 1.235, 1.0005 is 1.001.
-- A key that this version does not know is read into ``extra``, and so is the application's own.
+- A key that this version does not know is read into ``extra``, like the application's own keys.
 
 Stability: experimental.
 """
@@ -41,12 +41,12 @@ _SOURCE: Final = "log"
 
 
 class LogContext(Struct, frozen=True, kw_only=True):
-    """Where a message belongs.
+    """The context of a message.
 
     ``round`` counts the answers of a run from 1, and is absent for input. ``entry`` and ``parent`` are those of the
-    thread's entry (``parent`` is ``None`` for the first), ``branch`` is the branch that it was appended to. ``kept``
-    stands with the first message behind a compaction: the branch that has the conversation as it was before.
-    ``extra`` holds JSON values of the application's own, by names that are none of ours.
+    thread's entry (``parent`` is ``None`` for the first), ``branch`` is the branch that it was appended to. ``kept`` is
+    set with the first message after a compaction: the branch with the conversation as it was before. ``extra`` holds
+    JSON values of the application, under names that are not fields here.
     """
 
     thread: str
@@ -62,7 +62,7 @@ class LogContext(Struct, frozen=True, kw_only=True):
     extra: Mapping[str, Any] = {}
 
     def __post_init__(self) -> None:
-        """Refuse what no line can say, where it is made: a log raises nothing later."""
+        """Refuse values that no line can hold when the context is made: a log raises nothing later."""
         if self.round is not None and self.round < 1:
             raise StoreError(f"round: {self.round}: rounds count from 1")
         if self.generation_seconds is not None and not math.isfinite(self.generation_seconds):
@@ -81,9 +81,9 @@ class LogContext(Struct, frozen=True, kw_only=True):
 
 
 class LogLine(Struct, frozen=True, kw_only=True):
-    """A line that was read. ``time`` is in Unix milliseconds; ``id`` names the line by its writer and number.
+    """A line of a log. ``time`` is in Unix milliseconds; ``id`` is the writer and the number of the line.
 
-    It stands in ``file``, at byte ``offset``.
+    It is in ``file``, at byte ``offset``.
     """
 
     id: str
@@ -115,7 +115,7 @@ _OURS: Final = frozenset({*lines.FRAME, *_TYPES, "time", "message"})
 
 
 def fields(message: Message, context: LogContext, now: int) -> Iterator[tuple[str, bytes]]:
-    """The fields of a line, by their names. Raises ``EncodeError`` for what JSON cannot say."""
+    """Return the fields of a line, by name. Raises ``EncodeError`` for a value that JSON cannot express."""
     yield "time", b'"%b"' % _iso_time(now).encode()
     assistant = isinstance(message, AssistantMessage)
     for name in _TYPES:
@@ -129,9 +129,9 @@ def fields(message: Message, context: LogContext, now: int) -> Iterator[tuple[st
 
 
 def read(line: Line, *, salvage: bool = False) -> LogLine:
-    """Read a line of kind ``message``. Raises ``DecodeError``, source ``log``, with the path of what is wrong.
+    """Read a line of kind ``message``. Raises ``DecodeError``, source ``log``, with the path of the error.
 
-    With ``salvage``, a message that is none is no error: a record stands for it (``store.unreadable``).
+    With ``salvage``, an unreadable message is not an error: a record stands for it (``store.unreadable``).
     """
     table = dict(line.fields)
     try:
@@ -156,7 +156,7 @@ def read(line: Line, *, salvage: bool = False) -> LogLine:
 
 
 def _message(text: Raw | None, salvage: str | None) -> Message:
-    """Read the message of a line; ``salvage`` is the place of a line whose message may be none."""
+    """Read the message of a line; ``salvage`` is the place of a line whose message may be unreadable."""
     if text is None:
         raise DecodeError("not there", path="message")
     try:

@@ -3,15 +3,14 @@
 Rules:
 
 - ``read_log`` reads a file, or all files of a directory whose names end in ``.jsonl``, sorted by name, which is the
-  order of their creation. It holds one line at a time (``lines`` says what a scanner holds).
-- Damage is told, in ``damage``, when the reading has come past it; it stops nothing. Lines of a kind that is not
-  known are counted in ``others``, and are no damage.
-- A line whose message cannot be decoded is damage, and gives a record in its place (``store.unreadable``), so that the
-  lines behind it stand where they stood.
-- ``threads_of`` builds the threads that lines tell of. A line with an ``entry`` stands behind its ``parent``, one
-  without behind the line before it in its thread. The head of a branch is its last line; what a compaction
-  left behind has the branch that ``kept`` names. That a branch was rewound, or forked and not appended to, no line
-  says.
+  order of their creation. It holds one line at a time (and what a scanner of ``lines`` holds).
+- Damage is added to ``damage`` when reading has passed it, and does not stop reading. Lines of an unknown kind are
+  counted in ``others``, and are not damage.
+- A line whose message cannot be decoded is damage, and yields a record in its place (``store.unreadable``), so that
+  the lines behind it keep their places.
+- ``threads_of`` builds the threads of the lines. A line with an ``entry`` follows its ``parent``; a line without one
+  follows the line before it in its thread. The head of a branch is its last line; the conversation before a compaction
+  has the branch that ``kept`` names. The log does not record rewinds, or forks without an append.
 
 Stability: experimental.
 """
@@ -39,16 +38,16 @@ _CHUNK: Final = 1 << 18
 
 
 class LogReader(Iterator[LogLine]):
-    """The lines of a log, one after the other; ``read_log`` makes it."""
+    """An iterator over the lines of a log; ``read_log`` makes it."""
 
     def __init__(self, files: Iterable[Path]) -> None:
-        """Read these files, in this order."""
+        """Start with these files, in this order."""
         self.damage: list[Damage] = []
         self.others: Counter[str] = Counter()
         self._lines = self._read(files)
 
     def __next__(self) -> LogLine:
-        """The next sound line. Raises ``UnavailableError`` for a file that cannot be opened."""
+        """Return the next sound line. Raises ``UnavailableError`` for a file that cannot be opened."""
         return next(self._lines)
 
     def _read(self, files: Iterable[Path]) -> Iterator[LogLine]:
@@ -63,7 +62,7 @@ class LogReader(Iterator[LogLine]):
                     yield from self._parsed(found)
 
     def _parsed(self, line: Line) -> Iterator[LogLine]:
-        """What a line says. One whose message is none keeps its place, for the lines behind it."""
+        """Return the contents of a line. A line with an unreadable message keeps its place, for the lines behind it."""
         try:
             yield log_line.read(line)
         except DecodeError as error:
@@ -89,7 +88,7 @@ def read_log(where: str | os.PathLike[str]) -> LogReader:
 
 
 def files_of(directory: Path) -> list[Path]:
-    """The files of a log, in the order of their creation. Raises ``UnavailableError``."""
+    """Return the files of a log, in the order of their creation. Raises ``UnavailableError``."""
     try:
         return sorted(each for each in directory.iterdir() if each.name.endswith(SUFFIX))
     except OSError as error:
@@ -97,7 +96,7 @@ def files_of(directory: Path) -> list[Path]:
 
 
 def scan(file: Path, scanner: Scanner) -> Iterator[Line | Damage]:
-    """Run a file through a scanner, from where that begins. Raises ``UnavailableError`` when it cannot be opened."""
+    """Run a file through a scanner, from the scanner's start. Raises ``UnavailableError`` if it cannot be opened."""
     try:
         source = file.open("rb", buffering=0)
     except OSError as error:
@@ -118,18 +117,18 @@ def scan(file: Path, scanner: Scanner) -> Iterator[Line | Damage]:
 
 
 class Rebuilt(Struct, frozen=True):
-    """Threads by their ids, and what could not be put in its place."""
+    """Threads by their ids, and entries that could not be placed."""
 
     threads: dict[str, Thread]
     damage: tuple[Damage, ...] = ()
 
 
 def threads_of(lines: Iterable[LogLine]) -> Rebuilt:
-    """Build the threads that lines tell of (MSG-13).
+    """Build the threads of the lines (MSG-13).
 
-    For a parent that is not there, a record (``store.unreadable``) stands behind the last entry of the branch; where
-    none came before, the entry is the first. An entry that stands there already with another message or parent is
-    passed over. All of these are told.
+    For a missing parent, a record (``store.unreadable``) is placed behind the last entry of the branch; in an empty
+    branch, the entry is the first. An entry that exists already with another message or parent is skipped. All of
+    these are reported.
     """
     threads: dict[str, Thread] = {}
     last: dict[str, str] = {}

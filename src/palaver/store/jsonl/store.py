@@ -1,14 +1,14 @@
-"""A store in a folder of JSON Lines: memory holds the threads, the folder holds what happened to them.
+"""A store in a folder of JSON Lines: memory holds the threads, the folder holds their changes.
 
 Rules:
 
 - Each call that changes something is one line on the disk before it returns (``folder``), whole or not at all. A call
-  first takes over what other processes wrote, so that ``expect`` holds among all of them.
-- Everything is in memory: it is for as much as fits there, and opening it reads all of it. For more there is SQLite.
-- What an earlier crash or a bad disk left is told in ``damage``: torn ends of files, which are cut off, and lines that
-  are not as they were written. What stands around them is there; an entry whose parent is lost begins a conversation.
-- ``gc`` writes the state into one new file and removes the others, and with them what was deleted. A file that holds
-  damage is kept aside instead, whatever stands in it: removing that is up to its owner.
+  first reads what other processes wrote, so that ``expect`` holds among all of them.
+- Everything is in memory: the store suits data that fit there, and opening it reads all of it. For more, use SQLite.
+- ``damage`` lists what an earlier crash or a bad disk left: incomplete ends of files, which are cut off, and altered
+  lines. All other lines are loaded; an entry whose parent is lost begins a conversation.
+- ``gc`` writes the state into one new file and removes the others, and with them deleted data. A damaged file is kept
+  aside instead, with all its contents: its owner may remove it.
 - A store that was opened before a fork is the parent's; the child opens its own. Needs the file locks of POSIX.
 
 Stability: experimental.
@@ -50,7 +50,7 @@ _BATCH: Final = 64
 
 
 class _State(MemoryStore):
-    """A store in memory that takes over what a folder says."""
+    """A store in memory that follows the changes of a folder."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         super().__init__(clock=clock)
@@ -58,7 +58,7 @@ class _State(MemoryStore):
         self._dead = 0
 
     def take(self, news: Update) -> list[Damage]:
-        """Follow what happened; give the damage."""
+        """Apply changes; return the damage."""
         damage = list(news.damage)
         stretches = journal.LostLines(news.lost)
         if news.complete:
@@ -69,7 +69,7 @@ class _State(MemoryStore):
             for change in step.changes:
                 try:
                     self._apply(change)
-                except (KeyError, StoreError):  # what this was made for is lost
+                except (KeyError, StoreError):  # its base is lost
                     held = self._states.get(getattr(change, "thread", ""))
                     fitted, lost = journal.applicable(
                         change, None if held is None else held.tree, step.place, stretches
@@ -86,7 +86,7 @@ class _State(MemoryStore):
         super()._apply(change)
 
     def unreadable(self, named: Collection[tuple[str | None, str | None]], place: str) -> list[Damage]:
-        """The records that stand for what could not be read, and that are not named yet: a rewrite kept them."""
+        """Return the records of unreadable messages that are not reported yet: a rewrite kept them."""
         return [
             Damage("unreadable", place, "a record stands for it", name, entry.id)
             for name, held in self._states.items()
@@ -95,7 +95,7 @@ class _State(MemoryStore):
         ]
 
     def whole(self) -> Iterator[list[Change]]:
-        """The changes that lead here from nothing, in pieces."""
+        """Return the changes that make this state from an empty one, in pieces."""
         for name, held in self._states.items():
             yield [
                 ThreadCreated(thread=name, at=held.created_at, title=held.title, tags=held.tags, metadata=held.metadata)
@@ -115,9 +115,9 @@ class _State(MemoryStore):
 
 
 class JsonlStore(_State):
-    """Keeps threads in a folder. ``sync``: ``fsync`` (the disk has it) or ``flush`` (it survives the process alone).
+    """Keeps threads in a folder. ``sync``: ``fsync`` (on the disk) or ``flush`` (survives the process only).
 
-    ``timeout`` is for how many seconds a call waits for others to let go of the folder.
+    ``timeout`` is how many seconds a call waits for the lock of the folder.
     """
 
     def __init__(
@@ -129,9 +129,9 @@ class JsonlStore(_State):
         timeout: float = 30.0,
         clock: Callable[[], int] = now_ms,
     ) -> None:
-        """Open the store in a folder, and begin it where there is none; one that cannot be written is for reading only.
+        """Open the store in a folder, and create it if missing; a folder without write permission is read-only.
 
-        Raises ``StoreError`` for a folder that holds other things, or lines of a newer version.
+        Raises ``StoreError`` for a folder with other files, or with lines of a newer version.
         """
         if sync not in {"flush", "fsync"}:
             raise StoreError(f"sync: {sync!r} is neither 'flush' nor 'fsync'")
@@ -152,11 +152,11 @@ class JsonlStore(_State):
 
     @property
     def damage(self) -> tuple[Damage, ...]:
-        """What was not as it was written, when it was read."""
+        """The damage found when the store was read."""
         return tuple(self._damage)
 
     def _begin(self, stack: ExitStack) -> None:
-        """Before the first step of a call: take over what others wrote; behind the last: write down what was made."""
+        """Before the first step of a call, read what others wrote; after the last, write the new changes."""
         if not self._open:
             raise StoreError(f"{self._name}: the store is closed")
         if os.getpid() != self._process:
@@ -178,7 +178,7 @@ class JsonlStore(_State):
         if made and kind is None:
             self._folder.write(made)
         elif made:
-            self._folder.forget()  # memory is ahead of the disk
+            self._folder.forget()  # memory is newer than the disk
 
     def _commit(self, change: Change) -> None:
         self._folder.check_writable()
@@ -186,7 +186,7 @@ class JsonlStore(_State):
         self._apply(change)
 
     def _earlier_append(self, held: ThreadState, given: list[Message], key: str) -> Appended:
-        self._folder.sync_read()  # what was written under the key may not be on the disk yet
+        self._folder.sync_read()  # the first call's line may not be on the disk yet
         return super()._earlier_append(held, given, key)
 
     def add(
@@ -197,7 +197,7 @@ class JsonlStore(_State):
         branches: Mapping[str, str | None] | None = None,
         absent: Collection[str] = (),
     ) -> int:
-        """Add entries as they are; those that are there already are on the disk when this returns."""
+        """Add entries as they are; existing ones are on the disk too when this returns."""
         with self._lock:
             self._folder.sync_read()
             return super().add(thread, entries, branches=branches, absent=absent)
@@ -209,7 +209,7 @@ class JsonlStore(_State):
             return super().put_blob(data)
 
     def verify(self, *, progress: Progress | None = None) -> Verified:
-        """Read every file again, and compare what they say with what is in memory."""
+        """Read every file again, and compare the result with memory."""
         with self._lock:
             news, size = self._folder.audit()
             again = _State(self._clock)
@@ -223,28 +223,28 @@ class JsonlStore(_State):
         return Verified(found.threads, found.entries, found.blobs, size, (*damage, *found.damage))
 
     def gc(self, *, progress: Progress | None = None) -> Freed:
-        """Remove blobs that no message holds, and all that was deleted, from the disk."""
+        """Remove blobs that no message uses, and all deleted data, from the disk."""
         with self._lock:
             self._folder.check_writable()
             freed = super().gc(progress=progress)
             if not (self._garbage or self._folder.has_leftovers()):
                 return freed
             size = self._folder.rewrite(self.whole())
-            self._made.clear()  # the new file says it
+            self._made.clear()  # the new file contains it
             dead, self._dead, self._garbage = self._dead, 0, False
             return Freed(dead, freed.blobs, max(size, 0))
 
     def close(self) -> None:
         """Close all files."""
         with ExitStack() as stack:
-            if os.getpid() == self._process:  # in a child of a fork, nobody may be there to let go of it
+            if os.getpid() == self._process:  # in a forked child, no thread may be left to release it
                 stack.enter_context(self._turn.alone)
             self._open = False
             self._folder.close()
 
 
 class _LockContext(AbstractContextManager[None]):
-    """A lock of this process around one of the folder: taken by the first ``with``, let go of by the last."""
+    """A process lock around the folder's lock: acquired by the first ``with``, released by the last."""
 
     def __init__(self, begin: Callable[[ExitStack], None]) -> None:
         self._begin = begin

@@ -47,7 +47,7 @@ _APPEND: Final[LiteralString] = (
 
 
 class AppendRequest(NamedTuple):
-    """An append that is ready to be sent, as often as it takes; ``size`` in bytes."""
+    """An append that is ready to be sent, repeatedly if necessary; ``size`` in bytes."""
 
     thread: str
     branch: str
@@ -58,7 +58,7 @@ class AppendRequest(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of an append: what the function ``append`` says of it."""
+    """The outcome of an append, as the function ``append`` reports it."""
 
     kind: str
     entry: str | None
@@ -70,7 +70,7 @@ BUSY: Final = "busy"
 
 
 def append(link: Link, request: AppendRequest, *, again: bool) -> Outcome:
-    """Let the messages of one append join, however large they are, whoever holds the thread now."""
+    """Append the messages of one call, of any size, even while another client holds the thread."""
     if request.size <= call_parameters.MAX_BYTES:
         return append_group(link, [request], again=again)[0]
     with link.transaction():
@@ -84,9 +84,9 @@ def append(link: Link, request: AppendRequest, *, again: bool) -> Outcome:
 
 
 def append_group(link: Link, requests: Sequence[AppendRequest], *, again: bool, waits: bool = True) -> list[Outcome]:
-    """Let the messages of several appends join in one transaction, which must not be too large for one call.
+    """Append the messages of several calls in one transaction, which must fit into one call of ``append``.
 
-    Each has its own outcome. Without ``waits`` it is ``BUSY`` where another client holds the thread.
+    Each has its own outcome. Without ``waits`` it is ``BUSY`` when another client holds the thread.
     """
     if not any(row.packed.external_blobs for each in requests for row in each.rows):
         return _append_small(link, requests, again=again, waits=waits)
@@ -100,7 +100,7 @@ def append_group(link: Link, requests: Sequence[AppendRequest], *, again: bool, 
 
 
 def _missing_blob_outcome(request: AppendRequest, gone: Collection[bytes]) -> Outcome | None:
-    """What became of an append that names a blob which is not there."""
+    """Return the outcome of an append that names a missing blob."""
     digest = next((digest for row in request.rows for digest in row.packed.external_blobs if digest in gone), None)
     return None if digest is None else Outcome("no blob", digest.hex(), 0, 0)
 
@@ -149,7 +149,7 @@ def _request_json(request: AppendRequest) -> dict[str, object]:
 
 
 def append_result(request: AppendRequest, outcome: Outcome, earlier: Callable[[int, int], Sequence[Entry]]) -> Appended:
-    """What to tell of an append. ``earlier`` reads entries from one place to another."""
+    """Return the result of an append. ``earlier`` reads entries from one place to another."""
     thread, branch, _, key, rows, _ = request
     match outcome.kind:
         case "joined":
@@ -186,7 +186,7 @@ _MAX_GROUP: Final = 128
 
 
 class _Job:
-    """An append, how it is sent, and what became of it."""
+    """An append, how it is sent, and its outcome."""
 
     __slots__ = ("done", "error", "outcome", "request", "send")
 
@@ -200,10 +200,10 @@ class _Job:
 
 
 class Writers:
-    """Send appends by a function that takes a group of them. ``name`` is for the names of the threads."""
+    """Sends appends through a function that takes a group of them. ``name`` is for the names of the threads."""
 
     def __init__(self, send: Send, name: str) -> None:
-        """Begin."""
+        """Start without threads."""
         self._send = send
         self._process = os.getpid()
         self._writers = [_Writer(name) for _ in range(WRITERS)]
@@ -222,7 +222,7 @@ class Writers:
         return job.outcome
 
     def close(self) -> None:
-        """Finish what waits."""
+        """Finish waiting appends."""
         for writer in self._writers:
             writer.end()
         for writer in self._writers:
@@ -230,7 +230,7 @@ class Writers:
 
 
 class _Writer:
-    """One of the threads, and what waits for it."""
+    """One of the threads, and its queue."""
 
     def __init__(self, name: str) -> None:
         self._waiting: deque[_Job] = deque()
@@ -254,10 +254,10 @@ class _Writer:
     def _serve(self) -> None:
         while jobs := self._taken():
             _send(jobs)
-            del jobs  # what was asked for is not held while nothing is asked
+            del jobs  # do not hold finished appends while waiting
 
     def _taken(self) -> list[_Job]:
-        """Wait for work, and take what fits into one call; nothing when it is over."""
+        """Wait for work, and take as much as fits into one call; nothing after the end."""
         jobs: list[_Job] = []
         size = 0
         with self._changed:
@@ -272,7 +272,7 @@ class _Writer:
 
 
 def _send(jobs: Sequence[_Job]) -> None:
-    """Send a group, and let its callers go on."""
+    """Send a group, and wake its callers."""
     try:
         outcomes = jobs[0].send([job.request for job in jobs])
     except Exception as error:  # noqa: BLE001 (raised in the caller)

@@ -24,11 +24,11 @@ PLACEHOLDERS: Final = (
     "%b::bytea, %s::smallint[], %s::bigint[], %s::integer[], %b::bytea, "
     "%b::bytea, %s::smallint[], %s::bigint[], %s::integer[], %b::bytea, %s::integer[], %b::bytea"
 )
-"""The parameters of ``keep`` but its last, and the last of ``append``."""
+"""The parameters of ``keep`` without its last, and the last of ``append``."""
 
 
 def calls(rows: Iterable[Prepared], blobs: Iterable[message_codec.StoredBytes] = ()) -> list[Columns]:
-    """The columns to keep messages and their media by, for as many calls of ``keep`` as it takes; at least one."""
+    """Return the columns that store messages and their media, for as many calls of ``keep`` as needed; at least one."""
     media = {blob.digest: blob for blob in blobs}
     bodies: dict[bytes, message_codec.Packed] = {}
     for row in rows:
@@ -52,7 +52,7 @@ def calls(rows: Iterable[Prepared], blobs: Iterable[message_codec.StoredBytes] =
 
 
 def size(rows: Iterable[Prepared]) -> int:
-    """The bytes of messages and their media."""
+    """Return the bytes of messages and their media."""
     return sum([len(row.packed.body.data) + sum([len(blob.data) for blob in row.packed.media]) for row in rows])
 
 
@@ -75,9 +75,9 @@ def _columns(kept: Sequence[message_codec.StoredBytes]) -> Columns:
 
 
 def array(values: Iterable[int | str | None]) -> str:
-    """Numbers, or ids that are UUIDs, as the text of an array."""
+    """Return numbers, or ids that are UUIDs, as the text of an array."""
     return "{%s}" % ",".join(["null" if value is None else str(value) for value in values])  # noqa: UP031 (braces)
 
 
 EMPTY: Final = (*_columns(()), *_bodies(()))
-"""The columns of no messages and no media."""
+"""The columns without messages and media."""

@@ -5,8 +5,8 @@ Only this module imports psycopg.
 Rules:
 
 - Connections autocommit: a statement is a transaction, outside ``Link.transaction``.
-- Work is a function of a ``Link`` and of whether it was tried before. After a lost connection or a deadlock it runs
-  again from its start, for up to ``timeout`` seconds since the first loss. So work must detect what an earlier try did.
+- Work is a function of a ``Link`` and of whether it was tried before. After a lost connection or a deadlock it is run
+  again from its start, for up to ``timeout`` seconds since the first loss. So work must detect an earlier try.
 - A driver error becomes one ``StoreError`` by its SQLSTATE (PostgreSQL documentation, appendix A):
   ``UnavailableError`` for what the machine cannot do now, ``DamageError`` for corrupted data. Its text is the server's
   first line, without the detail, which may quote rows.
@@ -45,20 +45,20 @@ __all__ = ["conninfo_to_dict", "make_conninfo", "psycopg", "psycopg_pool", "sql"
 T = TypeVar("T")
 Row: TypeAlias = tuple[Any, ...]
 
-_LOCKS: Final = 0x70616C61  # the first half of every advisory lock of ours
-_WORD_LOCKS: Final = 0x70616C62  # and of that of the words
+_LOCKS: Final = 0x70616C61  # the first half of each of our advisory locks
+_WORD_LOCKS: Final = 0x70616C62  # and of the one for words
 _UNUSED_NAME: Final = "\x7f"  # no name holds a control character
 _RETRY_SECONDS: Final = 0.05
-_ATTEMPT: Final = 1.0  # the pool waits longer and longer between attempts, so it is asked anew instead
+_ATTEMPT: Final = 1.0  # the pool waits longer after each attempt, so it is asked again instead
 _MAX_ERROR_TEXT: Final = 200
 
-# SQLSTATE, by its first characters. Those that are lost are tried again.
+# SQLSTATE, by its first characters. After a lost connection, work is tried again.
 _LOST: Final = ("08", "57P01", "57P02", "57P03", "57P05", "25P03", "40001", "40P01", "53300")
 _ERRORS: Final[Mapping[str, type[StoreError]]] = {
     "08": UnavailableError,  # connection exceptions
     "25006": UnavailableError,  # a read-only server, such as a standby
     "25P": UnavailableError,  # idle for too long
-    "40": UnavailableError,  # deadlocks and their like, which were tried again
+    "40": UnavailableError,  # deadlocks and the like, after retries
     "53": UnavailableError,  # disk full, out of memory, too many connections
     "55P03": UnavailableError,  # lock_timeout
     "57": UnavailableError,  # statement_timeout, shutdown
@@ -69,12 +69,12 @@ _ERRORS: Final[Mapping[str, type[StoreError]]] = {
 
 
 class Link:
-    """A connection, and what ``{s}`` (the schema), ``{lock}`` and ``{words}`` (its locks) of a statement stand for."""
+    """A connection, with values for ``{s}`` (the schema), ``{lock}`` and ``{words}`` (its locks) in statements."""
 
     __slots__ = ("_connection", "_written", "lock", "quoted", "schema", "words")
 
     def __init__(self, connection: psycopg.Connection, schema: str, written: dict[str, bytes]) -> None:
-        """Speak through a connection. ``written`` keeps statements between links of one schema."""
+        """Use a connection. ``written`` caches statements for links of one schema."""
         self._connection = connection
         self._written = written
         self.schema = schema
@@ -96,12 +96,12 @@ class Link:
         return self._connection.execute(self._sql(text), _encodable_values(values), binary=True)
 
     def script(self, text: LiteralString) -> None:
-        """Run statements that take no values and give no rows."""
+        """Run statements that take no values and return no rows."""
         self._connection.execute(text.replace("{s}", self.quoted).replace("{lock}", self.lock).encode())
 
     @contextmanager
     def warnings(self) -> Generator[list[str]]:
-        """What the server warns of in the block."""
+        """Collect the server's warnings in the block."""
         found: list[str] = []
 
         def note(said: psycopg.errors.Diagnostic) -> None:
@@ -115,30 +115,30 @@ class Link:
             self._connection.remove_notice_handler(note)
 
     def rows(self, text: LiteralString, *values: object) -> list[Row]:
-        """Run a query, and give all its rows; it is planned anew, since how many they are depends on the values."""
+        """Run a query, and return all its rows; it is planned again, since their number depends on the values."""
         return self._connection.execute(
             self._sql(text), _encodable_values(values), binary=True, prepare=False
         ).fetchall()
 
     def row(self, text: LiteralString, *values: object) -> Row | None:
-        """Run a statement, and give its first row."""
+        """Run a statement, and return its first row."""
         return self.execute(text, *values).fetchone()
 
     def value(self, text: LiteralString, *values: object) -> Any:
-        """Run a statement, and give the first value of its first row; ``None`` when there is no row."""
+        """Run a statement, and return the first value of its first row; ``None`` when there is no row."""
         row = self.row(text, *values)
         return None if row is None else row[0]
 
     @contextmanager
     def stream(self, text: LiteralString, *values: object, at_once: int = 1000) -> Generator[Iterator[Row]]:
-        """Run a query whose rows come ``at_once`` at a time, within a transaction."""
+        """Run a query whose rows arrive ``at_once`` at a time, within a transaction."""
         with self._connection.cursor(f"palaver_{time.monotonic_ns()}", binary=True) as cursor:
             cursor.itersize = at_once
             cursor.execute(self._sql(text), _encodable_values(values))
             yield iter(cursor)
 
     def transaction(self) -> AbstractContextManager[object]:
-        """Make statements one transaction."""
+        """Run the statements of the block in one transaction."""
         return self._connection.transaction()
 
 
@@ -153,7 +153,7 @@ class Database:
         settings: dict[str, Any] = {"autocommit": True, "client_encoding": "utf8"}
         try:
             self.place = _place(conninfo)
-            psycopg.connect(conninfo, **settings).close()  # says at once, and in its own words, what is wrong
+            psycopg.connect(conninfo, **settings).close()  # reports errors at once, in the driver's words
             self._pool = psycopg_pool.ConnectionPool(
                 conninfo,
                 min_size=min_size,
@@ -168,7 +168,7 @@ class Database:
         self._pool.open()
 
     def run(self, work: Callable[[Link, bool], T]) -> T:
-        """Do work, again when its connection is lost. Raises what it raises, and ``StoreError``."""
+        """Do work, again when its connection is lost. Raises its errors, and ``StoreError``."""
         again = False
         until: float | None = None
         while True:
@@ -193,17 +193,17 @@ def _encodable_values(values: tuple[object, ...]) -> list[object]:
 
 
 def encodable(name: str) -> str:
-    """A text that PostgreSQL can hold. A name that it cannot is looked for as one that nothing is called."""
+    """Return a text that PostgreSQL can store; any other name is replaced by one that nothing has."""
     return name if is_encodable(name) else _UNUSED_NAME
 
 
 def is_encodable(value: str) -> bool:
-    """Whether PostgreSQL can hold a text: it has neither NUL nor lone surrogates."""
+    """Return whether PostgreSQL can store a text: it has neither NUL nor lone surrogates."""
     return "\0" not in value and (value.isascii() or not any("\ud800" <= c < "\ue000" for c in value))
 
 
 def is_lost(error: BaseException | None) -> bool:
-    """Whether the connection is gone, or the server gave the work up to let others go on."""
+    """Return whether the connection is lost, or the server aborted the work to resolve a conflict."""
     if not isinstance(error, psycopg.Error) or isinstance(error, psycopg_pool.PoolClosed):
         return False
     if error.sqlstate is None:
@@ -212,7 +212,7 @@ def is_lost(error: BaseException | None) -> bool:
 
 
 def store_error(error: psycopg.Error) -> StoreError:
-    """The error of ours that an error of the driver means."""
+    """Return our error for an error of the driver."""
     said = excerpt((error.diag.message_primary or str(error)).strip(), _MAX_ERROR_TEXT)
     if isinstance(error, psycopg_pool.PoolClosed):
         return StoreError("the store is closed")
@@ -232,6 +232,6 @@ def store_error(error: psycopg.Error) -> StoreError:
 
 
 def _place(conninfo: str) -> str:
-    """Where a database is, without its password."""
+    """Return where a database is, without its password."""
     parts = conninfo_to_dict(conninfo)
     return " ".join(f"{name}={parts[name]}" for name in ("host", "port", "user", "dbname") if name in parts)

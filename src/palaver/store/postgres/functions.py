@@ -1,10 +1,10 @@
-"""The functions of a PostgreSQL store: what its tables derive and take in on the server.
+"""The functions of a PostgreSQL store: derived values and appends on the server.
 
 Rules:
 
 - They belong to the migrations (``palaver.store.postgres.schema``), with the same rules.
-- What they run is planned for all calls of a session to come, also when the tables were small at the first. So
-  ``append`` forbids to read a whole table where there is an index.
+- Their statements are planned for all later calls of a session, even if the tables were small at first. So ``append``
+  forbids reading a whole table that has an index.
 
 Stability: experimental.
 """
@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import Final
 
-# Columns are parted by U+001F and null is U+001E: neither can stand in a name, in ASCII JSON, or in a number. They are
-# written as chr(): the escapes of U&'' are an error where standard_conforming_strings is off.
+# Columns are separated by U+001F and null is U+001E: neither can occur in a name, in ASCII JSON, or in a number. They
+# are written as chr(): the escapes of U&'' are an error when standard_conforming_strings is off.
 _PROOFS: Final = """
 create function {s}.proof_of(variadic columns text[]) returns bytea language sql stable as $$
     select substring(sha256(convert_to(array_to_string(columns, chr(31), chr(30)), 'UTF8')) from 1 for 8)
@@ -44,7 +44,7 @@ create function {s}.blob_proof(r {s}.blobs) returns bytea language sql stable as
 $$;
 """
 
-# Bytes come one behind the other, with the length of each; `kept` are the bodies that are wanted, where not all are.
+# Bytes are concatenated, with the length of each; `kept` are the bodies that are wanted, if not all are.
 _KEEP: Final = """
 create function {s}.keep(
     blob_digests bytea, blob_encodings smallint[], blob_sizes bigint[], blob_lengths integer[], blob_data bytea,
@@ -81,7 +81,7 @@ end
 $$;
 """
 
-# Gives the number of the thread, also to the one who began it and asks again; null to others.
+# Returns the number of the thread, also to a repeated call of its creator; null to others.
 _BEGIN: Final = """
 create function {s}.begin_thread(new_id text, new_token uuid, title text, tags text[], metadata text, at bigint)
 returns bigint language plpgsql as $$
@@ -113,9 +113,9 @@ $$;
 """
 
 # `wanted` is a JSON array of appends, those of one branch side by side, and the threads in the order of their names.
-# The answer is a row for each: with 'joined' the entry before the first; with 'moved' the head that was found; with
-# 'repeated' the place of the first entry and how many there are; 'busy' where somebody holds the thread and `waits` is
-# false. A last row of nulls ends the loop, after the thread and the branch before it were written.
+# The result is a row for each: with 'joined' the entry before the first; with 'moved' the head that was found; with
+# 'repeated' the place of the first entry and how many there are; 'busy' when another session holds the thread and
+# `waits` is false. A last row of nulls ends the loop, after the thread and the branch before it were written.
 _APPEND: Final = """
 create function {s}.append(wanted json, waits boolean, again boolean, at bigint,
     ids text[], stamps smallint[], times bigint[], of_entries bytea,

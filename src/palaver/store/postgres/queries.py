@@ -48,8 +48,8 @@ left join {{s}}.entries e on e.thread = t.thread and e.place >= %s and e.place <
 left join {{s}}.bodies b on b.body = e.body
 where t.id = %s order by e.place
 """  # noqa: S608 (of constants)
-# The walk asks for one entry at a time, and the rows by the list of their places: so the server's planner cannot think
-# of reading the whole thread.
+# The walk reads one entry at a time, and the rows by the list of their places: so the server's planner cannot choose
+# to read the whole thread.
 _PATH: Final = f"""
 with recursive walk (place, parent, number) as (
     select place, parent, 1::bigint from {{s}}.entries where thread = %s and place = %s
@@ -80,7 +80,7 @@ _ALL: Final = 1 << 62
 
 
 def info(link: Link, id: str) -> ThreadInfo:
-    """What is known of a thread. Raises ``NotFoundError``."""
+    """Return title, tags, metadata, times and heads of a thread. Raises ``NotFoundError``."""
     row = link.row(_BY_ID, id)
     if row is None:
         raise NotFoundError(f"no thread {id!r}")
@@ -88,7 +88,7 @@ def info(link: Link, id: str) -> ThreadInfo:
 
 
 def list_threads(link: Link, tag: str | None, limit: int | None) -> list[int]:
-    """The numbers of threads, those that went on last first."""
+    """Return the numbers of threads, the most recently updated first."""
     wanted = None if tag is None else json.dumps(tag)
     return [
         row[0] for row in link.rows(_LISTED, wanted, wanted, None if limit is None else max(min(limit, _MAX_INT), 0))
@@ -96,13 +96,13 @@ def list_threads(link: Link, tag: str | None, limit: int | None) -> list[int]:
 
 
 def pages(numbers: Sequence[int]) -> Iterator[list[int]]:
-    """Threads in portions."""
+    """Yield threads in portions."""
     for start in range(0, len(numbers), _PAGE):
         yield list(numbers[start : start + _PAGE])
 
 
 def infos(link: Link, numbers: list[int]) -> list[ThreadInfo]:
-    """What is known of threads; those that are gone are passed over."""
+    """Return the infos of threads; deleted ones are skipped."""
     return [_info(row) for row in link.rows(_BY_NUMBER, numbers, numbers)]
 
 
@@ -124,7 +124,7 @@ def _info(row: Row) -> ThreadInfo:
 
 
 def heads(link: Link, thread: int) -> dict[str, str | None]:
-    """The heads of a thread's branches."""
+    """Return the heads of a thread's branches."""
     query = """
     select b.name, e.id from {s}.branches b
     left join {s}.entries e on e.thread = b.thread and e.place = b.head where b.thread = %s
@@ -133,7 +133,7 @@ def heads(link: Link, thread: int) -> dict[str, str | None]:
 
 
 def head_of(link: Link, known: LockedThread, branch: str) -> tuple[str | None, int | None]:
-    """The head of a branch: id and place. Raises ``NotFoundError``."""
+    """Return the head of a branch: id and place. Raises ``NotFoundError``."""
     query = """
     select e.id, b.head from {s}.branches b
     left join {s}.entries e on e.thread = b.thread and e.place = b.head where b.thread = %s and b.name = %s
@@ -145,7 +145,7 @@ def head_of(link: Link, known: LockedThread, branch: str) -> tuple[str | None, i
 
 
 def place_of(link: Link, known: LockedThread, entry: str | None) -> int | None:
-    """The place of an entry; ``None`` is before the first. Raises ``NotFoundError``."""
+    """Return the place of an entry; ``None`` is before the first. Raises ``NotFoundError``."""
     if entry is None:
         return None
     place: int | None = link.value("select place from {s}.entries where thread = %s and id = %s", known.thread, entry)
@@ -155,13 +155,13 @@ def place_of(link: Link, known: LockedThread, entry: str | None) -> int | None:
 
 
 def id_at(link: Link, thread: int, place: int | None) -> str | None:
-    """The id of the entry at a place."""
+    """Return the id of the entry at a place."""
     found: str | None = link.value("select id from {s}.entries where thread = %s and place = %s", thread, place)
     return found
 
 
 def _find(link: Link, thread: str, name: str) -> tuple[int, int | None]:
-    """The number of a thread, and the place that a name means in it, as ``Thread.find`` does."""
+    """Return the number of a thread, and the place that a name means in it, like ``Thread.find``."""
     rows = link.rows(_FIND, name, name, len(name) >= _MIN_PREFIX, name, name + _LAST_CHARACTER, thread)
     if not rows:
         raise NotFoundError(f"no thread {thread!r}")
@@ -176,7 +176,7 @@ def _find(link: Link, thread: str, name: str) -> tuple[int, int | None]:
 
 
 def read(link: Link, thread: str, start: int, stop: int | None) -> list[Entry]:
-    """The entries from one place to another."""
+    """Return the entries from one place to another."""
     first = max(start, 0)
     rows = link.rows(_READ, first, _ALL if stop is None else min(max(stop, 0), _ALL), thread)
     if not rows:
@@ -190,12 +190,12 @@ def read(link: Link, thread: str, start: int, stop: int | None) -> list[Entry]:
 
 
 def entry_at(link: Link, thread: str, place: int) -> Entry:
-    """One entry."""
+    """Return one entry."""
     return read(link, thread, place, place + 1)[0]
 
 
 def path(link: Link, thread: str, of: str, last: int | None) -> list[Entry]:
-    """The conversation that ends in a branch or an entry; only its last entries."""
+    """Return the conversation that ends in a branch or an entry; only its last entries."""
     number, leaf = _find(link, thread, of)
     most = _ALL if last is None else last
     if leaf is None or most <= 0:
@@ -213,7 +213,7 @@ def _entries(link: Link, thread: str, rows: Sequence[Row]) -> list[Entry]:
 
 
 def parents(link: Link, rows: Sequence[Row]) -> dict[tuple[int, int], str]:
-    """The ids of entries by thread and place: of these rows, and of those that they follow."""
+    """Return the ids of entries by thread and place: of these rows, and of their parents."""
     known: dict[tuple[int, int], str] = {(row[1], row[0]): row[2] for row in rows}
     missing: dict[int, list[int]] = {}
     for row in rows:
@@ -225,7 +225,7 @@ def parents(link: Link, rows: Sequence[Row]) -> dict[tuple[int, int], str]:
 
 
 def decode_row(thread: str, row: Row, parents: Mapping[tuple[int, int], str], blob: Callable[[bytes], bytes]) -> Entry:
-    """Read an entry back from the ``COLUMNS`` of its row. Raises ``DamageError`` for one that is at no place."""
+    """Read an entry from the ``COLUMNS`` of its row. Raises ``DamageError`` for a missing one."""
     place, number, name, before, stamps, sent_at, digest, encoding, data = row
     where = f"entries {thread}/{place}"
     parent = None if before is None else parents.get((number, before))
@@ -239,7 +239,7 @@ def decode_row(thread: str, row: Row, parents: Mapping[tuple[int, int], str], bl
 
 
 def blobs(link: Link) -> Callable[[bytes], bytes]:
-    """What gives blobs by their address, each read once. Raises ``DamageError`` for one that is not there."""
+    """Return a function that returns blobs by address, each read once. It raises ``DamageError`` for a missing one."""
     known: dict[bytes, bytes] = {}
 
     def give(digest: bytes) -> bytes:
@@ -254,6 +254,6 @@ def blobs(link: Link) -> Callable[[bytes], bytes]:
 
 
 def get_blob(link: Link, digest: bytes) -> bytes | None:
-    """The bytes of an address; ``None`` when there are none."""
+    """Return the bytes of an address; ``None`` when there are none."""
     row = link.row("select encoding, data from {s}.blobs where digest = %b", digest)
     return None if row is None else message_codec.decompress(digest, row[0], row[1], f"blobs {digest.hex()}")

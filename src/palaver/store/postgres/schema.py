@@ -1,21 +1,21 @@
-"""The tables of a PostgreSQL store, and how a database gets from one version of them to the next.
+"""The tables of a PostgreSQL store, and their migrations.
 
 Rules:
 
-- A migration is applied in one transaction with its record. An advisory lock lets one process at a time look and
-  migrate, so that any number of them may start at once. A migration that was released is never changed.
-- ``{s}`` stands for the schema's name, quoted; ``{lock}`` for its advisory lock, ``{words}`` for that of its words.
+- A migration is applied in one transaction with its record. An advisory lock lets one process at a time check and
+  migrate, so any number of them may start at once. A released migration is never changed.
+- ``{s}`` stands for the schema's name, quoted; ``{lock}`` for its advisory lock, ``{words}`` for the one of its words.
 - Text that users write freely (titles, tags, metadata, labels) is kept as JSON in ASCII, because PostgreSQL's text
-  holds neither NUL nor a lone surrogate. Names (threads, branches, keys, entries) hold neither, and stand as they are.
+  holds neither NUL nor a lone surrogate. Names (threads, branches, keys, entries) hold neither, and are stored as is.
 - Numbers link the tables: ``entries.body`` is ``bodies.body``, ``thread`` is ``threads.thread``. There are no foreign
-  keys: what they would check for each row, the locks below make so.
-- Appends that are made at once are one call of the function ``append``: one round trip, one transaction, and no network
-  under a lock.
-- Locks are taken in one order, so that nobody waits in a ring: the advisory lock (shared by those who write, held alone
-  by ``gc`` and migrations), then the rows of threads in the order of their names, then blobs, then bodies, both in the
-  order of their digests. Who indexes words holds a second advisory lock, behind the first.
-- The entries are proven by hashes and seals (``palaver.store.message_codec``). Every other row has a ``proof``: 8
-  bytes of a hash of its columns, derived by the functions ``*_proof`` when it is written, and again by ``verify``.
+  keys: the locks below guarantee what they would check for each row.
+- Concurrent appends are one call of the function ``append``: one round trip, one transaction, and no network under a
+  lock.
+- Locks are taken in one order, so that there are no deadlocks: the advisory lock (shared by writers, exclusive for
+  ``gc`` and migrations), then the rows of threads in the order of their names, then blobs, then bodies, both in the
+  order of their digests. Indexing words takes a second advisory lock, after the first.
+- Hashes and seals (``palaver.store.message_codec``) protect the entries. Every other row has a ``proof``: 8 bytes of a
+  hash of its columns, derived by the functions ``*_proof`` when it is written, and again by ``verify``.
 
 Stability: experimental.
 """
@@ -180,7 +180,7 @@ create table if not exists {s}.migrations (
 
 
 def migrate(link: Link) -> None:
-    """Bring the tables to the newest version. Raises ``StoreError`` for those of a newer one."""
+    """Migrate the tables to the newest version. Raises ``StoreError`` for a newer version."""
     if link.value("show server_encoding") != "UTF8":
         raise StoreError("a store needs a database whose encoding is UTF8")
     while True:

@@ -1,15 +1,15 @@
-"""Search: an index of words and labels that catches up when somebody asks.
+"""Search: an index of words and labels that is updated on demand.
 
 Rules:
 
-- An append costs search one number: that of each new body, in the table ``fresh``. ``catch_up`` takes them out again, a
-  portion in one transaction with the words of these bodies, so that a body stands in one of both tables, always.
-- Who catches up holds a lock until its portion is committed, and whoever else searches waits for it: so a search finds
-  what was acknowledged before it began, whichever process wrote it and whichever is indexing it.
-- The words of a body are a set, in one text with its labels. The index says in which bodies all words of a query occur;
-  whether they stand side by side is seen from the message itself.
-- A label (role, agent, tool, tag) is a quotation mark, which no word holds, a letter for its kind, and a JSON string in
-  ASCII; a long one is its hash, since an index holds no long keys.
+- An append adds the number of each new body to the table ``fresh``. ``catch_up`` removes them again, a portion in one
+  transaction with the words of these bodies, so a body is always in one of the two tables.
+- ``catch_up`` holds a lock until its portion is committed, and other searches wait for it: so a search finds all that
+  was acknowledged before it began, whichever process wrote it and whichever is indexing it.
+- The words of a body are a set, in one text with its labels. The index returns the bodies with all words of a query;
+  whether they are adjacent is checked in the message itself.
+- A label (role, agent, tool, tag) is a quotation mark, which no word contains, a letter for its kind, and a JSON string
+  in ASCII; a long one is replaced by its hash, since an index cannot store long keys.
 
 Stability: experimental.
 """
@@ -72,7 +72,7 @@ join {{s}}.threads t on t.thread = e.thread left join {{s}}.bodies b on b.body =
 
 
 def catch_up(link: Link, progress: Progress | None = None) -> int:
-    """Index what is new; give how many bodies it was."""
+    """Index new bodies; return how many."""
     done = 0
     while link.value(_BEHIND):
         with link.transaction():
@@ -89,7 +89,7 @@ def catch_up(link: Link, progress: Progress | None = None) -> int:
 
 
 def _portion(fresh: Iterable[Row]) -> list[int]:
-    """As many bodies as may be held at once."""
+    """Return as many bodies as may be held at once."""
     taken: list[int] = []
     held = 0
     for body, size in fresh:
@@ -101,7 +101,7 @@ def _portion(fresh: Iterable[Row]) -> list[int]:
 
 
 def _index_text(digest: bytes, encoding: int, data: bytes) -> str:
-    """What the index holds of a body; nothing of one that cannot be read, which is for ``verify`` to tell."""
+    """Return the indexed text of a body; empty for an unreadable one, which ``verify`` reports."""
     try:
         message = message_codec.unpack(
             message_codec.decompress(digest, encoding, data), "", message_codec.MEDIA_EXTRACTED, None, lambda _: b""
@@ -125,19 +125,19 @@ def _label(kind: str, text: str) -> str:
 
 
 def needs_index(query: Query) -> str:
-    """What to ask of the index; nothing when the query has neither words nor labels."""
+    """Return the query for the index; empty when there are neither words nor labels."""
     wanted = (("role", query.role), ("agent", query.agent), ("tool", query.tool), ("tag", query.tag))
     labels = [_quoted(_label(kind, text)) for kind, text in wanted if text is not None]
     return " & ".join(filter(None, [search_text.tsquery(search_text.parse(query.text)), *labels]))
 
 
 def _quoted(lexeme: str) -> str:
-    """A lexeme as it is written in a ``tsquery``."""
+    """Return a lexeme as it is written in a ``tsquery``."""
     return "'%s'" % lexeme.replace("\\", "\\\\").replace("'", "''")  # noqa: UP031 (quotes)
 
 
 def search(link: Link, query: Query) -> list[Hit]:
-    """Find messages, the newest first: by the index, and by their text where words must stand side by side."""
+    """Find messages, the newest first: by the index, and by their text when words must be adjacent."""
     terms = search_text.parse(query.text)
     if query.limit <= 0:
         return []

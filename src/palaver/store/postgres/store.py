@@ -4,10 +4,10 @@ Rules:
 
 - One schema of one database holds everything (``palaver.store.postgres.schema``). The database's encoding is UTF8.
 - Every method is one piece of work on one connection of the pool. When the connection is lost, it is tried again for
-  ``timeout`` seconds, and finds what it had done already; then ``UnavailableError`` says that it may have been done.
-- What costs time (JSON, hashes, compression, words) is done before a connection is taken.
-- Appends that are made at once are sent together (``palaver.store.postgres.appends``).
-- Words are indexed when somebody searches (``palaver.store.postgres.search``).
+  ``timeout`` seconds, and detects what it had done already; then ``UnavailableError`` says that it may have been done.
+- Expensive work (JSON, hashes, compression, words) is done before a connection is taken.
+- Concurrent appends are sent together (``palaver.store.postgres.appends``).
+- Words are indexed on search (``palaver.store.postgres.search``).
 - A pool does not survive ``os.fork``: open a store in each process.
 
 Stability: experimental.
@@ -48,10 +48,10 @@ _TIMEOUT: Final = 30.0
 
 
 class PostgresStore(Store):
-    """Keeps threads in a schema of a PostgreSQL database, which is begun where it is not there.
+    """Keeps threads in a schema of a PostgreSQL database, which is created if it is missing.
 
-    ``conninfo`` is a libpq connection string or URI. Between ``min_size`` and ``max_size``
-    connections are open. ``timeout`` is how long, in seconds, a lost server is waited for.
+    ``conninfo`` is a libpq connection string or URI. Between ``min_size`` and ``max_size`` connections are open.
+    ``timeout`` is how many seconds to wait for a lost server.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class PostgresStore(Store):
         branches: Mapping[str, str | None] | None = None,
         absent: Collection[str] = (),
     ) -> int:
-        """Add entries as they are. When the connection was lost, those that are there already do not count as new."""
+        """Add entries as they are. After a lost connection, existing ones do not count as new."""
         given = updates.prepare_add(thread, entries, branches or {}, absent)
         return self._database.run(lambda link, _: updates.add(link, given))
 
@@ -183,13 +183,13 @@ class PostgresStore(Store):
     def search(self, query: Query | str) -> list[Hit]:
         """Return matching messages."""
         query = as_query(query)
-        search_text.parse(query.text)  # a query that says nothing takes no connection
+        search_text.parse(query.text)  # an empty query takes no connection
         if search.needs_index(query):
             self._database.run(lambda link, _: search.catch_up(link))
         return self._database.run(lambda link, _: search.search(link, query))
 
     def index(self, *, progress: Progress | None = None) -> int:
-        """Index what is new; give how many messages it was."""
+        """Index new messages; return how many."""
         return self._database.run(lambda link, _: search.catch_up(link, progress))
 
     def put_blob(self, data: bytes) -> Blob:
@@ -213,16 +213,16 @@ class PostgresStore(Store):
         return self._database.run(lambda link, _: upkeep.verify(link, progress))
 
     def gc(self, *, progress: Progress | None = None) -> Freed:
-        """Remove what nothing refers to. The tables are locked while they are written anew."""
+        """Remove unused messages and blobs. The tables are locked while they are rewritten."""
         return self._database.run(lambda link, _: upkeep.gc(link, progress))
 
     def close(self) -> None:
-        """Finish the appends that wait, and let go of all connections."""
+        """Finish waiting appends, and close all connections."""
         self._writers.close()
         self._database.close()
 
     def __repr__(self) -> str:
-        """Where it is, without a password."""
+        """Return the location, without a password."""
         return f"PostgresStore({self._database.place!r}, schema={self._database.schema!r})"
 
 

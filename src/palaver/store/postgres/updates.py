@@ -87,7 +87,7 @@ _DELETE: Final = (
 
 
 class LockedThread(NamedTuple):
-    """A thread whose row is locked: its number, its id, how many entries it has."""
+    """A thread whose row is locked: its number, its id, its number of entries."""
 
     thread: int
     id: str
@@ -95,7 +95,7 @@ class LockedThread(NamedTuple):
 
 
 class Details(NamedTuple):
-    """What users say of a thread, as its columns; ``None`` leaves one as it is, ``retitled`` says which title."""
+    """The details of a thread, as its columns; ``None`` leaves a column unchanged. ``retitled``: the title changes."""
 
     retitled: bool
     title: str | None
@@ -106,7 +106,7 @@ class Details(NamedTuple):
 def details(
     title: str | UnsetType | None, tags: Iterable[str] | UnsetType, metadata: Mapping[str, Any] | UnsetType
 ) -> Details:
-    """Write what users say of a thread as JSON in ASCII. Raises ``StoreError`` for what JSON cannot say."""
+    """Return details of a thread as ASCII JSON. Raises ``StoreError`` for a value that JSON cannot express."""
     checked_title(title)
     return Details(
         title is not UNSET,
@@ -117,7 +117,7 @@ def details(
 
 
 def _ascii(metadata: Mapping[str, Any]) -> str:
-    """JSON text that keeps numbers as they are written, and has an escape for each character beyond ASCII."""
+    """Return JSON text with numbers as they are written, and an escape for each character beyond ASCII."""
     text = bytes(jsontext.checked(dict(frozen_metadata(metadata)), "metadata")).decode("utf-8", "surrogatepass")
     return text if text.isascii() else "".join(c if c.isascii() else json.dumps(c)[1:-1] for c in text)
 
@@ -126,7 +126,7 @@ def _ascii(metadata: Mapping[str, Any]) -> str:
 
 
 def create(link: Link, id: str, token: str, given: Details, at: int | None = None) -> None:
-    """Begin a thread, now or at a time. Raises ``ConflictError``."""
+    """Create a thread, now or at a time. Raises ``ConflictError``."""
     values = (given.title, given.tags or [], given.metadata or "{}", now_ms() if at is None else at)
     if link.value(_BEGIN, id, token, *values) is None:
         raise ConflictError(f"the thread {id!r} already exists")
@@ -141,7 +141,7 @@ def lock_thread(link: Link, id: str) -> LockedThread:
 
 
 def update(link: Link, id: str, given: Details) -> None:
-    """Change what is known of a thread."""
+    """Change the details of a thread."""
     with link.transaction():
         thread = lock_thread(link, id).thread
         link.execute(_UPDATE, given.retitled, given.title, given.tags, given.metadata, thread)
@@ -173,7 +173,7 @@ def _set_head(link: Link, thread: int, branch: str, place: int | None) -> None:
 
 
 def fork(link: Link, id: str, name: str, *, of: str, at: str | UnsetType | None, token: str, again: bool) -> str | None:
-    """Name a new branch; give its head."""
+    """Create a branch; return its head."""
     with link.transaction():
         known = lock_thread(link, id)
         if again and (row := link.row(_MOVED, token)) is not None:
@@ -201,7 +201,7 @@ def rewind(
 
 
 class _Move(NamedTuple):
-    """A head that goes from one place to another; ``token`` says by which call."""
+    """A move of a head from one place to another; ``token`` identifies the call."""
 
     token: str
     branch: str
@@ -219,7 +219,7 @@ def _move(link: Link, thread: int, move: _Move) -> None:
 
 
 def head_conflict(thread: str, branch: str, head: str | None) -> ConflictError:
-    """The error for a head that is not the one expected."""
+    """Return the error for a head that is not the one expected."""
     return ConflictError(f"thread {thread}: branch {branch!r} has moved on to {head!r}", found=head)
 
 
@@ -239,7 +239,7 @@ class AddRequest(NamedTuple):
 def prepare_add(
     thread: str, entries: Iterable[Entry], branches: Mapping[str, str | None], absent: Collection[str]
 ) -> AddRequest:
-    """Make entries ready. Raises ``StoreError`` for names that no store holds."""
+    """Prepare entries to be added. Raises ``StoreError`` for invalid names."""
     checked_name(thread, "id of the thread")
     for name in branches:
         checked_name(name, "name of the branch")
@@ -250,7 +250,7 @@ def prepare_add(
 
 
 class _Place(NamedTuple):
-    """Where an entry stands, and by what it is known."""
+    """The place of an entry, and its keys."""
 
     place: int
     seal: bytes
@@ -259,12 +259,12 @@ class _Place(NamedTuple):
 
 
 def add(link: Link, given: AddRequest) -> int:
-    """Add entries as they are; give how many were new."""
+    """Add entries as they are; return how many were new."""
     with link.transaction():
         link.execute(SHARED)
         row = link.row(_LOCK, given.thread)
         if row is None:
-            with suppress(ConflictError):  # another began it just now
+            with suppress(ConflictError):  # another caller created it just now
                 begun = time_range([row.message for row, _ in given.entries], now_ms())[0]
                 create(link, given.thread, uuid7(), details(None, (), {}), begun)
         known = lock_thread(link, given.thread) if row is None else LockedThread(*row)
@@ -304,7 +304,7 @@ def add(link: Link, given: AddRequest) -> int:
 
 
 def _known(link: Link, known: LockedThread, given: AddRequest) -> dict[str, _Place]:
-    """The places of those entries that are there already and matter here."""
+    """Return the places of the existing entries that matter here."""
     ids = {row.id for row, _ in given.entries}
     ids.update(parent for _, parent in given.entries if parent is not None)
     ids.update(head for head in given.branches.values() if head is not None)
@@ -318,7 +318,7 @@ def _known(link: Link, known: LockedThread, given: AddRequest) -> dict[str, _Pla
 def _new_entries(
     link: Link, known: LockedThread, at: dict[str, _Place], entries: Iterable[tuple[Prepared, str | None]]
 ) -> list[tuple[Prepared, str | None]]:
-    """Find places and seals for the entries that are not there; ``at`` learns them."""
+    """Find places and seals for the new entries; ``at`` receives them."""
     new: list[tuple[Prepared, str | None]] = []
     for row, parent in entries:
         content = (row.packed.body.digest, row.stamps, row.sent_at)
@@ -338,7 +338,7 @@ def _new_entries(
 
 
 def missing_blobs(link: Link, rows: Iterable[Prepared]) -> list[bytes]:
-    """The blobs that messages name and that are not there; ``gc`` waits for the transaction's shared lock."""
+    """Return the missing blobs that messages name; ``gc`` waits for the transaction's shared lock."""
     named = dict.fromkeys(digest for row in rows for digest in row.packed.external_blobs)
     if not named:
         return []
@@ -347,7 +347,7 @@ def missing_blobs(link: Link, rows: Iterable[Prepared]) -> list[bytes]:
 
 
 def put_blob(link: Link, blob: message_codec.StoredBytes) -> None:
-    """Keep bytes, if they are not kept yet."""
+    """Store bytes, if they are not stored yet."""
     with link.transaction():
         link.execute(SHARED)
         for call in call_parameters.calls((), [blob]):

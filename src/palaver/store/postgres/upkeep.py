@@ -1,16 +1,16 @@
-"""Looking after a PostgreSQL store: deriving every hash again, and removing what nothing refers to.
+"""Upkeep of a PostgreSQL store: deriving every hash again, and removing unused data.
 
 Rules:
 
-- ``verify`` reads one snapshot, through cursors that hold a portion at a time: who appends meanwhile does not disturb
-  it. It derives the hash of the bytes of every body and blob; that a body is a message, and that its media are there;
-  of every thread the places without gaps, and the seal of each entry from that of its parent; of every other row its
-  proof; and that what a row refers to is there.
+- ``verify`` reads one snapshot, through cursors that hold a portion at a time; it does not disturb appends. It derives
+  the hash of the bytes of every body and blob; checks that a body is a message, and that its media exist; for every
+  thread, the places without gaps, and the seal of each entry from that of its parent; for every other row, its proof;
+  and that all references have a target.
 - ``gc`` removes bodies that no entry holds and blobs that no body needs, in portions, each under the lock that keeps
-  appends out, so that none of them finds a body that is gone a moment later. Then it writes the tables anew by ``VACUUM
-  (FULL)``, since a plain one leaves the bytes of removed rows in its files; a table is locked meanwhile. What the
-  write-ahead log, its archive and backups hold of removed rows is theirs to forget. Only the owner of the tables may
-  write them anew; for anybody else that is a ``StoreError``.
+  appends out, so that none of them uses a body that is about to be removed. Then it rewrites the tables by ``VACUUM
+  (FULL)``, since a plain one leaves the bytes of removed rows in its files; a table is locked meanwhile. ``gc`` does
+  not remove data from the write-ahead log, its archive and backups. Only the owner of the tables may rewrite them;
+  for other users it raises ``StoreError``.
 
 Stability: experimental.
 """
@@ -51,7 +51,7 @@ select (select count(*) from {s}.threads), (select count(*) from {s}.entries),
 
 
 class _Rule(NamedTuple):
-    """A query that finds rows of a table which are wrong: what to call the row, and its thread."""
+    """A query for invalid rows of a table: what to call the row, and its thread."""
 
     kind: DamageKind
     table: str
@@ -139,10 +139,10 @@ _RULES: Final = (
 
 
 class Check:
-    """One run of ``verify``: what was counted, and what was found."""
+    """One run of ``verify``: its counts and the damage it found."""
 
     def __init__(self, link: Link, progress: Progress | None) -> None:
-        """Begin to count."""
+        """Start with no counts."""
         self._link = link
         self._progress = progress
         self._done = 0
@@ -152,7 +152,7 @@ class Check:
         self._size = 0
 
     def run(self) -> Verified:
-        """Look at everything."""
+        """Run all checks."""
         link = self._link
         with link.transaction():
             link.execute("set transaction isolation level repeatable read, read only")
@@ -200,7 +200,7 @@ class Check:
     def _seal(self, row: Row, seals: dict[int, bytes]) -> None:
         number, thread, length, place, parent, entry, stamps, sent_at, seal, digest = row
         where = f"entries {thread or number}/{place}"
-        seals[place] = seal  # damage is told where it is, not again by all that follows
+        seals[place] = seal  # damage is reported where it is, not again by all that follows
         if thread is None:
             return self._found("missing", where, "its thread is not there", None, entry)
         if not 0 <= place < length:
@@ -217,7 +217,7 @@ class Check:
     # -- bytes -----------------------------------------------------------------------------------------------------
 
     def _bytes(self, table: str, query: LiteralString, look: Callable[[bytes], None]) -> None:
-        """Derive the hash of every row of bytes, and look at those that are sound."""
+        """Derive the hash of every row of bytes, and check the sound ones."""
         for names in _portions(self._link, _SIZES[table]):
             for name, digest, encoding, size, data in self._link.rows(query, names):
                 where = f"{table} {name.hex() if isinstance(name, bytes) else name}"
@@ -238,7 +238,7 @@ class Check:
             self._step(len(names))
 
     def _message(self, text: bytes) -> None:
-        """Read a message back as ``read`` would, but for the bytes of its media."""
+        """Read a message back as ``read`` would, without the bytes of its media."""
         for digest in message_codec.blob_digests(
             message_codec.unpack(text, "", message_codec.MEDIA_EXTRACTED, None, self._media)
         ):
@@ -251,7 +251,7 @@ class Check:
 
 
 class _MissingError(PalaverError):
-    """A blob is not there."""
+    """A blob is missing."""
 
 
 def verify(link: Link, progress: Progress | None) -> Verified:
@@ -260,7 +260,7 @@ def verify(link: Link, progress: Progress | None) -> Verified:
 
 
 def _portions(link: Link, query: LiteralString) -> Iterator[list[object]]:
-    """The names of rows, as many as may be held at once."""
+    """Yield the names of rows, as many as may be held at once."""
     names: list[object] = []
     held = 0
     with link.stream(query, at_once=_PORTION) as rows:
@@ -298,7 +298,7 @@ _UNUSED: Final[tuple[tuple[LiteralString, LiteralString], ...]] = (
     ),
 )
 _VACUUM: Final = (
-    # Gives back the ends of files, which a full disk needs for the rest.
+    # Returns the free ends of files, which a full disk needs for the rest.
     "vacuum {s}.bodies, {s}.words, {s}.blobs, {s}.entries",
     "vacuum (full, analyze) {s}.threads",
     "vacuum (full, analyze) {s}.branches",
@@ -318,7 +318,7 @@ where n.nspname = %s and c.relkind = 'r'
 
 
 def gc(link: Link, progress: Progress | None) -> Freed:
-    """Remove what nothing refers to, and the bytes of what was removed."""
+    """Remove unused data, and the bytes of removed rows."""
     before = link.value(_SPACE, link.schema)
     removed = [0, 0]
     for index, (unused, remove) in enumerate(_UNUSED):
@@ -332,7 +332,7 @@ def gc(link: Link, progress: Progress | None) -> Freed:
     with link.warnings() as warned:
         for vacuum in _VACUUM:
             link.script(vacuum)
-    if warned:  # PostgreSQL passes over a table that is somebody else's, and calls that a success
+    if warned:  # PostgreSQL skips a table of another owner, and reports success
         raise StoreError(f"PostgreSQL: the removed data is still on the disk: {excerpt(warned[0], _REPORT_EVERY)}")
     if progress is not None:
         progress(sum(removed), sum(removed))

@@ -1,6 +1,6 @@
 """A store in one SQLite file: the embedded default.
 
-``recover`` saves what is sound in a damaged file, ``verify`` looks at one that cannot be opened.
+``recover`` saves the sound data of a damaged file, ``verify`` checks one that cannot be opened.
 
 Stability: experimental.
 """

@@ -1,4 +1,4 @@
-"""What SQLite reports, as the one error of ours that it means.
+"""Translate errors of SQLite into those of the store.
 
 Stability: experimental.
 """
@@ -26,11 +26,11 @@ _KINDS: Final[dict[int, tuple[type[StoreError], str]]] = {
     sqlite3.SQLITE_TOOBIG: (StoreError, "that is larger than a row can be"),
 }
 _PRIMARY: Final = 0xFF
-"""An extended code has its primary one in the last byte."""
+"""The last byte of an extended code is its primary code."""
 
 
 def store_error(error: Exception, path: str) -> Exception:
-    """The error that an error of SQLite means; any other is given back as it is."""
+    """Return the error for an error of SQLite; any other error is returned as it is."""
     if isinstance(error, OverflowError | sqlite3.DataError):
         return StoreError(f"{path}: that is larger than a row can be")
     if not isinstance(error, sqlite3.Error):
@@ -41,7 +41,7 @@ def store_error(error: Exception, path: str) -> Exception:
 
 @contextmanager
 def translated_errors(path: str) -> Generator[None]:
-    """Raise what the errors of SQLite mean."""
+    """Translate the errors of SQLite in the block."""
     try:
         yield
     except (sqlite3.Error, OverflowError) as error:

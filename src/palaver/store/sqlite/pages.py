@@ -1,12 +1,12 @@
-"""The pages of an SQLite file, read without SQLite: what is left of a file that it refuses.
+"""The pages of an SQLite file, read without SQLite: for files that SQLite refuses.
 
 Rules:
 
 - The format is that of https://www.sqlite.org/fileformat2.html. Every page is tried as a leaf and as an inner page of
-  an index (rows of tables without rowid stand there too); what holds rows is found by itself, whatever the pages above
-  it say, and whatever its own type says.
-- Nothing here is trusted: a row is a guess, until its hash, seal or mark agrees.
-- Of the write-ahead log all commits count, also those behind a damaged frame, which SQLite would drop (``log``). Where
+  an index (which holds the rows of tables without rowid); pages with rows are found by their own content, whatever
+  the pages above them or their own type byte say.
+- Nothing here is trusted: a row is a guess, until its hash, seal or mark matches.
+- All commits of the write-ahead log count, even those behind a damaged frame, which SQLite would drop (``log``). When
   the newest image of a page is damaged, the rows of the last sound one are read too.
 
 Stability: experimental.
@@ -39,7 +39,7 @@ _MAX_CLAIMS: Final = 8
 
 
 class PageRow(NamedTuple):
-    """A row: where it stands, its rowid (``None`` in tables without), its values."""
+    """A row: its place, its rowid (``None`` in tables without rowid), its values."""
 
     page: int
     rowid: int | None
@@ -50,7 +50,7 @@ class Pages:
     """The pages of a file and its log."""
 
     def __init__(self, path: str) -> None:
-        """Open them; a file that is not there has none."""
+        """Open both; a missing file has no pages."""
         file = Path(path)
         self._map: mmap.mmap | bytes = b""
         if file.exists() and file.stat().st_size:
@@ -69,16 +69,16 @@ class Pages:
             self._map.close()
 
     def page(self, number: int) -> bytes:
-        """A page as it is now; what is cut off is zeros."""
+        """Return a page in its newest version; missing bytes are zeros."""
         return self._images(number)[-1]
 
     def _images(self, number: int) -> list[bytes]:
-        """What is known of a page, the newest last. Only a damaged one does not stand alone."""
+        """Return the known versions of a page, the newest last. Only a damaged page has more than one."""
         found = self._logged.get(number) or [self._map[(number - 1) * self.size : number * self.size]]
         return [image[: self.size].ljust(self.size, b"\0") for image in found]
 
     def rows(self, number: int) -> Iterator[PageRow]:
-        """Whatever reads as a row on a page."""
+        """Yield everything on a page that can be read as a row."""
         start = _HEADER if number == 1 else 0
         for page in self._images(number):
             for kind in (_TABLE_LEAF, _INDEX_LEAF, _INDEX_INNER):
@@ -122,7 +122,7 @@ class Pages:
         return local if local <= most else least
 
     def _overflow(self, start: bytes, following: bytes, length: int, cell: tuple[int, int]) -> bytes:
-        """What goes on elsewhere. A page is part of one cell; following the claims of many would cost without end."""
+        """Return a cell with its overflow pages. A page is part of one cell; the number of claims is limited."""
         pieces, have = [start], len(start)
         (next_,) = struct.unpack(">I", following)
         while have < length and next_ > 0:
@@ -155,7 +155,7 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
 
 
 def _record(payload: bytes) -> tuple[Value, ...] | None:
-    """The values of a record that fills its bytes exactly."""
+    """Return the values of a record that fills its bytes exactly."""
     end, place = _varint(payload, 0)
     at = end
     values: list[Value] = []

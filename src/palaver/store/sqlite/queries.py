@@ -40,10 +40,10 @@ _PATH: Final = (
     f" SELECT {_COLUMNS} FROM up CROSS JOIN entries e ON e.thread = :thread AND e.place = up.place"
     " LEFT JOIN bodies b ON b.id = e.body"
 )
-"""Leaf first. ``CROSS`` keeps SQLite from walking the whole thread, for the sake of some order, to find a few of it."""
+"""Leaf first. ``CROSS`` keeps SQLite from reading the whole thread in some order, to find a few entries."""
 
 _OWN: Final = 6
-"""So many of its columns are the entry's own; the others are those of its body, which may be gone."""
+"""The number of its columns that are the entry's own; the others are those of its body, which may be missing."""
 _TYPES: Final = frozenset(
     types[:columns]
     for parent in (int, NoneType)
@@ -74,7 +74,7 @@ _THREAD: Final = "SELECT number, id, created_at, updated_at, length, mark FROM t
 
 
 def thread_of(db: sqlite3.Connection, id: str) -> ThreadRow:
-    """The row of a thread. Raises ``NotFoundError``."""
+    """Return the row of a thread. Raises ``NotFoundError``."""
     try:
         row = db.execute(_THREAD + "id = ?", (id,)).fetchone()
     except UnicodeEncodeError:
@@ -85,7 +85,7 @@ def thread_of(db: sqlite3.Connection, id: str) -> ThreadRow:
 
 
 def checked_thread(row: Row) -> ThreadRow:
-    """A row of ``threads`` that is as it was written."""
+    """Return a row of ``threads`` whose checksum matches."""
     if row_mark(*row[:-1]) != row[-1]:
         raise DamageError(f"threads {row[0]}: altered: its checksum does not match")
     return ThreadRow(*row[:-1])
@@ -110,7 +110,7 @@ def info_of(db: sqlite3.Connection, thread: ThreadRow) -> ThreadInfo:
 
 
 def infos_of(db: sqlite3.Connection, numbers: Iterable[int], tag: str | None) -> Iterator[ThreadInfo]:
-    """What is known of those threads that are there still, and have a tag."""
+    """Return the existing threads, with a tag if one is given."""
     for number in numbers:
         row = db.execute(_THREAD + "number = ?", (number,)).fetchone()
         if row is None or (tag is not None and tag not in details_of(db, number).get("tags", ())):
@@ -119,7 +119,7 @@ def infos_of(db: sqlite3.Connection, numbers: Iterable[int], tag: str | None) ->
 
 
 def details_of(db: sqlite3.Connection, number: int) -> dict[str, Any]:
-    """Title, tags and metadata of a thread."""
+    """Return title, tags and metadata of a thread."""
     row = db.execute("SELECT data, mark FROM abouts WHERE thread = ?", (number,)).fetchone()
     if row is None:
         return {}
@@ -133,7 +133,7 @@ def details_of(db: sqlite3.Connection, number: int) -> dict[str, Any]:
 
 
 def branches_of(db: sqlite3.Connection, number: int) -> dict[str, str | None]:
-    """The head of each branch."""
+    """Return the head of each branch."""
     rows = db.execute(
         "SELECT b.name, b.head, b.mark, e.id FROM branches b LEFT JOIN entries e"
         " ON e.thread = b.thread AND e.place = b.head WHERE b.thread = ?",
@@ -143,7 +143,7 @@ def branches_of(db: sqlite3.Connection, number: int) -> dict[str, str | None]:
 
 
 def head_of(db: sqlite3.Connection, thread: ThreadRow, branch: str) -> tuple[int | None, str | None]:
-    """The place and the id of a branch's head. Raises ``NotFoundError``."""
+    """Return the place and the id of a branch's head. Raises ``NotFoundError``."""
     try:
         row = db.execute(
             "SELECT b.name, b.head, b.mark, e.id FROM branches b LEFT JOIN entries e"
@@ -171,7 +171,7 @@ def _head(number: int, name: str, head: int | None, mark: bytes, id: bytes | Non
 
 
 def place_of(db: sqlite3.Connection, thread: ThreadRow, id: str) -> int:
-    """The place of an entry. Raises ``NotFoundError``."""
+    """Return the place of an entry. Raises ``NotFoundError``."""
     row = db.execute("SELECT place FROM entries WHERE thread = ? AND id = ?", (thread.number, id_bytes(id))).fetchone()
     if row is None:
         raise NotFoundError(f"thread {thread.id}: no entry {id!r}")
@@ -179,7 +179,7 @@ def place_of(db: sqlite3.Connection, thread: ThreadRow, id: str) -> int:
 
 
 def find(db: sqlite3.Connection, thread: ThreadRow, of: str) -> int | None:
-    """The place that a name means: of a branch's head, of an entry, or of an entry whose id begins like that."""
+    """Return the place that a name means: the head of a branch, an entry, or an entry whose id has it as a prefix."""
     try:
         return head_of(db, thread, of)[0]
     except NotFoundError:
@@ -211,7 +211,7 @@ def read(db: sqlite3.Connection, thread: ThreadRow, start: int, stop: int | None
 
 
 def path(db: sqlite3.Connection, thread: ThreadRow, leaf: int | None, last: int | None) -> list[Entry]:
-    """The conversation that ends at a place."""
+    """Return the conversation that ends at a place."""
     if leaf is None or (last is not None and last < 1):
         return []
     most = thread.length if last is None else min(last, thread.length)
@@ -223,9 +223,9 @@ def path(db: sqlite3.Connection, thread: ThreadRow, leaf: int | None, last: int 
 
 
 def entry_at(db: sqlite3.Connection, thread: ThreadRow, place: int) -> Entry:
-    """The entry of a place that is there."""
+    """Return the entry of an existing place."""
     found = entries_of(db, thread, db.execute(_ONE, (thread.number, place)))
-    if not found:  # an index told of it
+    if not found:  # an index names it
         raise DamageError(f"entries {thread.number} {place}: missing")
     return found[0]
 
@@ -262,7 +262,7 @@ def entries_of(db: sqlite3.Connection, thread: ThreadRow, rows: Iterable[Row]) -
 
 
 def _parent(db: sqlite3.Connection, thread: ThreadRow, place: int, parent: int) -> tuple[str, bytes]:
-    """The id and the seal of an entry that others follow; its id is checked as theirs are."""
+    """Return the id and the seal of an entry's parent; the id is checked like those of entries."""
     number = thread.number
     row = db.execute(_PARENT, (number, parent)).fetchone()
     if row is None:

@@ -4,7 +4,7 @@ Rules:
 
 - The file is read page by page, without SQLite (``pages``), and not changed, even when SQLite refuses to open it.
 - An entry is saved when its row and its body are found, the body has its address, and the seal follows from the entry
-  before it. Where that row is lost, only the body is checked.
+  before it. If that row is lost, only the body is checked.
 - Nothing is guessed. An entry with a lost parent begins a conversation (``parent`` ``None``) on a branch
   ``recovered-1``, …, and so does the last entry before a gap. A branch with a lost head ends at the last saved entry.
   ``Recovered.lost`` reports all of it.
@@ -38,7 +38,7 @@ from palaver.threads.thread import MAIN, Entry
 _LETTERS: Final[dict[type, str]] = {int: "i", float: "f", bytes: "b", str: "s", type(None): "n"}
 _ENTRIES: Final = re.compile("iib[in]i[in]ib")
 _BRANCHES: Final = re.compile("is[in]b")
-_THREADS: Final = "nsiiib"  # the column that is the rowid is empty in its row
+_THREADS: Final = "nsiiib"  # the rowid column is empty in its row
 _ABOUTS: Final = "nbb"
 _BODIES: Final = "nbiib"
 _BLOBS: Final = "nibib"
@@ -49,7 +49,7 @@ _ORPHANED_MESSAGES: Final = "recovered-messages"
 
 
 class Recovered(Struct, frozen=True):
-    """What was saved, and what of it was lost or had to be changed."""
+    """The saved data, and what was lost or changed."""
 
     threads: int = 0
     entries: int = 0
@@ -58,7 +58,7 @@ class Recovered(Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """Whether everything was saved as it was."""
+        """Whether everything was saved unchanged."""
         return not self.lost
 
 
@@ -76,7 +76,7 @@ class _Row(NamedTuple):
 
 
 class _FoundRows:
-    """The rows that were found, by what they are."""
+    """The rows that were found, by table."""
 
     def __init__(self) -> None:
         self.threads: dict[int, tuple[str, int]] = {}
@@ -88,7 +88,7 @@ class _FoundRows:
         self.unclean = False
 
     def add(self, found: PageRow) -> None:
-        """Tell what a row is, by its shape, and keep it when its mark agrees."""
+        """Identify a row by its shape, and keep it when its mark matches."""
         row: Any = found.values
         number = found.rowid
         shape = "".join([_LETTERS[type(value)] for value in row])
@@ -111,7 +111,7 @@ class _FoundRows:
 
 
 def recover(path: str | os.PathLike[str], into: Store, *, progress: Progress | None = None) -> Recovered:
-    """Save what is sound in a damaged file into another store; repeating it adds nothing.
+    """Save the sound data of a damaged file into another store; repeating it adds nothing.
 
     Raises what ``into.add`` raises, and ``OSError`` for a file that cannot be read at all.
     """
@@ -126,7 +126,7 @@ def recover(path: str | os.PathLike[str], into: Store, *, progress: Progress | N
 
 
 class _Recovery:
-    """Write what was found into a store."""
+    """Writes the found rows into a store."""
 
     def __init__(self, pages: Pages, left: _FoundRows, into: Store) -> None:
         self._pages = pages
@@ -154,7 +154,7 @@ class _Recovery:
     def _save_orphaned_messages(self) -> int:
         """Save the messages whose entries are lost, in the order in which they were first written."""
         if self._rows.unclean and not self._lost:
-            return 0  # nothing is lost: they are what was deleted
+            return 0  # nothing is lost: these messages were deleted
         named = {row.body for rows in self._rows.entries.values() for each in rows.values() for row in each}
         entries: list[Entry] = []
         for number in sorted(self._rows.bodies.keys() - named):
@@ -186,7 +186,7 @@ class _Recovery:
         return True
 
     def _missing_blobs(self, entries: list[Entry], thread: str) -> set[str]:
-        """The blobs that messages name and that were not saved, each reported where it is named."""
+        """Return the blobs that messages name and that were not saved; each is reported where it is named."""
         absent: set[str] = set()
         for entry in entries:
             for digest in message_codec.blob_digests(entry.message):
@@ -241,7 +241,7 @@ class _Recovery:
     def _find_entry(
         self, candidates: list[_Row], rows: dict[int, _Row], saved: dict[int, Entry], known: tuple[str, int] | None
     ) -> tuple[_Row, Entry | None]:
-        """The row that is sound, and its entry; the last row without one where none is."""
+        """Return the sound row and its entry; without a sound row, the last row and no entry."""
         for row in reversed(candidates):
             before = rows.get(row.parent) if row.parent is not None and row.parent < row.place else None
             if row.parent is not None:
@@ -305,7 +305,7 @@ class _Recovery:
         named: set[str | None],
         began: list[int],
     ) -> dict[str, str | None]:
-        """A branch for each leaf of what begins anew, and for each that is a leaf because what followed it is lost."""
+        """Return a branch for each leaf of a new conversation, and for each leaf whose successors are lost."""
         follows = {rows[place].parent for place in saved if place not in began}
         cut = {row.parent for place, row in rows.items() if place not in saved or place in began}
         nameless = number not in self._rows.branches or self._pages.log.damaged is not None  # heads may be old

@@ -76,8 +76,8 @@ CREATE VIRTUAL TABLE words USING fts5 (text, labels, content='', columnsize=0, t
 _ID: Final = """CASE length({0}) WHEN 16 THEN lower(substr(hex({0}), 1, 8) || '-' || substr(hex({0}), 9, 4) || '-' ||
   substr(hex({0}), 13, 4) || '-' || substr(hex({0}), 17, 4) || '-' || substr(hex({0}), 21))
   ELSE CAST(substr({0}, 18) AS TEXT) END"""
-# A text cannot hold what the escapes of lone surrogates and NUL mean: readers refuse all rows with such a one, or cut
-# the text off. So `\ud800` stays as it is written, and NUL is U+FFFD. `\\` goes first: what follows it is no escape.
+# A text cannot hold lone surrogates and NUL: readers refuse all rows when one has such an escape, or cut the text
+# off. So `\ud800` stays as it is written, and NUL is U+FFFD. `\\` goes first: what follows it is not an escape.
 _TEXTS: Final = (
     r"replace(replace(replace(replace({0}, '\\', '\u005c'), '\ud', '\\ud'), '\uD', '\\uD'), '\u0000', '\ufffd')"
 )
@@ -107,15 +107,15 @@ CREATE VIEW conversations AS
 """  # noqa: S608 (constants)
 MIGRATIONS: Final[tuple[tuple[int, str, str], ...]] = (
     (1, "threads, entries, bodies, blobs, words", _FIRST),
-    (3, "views of messages and conversations", _VIEWS),  # 2 were views that one odd body closed
+    (3, "views of messages and conversations", _VIEWS),  # 2 were views that failed on one odd body
 )
-"""Number, name, and statements with a semicolon between two."""
+"""Number, name, and statements, separated by semicolons."""
 
 NEWEST: Final = MIGRATIONS[-1][0]
 
 
 def connect(path: str, *, timeout: float, sync: Sync = "full") -> sqlite3.Connection:
-    """Open a file for writing, and bring it to the newest schema. Raises ``StoreError`` for what is not ours."""
+    """Open a file for writing, and migrate it to the newest schema. Raises ``StoreError`` for a foreign file."""
     db = _connected(path, timeout)
     try:
         version = _checked(db, path)
@@ -138,19 +138,19 @@ def connect(path: str, *, timeout: float, sync: Sync = "full") -> sqlite3.Connec
 
 
 def pace_checkpoints(db: sqlite3.Connection) -> None:
-    """Let the log be written into the file when it holds as many pages as that, within bounds.
+    """Checkpoint the log when it has as many pages as the file, within bounds.
 
-    So a small store does not stand in its log alone.
+    So a small store is not kept in its log alone.
     """
     least, most = _CHECKPOINT_PAGES
     _pragmas(db, wal_autocheckpoint=min(max(pragma(db, "page_count"), least), most))
 
 
 def connect_reader(path: str, *, timeout: float) -> sqlite3.Connection:
-    """Open a file for reading. Being the last to close it does not write what the log holds into it.
+    """Open a file for reading. When it is the last to close, the log is not written into the file.
 
-    Where SQLite cannot have its files beside it, since the folder is read-only, it is read without them. With a log
-    that holds commits it stays closed, as SQLite says.
+    If SQLite cannot create its files in a read-only folder, the store is read without them. If the log then has
+    commits, SQLite's error is raised.
     """
     db = _connected(f"{Path(path).as_uri()}?mode=ro", timeout, uri=True)
     if writable(path) or has_commits(path):
@@ -166,7 +166,7 @@ def connect_reader(path: str, *, timeout: float) -> sqlite3.Connection:
 
 
 def checked_reader(path: str, *, timeout: float) -> None:
-    """Refuse a file that cannot be read as a store. Raises ``StoreError``."""
+    """Refuse a file that is not a readable store. Raises ``StoreError``."""
     with closing(connect_reader(path, timeout=timeout)) as db:
         if not _checked(db, path):
             raise StoreError(f"{path}: there is no store in it yet, and it is open for reading only")
@@ -174,14 +174,14 @@ def checked_reader(path: str, *, timeout: float) -> None:
 
 @contextmanager
 def writers_blocked(path: str, *, timeout: float) -> Generator[bool]:
-    """Keep all others from writing, and change nothing; ``False`` when one of them writes for longer than ``timeout``.
+    """Block all other writers, without a change; ``False`` when one of them writes for longer than ``timeout``.
 
-    A file that SQLite cannot lock, or that this process may not write, is not kept from anybody.
+    A file that SQLite cannot lock, or that this process may not write, is not blocked.
     """
     with ExitStack() as stack:
         try:
             if writable(path) and os.stat(path).st_size:  # noqa: PTH116 (beside an empty file, SQLite deletes the log)
-                # The reader is closed last: a writer that closes last takes the log into the file, up to its damage.
+                # The reader is closed last: a writer that closes last checkpoints the log, up to its damage.
                 for mode, statement in (("ro", "SELECT 1 FROM sqlite_master"), ("rw", "BEGIN IMMEDIATE")):
                     db = _connected(f"{Path(path).as_uri()}?mode={mode}", timeout, uri=True)
                     stack.enter_context(closing(db))
@@ -196,12 +196,12 @@ def writers_blocked(path: str, *, timeout: float) -> Generator[bool]:
 
 
 def writable(path: str) -> bool:
-    """Whether this process may write a file that is there, and the files that SQLite puts beside it."""
+    """Return whether this process may write an existing file, and the files that SQLite puts beside it."""
     return os.access(path, os.W_OK) and os.access(Path(path).parent, os.W_OK)
 
 
 def has_commits(path: str) -> bool:
-    """Whether the log of a file holds what the file does not."""
+    """Return whether the log has commits that the file lacks."""
     try:
         return os.stat(f"{path}-wal").st_size > 0  # noqa: PTH116 (no path has been made of it)
     except OSError:
@@ -220,12 +220,12 @@ def _pragmas(db: sqlite3.Connection, **values: Any) -> None:
 
 
 def pragma(db: sqlite3.Connection, name: str) -> Any:
-    """The value of a pragma."""
+    """Return the value of a pragma."""
     return db.execute(f"PRAGMA {name}").fetchone()[0]
 
 
 def _checked(db: sqlite3.Connection, path: str) -> int:
-    """The schema's version; 0 for a file that is empty yet. All is read at one moment: another may be beginning it."""
+    """Return the schema's version; 0 for an empty file. Reads one snapshot: another process may be creating it."""
     begun = not db.in_transaction
     if begun:
         db.execute("BEGIN")
@@ -282,30 +282,32 @@ def _migrate(db: sqlite3.Connection, path: str) -> None:
 T = TypeVar("T", int, bytes)
 
 _UUID: Final = 16
-_is_uuid: Final = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch  # one call: every append asks
-_TEXT: Final = bytes(_UUID + 1)  # in front of an id that is no UUID: so its length is never that of one
+_is_uuid: Final = re.compile(
+    "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+).fullmatch  # one call, as every append checks
+_TEXT: Final = bytes(_UUID + 1)  # before an id that is not a UUID: so its length is never that of one
 
 
 def id_bytes(id: str) -> bytes:
-    """A UUID as its 16 bytes, any other id as its text."""
+    """Return a UUID as its 16 bytes, any other id as its text."""
     return bytes.fromhex(id.replace("-", "")) if _is_uuid(id) else _TEXT + id.encode("utf-8", "surrogatepass")
 
 
 def id_text(data: bytes) -> str:
-    """The id that ``id_bytes`` wrote."""
+    """Return the id that ``id_bytes`` wrote."""
     if type(data) is not bytes:
-        return repr(data)  # another program put it there: its seal will not agree
+        return repr(data)  # another program wrote it: its seal will not match
     if len(data) != _UUID:
         try:
             return data[len(_TEXT) :].decode("utf-8", "surrogatepass")
         except UnicodeDecodeError:
-            return repr(data)  # damaged: its seal will not agree
+            return repr(data)  # damaged: its seal will not match
     digits = data.hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def id_ranges(prefix: str) -> list[tuple[bytes, bytes]]:
-    """Where the ids stand that begin with a text, from and up to."""
+    """Return the ranges of the ids that begin with a text, from and up to."""
     text = id_bytes("\x01")[:-1] + prefix.encode("utf-8", "surrogatepass")
     ranges = [(text, text + b"\xff")]
     low, high = (prefix + pattern[len(prefix) :] for pattern in ("00000000-0000-0000-0000-000000000000",
@@ -316,12 +318,12 @@ def id_ranges(prefix: str) -> list[tuple[bytes, bytes]]:
 
 
 def typed(value: object, kind: type[T], place: str) -> T:
-    """A value that no mark vouches for. Raises ``DamageError`` for what another program put in its place."""
+    """Return a value that no mark covers. Raises ``DamageError`` for a value of another type."""
     if not isinstance(value, kind):
         raise DamageError(f"{place}: altered: a column has a value of another type")
     return value
 
 
 def row_mark(*values: bytes | str | int | None) -> bytes:
-    """Eight bytes that vouch for the values of a row."""
+    """Return an eight-byte checksum of the values of a row."""
     return blake2b(repr(values).encode(), digest_size=8).digest()

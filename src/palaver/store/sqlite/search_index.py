@@ -1,15 +1,15 @@
-"""Search: an index of words and labels that catches up when somebody asks.
+"""Search: an index of words and labels that is updated on demand.
 
 Rules:
 
-- An append costs nothing for search. ``catch_up`` reads the bodies behind the last indexed one and makes their words in
-  the caller's thread; the writer takes them in pieces, between appends.
-- The index belongs to bodies, not to entries: a message that stands in many threads is indexed once. It goes with its
-  body, when ``gc`` removes that; until then an entry that is not there is not found.
-- Labels (role, agent, tool, tag) are words of a second column: eight bytes of a hash, in hexadecimal. What is found is
+- An append costs nothing for search. ``catch_up`` reads the bodies behind the last indexed one and splits their words
+  in the caller's thread; the writer adds them in pieces, between appends.
+- The index belongs to bodies, not to entries: a message in many threads is indexed once. Its words are removed when
+  ``gc`` removes the body; until then, deleted entries are not returned.
+- Labels (role, agent, tool, tag) are words of a second column: eight bytes of a hash, in hexadecimal. Matches are
   compared with the message itself.
-- To remove words from an index without content, the same words must be given again. What makes words may change with
-  Unicode; so its version is kept, and with another one the index is begun anew.
+- To remove words from an index without content, the same words must be given again. The splitting of words may change
+  with Unicode; so its version is stored, and with another one the index is built again.
 
 Stability: experimental.
 """
@@ -32,7 +32,7 @@ from palaver.store.store import Hit, Query
 
 _RULES: Final = 1
 VERSION: Final = _RULES << 32 | int("".join(f"{int(each):02}" for each in unicodedata.unidata_version.split(".")))
-"""What words are made by: rules of ours, and a version of Unicode."""
+"""The version of the words: our rules, and a version of Unicode."""
 
 _WORDS: Final = "words"
 _REMOVALS: Final = "removals"
@@ -42,7 +42,7 @@ _BODIES: Final = "SELECT id, digest, encoding, data FROM bodies WHERE id > ? ORD
 
 
 class IndexState(NamedTuple):
-    """Up to which body the index reaches, by which rules it was made, and how often bodies were removed."""
+    """The last indexed body, the rules of the index, and how often bodies were removed."""
 
     indexed: int
     rules: int
@@ -58,18 +58,18 @@ class IndexedText(NamedTuple):
 
 
 def state(db: sqlite3.Connection, name: str) -> int:
-    """A number that is kept beside the tables."""
+    """Return a number that is stored beside the tables."""
     row = db.execute("SELECT value FROM states WHERE name = ?", (name,)).fetchone()
     return 0 if row is None else typed(row[0], int, f"states {name!r}")
 
 
 def set_state(db: sqlite3.Connection, name: str, value: int) -> None:
-    """Keep a number."""
+    """Store a number."""
     db.execute("INSERT OR REPLACE INTO states VALUES (?, ?)", (name, value))
 
 
 def index_state(db: sqlite3.Connection) -> IndexState:
-    """How far the index reaches now."""
+    """Return the current state of the index."""
     return IndexState(state(db, INDEXED), state(db, _WORDS), state(db, _REMOVALS))
 
 
@@ -77,7 +77,7 @@ def index_state(db: sqlite3.Connection) -> IndexState:
 
 
 def indexed_text(id: int, digest: bytes, encoding: int, data: bytes) -> IndexedText:
-    """What the index holds of a body; nothing of one that cannot be read, which is for ``verify`` to tell."""
+    """Return the indexed text of a body; empty for an unreadable one, which ``verify`` reports."""
     try:
         text = message_codec.decompress(digest, encoding, data)
         message = message_codec.unpack(text, "", message_codec.MEDIA_EXTRACTED, None, lambda _: b"")
@@ -95,7 +95,7 @@ def _label(kind: str, value: str) -> str:
 
 
 def is_behind(db: sqlite3.Connection) -> bool:
-    """Whether there are bodies that the index does not hold."""
+    """Return whether there are bodies that the index lacks."""
     reach = index_state(db)
     return (
         reach.rules != VERSION
@@ -104,7 +104,7 @@ def is_behind(db: sqlite3.Connection) -> bool:
 
 
 def next_texts(db: sqlite3.Connection) -> tuple[IndexState, list[IndexedText]]:
-    """Up to where the index reaches, and what comes next."""
+    """Return the state of the index, and the next texts to add."""
     reach = index_state(db)
     after = reach.indexed if reach.rules == VERSION else 0
     found: list[IndexedText] = []
@@ -118,7 +118,7 @@ def next_texts(db: sqlite3.Connection) -> tuple[IndexState, list[IndexedText]]:
 
 
 def add_texts(reach: IndexState, found: list[IndexedText]) -> Callable[[sqlite3.Connection], None]:
-    """Work: add words to the index, if it still reaches as far as it did, and no body was removed since."""
+    """Work: add words to the index, if it has not changed, and no body was removed since."""
 
     def work(db: sqlite3.Connection) -> None:
         if index_state(db) == reach:
@@ -144,7 +144,7 @@ def remove_texts(db: sqlite3.Connection, gone: Iterable[IndexedText]) -> None:
         rebuild(db)
     reach = state(db, INDEXED)
     indexed = [each for each in gone if each.id <= reach]
-    if not all(each.labels for each in indexed):  # a damaged one: nobody knows its words any more
+    if not all(each.labels for each in indexed):  # a damaged one: its words are not known any more
         rebuild(db)
         return
     db.executemany("INSERT INTO words (words, rowid, text, labels) VALUES ('delete', ?, ?, ?)", indexed)
@@ -154,7 +154,7 @@ def remove_texts(db: sqlite3.Connection, gone: Iterable[IndexedText]) -> None:
 
 
 def search(db: sqlite3.Connection, query: Query, *, scan: bool = False) -> list[Hit]:
-    """Find what the index holds; with ``scan``, without it, by reading every message.
+    """Find messages by the index; with ``scan``, by reading every message.
 
     The connection holds a snapshot. Raises ``NotFoundError`` for an unknown thread.
     """
@@ -208,7 +208,7 @@ def _hits(
 
 
 def _matches_fields(message: Message, query: Query) -> bool:
-    """Whether the labels are those asked for, and not others of the same hash."""
+    """Return whether the labels are the requested ones, and not others with the same hash."""
     return (
         query.role in {None, message.role}
         and query.agent in {None, message.agent}

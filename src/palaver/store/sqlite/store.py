@@ -66,12 +66,12 @@ _LISTED: Final = 100
 
 
 class SQLiteStore(Store):
-    """Keeps threads in the file ``path``, which is made where there is none.
+    """Keeps threads in the file ``path``, which is created if it is missing.
 
-    A file that this process may not write is open for reading only, as with ``read_only``: then every method that
-    writes raises ``UnavailableError``. ``timeout`` is how long another process is waited for, in seconds. ``clock``
-    gives Unix milliseconds. Raises ``StoreError`` for a file that is no store or of a newer version, and
-    ``UnavailableError`` for one that cannot be opened.
+    A file that this process may not write is read-only, as with ``read_only``: then every method that writes raises
+    ``UnavailableError``. ``timeout`` is how many seconds to wait for another process. ``clock`` gives Unix
+    milliseconds. Raises ``StoreError`` for a file that is not a store or of a newer version, and ``UnavailableError``
+    for one that cannot be opened.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class SQLiteStore(Store):
 
     @contextmanager
     def _reader(self) -> Generator[sqlite3.Connection]:
-        """A connection on which all that is read is of one moment."""
+        """Yield a connection on one snapshot."""
         self._writer.check()
         with translated_errors(self._path):
             try:
@@ -189,7 +189,7 @@ class SQLiteStore(Store):
         def work(db: sqlite3.Connection) -> ThreadInfo:
             found = queries.thread_of(db, thread)
             about = jsontext.encode(dict(queries.details_of(db, found.number)) | changes)
-            queries.branches_of(db, found.number)  # raises for what is damaged, before anything is written
+            queries.branches_of(db, found.number)  # raises for damage, before anything is written
             updates.set_details(db, found.number, about)
             return queries.info_of(db, found)
 
@@ -250,7 +250,7 @@ class SQLiteStore(Store):
             return queries.read(db, queries.thread_of(db, thread), start, stop)
 
     def path(self, thread: str, of: str = MAIN, *, last: int | None = None) -> Sequence[Entry]:
-        """The conversation that ends in a branch or entry. Costs its length, or ``last``."""
+        """Return the conversation that ends in a branch or entry. Costs its length, or ``last``."""
         check_given("path", of=of, last=last)
         with self._reader() as db:
             found = queries.thread_of(db, thread)
@@ -274,7 +274,7 @@ class SQLiteStore(Store):
     # -- search, media ---------------------------------------------------------------------------------------------
 
     def search(self, query: Query | str) -> list[Hit]:
-        """Find messages; first, index those that are not yet. What is open for reading only is read instead."""
+        """Index new messages, then find matches. A read-only store is searched without the index when it is behind."""
         query = as_query(query)
         search_text.parse(query.text)
         if not self._read_only:
@@ -286,7 +286,7 @@ class SQLiteStore(Store):
             return []
 
     def index(self, *, progress: Progress | None = None) -> int:
-        """Make what was appended since the last time ready for ``search``, which does so too; give how many it was."""
+        """Index messages appended since the last call, as ``search`` does too; return their number."""
         done = 0
         while not self._read_only:
             with self._reader() as db:
@@ -319,7 +319,7 @@ class SQLiteStore(Store):
         return verify(self._path, timeout=self._timeout, progress=progress)
 
     def gc(self, *, progress: Progress | None = None) -> Freed:
-        """Remove what nothing refers to any more, and its words."""
+        """Remove unused bodies, blobs and words."""
         before = self._size()
         with self._reader() as db:
             bodies = upkeep.unused_bodies(db)
@@ -342,18 +342,18 @@ class SQLiteStore(Store):
         return sum(file.stat().st_size for file in files if file.exists())
 
     def close(self) -> None:
-        """Finish what was begun; the last to close a file leaves one file, without a log."""
+        """Finish pending work; the last store to close leaves a single file, without a log."""
         self._close()
 
 
 def _begin_private(path: str) -> None:
-    """Make a new file that nobody else may read; SQLite gives the files beside it the same rights."""
-    with suppress(OSError):  # it is there already, or SQLite says why not
+    """Create a new private file; SQLite gives the files beside it the same rights."""
+    with suppress(OSError):  # it exists already, or SQLite reports why not
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def _refuse_damaged_log(path: str, timeout: float) -> None:
-    """Raise ``DamageError`` for what SQLite would drop without a word as soon as it opens the file."""
+    """Raise ``DamageError`` for damage that SQLite would drop silently when it opens the file."""
     found = inspect(path, timeout=timeout).damage
     if found is None:
         return

@@ -36,7 +36,7 @@ _FOR_APPEND: Final = (
 
 
 class AppendResult(NamedTuple):
-    """What an append found: the head that it follows; for a known key, the first place of its entries, and how many."""
+    """The result of an append: the head before it; for a known key, the first place of its entries; their number."""
 
     parent: str | None
     earlier: tuple[int, int] | None = None
@@ -62,12 +62,12 @@ def create(db: sqlite3.Connection, id: str, about: bytes | None, now: int) -> Th
 
 
 def set_details(db: sqlite3.Connection, number: int, about: bytes) -> None:
-    """Keep title, tags and metadata."""
+    """Store title, tags and metadata."""
     db.execute("INSERT OR REPLACE INTO abouts VALUES (?, ?, ?)", (number, about, row_mark(number, about)))
 
 
 def touch(db: sqlite3.Connection, thread: ThreadRow, now: int, more: int = 0) -> ThreadRow:
-    """Note that a thread changed, and by how many entries it grew."""
+    """Record that a thread changed, and by how many entries it grew."""
     changed = thread._replace(updated_at=max(now, thread.updated_at), length=thread.length + more)
     db.execute(
         "UPDATE threads SET updated_at = ?, length = ?, mark = ? WHERE number = ?",
@@ -77,7 +77,7 @@ def touch(db: sqlite3.Connection, thread: ThreadRow, now: int, more: int = 0) ->
 
 
 def delete(db: sqlite3.Connection, id: str) -> None:
-    """Remove a thread. Bodies, and the words in the index that go with them, are left to ``gc``."""
+    """Remove a thread. ``gc`` removes its bodies, and their words in the index."""
     number = thread_of(db, id).number
     for table in ("entries", "keys", "branches", "moves", "abouts"):
         db.execute(f"DELETE FROM {table} WHERE thread = ?", (number,))  # noqa: S608 (the names above)
@@ -97,7 +97,7 @@ def append(  # noqa: PLR0917 (the arguments of Store.append)
     key: str | None,
     now: int,
 ) -> AppendResult:
-    """Let prepared messages join at the end of a branch."""
+    """Append prepared messages to a branch."""
     row = _row_for_append(db, thread, branch)
     found = ThreadRow(*row[:5])
     if row_mark(*found) != row[5]:
@@ -114,7 +114,7 @@ def append(  # noqa: PLR0917 (the arguments of Store.append)
     if name is None:
         raise NotFoundError(f"thread {thread}: no branch {branch!r}")
     if row_mark(found.number, name, head) != mark or (head is not None and head_id is None):
-        head_of(db, found, branch)  # raises, and says what is wrong
+        head_of(db, found, branch)  # raises the specific error
     parent = None if head_id is None else id_text(head_id)
     if expect is not UNSET and expect != parent:
         raise ConflictError(f"thread {thread}: branch {branch!r} has moved on to {parent!r}", found=parent)
@@ -140,7 +140,7 @@ def append(  # noqa: PLR0917 (the arguments of Store.append)
 
 
 def _check_blobs(db: sqlite3.Connection, rows: Iterable[Prepared], absent: Collection[str] = ()) -> None:
-    """Raise ``NotFoundError`` for a blob that a message names and that is not there."""
+    """Raise ``NotFoundError`` for a missing blob that a message names."""
     for digest in dict.fromkeys(digest for row in rows for digest in row.packed.external_blobs):
         if message_codec.blob_for(digest).hash in absent:
             continue
@@ -161,7 +161,7 @@ def _row_for_append(db: sqlite3.Connection, thread: str, branch: str) -> Row:
 def _insert(  # noqa: PLR0917 (where, and what)
     db: sqlite3.Connection, number: int, place: int, parent: int | None, sealed: bytes, row: Prepared
 ) -> bytes:
-    """Write one entry; give its seal."""
+    """Write one entry; return its seal."""
     body, media, uses, _ = row.packed
     seal = message_codec.seal(sealed, row.id, row.stamps, row.sent_at, body.digest)
     written = db.execute(_BODY, body)
@@ -220,7 +220,7 @@ def add(  # noqa: PLR0917 (the arguments of Store.add)
 def _new_entries(
     db: sqlite3.Connection, thread: ThreadRow, given: Iterable[tuple[Entry, Prepared]]
 ) -> tuple[dict[str, int], list[tuple[Entry, Prepared]]]:
-    """The entries that are not there yet, and the places of all that were named."""
+    """Return the new entries, and the places of all that were named."""
     places: dict[str, int] = {}
     fresh: dict[str, Entry] = {}
     new: list[tuple[Entry, Prepared]] = []
@@ -258,7 +258,7 @@ def _set_head(db: sqlite3.Connection, number: int, branch: str, head: int | None
 
 
 def move_head(db: sqlite3.Connection, number: int, branch: str, head: int | None, now: int) -> None:
-    """Set a head, and record that."""
+    """Set a head, and record the move."""
     (next_,) = db.execute("SELECT coalesce(max(number), 0) + 1 FROM moves WHERE thread = ?", (number,)).fetchone()
     row = (number, next_, now, branch, head)
     db.execute(
@@ -301,7 +301,7 @@ def rewind(  # noqa: PLR0917 (the arguments of Store.rewind)
 
 
 def put_blob(kept: message_codec.StoredBytes) -> Callable[[sqlite3.Connection], None]:
-    """Keep bytes once."""
+    """Store bytes once."""
 
     def work(db: sqlite3.Connection) -> None:
         db.execute(_BLOB, kept)

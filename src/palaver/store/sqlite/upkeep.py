@@ -29,17 +29,17 @@ _UNUSED: Final = "NOT EXISTS (SELECT 1 FROM uses WHERE uses.blob = blobs.digest)
 
 
 def unused_bodies(db: sqlite3.Connection) -> list[int]:
-    """The bodies of no entry."""
+    """Return the bodies without an entry."""
     return [row for (row,) in db.execute(f"SELECT id FROM bodies INDEXED BY bodies_digest WHERE {_WITHOUT_ENTRY}")]  # noqa: S608 (constants)
 
 
 def unused_blobs(db: sqlite3.Connection) -> list[int]:
-    """The blobs of no body."""
+    """Return the blobs without a body."""
     return [row for (row,) in db.execute(f"SELECT id FROM blobs INDEXED BY blobs_digest WHERE {_UNUSED}")]  # noqa: S608 (constants)
 
 
 def indexed_texts(db: sqlite3.Connection, ids: list[int]) -> list[IndexedText]:
-    """What the index holds of bodies."""
+    """Return the indexed texts of bodies."""
     rows: list[Row] = []
     for body in ids:
         rows += db.execute("SELECT id, digest, encoding, data FROM bodies WHERE id = ?", (body,))
@@ -47,7 +47,7 @@ def indexed_texts(db: sqlite3.Connection, ids: list[int]) -> list[IndexedText]:
 
 
 def remove_bodies(gone: list[IndexedText]) -> Callable[[sqlite3.Connection], int]:
-    """Work: remove bodies that are of no entry still; give how many."""
+    """Work: remove bodies that still have no entry; return how many."""
 
     def work(db: sqlite3.Connection) -> int:
         still = [
@@ -61,7 +61,7 @@ def remove_bodies(gone: list[IndexedText]) -> Callable[[sqlite3.Connection], int
         ids = [(each.id,) for each in still]
         db.executemany("DELETE FROM uses WHERE body = ?", ids)
         db.executemany("DELETE FROM bodies WHERE id = ?", ids)
-        # The ids of removed rows at the end are given again: they must be indexed then.
+        # The ids of rows removed at the end are used again: new bodies must be indexed.
         (last,) = db.execute("SELECT coalesce(max(id), 0) FROM bodies").fetchone()
         search_index.set_state(db, INDEXED, min(search_index.state(db, INDEXED), last))
         search_index.set_state(db, UNCLEAN, 1)
@@ -71,7 +71,7 @@ def remove_bodies(gone: list[IndexedText]) -> Callable[[sqlite3.Connection], int
 
 
 def remove_blobs(ids: list[int]) -> Callable[[sqlite3.Connection], int]:
-    """Work: remove blobs that are of no body still; give how many."""
+    """Work: remove blobs that still have no body; return how many."""
 
     def work(db: sqlite3.Connection) -> int:
         removed = sum(
@@ -86,7 +86,7 @@ def remove_blobs(ids: list[int]) -> Callable[[sqlite3.Connection], int]:
 
 
 def clean(db: sqlite3.Connection) -> None:
-    """Work, outside of transactions: leave nothing behind of what was removed."""
+    """Work, outside of transactions: remove the last copies of removed data."""
     if not search_index.state(db, UNCLEAN):
         return
     db.execute("INSERT INTO words (words) VALUES ('optimize')")

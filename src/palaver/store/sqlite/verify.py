@@ -38,7 +38,7 @@ _ALTERED: Final = "its checksum does not match"
 
 
 class _Verification:
-    """One look at a file: what was seen, and what was wrong with it."""
+    """One verification of a file: what was counted, and the damage."""
 
     def __init__(self, db: sqlite3.Connection, path: str, progress: Progress | None) -> None:
         self.db = db
@@ -68,7 +68,7 @@ class _Verification:
 
     @contextmanager
     def table(self, name: str) -> Generator[None]:
-        """Tell of a table that cannot be read to its end."""
+        """Report a table that cannot be read to its end."""
         try:
             yield
         except (sqlite3.Error, ValueError, TypeError, OverflowError) as error:
@@ -82,12 +82,12 @@ class _Verification:
 
 
 def verify(path: str | os.PathLike[str], *, timeout: float = 30.0, progress: Progress | None = None) -> Verified:
-    """Look at a file, open elsewhere or not."""
+    """Verify a file, open elsewhere or not."""
     path = os.path.abspath(path)  # noqa: PTH100 (as the store does)
     if not Path(path).exists():
         return Verified(damage=(Damage("missing", path, "there is no such file"),))
-    # SQLite takes a log with a damaged frame for one that was cut off there, and says nothing. It is looked at before
-    # the snapshot is taken: while one is held, SQLite cannot begin the log anew, and it grows with every write.
+    # SQLite treats a log with a damaged frame as one that was cut off there, and reports nothing. It is checked before
+    # the snapshot is taken: during a snapshot, SQLite cannot restart the log, which grows with every write.
     log = inspect_log(path, timeout=timeout).damage
     try:
         with closing(connect_reader(path, timeout=timeout)) as db:
@@ -130,7 +130,7 @@ def _threads(run: _Verification) -> None:
 
 
 def _entries(run: _Verification, number: int, name: str, length: int) -> None:
-    """The entries of a thread: places without gaps, parents before them, seals that follow from each other."""
+    """Check the entries of a thread: places without gaps, parents before them, seals that follow from each other."""
     seals: dict[int | None, bytes] = {None: message_codec.first_seal(name)}
     with run.table("entries"):
         for place, entry, parent, stamps, sent_at, body, seal, digest in run.db.execute(
@@ -145,7 +145,7 @@ def _entries(run: _Verification, number: int, name: str, length: int) -> None:
                 run.report("missing", where, f"bodies {body} is not there", number, entry)
             elif tuple(map(type, (place, entry, parent, stamps, sent_at, body, seal, digest))) not in _TYPES:
                 run.report("altered", where, "a column has a value of another type", number, entry)
-                continue  # its place and seal are nothing that others can follow
+                continue  # other entries cannot follow its place and seal
             elif parent not in seals or (parent is not None and parent >= place):
                 run.report(
                     "missing", where, f"entries {number} {parent}, which it follows, is not there", number, entry
@@ -211,7 +211,7 @@ def _bodies(run: _Verification) -> None:
 
 
 def _uses(text: bytes) -> set[bytes]:
-    """The blobs that a body cannot be read without, and those that it names."""
+    """Return the blobs that a body needs to be read, and those that it names."""
     uses: set[bytes] = set()
 
     def note(digest: bytes) -> bytes:
@@ -223,7 +223,7 @@ def _uses(text: bytes) -> set[bytes]:
 
 
 def _report_body(run: _Verification, id: int, error: object) -> None:
-    """Name a body, and each entry that says it."""
+    """Report a body, and each entry with it."""
     kind: DamageKind = "missing" if "missing" in str(error) else "altered"
     if isinstance(error, DecodeError):
         kind = "unreadable"

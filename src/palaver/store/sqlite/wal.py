@@ -5,10 +5,10 @@ Rules:
 - Format: https://www.sqlite.org/fileformat2.html#walformat. SQLite silently drops everything from the first frame with
   a wrong checksum on, and overwrites it. So the log is read here first.
 - Frames of one generation share its salts, and each checksum builds on the one before. A sound commit frame behind an
-  unsound frame proves damage; without one, the end of the log is the unfinished work of a killed writer.
+  unsound frame proves damage; without one, the end of the log is the incomplete write of a killed writer.
 - A last commit whose own frame is unsound may be either, and is reported as torn.
-- Other processes may restart the log while it is read. So damage counts only when the same frames show it again while
-  nobody can write.
+- Other processes may restart the log while it is read. So damage counts only when the same frames show it again
+  while no process can write.
 
 Stability: experimental.
 """
@@ -36,7 +36,7 @@ _Sums: TypeAlias = tuple[int, int]
 
 
 class Frame(NamedTuple):
-    """A page in the log, and whether its checksum agrees; ``commit`` when it ends one."""
+    """A page in the log, and whether its checksum matches; ``commit`` when it ends one."""
 
     offset: int
     number: int
@@ -46,10 +46,10 @@ class Frame(NamedTuple):
 
 
 class Log(NamedTuple):
-    """What a log says of itself: where its first damaged frame stands, or the commit that was not finished.
+    """The state of a log: the place of its first damaged frame, or of the commit that was not finished.
 
-    ``end`` is the offset behind the last commit that is known to be one. ``proof`` is where the frames begin and end
-    that show the damage.
+    ``end`` is the offset behind the last proven commit. ``proof`` are the offsets where the frames that show the damage
+    begin and end.
     """
 
     header: bytes = b""
@@ -60,7 +60,7 @@ class Log(NamedTuple):
 
     @property
     def damage(self) -> Damage | None:
-        """What there is to report."""
+        """The damage to report, if any."""
         if self.damaged is not None:
             return Damage(
                 "altered", f"log {self.damaged}", "SQLite ignores everything from here on and would overwrite it"
@@ -71,10 +71,10 @@ class Log(NamedTuple):
 
 
 def inspect(path: str, *, timeout: float = 30.0) -> Log:
-    """Look at the log of the store ``path``, which other processes may write to.
+    """Check the log of the store ``path``, which other processes may write to.
 
-    Damage is looked at again while nobody can write; what is gone then was the work of a writer. Where others keep the
-    file busy for longer than ``timeout``, no damage is reported: SQLite follows their index of the log, and drops
+    Damage is checked again while no process can write; if it is gone then, it was a write in progress. If others keep
+    the file busy for longer than ``timeout``, no damage is reported: SQLite follows their index of the log, and drops
     nothing.
     """
     file = f"{path}-wal"
@@ -93,7 +93,7 @@ def inspect(path: str, *, timeout: float = 30.0) -> Log:
 
 
 def newest_pages(path: str, log: Log) -> dict[int, list[bytes]]:
-    """The committed pages of a log: the newest of each, behind a sound one where the newest is not sound."""
+    """Return the committed pages of a log: the newest of each, and the last sound one if the newest is not sound."""
     pages: dict[int, list[bytes]] = {}
     if not log.end:
         return pages
@@ -105,7 +105,7 @@ def newest_pages(path: str, log: Log) -> dict[int, list[bytes]]:
 
 
 def read_log(path: str, within: tuple[int, int] | None = None) -> Log:
-    """Read a log, or the frames between two offsets of it, up to where it ends now: it may grow all the while."""
+    """Read a log, or the frames between two offsets of it, up to its current end: it may grow meanwhile."""
     try:
         file = Path(path).open("rb")  # noqa: SIM115 (it is closed below)
     except FileNotFoundError:
@@ -138,16 +138,16 @@ def read_log(path: str, within: tuple[int, int] | None = None) -> Log:
 
 def _header_is_sound(header: bytes) -> bool:
     if len(header) < _HEADER:
-        return True  # begun, with no frame yet
+        return True  # a new log, without a frame yet
     magic, _, size, *_, one, two = struct.unpack(">8I", header)
     order = ">" if magic & 1 else "<"
     return magic & ~1 == _MAGIC and size in PAGE_SIZES and _sums(header[:24], order, (0, 0)) == (one, two)
 
 
 def _frames(file: BinaryIO, start: int, stop: int) -> Iterator[Frame]:
-    """The frames of the newest generation that begin between two offsets, the first of which is that of a frame.
+    """Yield the frames of the newest generation between two offsets; the first offset must be that of a frame.
 
-    Of a damaged header, what each store of ours has is taken.
+    A damaged header is replaced by the values that every store has.
     """
     file.seek(0)
     header = file.read(_HEADER)
@@ -187,7 +187,7 @@ def _frames(file: BinaryIO, start: int, stop: int) -> Iterator[Frame]:
 
 
 def _same_generation(found: list[int], salts: tuple[int, ...]) -> bool:
-    """Whether a frame is of this generation; one of the two numbers may be damaged."""
+    """Return whether a frame is of this generation; one of the two salts may be damaged."""
     return any(one == other for one, other in zip(found, salts, strict=True))
 
 

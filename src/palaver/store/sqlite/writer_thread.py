@@ -1,14 +1,14 @@
-"""The one thread that writes.
+"""The single writer thread.
 
 Rules:
 
-- Callers hand in work and wait. All the work that waits is done in one transaction, with one commit: while the disk
-  takes in one group, the next one gathers. So the cost of a durable commit is shared by those who wait at once.
+- Callers submit work and wait. All waiting work is done in one transaction, with one commit: during the commit of one
+  group, the next one gathers. So callers that wait at the same time share the cost of a durable commit.
 - Each piece of work has its own outcome. It checks before it writes; when it raises without having written, the others
-  are not touched. When it raises later, or SQLite does, the group is undone and each is done again, alone.
+  are not affected. When it raises later, or SQLite does, the group is rolled back and each is done again, alone.
 - Work gets its answer after the commit, never before.
-- A thread of its own, not that of a caller: an interrupt (Ctrl-C) in a caller cannot leave another's work half done.
-- After ``fork`` the child has no such thread, and SQLite forbids it the connection: the child must open the file anew.
+- It is not a caller's thread: an interrupt (Ctrl-C) in a caller cannot leave another's work unfinished.
+- After ``fork`` the child has no such thread, and SQLite forbids it the connection: the child must open the file again.
 
 Stability: experimental.
 """
@@ -32,11 +32,11 @@ Work: TypeAlias = Callable[[sqlite3.Connection], T]
 
 _MAX_GROUP: Final = 256
 _PACED: Final = 64
-"""Commits after which the file is asked anew how large it is."""
+"""Commits after which the size of the file is read again."""
 
 
 class _Job:
-    """Work, and what became of it."""
+    """A piece of work, and its outcome."""
 
     __slots__ = ("alone", "done", "error", "result", "work")
 
@@ -50,10 +50,10 @@ class _Job:
 
 
 class Writer:
-    """Does work on a connection of its own. ``path`` is for error texts."""
+    """Does work on its own connection. ``path`` is for error texts."""
 
     def __init__(self, db: sqlite3.Connection, path: str) -> None:
-        """Take over a connection, and begin."""
+        """Take over a connection, and start."""
         self._path = path
         self._process = os.getpid()
         self._lock = Lock()
@@ -63,12 +63,12 @@ class Writer:
         self._thread.start()
 
     def run(self, work: Work[T], *, alone: bool = False) -> T:
-        """Do work in a transaction (``alone``: outside of any); return what it returned when that is kept.
+        """Do work in a transaction (``alone``: outside of any); return its result after the commit.
 
         Raises what the work raised.
         """
         job = _Job(work, alone=alone)
-        self.check()  # before the lock too: in a forked process, nobody may be there to release it
+        self.check()  # before the lock too: in a forked process, no thread may be left to release it
         with self._lock:
             self.check()
             self._queue.put(job)
@@ -79,18 +79,18 @@ class Writer:
 
     @property
     def forked(self) -> bool:
-        """Whether this is a copy in a child process, where SQLite forbids even to close the connections."""
+        """Whether this is a copy in a child process, where SQLite even forbids closing the connections."""
         return os.getpid() != self._process
 
     def check(self) -> None:
-        """Raise ``StoreError`` when the store is closed, or belongs to the process that this one was forked from."""
+        """Raise ``StoreError`` when the store is closed, or was opened before a fork."""
         if not self._open:
             raise StoreError(f"{self._path}: the store is closed")
         if self.forked:
             raise StoreError(f"{self._path}: opened before this process was forked; open it again")
 
     def close(self) -> None:
-        """Finish what waits, and close the connection."""
+        """Finish waiting work, and close the connection."""
         with self._lock:
             if self._open:
                 self._open = False
@@ -99,10 +99,10 @@ class Writer:
 
 
 class ReadOnlyWriter(Writer):
-    """Stands for the writer of a file that is open for reading only: it refuses all work."""
+    """Replaces the writer of a read-only file: it refuses all work."""
 
     def __init__(self, path: str, why: str) -> None:
-        """``why`` says why nothing can be written."""
+        """Start with ``why``, the reason for error texts."""
         self._path = path
         self._process = os.getpid()
         self._why = why
@@ -114,7 +114,7 @@ class ReadOnlyWriter(Writer):
         raise UnavailableError(f"{self._path}: open for reading only: {self._why}")
 
     def close(self) -> None:
-        """Nothing waits."""
+        """Do nothing: no work waits."""
         self._open = False
 
 
@@ -138,15 +138,15 @@ def _serve(db: sqlite3.Connection, queue: SimpleQueue[_Job | None], path: str) -
             if job.alone:
                 _do_alone(db, job, path)
             job.done.release()
-        del taken, jobs, together  # what was asked for is not held while nothing is asked
+        del taken, jobs, together  # do not hold finished work while waiting
     db.close()
 
 
 def _commit(db: sqlite3.Connection, jobs: list[_Job], path: str) -> None:
-    """Do work in one transaction; where that fails, each in one of its own."""
+    """Do work in one transaction; if that fails, do each in one of its own."""
     try:
         db.execute("BEGIN IMMEDIATE")
-    except sqlite3.Error as error:  # no work's fault: tried again for each alone, all would wait for as long again
+    except sqlite3.Error as error:  # not the work's fault: each retry alone would wait as long again
         for job in jobs:
             job.error = store_error(error, path)
         return
