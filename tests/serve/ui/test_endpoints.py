@@ -1,5 +1,6 @@
 """Both protocols over a real server: what is streamed, and what is refused."""
 
+import datetime as dt
 import json
 import re
 
@@ -8,8 +9,8 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from palaver import MessageError, assistant, tool_call
-from palaver.agent import pending
+from palaver import Agent, MessageError, assistant, tool_call
+from palaver.agent import ToolContext, pending
 from palaver.models import FunctionModel, ScriptedModel
 from palaver.serve.http.access import Access
 from palaver.serve.ui import AgUiEndpoint, AiSdkEndpoint
@@ -169,6 +170,78 @@ async def test_there_is_a_state_when_the_client_sends_none(server, more):
     assert [each["snapshot"] for each in found if each["type"] == "STATE_SNAPSHOT"] == [{"n": 1}]
     other = chunks(await server.post("/chat", json=ui("count")))
     assert [each["output"] for each in other if each["type"] == "tool-output-available"] == ["counted"]
+
+
+def looped():
+    made = {"y": []}
+    made["x"] = made
+    made["y"] += [made["y"], made]
+    return made
+
+
+def deep():
+    made = []
+    for _ in range(5000):
+        made = [made]
+    return made
+
+
+NO_JSON = {
+    "a set": {"x": {1}},
+    "a time": {"x": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)},
+    "an object": {"x": object()},
+    "not a number": {"x": float("nan")},
+    "a key": {5: 1},
+    "a loop": looped(),
+    "depth": deep(),
+    "text": {"x": b"\xff"},
+}
+
+
+@pytest.mark.parametrize("kind", NO_JSON)
+async def test_what_a_tool_shows_that_is_no_json_is_left_out_of_a_whole_answer(kind, caplog):
+    async def odd(context: ToolContext) -> str:
+        """Show what nobody can read."""
+        context.emit("well")
+        context.emit(NO_JSON[kind])
+        context.values["state"] = NO_JSON[kind]
+        return "done"
+
+    async def answer(prompt):
+        return "over" if prompt.messages[-1].role == "tool" else assistant(tool_calls=[tool_call("odd", {}, id="o1")])
+
+    store, served_agent = MemoryStore(), Agent(FunctionModel(answer), tools=[odd], policy="allow")
+    for endpoint, body, last in (
+        (AiSdkEndpoint(served_agent, store=store), ui("hi"), "finish"),
+        (AgUiEndpoint(served_agent, store=store), agui("hi", state={"a": 1}), "RUN_FINISHED"),
+    ):
+        app = Starlette(routes=endpoint.routes("/ui"))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+            found = chunks(await client.post("/ui", json=body))
+            progress = [each.get("data") or each["value"] for each in found if "progress" in str(each.values())]
+            assert [each["value"] for each in progress] == ["well"]
+            assert found[-1]["type"] == last
+            assert [each["delta"] for each in found if each.get("delta") == "over"] == ["over"]
+            assert not [each for each in found if each["type"] == "STATE_SNAPSHOT"]
+    for thread in ("chat/c", "chat/t"):
+        roles = [each.role for each in store.open(thread).path().messages]
+        assert roles == ["user", "assistant", "tool", "assistant"]
+    assert "not sent to the client: state" in caplog.text
+    assert "not sent to the client: progress" in caplog.text
+
+
+async def test_whatever_is_raised_ends_the_answer_as_an_error(monkeypatch):
+    store = MemoryStore()
+    for endpoint, body, error in (
+        (AiSdkEndpoint(agent(), store=store), ui("hi"), {"type": "error", "errorText": "The run failed."}),
+        (AgUiEndpoint(agent(), store=store), agui("hi"), {"type": "RUN_ERROR", "message": "The run failed."}),
+    ):
+        monkeypatch.setattr(store, "load", lambda _: 1 / 0)
+        app = Starlette(routes=endpoint.routes("/ui"))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+            assert error in chunks(await client.post("/ui", json=body))
+            monkeypatch.undo()
+            assert error not in chunks(await client.post("/ui", json=body))
 
 
 async def test_the_context_of_the_front_end_is_part_of_the_system_prompt(server):

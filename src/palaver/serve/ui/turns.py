@@ -9,7 +9,7 @@ Rules:
 - ``SwarmTurns`` asks a swarm: the conversation is that of the client whose name the request's id is. A client sees what
   ``palaver.swarm.events`` shows to clients, and which agent speaks; calls and results where ``show_tools`` says so.
 - The events are those of ``palaver.turn.events``; the last one is ``Ended``. Nothing is raised but cancellation: an
-  error is the outcome ``failed``.
+  error is the outcome ``failed``. State and progress that are no JSON are left out, and a warning goes to the log.
 
 Stability: experimental.
 """
@@ -37,6 +37,7 @@ from palaver.serve.ui.client_messages import with_results
 from palaver.serve.ui.shapes import SOURCE
 from palaver.store.store import Store, to_thread
 from palaver.swarm.bus import Where
+from palaver.swarm.call import LOGGER
 from palaver.swarm.events import is_public
 from palaver.swarm.swarm import LiveSwarm
 from palaver.swarm.user_input import said
@@ -252,14 +253,15 @@ def _rewind(thread: StoredThread) -> None:
 
 async def _events(stream: Any, values: Mapping[str, Any]) -> AsyncIterator[Turn]:
     """Yield the events of a run, changes of the state that it shares, and how it ended."""
-    shown = jsontext.encode(values.get("state"))
+    shown = _sent(values.get("state"), "state")
     try:
         async with stream as run:
             async for event in run:
-                yield event
+                if not isinstance(event, events.ToolProgress) or _sent(event.value, "progress") is not None:
+                    yield event
                 if isinstance(event, events.MessageAdded) and isinstance(event.message, ToolMessage):
-                    now = jsontext.encode(values.get("state"))
-                    if now != shown:
+                    now = _sent(values.get("state"), "state")
+                    if now is not None and now != shown:
                         shown = now
                         yield StateChanged(state=jsontext.value(now))
     except PalaverError as error:
@@ -276,6 +278,15 @@ async def _events(stream: Any, values: Mapping[str, Any]) -> AsyncIterator[Turn]
         cost=result.cost,
         finish_reason=None if last is None else last.finish_reason,
     )
+
+
+def _sent(value: object, name: str) -> bytes | None:
+    """Return what a tool shows to the client as JSON; ``None``, and a warning in the log, for what is none."""
+    try:
+        return bytes(jsontext.checked(value, name))
+    except (PalaverError, RuntimeError) as error:  # RuntimeError: a worker thread changes it just now
+        LOGGER.warning("not sent to the client: %s", error)
+        return None
 
 
 class SwarmTurns(Turns):
