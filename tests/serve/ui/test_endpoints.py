@@ -9,7 +9,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from palaver import Agent, MessageError, assistant, tool_call
+from palaver import Agent, MessageError, assistant, open_store, tool_call
 from palaver.agent import ToolContext, pending
 from palaver.models import FunctionModel, ScriptedModel
 from palaver.serve.http.access import Access
@@ -41,6 +41,10 @@ async def server():
     async with served(Starlette(routes=routes)) as (url, _), httpx.AsyncClient(base_url=url) as client:
         client.store = store
         yield client
+
+
+def said(text, id="u"):
+    return {"id": id, "role": "user", "parts": [{"type": "text", "text": text}]}
 
 
 def ui(text, id="c", **more):
@@ -279,7 +283,7 @@ async def test_a_client_adds_the_output_of_a_tool_that_it_runs(server):
 
 async def test_the_store_has_the_conversation_under_a_name_that_no_client_can_leave(server):
     await server.post("/chat", json=ui("one", id="x"))
-    await server.post("/chat", json=ui("two", id="x"))
+    await server.post("/chat", json=ui("two", id="x", messages=[said("two", "u2")]))
     path = server.store.open("chat/x").path()
     assert [each.text for each in path.messages] == ["one", "Hello one", "two", "Hello two"]
     assert {info.id for info in server.store.threads()} == {"chat/x"}
@@ -342,6 +346,58 @@ async def test_another_answer_is_another_branch_of_the_thread(server):
     thread = server.store.open("chat/y")
     assert [each.text for each in thread.path().messages] == ["one", "Hello one"]
     assert len(server.store.read("chat/y")) == 3
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite.db", "files"])
+async def test_the_id_of_a_message_says_where_it_is_answered(kind, tmp_path):
+    prompts = []
+
+    async def model(prompt):
+        prompts.append([each.text for each in prompt.messages])
+        return f"to {prompt.messages[-1].text}"
+
+    with MemoryStore() if kind == "memory" else open_store(tmp_path / kind) as store:
+        endpoint = AiSdkEndpoint(Agent(FunctionModel(model)), store=store)
+        transport = httpx.ASGITransport(Starlette(routes=endpoint.routes("/chat")))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+
+            async def post(*messages, **more):
+                found = chunks(await client.post("/chat", json={"id": "c", "messages": messages, **more}))
+                assert found[-1]["finishReason"] == "stop"
+                return [each.text for each in store.open("chat/c").path().messages]
+
+            one, answer, two = said("one", "u1"), said("to one", "a1") | {"role": "assistant"}, said("two", "u2")
+            file = {"type": "file", "mediaType": "image/png", "url": "data:image/png;base64," + "aGkh" * 1000}
+            two["parts"].append(file)
+            assert await post(one) == ["one", "to one"]
+            whole = ["one", "to one", "two", "to two"]
+            assert await post(one, answer, two) == whole
+            assert await post(one, answer, two) == whole  # a retry
+            assert await post(one, answer, two, trigger="regenerate-message", messageId="a2") == whole
+            assert prompts[1:] == [["one", "to one", "two"]] * 3
+            assert len(store.read("chat/c")) == 6
+            edited = said("two, edited", "u2")
+            assert await post(one, answer, edited) == ["one", "to one", "two, edited", "to two, edited"]
+            assert await post(one, trigger="regenerate-message", messageId="a1") == ["one", "to one"]
+            assert prompts[-1] == ["one"]
+            stored = store.open("chat/c").path()[0].id
+            assert await post(said("first", stored)) == ["first", "to first"]  # the id that the store gave it
+            assert await post(one, answer, edited) == ["one", "to one", "two, edited", "to two, edited"]
+            assert await post(one, answer, said("three", "u3"), trigger="regenerate-message") == [
+                *["one", "to one", "two, edited", "to two, edited"],
+                *["three", "to three"],
+            ]
+            without = said("again")
+            del without["id"]
+            assert (await post(without, trigger="regenerate-message"))[-1] == "to three"
+            assert (await post(without))[-2:] == ["again", "to again"]
+            assert len({entry.id for entry in store.read("chat/c")}) == len(store.read("chat/c"))
+
+
+async def test_an_ag_ui_message_that_comes_twice_is_asked_once(server):
+    for _ in range(2):
+        chunks(await server.post("/agui", json=agui("one")))
+    assert [each.text for each in server.store.open("chat/t").path().messages] == ["one", "Hello one"]
 
 
 async def test_a_stream_is_resumed_while_it_goes_on_and_one_request_is_answered_at_a_time(server):
