@@ -123,6 +123,14 @@ def test_a_conversation_goes_on_and_is_answered_again(chat, path):
     assert [each["parts"][-1]["text"] for each in found["messages"]] == ["one", "Hello one", "two", "Hello two"]
 
 
+@pytest.mark.parametrize("path", ["/chat", "/bare"])
+def test_an_earlier_message_is_edited_and_answered_again(chat, path):
+    found = chat({"send": "one"}, {"send": "two"}, {"send": "edited", "at": 2}, path=path)
+    assert [each["parts"][-1]["text"] for each in found["messages"]] == ["one", "Hello one", "edited", "Hello edited"]
+    found = chat({"send": "one"}, {"send": "two"}, {"regenerate": True, "at": 1}, {"send": "count"}, path=path)
+    assert [each["parts"][-1]["text"] for each in found["messages"]] == ["one", "Hello one", "count", "Done: counted"]
+
+
 def test_a_stream_is_stopped_and_resumed(chat):
     assert chat({"stop": "slow", "after": 300})["status"] == "ready"
     read, none = chat({"resume": "slow", "after": 300}, {"reconnect": True})["said"]

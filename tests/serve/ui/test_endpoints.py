@@ -1,5 +1,6 @@
 """Both protocols over a real server: what is streamed, and what is refused."""
 
+import datetime as dt
 import json
 import re
 
@@ -8,8 +9,8 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from palaver import MessageError, assistant, tool_call
-from palaver.agent import pending
+from palaver import Agent, MessageError, assistant, open_store, tool_call
+from palaver.agent import ToolContext, pending
 from palaver.models import FunctionModel, ScriptedModel
 from palaver.serve.http.access import Access
 from palaver.serve.ui import AgUiEndpoint, AiSdkEndpoint
@@ -40,6 +41,10 @@ async def server():
     async with served(Starlette(routes=routes)) as (url, _), httpx.AsyncClient(base_url=url) as client:
         client.store = store
         yield client
+
+
+def said(text, id="u"):
+    return {"id": id, "role": "user", "parts": [{"type": "text", "text": text}]}
 
 
 def ui(text, id="c", **more):
@@ -171,6 +176,78 @@ async def test_there_is_a_state_when_the_client_sends_none(server, more):
     assert [each["output"] for each in other if each["type"] == "tool-output-available"] == ["counted"]
 
 
+def looped():
+    made = {"y": []}
+    made["x"] = made
+    made["y"] += [made["y"], made]
+    return made
+
+
+def deep():
+    made = []
+    for _ in range(5000):
+        made = [made]
+    return made
+
+
+NO_JSON = {
+    "a set": {"x": {1}},
+    "a time": {"x": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)},
+    "an object": {"x": object()},
+    "not a number": {"x": float("nan")},
+    "a key": {5: 1},
+    "a loop": looped(),
+    "depth": deep(),
+    "text": {"x": b"\xff"},
+}
+
+
+@pytest.mark.parametrize("kind", NO_JSON)
+async def test_what_a_tool_shows_that_is_no_json_is_left_out_of_a_whole_answer(kind, caplog):
+    async def odd(context: ToolContext) -> str:
+        """Show what nobody can read."""
+        context.emit("well")
+        context.emit(NO_JSON[kind])
+        context.values["state"] = NO_JSON[kind]
+        return "done"
+
+    async def answer(prompt):
+        return "over" if prompt.messages[-1].role == "tool" else assistant(tool_calls=[tool_call("odd", {}, id="o1")])
+
+    store, served_agent = MemoryStore(), Agent(FunctionModel(answer), tools=[odd], policy="allow")
+    for endpoint, body, last in (
+        (AiSdkEndpoint(served_agent, store=store), ui("hi"), "finish"),
+        (AgUiEndpoint(served_agent, store=store), agui("hi", state={"a": 1}), "RUN_FINISHED"),
+    ):
+        app = Starlette(routes=endpoint.routes("/ui"))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+            found = chunks(await client.post("/ui", json=body))
+            progress = [each.get("data") or each["value"] for each in found if "progress" in str(each.values())]
+            assert [each["value"] for each in progress] == ["well"]
+            assert found[-1]["type"] == last
+            assert [each["delta"] for each in found if each.get("delta") == "over"] == ["over"]
+            assert not [each for each in found if each["type"] == "STATE_SNAPSHOT"]
+    for thread in ("chat/c", "chat/t"):
+        roles = [each.role for each in store.open(thread).path().messages]
+        assert roles == ["user", "assistant", "tool", "assistant"]
+    assert "not sent to the client: state" in caplog.text
+    assert "not sent to the client: progress" in caplog.text
+
+
+async def test_whatever_is_raised_ends_the_answer_as_an_error(monkeypatch):
+    store = MemoryStore()
+    for endpoint, body, error in (
+        (AiSdkEndpoint(agent(), store=store), ui("hi"), {"type": "error", "errorText": "The run failed."}),
+        (AgUiEndpoint(agent(), store=store), agui("hi"), {"type": "RUN_ERROR", "message": "The run failed."}),
+    ):
+        monkeypatch.setattr(store, "load", lambda _: 1 / 0)
+        app = Starlette(routes=endpoint.routes("/ui"))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+            assert error in chunks(await client.post("/ui", json=body))
+            monkeypatch.undo()
+            assert error not in chunks(await client.post("/ui", json=body))
+
+
 async def test_the_context_of_the_front_end_is_part_of_the_system_prompt(server):
     context = [{"description": "The user's boat", "value": "Gesine"}, {"description": "", "value": "It is low tide."}]
     found = chunks(await server.post("/agui", json=agui("system", context=context)))
@@ -206,7 +283,7 @@ async def test_a_client_adds_the_output_of_a_tool_that_it_runs(server):
 
 async def test_the_store_has_the_conversation_under_a_name_that_no_client_can_leave(server):
     await server.post("/chat", json=ui("one", id="x"))
-    await server.post("/chat", json=ui("two", id="x"))
+    await server.post("/chat", json=ui("two", id="x", messages=[said("two", "u2")]))
     path = server.store.open("chat/x").path()
     assert [each.text for each in path.messages] == ["one", "Hello one", "two", "Hello two"]
     assert {info.id for info in server.store.threads()} == {"chat/x"}
@@ -269,6 +346,58 @@ async def test_another_answer_is_another_branch_of_the_thread(server):
     thread = server.store.open("chat/y")
     assert [each.text for each in thread.path().messages] == ["one", "Hello one"]
     assert len(server.store.read("chat/y")) == 3
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite.db", "files"])
+async def test_the_id_of_a_message_says_where_it_is_answered(kind, tmp_path):
+    prompts = []
+
+    async def model(prompt):
+        prompts.append([each.text for each in prompt.messages])
+        return f"to {prompt.messages[-1].text}"
+
+    with MemoryStore() if kind == "memory" else open_store(tmp_path / kind) as store:
+        endpoint = AiSdkEndpoint(Agent(FunctionModel(model)), store=store)
+        transport = httpx.ASGITransport(Starlette(routes=endpoint.routes("/chat")))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+
+            async def post(*messages, **more):
+                found = chunks(await client.post("/chat", json={"id": "c", "messages": messages, **more}))
+                assert found[-1]["finishReason"] == "stop"
+                return [each.text for each in store.open("chat/c").path().messages]
+
+            one, answer, two = said("one", "u1"), said("to one", "a1") | {"role": "assistant"}, said("two", "u2")
+            file = {"type": "file", "mediaType": "image/png", "url": "data:image/png;base64," + "aGkh" * 1000}
+            two["parts"].append(file)
+            assert await post(one) == ["one", "to one"]
+            whole = ["one", "to one", "two", "to two"]
+            assert await post(one, answer, two) == whole
+            assert await post(one, answer, two) == whole  # a retry
+            assert await post(one, answer, two, trigger="regenerate-message", messageId="a2") == whole
+            assert prompts[1:] == [["one", "to one", "two"]] * 3
+            assert len(store.read("chat/c")) == 6
+            edited = said("two, edited", "u2")
+            assert await post(one, answer, edited) == ["one", "to one", "two, edited", "to two, edited"]
+            assert await post(one, trigger="regenerate-message", messageId="a1") == ["one", "to one"]
+            assert prompts[-1] == ["one"]
+            stored = store.open("chat/c").path()[0].id
+            assert await post(said("first", stored)) == ["first", "to first"]  # the id that the store gave it
+            assert await post(one, answer, edited) == ["one", "to one", "two, edited", "to two, edited"]
+            assert await post(one, answer, said("three", "u3"), trigger="regenerate-message") == [
+                *["one", "to one", "two, edited", "to two, edited"],
+                *["three", "to three"],
+            ]
+            without = said("again")
+            del without["id"]
+            assert (await post(without, trigger="regenerate-message"))[-1] == "to three"
+            assert (await post(without))[-2:] == ["again", "to again"]
+            assert len({entry.id for entry in store.read("chat/c")}) == len(store.read("chat/c"))
+
+
+async def test_an_ag_ui_message_that_comes_twice_is_asked_once(server):
+    for _ in range(2):
+        chunks(await server.post("/agui", json=agui("one")))
+    assert [each.text for each in server.store.open("chat/t").path().messages] == ["one", "Hello one"]
 
 
 async def test_a_stream_is_resumed_while_it_goes_on_and_one_request_is_answered_at_a_time(server):

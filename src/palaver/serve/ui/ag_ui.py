@@ -5,8 +5,8 @@ Rules:
 - A request is a ``RunAgentInput``; its ``threadId`` names the conversation. With an agent, the front end's ``tools``
   are offered to the model: a run ends when one is called, and its result comes as a tool message of the next request.
   ``context`` is a section of the system prompt. ``state`` is ``values["state"]`` of the tools, an empty object where
-  none is sent; a ``STATE_SNAPSHOT`` follows when one changed it. A swarm uses none of them, and a ``CUSTOM`` event named
-  ``palaver.ignored`` says so.
+  none is sent; a ``STATE_SNAPSHOT`` follows when one changed it. A swarm uses none of them, and a ``CUSTOM`` event
+  named ``palaver.ignored`` says so.
 - Calls that wait are the interrupts of ``RUN_FINISHED``; an interrupt's id is that of its call. ``resume`` answers
   them: ``true``, or ``{"approved": true}``, approves; ``{"arguments": {…}}`` approves with other arguments;
   ``{"answer": "…"}`` answers in the tool's place; anything else, and ``cancelled``, rejects.

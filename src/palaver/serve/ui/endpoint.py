@@ -35,6 +35,7 @@ from palaver.serve.http.errors import Refused, as_json, refusal
 from palaver.serve.http.event_stream import HEARTBEAT
 from palaver.serve.ui.client_messages import checked_id
 from palaver.serve.ui.turns import Ended, Turn, Turns, UiRequest, turns_of
+from palaver.swarm.call import LOGGER
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -209,17 +210,21 @@ class UiEndpoint:
         return self._prefix + name
 
     async def run(self, name: str, answer: _Answer, request: UiRequest) -> None:
-        """Write an answer to its end. Cancelling ``answer.scope`` stops the run, which is written too."""
+        """Write an answer to its end. Cancelling ``answer.scope`` stops the run, which is written too.
+
+        Raises nothing but cancellation: whatever else is raised ends the answer as an error.
+        """
         writer = self.protocol.writer(request)
         try:
             with answer.scope:
-                async with aclosing(self._turns.answer(request)) as turn:
-                    async for event in turn:
-                        for chunk in writer.write(event):
-                            answer.add(_encoded(chunk))
+                try:
+                    async with aclosing(self._turns.answer(request)) as turn:
+                        async for event in turn:
+                            _write(writer, event, answer)
+                except Exception as error:  # noqa: BLE001 (the client gets it as the end of the answer)
+                    _write(writer, Ended(outcome="failed", error=error), answer)
             if answer.scope.cancelled_caught:
-                for chunk in writer.write(Ended(outcome="cancelled")):
-                    answer.add(_encoded(chunk))
+                _write(writer, Ended(outcome="cancelled"), answer)
             answer.add(self.protocol.end)
         finally:
             self._answers.pop(name, None)
@@ -231,8 +236,13 @@ class UiEndpoint:
         return self._resume
 
 
-def _encoded(chunk: Chunk) -> bytes:
-    return b"data: %b\n\n" % jsontext.encode(chunk)
+def _write(writer: TurnWriter, event: Turn, answer: _Answer) -> None:
+    """Write one event. What is no JSON is left out, and logged."""
+    for chunk in writer.write(event):
+        try:
+            answer.add(b"data: %b\n\n" % jsontext.encode(chunk))
+        except PalaverError as error:
+            LOGGER.warning("not sent to the client: %s: %s", chunk.get("type"), error)
 
 
 class _Streaming(Response):

@@ -4,12 +4,15 @@ Rules:
 
 - ``AgentTurns`` runs an agent. With a store the conversation is its thread, and only what is new is taken from the
   request; without one the request's messages are the conversation.
+- With a store, the id of the client's last message says where it belongs: a known one is answered again there, so a
+  request that comes twice does not ask twice; with another text, it takes the place of the old one; an unknown one
+  follows the end. What it leaves behind stays in the thread.
 - A call that only the client can answer (``client_tool``, ``ask_user``) waits; the client's result comes with a later
   request and is the decision ``answer``. Tools, context and state of a request are for that run.
 - ``SwarmTurns`` asks a swarm: the conversation is that of the client whose name the request's id is. A client sees what
   ``palaver.swarm.events`` shows to clients, and which agent speaks; calls and results where ``show_tools`` says so.
 - The events are those of ``palaver.turn.events``; the last one is ``Ended``. Nothing is raised but cancellation: an
-  error is the outcome ``failed``.
+  error is the outcome ``failed``. State and progress that are no JSON are left out, and a warning goes to the log.
 
 Stability: experimental.
 """
@@ -37,6 +40,7 @@ from palaver.serve.ui.client_messages import with_results
 from palaver.serve.ui.shapes import SOURCE
 from palaver.store.store import Store, to_thread
 from palaver.swarm.bus import Where
+from palaver.swarm.call import LOGGER
 from palaver.swarm.events import is_public
 from palaver.swarm.swarm import LiveSwarm
 from palaver.swarm.user_input import said
@@ -51,6 +55,7 @@ if TYPE_CHECKING:
     from palaver.store.stored_thread import StoredThread
     from palaver.swarm.events import Event
     from palaver.swarm.session import Session
+    from palaver.threads.thread import Entry
     from palaver.turn.events import AgentEvent
     from palaver.turn.tool import AgentTool
 
@@ -139,10 +144,8 @@ class AgentTurns(Turns):
         """Refuse decisions without a store: the client's word would be all that is known of the calls."""
         if request.decisions and self._store is None:
             raise DecodeError("decisions need a store, which knows what was asked", path="messages", source=SOURCE)
-        if request.again:
-            _answered_user(request)
-        elif not request.decisions and not request.results:
-            _newest(request)
+        if request.again or (not request.decisions and not request.results):
+            _asked(request)
         for index, each in enumerate(request.tools):
             if each.name in self._agent.toolbox.names:
                 raise DecodeError(f"the agent has a tool {each.name!r}", path=f"tools[{index}].name", source=SOURCE)
@@ -175,14 +178,14 @@ class AgentTurns(Turns):
         """Return the thread, what is new in it, and what is decided. Raises ``PalaverError``."""
         if self._store is None:
             given = Thread()
-            given.append(*with_results(_answered_user(request) if request.again else request.messages))
+            given.append(*with_results(_up_to_user(request.messages) if request.again else request.messages))
             return given, None, {}
         stored = await to_thread(self._store.open, request.id)
-        if request.again:
-            await to_thread(_rewind, stored)
-            return stored, None, {}
         decisions = {**_answers(request, pending(stored)), **request.decisions}
-        return stored, None if decisions else (_newest(request),), decisions
+        if decisions:
+            return stored, None, decisions
+        asked = _asked(request)
+        return stored, await to_thread(_placed, stored, asked, request), {}
 
 
 class _FromClient(Middleware):
@@ -222,44 +225,70 @@ def _without_tools(event: Turn) -> Iterator[Turn]:
             yield event
 
 
-def _newest(request: UiRequest) -> UserMessage:
+def _asked(request: UiRequest) -> UserMessage:
     """Return the user message that is to be answered. Raises ``DecodeError`` when there is none, or nothing in it."""
-    last = request.messages[-1] if request.messages else None
+    messages = _up_to_user(request.messages) if request.again else request.messages
+    last = messages[-1] if messages else None
     if not isinstance(last, UserMessage):
-        raise DecodeError("the last one is not of the user, and no call is decided", path="messages", source=SOURCE)
+        why = "there is no message of the user" if request.again else "the last one is not of the user"
+        raise DecodeError(f"{why}, and no call is decided", path="messages", source=SOURCE)
     if not last.content:
         raise DecodeError("the last one has no text and no file", path="messages", source=SOURCE)
     return last
 
 
-def _answered_user(request: UiRequest) -> tuple[Message, ...]:
+def _up_to_user(messages: Sequence[Message]) -> Sequence[Message]:
     """Return the messages up to the last one of the user."""
-    places = [place for place, each in enumerate(request.messages) if isinstance(each, UserMessage)]
-    if not places:
-        raise DecodeError("there is no message of the user to answer again", path="messages", source=SOURCE)
-    return request.messages[: places[-1] + 1]
+    places = [place for place, each in enumerate(messages) if isinstance(each, UserMessage)]
+    return messages[: places[-1] + 1] if places else ()
 
 
-def _rewind(thread: StoredThread) -> None:
-    """Move the head of a thread back to its last user message. The answers stay in the thread."""
-    users = [
-        entry for entry in thread.path() if isinstance(entry.message, UserMessage) and RECORD not in entry.message.tags
-    ]
-    if not users:
-        raise DecodeError("the thread has no message of the user to answer again", path="messages", source=SOURCE)
-    thread.rewind(users[-1].id)
+def _placed(thread: StoredThread, asked: Message, request: UiRequest) -> tuple[Message, ...] | None:
+    """Move the head of a thread to where the client's last message belongs; return the message where it is new.
+
+    A message whose id is known is answered again: with the same content behind it, with another one in its place.
+    Either way, what followed stays in the thread, on a branch of its own.
+    """
+    found = _known(thread, asked.id, again=request.again)
+    if found is None:
+        return (asked,)
+    same = found.message.content == asked.content or asked.id is None
+    target = found.id if same else found.parent
+    if target != thread.head:
+        thread.rewind(target)
+    return None if same else (asked,)
+
+
+def _known(thread: StoredThread, id: str | None, *, again: bool) -> Entry | None:
+    """Return the user's message with an id, on this branch or else the newest on another one.
+
+    Without an id, the last one of this branch where it is to be answered ``again``.
+    """
+    if id is None:
+        return _last_of(thread.path(), None) if again else None
+    return _last_of(thread.path(), id) or _last_of(thread.tree.entries, id)
+
+
+def _last_of(entries: Sequence[Entry], id: str | None) -> Entry | None:
+    for entry in reversed(entries):
+        message = entry.message
+        typed = isinstance(message, UserMessage) and message.mode != "tool" and RECORD not in message.tags
+        if typed and (id is None or id in {message.id, entry.id}):
+            return entry
+    return None
 
 
 async def _events(stream: Any, values: Mapping[str, Any]) -> AsyncIterator[Turn]:
     """Yield the events of a run, changes of the state that it shares, and how it ended."""
-    shown = jsontext.encode(values.get("state"))
+    shown = _sent(values.get("state"), "state")
     try:
         async with stream as run:
             async for event in run:
-                yield event
+                if not isinstance(event, events.ToolProgress) or _sent(event.value, "progress") is not None:
+                    yield event
                 if isinstance(event, events.MessageAdded) and isinstance(event.message, ToolMessage):
-                    now = jsontext.encode(values.get("state"))
-                    if now != shown:
+                    now = _sent(values.get("state"), "state")
+                    if now is not None and now != shown:
                         shown = now
                         yield StateChanged(state=jsontext.value(now))
     except PalaverError as error:
@@ -278,6 +307,15 @@ async def _events(stream: Any, values: Mapping[str, Any]) -> AsyncIterator[Turn]
     )
 
 
+def _sent(value: object, name: str) -> bytes | None:
+    """Return what a tool shows to the client as JSON; ``None``, and a warning in the log, for what is none."""
+    try:
+        return bytes(jsontext.checked(value, name))
+    except (PalaverError, RuntimeError) as error:  # RuntimeError: a worker thread changes it just now
+        LOGGER.warning("not sent to the client: %s", error)
+        return None
+
+
 class SwarmTurns(Turns):
     """Answers with a swarm that has been started."""
 
@@ -290,7 +328,7 @@ class SwarmTurns(Turns):
         if request.again:
             raise DecodeError("a swarm answers a message once: send it as a new one", path="trigger", source=SOURCE)
         if not request.decisions and not request.results:
-            _newest(request)
+            _asked(request)
 
     async def answer(self, request: UiRequest) -> AsyncGenerator[Turn]:
         """Ask the client's session, and show what its agents do."""
@@ -334,7 +372,7 @@ class SwarmTurns(Turns):
             if request.decisions:
                 outcome.append(await session.decide(request.decisions))
             else:
-                outcome.append(await session.complete(said(_newest(request)), run=run))
+                outcome.append(await session.complete(said(_asked(request)), run=run))
         except Exception as error:  # noqa: BLE001 (the client gets it as the outcome)
             outcome.append(error)
         finally:
