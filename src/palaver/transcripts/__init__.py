@@ -115,7 +115,7 @@ def detect(data: bytes, name: str = "") -> tuple[Detected, ...]:
     """The transcript formats that a file may be written in, the likeliest first; empty when it is none.
 
     ``data`` are its first bytes (64 KiB are looked at), ``name`` is its name where it has one. Several are given when
-    they are about equally likely (docs/spec/dialects.md#0). Raises ``MessageError`` for anything but bytes.
+    they are about equally likely. Raises ``MessageError`` for anything but bytes.
     """
     check_arguments("detect", detect, {"data": data, "name": name})
     head = Head(data, name)
