@@ -2,8 +2,8 @@
 
 Rules:
 
-- What an application needs is imported from here; buses over a network, workers and servers are packages of their own.
-- Importing this loads no optional package.
+- Applications import everything they need from here; network buses, workers and servers are packages of their own.
+- Importing this package loads no optional package.
 
 Stability: experimental.
 """

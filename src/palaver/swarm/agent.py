@@ -1,20 +1,20 @@
-"""An agent of a swarm: a model, what it is told, what it may call, and what may become of its answers.
+"""An agent of a swarm: a model, its prompt, its tools, and the handling of its answers.
 
 Rules (docs/spec/agent-swarm-kit.md#3):
 
-- An agent is a description and holds no conversation. It sees of the client's thread what ``threads.AgentView`` gives
-  it: its ``instructions``, those of the swarm, its own ``system`` texts and what ``dynamic`` gives, the model's
+- An agent is a description and holds no conversation. From the client's thread it gets what ``threads.AgentView``
+  returns: its ``instructions``, those of the swarm, its own ``system`` texts and those of ``dynamic``, the model's
   ``flags``, the system messages committed for it, and the last ``keep`` messages of the dialogue.
-- ``tools`` are offered in their order, navigation first; ``sources`` give more of them, asked for each call of the
-  model, and one that fails is left out (K12). Of one answer the last ``max_tool_calls`` calls are run, or the one
-  that navigates (K11).
-- ``map`` changes an answer as it came, ``map_calls`` its calls, ``transform`` its text; ``validate`` says why an
-  answer must not be shown. What any of them raises is the error of the turn.
-- ``rescue`` says what happens to an answer that may not be shown, or calls what is not there
+- ``tools`` are offered in their order, navigation first; ``sources`` return further ones for each model call, and a
+  source that fails is left out (K12). Of one answer, the last ``max_tool_calls`` calls are run, or the one that
+  navigates (K11).
+- ``map`` changes an answer as received, ``map_calls`` its calls, ``transform`` its text; ``validate`` returns why an
+  answer must not be shown. An exception of any of them is the error of the turn.
+- ``rescue`` decides what happens to an answer that may not be shown, or that calls an unknown tool
   (``palaver.swarm.rescue``).
-- ``on_model_error``: a model that fails raises from the turn, or a placeholder is shown instead; either way nothing
-  of it is kept (K13).
-- ``hooks`` only look on. ``operator`` makes it a person: asked in the model's place, with no model.
+- ``on_model_error``: when a model fails, the turn raises, or a placeholder is shown instead; in both cases nothing of
+  the answer is stored (K13).
+- ``hooks`` only observe. ``operator`` makes the agent a person, who is asked in the model's place.
 
 Stability: experimental.
 """
@@ -55,23 +55,23 @@ Operator: TypeAlias = Callable[[CallContext, str], Awaitable[str]]
 OnModelError: TypeAlias = Literal["raise", "placeholder"]
 
 MAX_TOOL_CALLS: Final = 1
-"""How many calls of one answer are run, where nothing else is said."""
+"""The default number of calls of one answer that are run."""
 
 
 class Hooks:
-    """Looks on at an agent: override what you need, plain or asynchronous.
+    """Observers of an agent: override the methods that you need, plain or asynchronous.
 
-    What hooks are given: ``place`` is the ``CallContext`` (client, agent, turn); ``text`` what is committed, emitted or
-    answered; ``answer`` the message of the model, ``messages`` what it was asked; ``call`` and ``calls`` are tool
-    calls; ``mode`` is ``"user"`` or ``"tool"``, ``reason`` why an answer was rescued. Whatever is raised is logged, and
-    disturbs nothing.
+    The parameters: ``place`` is the ``CallContext`` (client, agent, turn); ``text`` is the text that is committed,
+    emitted or answered; ``answer`` the message of the model, ``messages`` its prompt; ``call`` and ``calls`` are tool
+    calls; ``mode`` is ``"user"`` or ``"tool"``, ``reason`` why an answer was rescued. Exceptions are logged, and change
+    nothing.
     """
 
     def on_init(self, place: CallContext) -> Any:
         """The agent is used in a session for the first time."""
 
     def on_execute(self, place: CallContext, text: str, mode: str) -> Any:
-        """Something is said to it."""
+        """A message is sent to it."""
 
     def on_run(self, place: CallContext, text: str) -> Any:
         """It is asked without a trace in the log."""
@@ -80,7 +80,7 @@ class Hooks:
         """Its answer is shown."""
 
     def on_assistant_message(self, place: CallContext, text: str) -> Any:
-        """An answer of its own, or one that was committed for it, joins the log."""
+        """An answer of its own, or one committed for it, is added to the log."""
 
     def on_user_message(self, place: CallContext, text: str) -> Any:
         """A user message is committed."""
@@ -107,27 +107,27 @@ class Hooks:
         """A tool raised."""
 
     def on_after_tool_calls(self, place: CallContext, calls: Sequence[ToolCall]) -> Any:
-        """The tools of a batch have committed, or were stopped."""
+        """All tools of a batch have committed, or were stopped."""
 
     def on_completion(self, place: CallContext, messages: Sequence[Message], answer: AssistantMessage) -> Any:
         """The model answered."""
 
     def on_dispose(self, place: CallContext) -> Any:
-        """The session ends, or another agent took over."""
+        """The session ends, or another agent became active."""
 
 
 class AgentOptions(TypedDict, total=False):
-    """What an agent may be given besides its name and who answers: the keywords of ``SwarmAgent``."""
+    """The options of an agent besides its name, model and operator: the keywords of ``SwarmAgent``."""
 
-    # what it is told
+    # the prompt
     instructions: Text
     system: Iterable[str]
     dynamic: Callable[[CallContext], Iterable[str] | Awaitable[Iterable[str]]] | None
     flags: Iterable[str]
-    # what it sees of the conversation
+    # the visible conversation
     keep: int | None
     where: Callable[[Message], bool] | None
-    # what it may call
+    # the tools
     tools: Iterable[AnySwarmTool]
     sources: Iterable[Source]
     max_tool_calls: int
@@ -137,14 +137,14 @@ class AgentOptions(TypedDict, total=False):
     states: Iterable[State[Any] | str]
     storages: Iterable[Storage[Any] | str]
     depends_on: Iterable[str]
-    # how its model is asked
+    # the requests to the model
     settings: Settings
     provider: Mapping[str, Mapping[str, Any]] | None
     stream: bool
     output: Any
     on_model_error: OnModelError
     prices: Callable[[str, Usage], float | None] | None
-    # what becomes of its answers
+    # the handling of answers
     map: Callable[[AssistantMessage], Any] | None
     map_calls: Callable[[Sequence[ToolCall]], Any] | None
     transform: Callable[[str], Any] | None
@@ -152,9 +152,9 @@ class AgentOptions(TypedDict, total=False):
     rescue: Rescue
     rescue_scope: Scope
     placeholders: Sequence[str]
-    # who answers in the place of a model
+    # the person in the place of a model
     operator_timeout: float | None
-    # what goes around and looks on
+    # middleware and observers
     middleware: Sequence[Middleware]
     limits: Limits
     observers: Sequence[Observer]
@@ -171,22 +171,22 @@ class AgentChanges(AgentOptions, total=False):
 
 
 class SwarmAgent:
-    """What an agent of a swarm is. Changing one is a copy: ``agent.replace(keep=30)``."""
+    """An agent of a swarm. ``agent.replace(keep=30)`` returns an edited copy."""
 
     def __init__(
         self,
         name: str,
         model: LanguageModel | str | None = None,
         *,
-        # what it is told
+        # the prompt
         instructions: Text = "",
         system: Iterable[str] = (),
         dynamic: Callable[[CallContext], Iterable[str] | Awaitable[Iterable[str]]] | None = None,
         flags: Iterable[str] = (),
-        # what it sees of the conversation
+        # the visible conversation
         keep: int | None = KEEP,
         where: Callable[[Message], bool] | None = None,
-        # what it may call
+        # the tools
         tools: Iterable[AnySwarmTool] = (),
         sources: Iterable[Source] = (),
         max_tool_calls: int = MAX_TOOL_CALLS,
@@ -196,14 +196,14 @@ class SwarmAgent:
         states: Iterable[State[Any] | str] = (),
         storages: Iterable[Storage[Any] | str] = (),
         depends_on: Iterable[str] = (),
-        # how its model is asked
+        # the requests to the model
         settings: Settings = Settings(),  # noqa: B008 (frozen)
         provider: Mapping[str, Mapping[str, Any]] | None = None,
         stream: bool = False,
         output: Any = None,
         on_model_error: OnModelError = "raise",
         prices: Callable[[str, Usage], float | None] | None = None,
-        # what becomes of its answers
+        # the handling of answers
         map: Callable[[AssistantMessage], Any] | None = None,
         map_calls: Callable[[Sequence[ToolCall]], Any] | None = None,
         transform: Callable[[str], Any] | None = None,
@@ -211,36 +211,37 @@ class SwarmAgent:
         rescue: Rescue = Flush(),  # noqa: B008 (frozen)
         rescue_scope: Scope = "turn",
         placeholders: Sequence[str] = PLACEHOLDERS,
-        # who answers in the place of a model
+        # the person in the place of a model
         operator: Operator | None = None,
         operator_timeout: float | None = None,
-        # what goes around and looks on
+        # middleware and observers
         middleware: Sequence[Middleware] = (),
         limits: Limits = Limits(),  # noqa: B008 (frozen)
         observers: Sequence[Observer] = (),
         hooks: Hooks | None = None,
         description: str = "",
     ) -> None:
-        """Describe an agent.
+        """Set up an agent.
 
-        ``name`` is what others call the agent. ``instructions`` are its system prompt, a text or a function of the
-        place; ``system`` further texts behind it, ``dynamic`` a function that gives more for each call of the model,
-        ``flags`` texts for this model only. ``tools`` are offered in their order, ``sources`` give more. ``keep`` is
-        how many messages of the dialogue are sent, ``where`` selects them. Of one answer the last ``max_tool_calls``
-        calls run. ``map`` changes an answer, ``map_calls`` its calls, ``transform`` its text; ``validate`` says why a
-        text must not be shown. ``rescue`` says what becomes of such an answer, over ``rescue_scope``, and
-        ``placeholders`` what is shown in its place; ``on_model_error`` whether a model that fails raises. ``hooks``
-        look on, ``operator`` answers in the model's place. ``settings`` are those of the model, ``provider`` fields of
-        one wire. ``model`` is a model, or the name of one (``"openai/…"``). ``states`` and ``storages`` are what its
-        tools may use, by description or by name; ``depends_on`` names the agents that it may hand over to, for
-        drawings. ``description`` is a text about the agent, for people who read its documentation. With ``stream`` the
-        text of an answer is published as it comes, in events ``agent delta``: for agents whose answers nothing changes.
+        ``name`` is that of the agent. ``instructions`` are its system prompt, a text or a function of the place;
+        ``system`` are further texts behind it, ``dynamic`` is a function that returns more for each model call, and
+        ``flags`` are texts for this model only. ``tools`` are offered in their order; ``sources`` return further ones.
+        ``keep`` is the number of messages of the dialogue that are sent; ``where`` selects them. Of one answer, the
+        last ``max_tool_calls`` calls are run. ``map`` changes an answer, ``map_calls`` its calls, ``transform`` its
+        text; ``validate`` returns why a text must not be shown. ``rescue`` handles such an answer, over
+        ``rescue_scope``, and one of ``placeholders`` is shown in its place; ``on_model_error`` says whether a failing
+        model raises. ``hooks`` observe, ``operator`` answers in the model's place. ``settings`` are those of the model,
+        ``provider`` fields of one wire. ``model`` is a model, or the name of one (``"openai/…"``). ``states`` and
+        ``storages`` are those that its tools may use, by description or by name; ``depends_on`` names the agents that
+        it may hand over to, for diagrams. ``description`` documents the agent for people. With ``stream`` the text of
+        an answer is published as it arrives, in events ``agent delta``: for agents whose answers are not changed.
         ``operator_timeout`` is in seconds; after it the answer is ``""``.
+
         ``middleware``, ``policy``, ``decide``, ``limits``, ``output``, ``result_limit``, ``observers`` and ``prices``
         are those of ``palaver.agent.Agent``; limits are of the agent's part in one turn, and ``recoveries``,
-        ``repeats`` and ``continue_cut`` mean nothing here. Raises ``MessageError`` for an argument of the wrong type,
+        ``repeats`` and ``continue_cut`` have no effect here. Raises ``MessageError`` for an argument of the wrong type,
         for an agent with neither a model nor an operator, with one that cannot be called, without a name, with a limit
-        below 0, or with a tool that can never be called since another has its name.
+        below 0, or with a tool that can never be called because another one has its name.
         """
         given = {key: value for key, value in locals().items() if key != "self"}
         self._given = read = _checked(name, given)
@@ -264,7 +265,7 @@ class SwarmAgent:
         self.storages = frozenset(_names(read["storages"]))
         self.depends_on: tuple[str, ...] = read["depends_on"]
         self.structured = None if output is None or model is None else Structured(output, model.capabilities)
-        """The form of the answers, where one was asked for."""
+        """The form of the answers, if any."""
         self.settings = settings if self.structured is None else self.structured.asked(settings)
         self.provider, self.stream = dict(provider or {}), stream
         self.on_model_error: OnModelError = on_model_error
@@ -276,10 +277,10 @@ class SwarmAgent:
         self.hooks = hooks or Hooks()
 
     def _check_policy(self, policy: Policy) -> None:
-        """Raise ``MessageError`` for a policy that says nothing, or names a tool that can never be there."""
+        """Raise ``MessageError`` for an empty policy, or one with a tool that can never exist."""
         names = {tool.name for tool in (*self.tools, *self.middleware_tools)}
         names |= {name for each in self.chain.all for name in each.names}
-        if self.sources or any(tool.describe for tool in self.tools):  # they give tools of any name
+        if self.sources or any(tool.describe for tool in self.tools):  # they may return tools of any name
             given: object = policy
             names |= set(cast("Mapping[str, object]", given)) if isinstance(given, Mapping) else set()
         check_policy(policy, names)
@@ -297,7 +298,7 @@ class SwarmAgent:
 def swarm_agent(agent: Agent[Any]) -> SwarmAgent:
     """Return an agent of a swarm with the model, instructions, tools and limits of ``agent``, and streamed answers.
 
-    Raises ``MessageError`` for instructions that are no text, and for tools that a provider runs.
+    Raises ``MessageError`` for instructions that are not a text, and for tools that a provider runs.
     """
     made = agent.fields
     instructions, tools = made["instructions"], made["tools"]
@@ -338,7 +339,7 @@ _READ_ONCE: Final = ("system", "flags", "tools", "sources", "placeholders", "sta
 
 
 def _checked(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of an agent, those of ``_READ_ONCE`` as tuples, and each tool once. Raises ``MessageError``."""
+    """Return checked arguments, those of ``_READ_ONCE`` as tuples, and each tool once. Raises ``MessageError``."""
     operator, keep, calls = given["operator"], given["keep"], given["max_tool_calls"]
     if operator is not None and not callable(operator):
         raise MessageError(f"the operator of {name!r} is not a function: {excerpt(repr(operator))}")
@@ -356,9 +357,9 @@ def _checked(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _distinct(agent: str, given: Iterable[AnySwarmTool]) -> tuple[SwarmTool, ...]:
-    """Give the tools of an agent, each once. Raises ``MessageError`` for one that another of its name always hides.
+    """Return the tools of an agent, each once. Raises ``MessageError`` for a tool that another one always hides.
 
-    Of navigation tools to agents whose names differ in signs alone, the later ones get a number.
+    Navigation tools to agents whose names differ in punctuation only get numbers, except the first.
     """
     tools = [as_tool(each) for each in {id(each): each for each in given}.values()]
     taken = {tool.name for tool in tools}

@@ -1,10 +1,10 @@
-"""The answers of one agent in one session: transformed, checked, kept, and given out.
+"""The answers of one agent in one session: they are transformed, checked, stored, and returned.
 
 Rules (docs/spec/agent-swarm-kit.md#3.1 to #3.6):
 
-- The log stores what the client sees: the text that ``transform`` returned. An answer that comes too late is stored
-  with a tag, and no client sees it (K13).
-- A policy has the last word on what is shown. The placeholder must pass the agent's own check.
+- The log stores what the client sees: the text that ``transform`` returned. A late answer is stored with a tag, and no
+  client sees it (K13).
+- A policy decides last what is shown. The placeholder must pass the agent's own check.
 
 Stability: experimental.
 """
@@ -45,7 +45,7 @@ class AgentAnswers:
         return self.gone or turn.over
 
     async def _show(self, turn: Turn, place: CallContext, answer: AssistantMessage, text: str) -> None:
-        """Keep an answer that passed, and give it out; a policy has the last word."""
+        """Store an answer that passed, and return it to the client; a policy decides last."""
         raw = answer.text
         banned = await self.session.refused_output(text)
         if self.gone or not turn.claim():
@@ -76,11 +76,11 @@ class AgentAnswers:
         turn.give(text)
 
     async def _discard(self, turn: Turn, answer: AssistantMessage) -> None:
-        """Keep an answer that nobody was shown."""
+        """Store an answer that is not shown."""
         await self.session.keep(of_turn(turn, answer.replace(tags=(*(answer.tags or ()), DISCARDED))))
 
     async def _withhold(self, turn: Turn, answer: AssistantMessage) -> None:
-        """Keep an answer that is late; a turn whose agent was changed from outside has no other."""
+        """Store a late answer; a turn whose agent was changed from outside gets no other."""
         await self._discard(turn, answer)
         if turn.overtaken:
             turn.resolve("")

@@ -1,9 +1,9 @@
-"""The calls of an agent's answers: which are run, which wait, and what the model is told of the others.
+"""The calls of an agent's answers: which are run, which wait, and the results of the others.
 
 Rules (docs/spec/agent-swarm-kit.md#3.1; ADR 35):
 
-- First the checks of the swarm: does the tool exist, are the arguments valid. Then middleware, policy and approvers, as
-  for every turn (``palaver.turn.tool_calls``). Nothing of a batch runs before all of it is decided.
+- First come the checks of the swarm: the tool must exist, and the arguments must be valid. Then middleware, policy and
+  approvers decide, as for every turn (``palaver.turn.tool_calls``). No call of a batch runs before all are decided.
 - A call that waits is a record in the client's thread, and ends its turn as ``waiting``, with the answer ``""``. A call
   that is denied, rejected or answered by a person has a result; when none is left to run, the model is asked again.
 
@@ -75,16 +75,16 @@ class AgentCalls:
     async def _rescue(self, turn: Turn, place: CallContext, reason: str, *, retry: bool = True) -> None: ...
     @abstractmethod
     async def rescued(self, turn: Turn, place: CallContext, reason: str) -> None:
-        """Write off what the agent did in a turn, and answer all the same."""
+        """Discard the agent's part of a turn, and answer with a rescue."""
 
     @abstractmethod
     async def go_on(self, turn: Turn) -> None:
-        """Ask the model where the thread stands."""
+        """Ask the model with the thread as it is."""
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
     def halt(self) -> None:
-        """Begin no more tools."""
+        """Start no more tools."""
         for batch in self._batches:
             batch.halt()
 
@@ -132,7 +132,7 @@ class AgentCalls:
         broken: MalformedToolCall | None = None,
         known: tuple[Recorded, Mapping[str, Decision]] | None = None,
     ) -> None:
-        """Begin the calls of an answer that is kept; ``known`` is for calls that waited for a decision."""
+        """Start the calls of a stored answer; ``known`` is for calls that waited for a decision."""
         checked = await self._planned(turn, place, answer, calls, offered=offered, broken=broken)
         if checked is None or self._overtaken(turn):
             return
@@ -151,7 +151,7 @@ class AgentCalls:
         self.session.spawn(turn, batch.run)
 
     def _overtaken(self, turn: Turn) -> bool:
-        """Whether nobody waits for the agent any more; a turn whose agent was changed from outside is answered."""
+        """Return whether the agent is no longer needed; a turn whose agent was changed from outside is answered."""
         if self._late(turn) and turn.overtaken:
             turn.resolve("")
         return self._late(turn)
@@ -166,7 +166,7 @@ class AgentCalls:
         offered: dict[str, SwarmTool],
         broken: MalformedToolCall | None,
     ) -> list[Planned] | None:
-        """Check all calls before any runs; ``None`` when none may run, and the turn has gone on otherwise."""
+        """Check all calls before any is run; ``None`` when none may run, and the turn has continued otherwise."""
         planned: list[Planned] = []
         wrong: dict[str, Exception] = {}
         indexes = {call.id: index for index, call in enumerate(client_calls(answer))}
@@ -200,7 +200,7 @@ class AgentCalls:
     async def _allowed(
         self, turn: Turn, place: CallContext, answer: AssistantMessage, planned: Sequence[Planned], tools: ToolCalls
     ) -> Sequence[Planned] | None:
-        """Have middleware, policy and approvers judge calls; ``None`` when none may run, and the turn went on."""
+        """Have middleware, policy and approvers decide calls; ``None`` when none may run, and the turn continued."""
         agent = self.agent
         rules = any(each.tool.inner is not None and each.tool.inner.rule is not None for each in planned)
         waited = tools.has_known
@@ -221,7 +221,7 @@ class AgentCalls:
                 self._log_error("decide", decided.error)
             if any(each.verdict == "ask" for each in judged):
                 deferred = self._part(turn).deferred
-                if deferred and not waited:  # else it stands in a record already
+                if deferred and not waited:  # else a record has it already
                     await self.session.keep(
                         deferred_record([each.replace(agent=each.agent or agent.name) for each in deferred])
                     )
@@ -241,19 +241,19 @@ class AgentCalls:
         return runs
 
     def _wait(self, turn: Turn, requests: tuple[ApprovalRequest, ...]) -> None:
-        """End a turn whose calls wait for a decision; ``Session.decide`` goes on with them."""
+        """End a turn whose calls wait for a decision; ``Session.decide`` continues it."""
         if turn.claim():
             turn.outcome, turn.pending = "waiting", requests
             turn.give("")
 
     def _publish_skipped(self, calls: Iterable[ToolCall]) -> None:
-        """Publish the calls of an answer that are not run: there were too many, or another one wins."""
+        """Publish the calls of an answer that are not run: they exceed the limit, or another one wins."""
         for call in calls:
             named = {"toolId": call.id, "toolName": call.name}
             self.session.publish_event("agent", "tool-skipped", self.agent.name, input=named)
 
     async def _tell_model(self, call_id: str, name: str | None, output: Output) -> None:
-        """Keep the result of a call that was not run."""
+        """Store the result of a call that was not run."""
         message = ToolMessage(
             content=output.content,
             tool_call_id=call_id,
@@ -267,13 +267,13 @@ class AgentCalls:
     async def _refuse(
         self, turn: Turn, place: CallContext, answer: AssistantMessage, broken: MalformedToolCall
     ) -> None:
-        """Write off an answer with a call that did not parse."""
+        """Reject an answer with a call that could not be parsed."""
         await self.session.keep(of_turn(turn, answer))
         reason = f"Function validation failed: name={broken.name} arguments={excerpt(broken.raw, 200)}"
         await self._rescue(turn, place, reason)
 
     async def _checked(self, place: CallContext, tool: SwarmTool, call: ToolCall) -> tuple[Any] | Exception | None:
-        """The arguments of a call, in a tuple; what its check raised; ``None`` when the validation refuses it."""
+        """Return the checked arguments of a call in a tuple, the exception of its check, or ``None`` when refused."""
         try:
             arguments = tool.check(call)
         except Exception as error:  # noqa: BLE001 (a check that raises has refused)
@@ -289,13 +289,13 @@ class AgentCalls:
         return (arguments,) if passes else None
 
     def _tell_tool_error(self, call: ToolCall, error: Exception) -> None:
-        """Publish what a check raised, with the name of the tool."""
+        """Publish the exception of a check, with the name of the tool."""
         named = {"toolId": call.id, "toolName": call.name}
         told = {"error": f"{type(error).__name__}: {error}"}
         self.session.publish_event("agent", "tool-error", self.agent.name, input=named, output=told)
 
     def _log_error(self, what: str, error: Exception) -> None:
-        """Log an error with its traceback, and publish it: nobody raises it, so it is seen nowhere else."""
+        """Log an error with its traceback, and publish it: it is not raised, so it would not be seen otherwise."""
         LOGGER.error("%s of the agent %r raised", what, self.agent.name, exc_info=error)
         self._tell_error(error)
 

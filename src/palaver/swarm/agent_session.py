@@ -2,11 +2,11 @@
 
 Rules (docs/spec/agent-swarm-kit.md#3.1 to #3.6):
 
-- An agent session executes one thing at a time. It is free again when the calls of its answer have begun.
+- An agent session executes one thing at a time. It is free again when the calls of its answer have started.
 - The log stores the answer of a session that is ``gone`` (the agent changed, the turn was cancelled), or whose turn is
   over, with a tag; no client sees it (K13). The log stores what the client sees: the text that ``transform`` returned.
 - A failing model, or a hook that raises, is the error of the turn, and leaves no marker.
-- A turn costs the window, not the length of the thread: the view reads what is new.
+- A turn costs the window, not the length of the thread: the view reads only new messages.
 
 Stability: experimental.
 """
@@ -66,13 +66,13 @@ class AgentSession(AgentAnswers, AgentCalls):
         self._view = session.view(agent)
         self._model: language_model.Session | None = None
         self.carried = session.carried.setdefault(agent.name, {})
-        """What middleware keeps for itself from turn to turn."""
+        """The state of middleware, from turn to turn."""
         self._batches: list[Batch] = []
 
     # -- what is asked of it ---------------------------------------------------------------------------------------
 
     async def execute(self, turn: Turn, told: UserInput, mode: Mode) -> None:
-        """Say something to the agent. Whatever goes wrong is the error of the turn."""
+        """Send a message to the agent. Any failure is the error of the turn."""
         try:
             async with self._lock:
                 place = self._place(turn)
@@ -87,7 +87,7 @@ class AgentSession(AgentAnswers, AgentCalls):
             self._fail(turn, error)
 
     async def go_on(self, turn: Turn) -> None:
-        """Ask the model where the thread stands, without saying anything."""
+        """Ask the model with the thread as it is, without a new message."""
         try:
             async with self._lock:
                 await self._step(turn, self._place(turn))
@@ -95,7 +95,7 @@ class AgentSession(AgentAnswers, AgentCalls):
             self._fail(turn, error)
 
     async def resume(self, turn: Turn) -> None:
-        """Go on with a turn that broke off where the thread stands; one that was being rescued gets a placeholder."""
+        """Continue an interrupted turn with the thread as it is; a turn in a rescue gets a placeholder."""
         try:
             async with self._lock:
                 place = self._place(turn)
@@ -116,14 +116,14 @@ class AgentSession(AgentAnswers, AgentCalls):
             self._fail(turn, error)
 
     async def decided(self, turn: Turn, opened: OpenAnswer, decisions: Mapping[str, Decision]) -> None:
-        """Go on with calls that waited for a decision."""
+        """Continue with calls that waited for a decision."""
         try:
             async with self._lock:
                 place = self._place(turn)
                 offered = await offered_tools(self.agent, place, self._log_error)
                 part = self._part(turn)
                 part.deferred = opened.deferred
-                # No model is asked: what hooks inject joins behind the results, not between them and their calls.
+                # No model is asked: messages injected by hooks are added behind the results, not before them.
                 if not await self._may_ask(turn, place, part, asks=False):
                     return
                 part.context.message = opened.message
@@ -133,7 +133,7 @@ class AgentSession(AgentAnswers, AgentCalls):
             self._fail(turn, error)
 
     async def rescued(self, turn: Turn, place: CallContext, reason: str) -> None:
-        """Write off what the agent did in this turn, and answer all the same."""
+        """Discard the agent's part of this turn, and answer with a rescue."""
         try:
             async with self._lock:
                 await self._rescue(turn, place, reason)
@@ -143,7 +143,7 @@ class AgentSession(AgentAnswers, AgentCalls):
     async def run(self, told: UserInput, payload: Any) -> str:
         """Ask the model without a trace in the log, and without tools.
 
-        ``""`` when it called one, or may not be shown.
+        Returns ``""`` when it called a tool, or when the answer may not be shown.
         """
         async with self._apart:
             return await self._run(told, payload)
@@ -162,7 +162,7 @@ class AgentSession(AgentAnswers, AgentCalls):
             answer = await self._ask(part, place, messages, ())
             if not isinstance(answer, outcomes.Blocked):
                 part.context.message = answer
-                await part.hooks(chain.after_model)  # nothing goes on behind this answer
+                await part.hooks(chain.after_model)  # nothing follows this answer
         except Blocked as blocked:
             assert part is not None  # noqa: S101 (its hooks raised it)
             part.outcome, part.reason = "blocked", blocked.reason
@@ -189,7 +189,7 @@ class AgentSession(AgentAnswers, AgentCalls):
     # -- an execution ----------------------------------------------------------------------------------------------
 
     async def _said(self, turn: Turn, told: UserInput, mode: Mode) -> None:
-        if self.session.is_past(turn):  # it would stand among what the next turn says
+        if self.session.is_past(turn):  # it would be among the messages of the next turn
             return
         message = told.spoken(self.agent.name, mode)
         if mode == "user":
@@ -200,13 +200,13 @@ class AgentSession(AgentAnswers, AgentCalls):
             turn.since = self._position(message, before)
 
     def _position(self, message: UserMessage, start: int) -> int | None:
-        """Where in the thread, from ``start`` on, a message stands that was kept just now."""
+        """Return the place in the thread, from ``start`` on, of a message that was just stored."""
         path = self.session.log.path
         same = (place for place in range(start, len(path)) if path[place].message.content == message.content)
         return next(same, None)
 
     async def _step(self, turn: Turn, place: CallContext, *, again: bool = False) -> None:
-        """Ask the model, and do what it says. ``again``: its last answer was refused already."""
+        """Ask the model, and handle its answer. ``again``: its last answer was refused already."""
         if turn.over:
             return
         try:
@@ -229,7 +229,7 @@ class AgentSession(AgentAnswers, AgentCalls):
         *,
         again: bool,
     ) -> None:
-        """Do what an answer says."""
+        """Handle an answer."""
         broken = next((part for part in answer.content if isinstance(part, MalformedToolCall)), None)
         calls = list(client_calls(answer))
         if calls and self.agent.map_calls is not None:
@@ -244,7 +244,7 @@ class AgentSession(AgentAnswers, AgentCalls):
             await self._text(turn, place, answer, again=again)
 
     async def _answer(self, turn: Turn, place: CallContext, offered: dict[str, SwarmTool]) -> AssistantMessage | None:
-        """Ask the model; ``None`` when there is no answer to go on with, and that was dealt with."""
+        """Ask the model; ``None`` when no answer is left to continue with, and that was handled."""
         part = None if self.agent.model is None else self._part(turn)
         if part is not None and not await self._may_ask(turn, place, part):
             return None
@@ -275,9 +275,9 @@ class AgentSession(AgentAnswers, AgentCalls):
         return await self._reviewed(turn, place, part, answer)
 
     async def _may_ask(self, turn: Turn, place: CallContext, part: AgentTurn, *, asks: bool = True) -> bool:
-        """Run the hooks before the model, and look at the limits; ``False`` when the turn has gone on otherwise.
+        """Run the hooks before the model, and check the limits; ``False`` when the turn has continued otherwise.
 
-        Without ``asks`` the part only begins, and keeps what was injected for its first call of the model.
+        Without ``asks`` the part only starts, and keeps injected messages for its first model call.
         """
         before_model = self.agent.chain.before_model if asks else ()
         try:
@@ -304,7 +304,7 @@ class AgentSession(AgentAnswers, AgentCalls):
     async def _reviewed(
         self, turn: Turn, place: CallContext, part: AgentTurn, answer: AssistantMessage
     ) -> AssistantMessage | None:
-        """Run the hooks behind the model; ``None`` when the turn has gone on otherwise."""
+        """Run the hooks after the model; ``None`` when the turn has continued otherwise."""
         part.context.message = answer
         try:
             step = await part.hooks(self.agent.chain.after_model)
@@ -328,7 +328,7 @@ class AgentSession(AgentAnswers, AgentCalls):
     async def _blocked(
         self, turn: Turn, place: CallContext, part: AgentTurn, reason: str, message: AssistantMessage | None
     ) -> None:
-        """Keep an answer that a guardrail stopped, for nobody, and show a placeholder."""
+        """Store an answer that a guardrail stopped, hidden, and show a placeholder."""
         part.outcome, part.reason = "blocked", reason
         if message is not None:
             await self._discard(turn, message.replace(agent=self.agent.name, mode=message.mode or "tool"))
@@ -359,9 +359,9 @@ class AgentSession(AgentAnswers, AgentCalls):
         await self._rescue(turn, place, reason, retry=False)
 
     async def _formed(self, turn: Turn, place: CallContext, answer: AssistantMessage, text: str) -> str | None:
-        """Read an answer in the form that was asked for, and show it; ask again where it does not fit.
+        """Read an answer in the requested form, and show it; ask again when it does not match.
 
-        Gives why the answer must not be shown, when the attempts are used up.
+        Returns why the answer must not be shown, when the attempts are used up.
         """
         part = turn.parts.get(self.agent.name)
         if self.agent.structured is None or part is None:
@@ -382,11 +382,11 @@ class AgentSession(AgentAnswers, AgentCalls):
         return None
 
     async def _keep_unshown(self, answer: AssistantMessage) -> None:
-        """Keep an answer that the model is told to give again. It names no turn: it is no answer of one."""
+        """Store an answer that the model must repeat. It names no turn, since it is not the answer of one."""
         await self.session.keep(answer.replace(tags=(*(answer.tags or ()), UNSHOWN)))
 
     async def _operate(self, turn: Turn, place: CallContext, text: str) -> None:
-        """Ask the person who sits here; who was handed the conversation without a word is told the client's last."""
+        """Ask the operator; after a hand-over without a text, with the client's last message."""
         operator = self.agent.operator
         if operator is None:
             return
@@ -416,12 +416,12 @@ class AgentSession(AgentAnswers, AgentCalls):
         return self._view(self.session.log.path, since=None if turn is None else turn.since)
 
     def view_again(self) -> Sequence[Message]:
-        """Return what the agent sees of the log, without prompt and instructions, where the log was rewritten."""
+        """Return what the agent sees of the log, without prompt and instructions, after the log was rewritten."""
         since = None if self.session.turn is None else self.session.turn.since
         return self._view(self.session.log.path, since=since)[len(self._view.prefix) :]
 
     def _model_session(self, *, fresh: bool = False) -> language_model.Session:
-        """Return the agent's conversation with its model; ``fresh``: one of its own. Raises ``SwarmError``."""
+        """Return the agent's conversation with its model; ``fresh``: a separate one. Raises ``SwarmError``."""
         model = self.agent.model
         if model is None:
             raise SwarmError(f"the agent {self.agent.name!r} has no model")
@@ -432,7 +432,7 @@ class AgentSession(AgentAnswers, AgentCalls):
         return self._model
 
     def _part(self, turn: Turn) -> AgentTurn:
-        """Return the agent's part in a turn; it is begun where there is none. Raises ``SwarmError``."""
+        """Return the agent's part in a turn, and start it if needed. Raises ``SwarmError``."""
         part = turn.parts.get(self.agent.name)
         if part is None:
             part = AgentTurn(self, self._model_session(), run=turn.id, payload=turn.payload)
@@ -453,7 +453,7 @@ class AgentSession(AgentAnswers, AgentCalls):
         final: bool = False,
     ) -> AssistantMessage | outcomes.Blocked:
         agent = self.agent
-        # Middleware changes the conversation, and not what stands before it.
+        # Middleware changes the conversation, and not the messages before it.
         head = self._view.prefix if agent.chain.all else ()
         part.messages = messages[len(head) :]
         prompt = Prompt(
@@ -498,7 +498,7 @@ class AgentSession(AgentAnswers, AgentCalls):
         await self._apologise(turn, place)
 
     async def _retried(self, turn: Turn, place: CallContext, reason: str, before: Sequence[Message]) -> bool:
-        """Try for an answer that can be shown; give whether there was one."""
+        """Try to get an answer that can be shown; return whether there was one."""
         strategy = self.agent.rescue
         if isinstance(strategy, Recomplete):
             answer = await self._recompleted(turn, place, strategy, before)
@@ -544,7 +544,7 @@ class AgentSession(AgentAnswers, AgentCalls):
                 part.outcome, part.reason = "blocked", answer.reason
                 return None
             part.context.message = answer
-            await part.hooks(self.agent.chain.after_model)  # what it injects or wants next is of no use here
+            await part.hooks(self.agent.chain.after_model)  # injected messages and next steps have no use here
             return answer
         except Blocked as blocked:
             part.outcome, part.reason = "blocked", blocked.reason

@@ -6,8 +6,8 @@ Rules:
   (``after_agent``, which gets a ``Run`` of the part). ``run`` and ``consult`` are parts of their own.
 - Every event of ``palaver.turn.events`` goes to the agent's ``observers``. The bus gets those of ``_PUBLISHED`` as
   events of the source ``agent``, and text deltas where the agent streams.
-- ``Limits`` are of one part: ``iterations``, ``tokens``, ``cost``, ``seconds`` and ``context_tokens`` end it between
-  two calls of the model, and the last call that ``iterations`` allows is made without tools.
+- ``Limits`` apply to one part: ``iterations``, ``tokens``, ``cost``, ``seconds`` and ``context_tokens`` end it between
+  two model calls, and the last model call that ``iterations`` allows is made without tools.
 
 Stability: experimental.
 """
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 
 
 class AgentTurn:
-    """What one agent does in one turn of one client."""
+    """The part of one agent in one turn of one client."""
 
     def __init__(self, agent_session: AgentSession, model: ModelSession, *, run: str | None, payload: Any) -> None:
-        """Begin a part. ``run`` is the id of the turn; ``None`` for what is asked without a trace in the log."""
+        """Start a part. ``run`` is the id of the turn; ``None`` for a question without a trace in the log."""
         session, agent = agent_session.session, agent_session.agent
         assert agent.model is not None  # noqa: S101 (``model`` is a session of it)
         self.agent, self.session = agent, session
@@ -57,13 +57,13 @@ class AgentTurn:
         self.spent = Spent()
         self.spending = Spending()
         self.messages: Sequence[Message] = ()
-        """What of the conversation the model was sent last."""
+        """The part of the conversation that the model was sent last."""
         self.outcome: Outcome = "completed"
         self.reason = ""
         self.error: Exception | None = None
         self.output: Any = None
         self.deferred: tuple[Message, ...] = ()
-        """What middleware injected, for the place before the next call of the model."""
+        """The messages that middleware injected, for the place before the next model call."""
         self.output_attempts = 0
         self.start = len(session.log.path)
         self._began = anyio.current_time()
@@ -102,11 +102,11 @@ class AgentTurn:
         )
 
     def attach(self, agent_session: AgentSession) -> None:
-        """Go on for an agent that came back to the conversation."""
+        """Continue for an agent that came back to the conversation."""
         self._watch.agent_session = agent_session
 
     async def _rewrite(self, kept: int, messages: Sequence[Message]) -> Sequence[Message]:
-        """Let the log go on with other messages, and give what the model is sent then."""
+        """Replace messages of the log, and return what the model is sent then."""
         await self.session.rewrite(kept, messages, self.messages)
         self.messages = self._watch.agent_session.view_again()
         return self.messages
@@ -114,7 +114,7 @@ class AgentTurn:
     # -- begin and end -------------------------------------------------------------------------------------------------
 
     async def enter(self, spawn: Callable[..., None]) -> Step | None:
-        """Run ``before_agent``, once; give what its hooks want. Raises what they raise."""
+        """Run ``before_agent``, once; return what its hooks request. Raises what they raise."""
         if self._entered:
             return None
         self._entered = True
@@ -127,7 +127,7 @@ class AgentTurn:
         return await self.hooks(self.agent.chain.before_agent)
 
     async def hooks(self, hooks: Sequence[Any]) -> Step | None:
-        """Run hooks; ``None`` where there are none. Raises what they raise, and the error that a step names."""
+        """Run hooks; ``None`` without any. Raises what they raise, and the error that a step names."""
         if not hooks:
             return None
         self.context.iteration, self.context.spent = self.iteration, self.spent
@@ -137,7 +137,7 @@ class AgentTurn:
         return step
 
     async def end(self, outcome: Outcome, error: Exception | None, pending: tuple[ApprovalRequest, ...]) -> Run[Any]:
-        """Run ``after_agent``, whatever happened; give the part as a run. Raises nothing but cancellation."""
+        """Run ``after_agent`` in any case; return the part as a run. Raises nothing but cancellation."""
         if outcome != "completed" and self.outcome == "completed":
             self.outcome = outcome
         self.error = self.error or error
@@ -159,7 +159,7 @@ class AgentTurn:
         return run
 
     def result(self, pending: tuple[ApprovalRequest, ...] = ()) -> Run[Any]:
-        """Give the part as a ``Run``."""
+        """Return the part as a ``Run``."""
         path = self.session.log.path
         spending = self.spending
         return Run(
@@ -196,7 +196,7 @@ class AgentTurn:
         known: Recorded = Recorded(),  # noqa: B008 (frozen)
         decisions: Mapping[str, Decision] = {},
     ) -> ToolCalls:
-        """Return what plans and runs the calls of one answer.
+        """Return the planner and runner of the calls of one answer.
 
         ``checked`` has text and arguments of the calls, by id; ``known`` and ``decisions`` are for calls that waited.
         """
@@ -220,7 +220,7 @@ class AgentTurn:
     # -- the model -----------------------------------------------------------------------------------------------------
 
     def over(self) -> str | None:
-        """Return why the model may not be asked again, and note the outcome; ``None`` where it may."""
+        """Return why the model may not be asked again, and record the outcome; ``None`` when it may."""
         seconds = anyio.current_time() - self._began
         limits = self.agent.limits
         over = limits.over(self.spent, seconds)
@@ -235,7 +235,7 @@ class AgentTurn:
 
     @property
     def is_last(self) -> bool:
-        """Whether the next call of the model is the last that the limits allow."""
+        """Whether the next model call is the last that the limits allow."""
         return self.iteration + 1 >= self.agent.limits.iterations
 
     async def ask(self, prompt: Prompt, *, final: bool = False) -> AssistantMessage | calls.Blocked:
@@ -256,7 +256,7 @@ class AgentTurn:
 
 
 class _Published(Watch):
-    """Publishes events of a part on the bus, under the source ``agent``. Nobody waits for it."""
+    """Publishes events of a part on the bus, under the source ``agent``. Publishing never waits."""
 
     def __init__(self, agent_session: AgentSession) -> None:
         """Publish for an agent that serves a client."""
@@ -266,7 +266,7 @@ class _Published(Watch):
         self._unchecked = delta_input(session.swarm, agent)
 
     def put(self, event: AgentEvent) -> None:
-        """Publish an event, where it is one that the bus gets."""
+        """Publish an event, if it is one for the bus."""
         agent_session = self.agent_session
         session, agent = agent_session.session, agent_session.agent
         if type(event) is TextDelta:
@@ -329,4 +329,4 @@ _PUBLISHED: Final[Mapping[type[Any], tuple[str, Callable[[Any], Mapping[str, Any
     events.ApprovalNeeded: ("approval-needed", _needed),
     events.ApprovalGiven: ("approval-given", _given),
 }
-"""The events of a part that the bus gets: their type there, and what of them."""
+"""The events of a part for the bus: their type there, and their fields."""

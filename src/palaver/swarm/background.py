@@ -30,7 +30,7 @@ class Background:
     """The tasks of one client's session, run by the task group of the swarm."""
 
     def __init__(self, live: LiveSwarm, client: str) -> None:
-        """Start no tasks yet."""
+        """Start without tasks."""
         self._live, self._client = live, client
         self._scopes: set[anyio.CancelScope] = set()
 

@@ -1,25 +1,25 @@
-"""The calls of one answer: which of them are run, and how.
+"""The calls of one answer: which of them are run, and in which order.
 
 Rules (docs/spec/agent-swarm-kit.md#3.1, #K5, #K11):
 
-- First the batch is made, without running anything: calls without an id get one, ``map_calls`` changes the list,
-  equal ids are refused, one call that navigates or commits an action wins over all others, of the rest the last
+- First the batch is made, without running anything: calls without an id get one, ``map_calls`` changes the list, and
+  equal ids are refused. One call that navigates or commits an action wins over all others; of the others, the last
   ``max_tool_calls`` stay.
-- A call that is left out is published (``agent tool-skipped``), and where its tool returns, its result says so. When
-  the arguments of a tool that returns are invalid, nothing runs: each call has a result that says why, and the model
+- A call that is left out is published (``agent tool-skipped``), and if its tool returns, its result says so. When the
+  arguments of a tool that returns are invalid, nothing is run: each call has a result with the reason, and the model
   is asked again.
-- Then tools begin in order, each when the one before has committed, which may still be running: a commit returns when
-  the next has begun. A stop, an error, a rescue, a cancel or a change of agent skips those that have not begun, and
-  sets ``cancelled`` for those that have.
-- A batch is settled when its last call has committed, or it was halted; ``on_after_tool_calls`` is told once.
-- When every tool has returned and none has gone on with the turn, the model is asked again where one of them returns
-  its result; else the turn fails, and the error names the tool. A tool that defers has until the turn's deadline. A
+- Then tools start in order, each one when the one before has committed, which may still be running: a commit returns
+  when the next one has started. A stop, an error, a rescue, a cancel or a change of agent skips those that have not
+  started, and sets ``cancelled`` for the others.
+- A batch is settled when its last call has committed, or it was halted; ``on_after_tool_calls`` is called once.
+- When every tool has returned and none has continued the turn, the model is asked again if one of them returns its
+  result; else the turn fails, and the error names the tool. A tool that defers has until the turn's deadline. A
   turn whose agent was changed from outside meanwhile is answered with ``""``.
 
-The tools that an agent of a swarm is offered just now:
+The tools that an agent of a swarm is offered at present:
 
 - A source that fails, and a tool whose ``available`` or ``describe`` raises, is left out, and reported (K12).
-- Tools are asked at once, and keep their order.
+- Sources are asked at the same time; tools keep their order.
 
 Stability: experimental.
 """
@@ -56,11 +56,11 @@ if TYPE_CHECKING:
 
 
 Report: TypeAlias = Callable[[str, Exception], None]
-"""Gets what raised, and the error."""
+"""Called with the object that failed, and the error."""
 
 
 async def offered_tools(agent: SwarmAgent, place: CallContext, report: Report) -> dict[str, SwarmTool]:
-    """The tools that are offered at a place, by name."""
+    """Return the tools that are offered at a place, by name."""
     tools = list(agent.tools)
     for source in agent.sources:
         try:
@@ -75,7 +75,7 @@ async def offered_tools(agent: SwarmAgent, place: CallContext, report: Report) -
 
 
 def _reads_cut(tool: SwarmTool) -> bool:
-    """Whether a tool reads what was cut, and is of use only when something was."""
+    """Return whether a tool reads truncated text, and is useful only when some was truncated."""
     return tool.inner is not None and tool.inner.scope == READING
 
 
@@ -93,7 +93,7 @@ async def _all_here(place: CallContext, tools: Sequence[SwarmTool], report: Repo
 
 
 async def _here(place: CallContext, tool: SwarmTool, report: Report) -> SwarmTool | None:
-    """A tool as it is offered at a place; ``None`` when it is not."""
+    """Return a tool as it is offered at a place; ``None`` when it is not."""
     try:
         if tool.available is not None and not await called(tool.available, place):
             return None
@@ -118,7 +118,7 @@ _ID_LENGTH: Final = 9
 
 
 class Planned(Struct, frozen=True):
-    """A call that passed every check: the tool it means, and its arguments as the tool takes them."""
+    """A call that passed every check: its tool, and its arguments as the tool takes them."""
 
     call: ToolCall
     tool: SwarmTool
@@ -130,12 +130,12 @@ class Planned(Struct, frozen=True):
 
 
 def call_id() -> str:
-    """An id for a call: ``call_`` and nine letters."""
+    """Return an id for a call: ``call_`` and nine letters."""
     return "call_" + "".join(secrets.choice(_LETTERS) for _ in range(_ID_LENGTH))
 
 
 def normalised(message: AssistantMessage) -> AssistantMessage:
-    """An answer whose calls all have an id."""
+    """Return an answer whose calls all have an id."""
     if all(call.id for call in client_calls(message)):
         return message
     return message.replace(content=[_named(part) for part in message.content])
@@ -148,7 +148,7 @@ def _named(part: Any) -> Any:
 
 
 def duplicate(calls: Iterable[ToolCall]) -> str | None:
-    """An id that two calls share."""
+    """Return an id that two calls share."""
     seen: set[str] = set()
     for call in calls:
         if call.id in seen:
@@ -158,7 +158,7 @@ def duplicate(calls: Iterable[ToolCall]) -> str | None:
 
 
 def chosen(calls: Sequence[ToolCall], offered: Mapping[str, SwarmTool], limit: int) -> list[ToolCall]:
-    """The calls to run: the first that wins over the rest, else the last ``limit`` (K11)."""
+    """Return the calls to run: the first that wins over the rest, else the last ``limit`` (K11)."""
     if limit <= 0:
         return []
     first = winner(calls, offered)
@@ -166,12 +166,12 @@ def chosen(calls: Sequence[ToolCall], offered: Mapping[str, SwarmTool], limit: i
 
 
 def winner(calls: Sequence[ToolCall], offered: Mapping[str, SwarmTool]) -> ToolCall | None:
-    """The first call that navigates or commits an action."""
+    """Return the first call that navigates or commits an action."""
     return next((call for call in calls if call.name in offered and offered[call.name].kind in FIRST), None)
 
 
 def malformed(message: AssistantMessage, limit: int) -> MalformedToolCall | None:
-    """A call that did not parse, among the last ``limit`` of an answer."""
+    """Return a call that could not be parsed, among the last ``limit`` of an answer."""
     made = [
         part
         for part in message.content
@@ -182,17 +182,17 @@ def malformed(message: AssistantMessage, limit: int) -> MalformedToolCall | None
 
 
 def returns(name: str | None, offered: Mapping[str, SwarmTool]) -> bool:
-    """Whether a name is that of an offered tool that returns."""
+    """Return whether a name is that of an offered tool that returns."""
     return name is not None and name in offered and offered[name].returns
 
 
 def retryable(call: MalformedToolCall, offered: Mapping[str, SwarmTool]) -> bool:
-    """Whether the model can be given a result that says what is wrong with a call, to try again."""
+    """Return whether the model can get a result that explains what is wrong with a call, to try again."""
     return bool(call.id) and returns(call.name, offered)
 
 
 def with_calls(message: AssistantMessage, calls: Sequence[ToolCall]) -> AssistantMessage:
-    """An answer with these calls, and no others that are run here; what they share with it stays where it was."""
+    """Return an answer with these calls and no other calls for us; all other content stays in place."""
     left = {call.id: call for call in calls}
     content: list[Any] = []
     for part in message.content:
@@ -204,12 +204,12 @@ def with_calls(message: AssistantMessage, calls: Sequence[ToolCall]) -> Assistan
 
 
 def spoken(place: CallContext, text: str, *tags: str) -> AssistantMessage:
-    """Return a message that an agent says without its model."""
+    """Return a message that an agent sends without its model."""
     return AssistantMessage(content=(Text(text),), agent=place.agent, mode="tool", tags=tags)
 
 
 def with_text(answer: AssistantMessage, text: str) -> AssistantMessage:
-    """An answer with another text, in the place of its first; what came is kept beside it."""
+    """Return an answer with another text, in place of its first; the original is kept beside it."""
     content: list[Any] = []
     for part in answer.content:
         if not isinstance(part, Text):
@@ -222,7 +222,7 @@ def with_text(answer: AssistantMessage, text: str) -> AssistantMessage:
 
 
 def ordered(tools: Iterable[SwarmTool]) -> dict[str, SwarmTool]:
-    """Tools by name as they are offered: the first of a name, navigation first, one that commits an action."""
+    """Return tools by name in the order of the offer: the first of a name, navigation first, one that commits."""
     named: dict[str, SwarmTool] = {}
     for tool in tools:
         named.setdefault(tool.name, tool)
@@ -237,7 +237,7 @@ def ordered(tools: Iterable[SwarmTool]) -> dict[str, SwarmTool]:
 
 
 def shown(call: ToolCall) -> str:
-    """A call in the reason of a rescue."""
+    """Return a call as text for the reason of a rescue."""
     return f"name={call.name} arguments={excerpt(call.arguments_json, 200)}"
 
 
@@ -257,7 +257,7 @@ class Batch:
         tools: ToolCalls,
         text: str,
     ) -> None:
-        """Run nothing yet."""
+        """Start without running calls."""
         self._agent_session, self.turn, self._place = agent_session, turn, place
         self._planned, self._tools = tuple(planned), tools
         self.calls = tuple([each.call for each in planned])
@@ -270,14 +270,14 @@ class Batch:
         self._halted = self._settled = False
 
     def halt(self) -> None:
-        """Begin no more tools, and tell those that run."""
+        """Start no more tools, and set ``cancelled`` for running ones."""
         self._halted = True
         for call, _ in self._begun:
             call.cancelled.set()
         self._release.set()
 
     async def released(self, call: Call) -> None:
-        """A call has committed: the next begins, and then this returns."""
+        """Start the next call after one has committed, and return then."""
         if not self._begun or self._begun[-1][0] is not call:
             return
         if call.is_last:
@@ -289,7 +289,7 @@ class Batch:
             await begun.wait()
 
     async def run(self) -> None:
-        """Run the calls, and see that the turn goes on."""
+        """Run the calls, and make sure that the turn continues."""
         session = self._agent_session.session
         try:
             for place, planned in enumerate(self._planned):
@@ -318,7 +318,7 @@ class Batch:
             )
 
     async def _run_one(self, call: Call, planned: Planned, before: anyio.Event) -> None:
-        """Run one call; ``before`` is what the commit of the one before waits for."""
+        """Run one call; the commit of the call before waits for ``before``."""
         CALL.set(call)
         before.set()
         tool = planned.tool
@@ -352,8 +352,8 @@ class Batch:
             self._left.set()
 
     def _reported(self, call: Call, error: Exception) -> bool:
-        """Log what a tool raised; give whether its turn goes on."""
-        if error is self.turn.error:  # what the tool waited for has failed; that is known already
+        """Log the exception of a tool; return whether its turn continues."""
+        if error is self.turn.error:  # the tool waited for the turn, whose error is known already
             return False
         call.log_error(error)
         return not self.turn.over
@@ -362,7 +362,7 @@ class Batch:
         turn = self.turn
         if not self._reported(call, error):
             return
-        if planned.tool.returns:  # a cancellation that nobody asked for, or the store failed
+        if planned.tool.returns:  # an unrequested cancellation, or the store failed
             try:
                 if not call.committed:
                     output = error_output(error)
@@ -376,7 +376,7 @@ class Batch:
         await self._agent_session.rescued(turn, self._place, f"Function call failed with error: {shown(planned.call)}")
 
     async def _go_on(self) -> None:
-        """Nobody runs any more: where nobody went on with the turn, ask the model again, or let the turn fail."""
+        """When all calls are done and none has continued the turn, ask the model again, or fail the turn."""
         turn = self.turn
         if turn.over or any(call.continued for call, _ in self._begun):
             return

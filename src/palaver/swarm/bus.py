@@ -1,21 +1,20 @@
-"""The contract of a bus: where a swarm says what happens, and others listen.
+"""The contract of a bus: a swarm publishes events on it, and others listen.
 
-Every bus passes the one conformance suite (``palaver.testing.buses``); the docstrings here say what it holds them to.
+Every bus passes one conformance suite (``palaver.testing.buses``), which tests the docstrings here.
 
-What is promised:
+Promised:
 
-- *A listener can neither break nor delay a turn.* ``publish`` never waits and never raises for what a listener does.
-  Each subscription has a queue of its own, of bounded length; what happens when it is full is said by ``overflow``:
-  ``drop_oldest`` and ``drop_newest`` lose events and count them in ``dropped``; ``fail`` ends the subscription with
-  ``BusyError``.
-- *In order.* The events of one client come to each subscription in the order in which they were published by one
-  process. A handler (``listen``) is called with one event at a time, in that order.
+- *A listener can neither break nor delay a turn.* ``publish`` never waits and never raises because of a listener. Each
+  subscription has a queue of bounded length; ``overflow`` says what happens when it is full: ``drop_oldest`` and
+  ``drop_newest`` lose events and count them in ``dropped``; ``fail`` ends the subscription with ``BusyError``.
+- *In order.* The events of one client reach each subscription in the order in which one process published them. A
+  handler (``listen``) is called with one event at a time, in that order.
 - *At least once, seen once.* What was published when ``flush`` returned reaches every subscription that has room for
-  it, also when a connection broke in between; a second delivery of an event (its ``id``) is left out.
-- *From a point.* ``since`` begins with what was kept behind that place, or that time, as far back as the bus keeps
-  events.
+  it, even if a connection was lost meanwhile; a second delivery of an event (its ``id``) is dropped.
+- *From a point.* ``since`` starts with the stored events after that place, or from that time, as far back as the bus
+  stores them.
 
-What is not promised: any order between clients; that an event is kept when the process dies before ``flush`` returned.
+Not promised: an order between clients; that an event is stored when the process dies before ``flush`` returned.
 
 Stability: experimental.
 """
@@ -37,13 +36,13 @@ if TYPE_CHECKING:
 Overflow: TypeAlias = Literal["drop_oldest", "drop_newest", "fail"]
 Handler: TypeAlias = Callable[[Event], Awaitable[Any] | Any]
 QUEUE: int = 1024
-"""How many events wait for one listener, where nothing else is said."""
+"""The default number of events that may wait for one listener."""
 
 
 class Where(Struct, frozen=True, kw_only=True):
-    """Which events: everything that is set must be equal; ``test`` is asked last. Nothing set is every event.
+    """A filter of events: all fields that are set must be equal; ``test`` is called last. Without any, all events pass.
 
-    A ``test`` that raises has said no, and is logged.
+    An exception of ``test`` is logged, and rejects the event.
     """
 
     client: str | None = None
@@ -56,7 +55,7 @@ class Where(Struct, frozen=True, kw_only=True):
     test: Callable[[Event], bool] | None = None
 
     def admits(self, event: Event) -> bool:
-        """Whether ``event`` is one of these."""
+        """Return whether ``event`` passes."""
         if (
             (self.client is not None and event.client != self.client)
             or (self.source is not None and event.source != self.source)
@@ -80,9 +79,9 @@ EVERYTHING = Where()
 
 
 class Since(Struct, frozen=True):
-    """Where to begin: behind a ``place``, or with what was sent at a ``time`` (Unix ms) or later.
+    """Where to start: after a ``place``, or with the events sent at a ``time`` (Unix ms) or later.
 
-    Neither: the oldest.
+    With neither, at the oldest event.
     """
 
     place: int | None = None
@@ -90,27 +89,27 @@ class Since(Struct, frozen=True):
 
 
 class Subscription(Protocol):
-    """The events that somebody asked for, as they come. Closed by ``close``, by leaving its block, or with the bus."""
+    """An iterator over requested events, as they arrive. ``close``, the end of its block or of the bus closes it."""
 
     @property
     @abstractmethod
     def dropped(self) -> int:
-        """How many events were lost because nobody took them in time."""
+        """The number of events that were lost because they were not read in time."""
         ...
 
     @abstractmethod
     def __aiter__(self) -> AsyncIterator[Event]:
-        """The events, until it is closed. Raises ``BusyError`` under ``fail``."""
+        """Iterate over the events, until it is closed. Raises ``BusyError`` under ``fail``."""
         ...
 
     @abstractmethod
     def close(self) -> None:
-        """Take no more; what waits can still be read. Closing twice is allowed."""
+        """Stop receiving; waiting events can still be read. Closing twice is allowed."""
         ...
 
     @abstractmethod
     async def __aenter__(self) -> Self:
-        """Be ready: every event published from here on is seen."""
+        """Start receiving: every event published from here on is seen."""
         ...
 
     @abstractmethod
@@ -122,44 +121,45 @@ class Subscription(Protocol):
 
 
 class Listener(Protocol):
-    """A function that is called with each event, one at a time. What it raises is logged, and stops nothing."""
+    """A function that is called with each event, one at a time. Exceptions are logged, and stop nothing."""
 
     @property
     @abstractmethod
     def dropped(self) -> int:
-        """How many events were lost because it was called too slowly."""
+        """The number of events that were lost because the function was too slow."""
         ...
 
     @abstractmethod
     def close(self) -> None:
-        """Call it no more. Closing twice is allowed."""
+        """Stop calling the function. Closing twice is allowed."""
         ...
 
     @abstractmethod
     async def idle(self) -> None:
-        """Wait until it has been called with everything that was published before (after ``flush``)."""
+        """Wait until the function was called with everything published before (after ``flush``)."""
         ...
 
 
 class Bus(Protocol):
-    """Carries events. Entered once, by ``async with``, before anything else is asked of it.
+    """A carrier of events. It must be entered by ``async with`` once, before anything else.
 
-    ``event`` is what happened. ``where`` selects events by client, source, type and so on; ``since`` begins with
-    earlier ones, by their place or time. ``size`` is how many may wait for a reader or a ``handler``, and ``overflow``
-    what becomes of more.
+    ``event`` is the event. ``where`` selects events by client, source, type and so on; ``since`` starts with earlier
+    ones, by their place or time. ``size`` is how many may wait for a reader or a ``handler``, and ``overflow`` says
+    what happens to more.
     """
 
     @abstractmethod
     def publish(self, event: Event) -> None:
-        """Say what happened.
+        """Publish an event.
 
-        Never waits; raises ``SwarmError`` for what cannot be written, ``ClosedError`` at its end.
+        Never waits. Raises ``SwarmError`` for an event that cannot be encoded, ``ClosedError`` after the end of the
+        bus.
         """
         ...
 
     @abstractmethod
     async def flush(self) -> None:
-        """Wait until everything published is kept. Raises ``BusyError`` where the bus had to give some of it up."""
+        """Wait until all published events are stored. Raises ``BusyError`` when the bus had to drop some of them."""
         ...
 
     @abstractmethod
@@ -171,7 +171,7 @@ class Bus(Protocol):
         size: int = QUEUE,
         overflow: Overflow = "drop_oldest",
     ) -> Subscription:
-        """Ask for events: ``async with bus.subscribe(…) as events: async for event in events``."""
+        """Subscribe to events: ``async with bus.subscribe(…) as events: async for event in events``."""
         ...
 
     @abstractmethod
@@ -185,9 +185,9 @@ class Bus(Protocol):
         overflow: Overflow = "drop_oldest",
         once: bool = False,
     ) -> Listener:
-        """Let a function, plain or asynchronous, be called with events; with ``once``, with the first alone.
+        """Call a function, plain or asynchronous, with each event; with ``once``, with the first one only.
 
-        When this has returned, every event published from then on is heard.
+        Events published after this has returned are not missed.
         """
         ...
 
@@ -204,12 +204,12 @@ class Bus(Protocol):
 
     @abstractmethod
     async def __aenter__(self) -> Self:
-        """Connect and begin."""
+        """Connect and start."""
         ...
 
     @abstractmethod
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Flush, close every subscription, and let go."""
+        """Flush, close every subscription, and disconnect."""
         ...

@@ -2,22 +2,22 @@
 
 Rules (docs/spec/agent-swarm-kit.md#3.1, #3.7):
 
-- ``commit`` keeps the result and lets the next tool of the batch begin; ``execute`` says something to the active
-  agent and gives what it answers; ``emit`` answers the turn with a text; ``stop`` skips the rest of the batch.
-- ``cancelled`` is set when nobody waits for the tool any more: the turn was cancelled, the batch stopped or failed,
-  the agent changed. The tool is not interrupted; it looks, or waits, for it.
-- What a tool asks of the session goes through ``session``, and belongs to its turn.
-- What a tool raises is logged with its traceback, and published as ``agent tool-error`` with the tool's name.
-- ``flush`` hides what was said from this agent alone; from all of them where ``scope="thread"`` asks for it (K8).
+- ``commit`` stores the result and starts the next tool of the batch; ``execute`` sends a message to the active agent
+  and returns its answer; ``emit`` answers the turn with a text; ``stop`` skips the rest of the batch.
+- ``cancelled`` is set when the tool is not needed any more: the turn was cancelled, the batch stopped or failed, or
+  the agent changed. The tool is not interrupted; it may check or await it.
+- Requests of a tool to the session go through ``session``, and belong to its turn.
+- An exception of a tool is logged with its traceback, and published as ``agent tool-error`` with the tool's name.
+- ``flush`` hides earlier messages from this agent alone, and with ``scope="thread"`` from all agents (K8).
 
-Where in a swarm something is called: what every hook, check and tool may know:
+The context of a call in a swarm, for every hook, check and tool:
 
-- ``CURRENT`` is the turn that the running code belongs to, and ``CALL`` the call of a tool, by context variables: a
-  task that a tool begins belongs to its turn too. A turn that is over is nobody's (K2).
-- A hook that only looks on is guarded: what it raises is logged and disturbs nothing. What changes an answer
-  (``transform``, ``map``, ``validate``, a prompt) is not: what it raises is the error of its turn.
-- A cancellation that no scope asked for (of asyncio alone: that of a task which an application awaits) is an error of
-  the code that let it out, and ends nothing else.
+- ``CURRENT`` is the turn of the running code, and ``CALL`` its tool call, both context variables: a task that a tool
+  starts belongs to its turn too. A finished turn accepts nothing (K2).
+- A hook that only observes is guarded: its exceptions are logged and change nothing. A function that changes an answer
+  (``transform``, ``map``, ``validate``, a prompt) is not: its exceptions are the error of its turn.
+- A cancellation without a cancelled scope (of asyncio alone: that of a task which an application awaits) is an error
+  of the code that raised it, and ends nothing else.
 
 Stability: experimental.
 """
@@ -52,14 +52,14 @@ if TYPE_CHECKING:
 
 LOGGER: Final = logging.getLogger("palaver.swarm")
 STRAY: Final = "the awaited work was cancelled"
-"""What is said of a stray cancellation."""
+"""The text about a stray cancellation."""
 
 CURRENT: Final[ContextVar[Turn | None]] = ContextVar("palaver.swarm.turn", default=None)
 CALL: Final[ContextVar[Call | None]] = ContextVar("palaver.swarm.call", default=None)
 
 
 class CallContext(Struct, frozen=True, kw_only=True):
-    """A client, the agent that speaks to it, the session, and the turn (``run``) where there is one."""
+    """A client, its active agent, the session, and the turn (``run``), if any."""
 
     client: str
     agent: str
@@ -67,7 +67,7 @@ class CallContext(Struct, frozen=True, kw_only=True):
     session: Session
     run: str | None = None
     payload: Any = None
-    """What came with the client's message, beside its text."""
+    """The payload of the client's message."""
 
 
 async def called(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -77,7 +77,7 @@ async def called(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 async def watched(what: str, function: Callable[..., Any] | None, *arguments: Any) -> None:
-    """Call a hook that only looks on; what it raises is logged."""
+    """Call a hook that only observes; its exceptions are logged."""
     if function is None:
         return
     try:
@@ -87,7 +87,7 @@ async def watched(what: str, function: Callable[..., Any] | None, *arguments: An
 
 
 def is_cancelled() -> bool:
-    """Whether a scope around the running code was cancelled; what is caught else is a stray cancellation."""
+    """Return whether a scope around the running code was cancelled; any other cancellation is a stray one."""
     return anyio.current_effective_deadline() == -math.inf
 
 
@@ -95,7 +95,7 @@ def is_cancelled() -> bool:
 
 
 class Call:
-    """One call.
+    """One call of a tool.
 
     ``calls`` are all calls of its batch, ``text`` the text of their answer; ``is_last`` says that none follows it.
     """
@@ -108,9 +108,9 @@ class Call:
         self.text: str = batch.text
         self.cancelled = anyio.Event()
         self.continued = False
-        """Whether it went on with the turn."""
+        """Whether the tool continued the turn."""
         self.committed = False
-        """Whether its result is kept."""
+        """Whether its result is stored."""
         self.returned = False
         """Whether middleware answered in place of a tool that speaks."""
         self.context: ToolContext | None = None
@@ -127,7 +127,7 @@ class Call:
 
     @property
     def client(self) -> str:
-        """Whose conversation it is."""
+        """The client of the conversation."""
         return self.place.client
 
     @property
@@ -137,14 +137,14 @@ class Call:
 
     @property
     def session(self) -> Session:
-        """The session; what is asked of it from here belongs to this turn."""
+        """The session; requests to it from here belong to this turn."""
         return self.place.session
 
     async def commit(self, content: object = "", *, is_error: bool = False) -> None:
-        """Keep ``content`` as the result, and let the next tool begin.
+        """Store ``content`` as the result, and start the next tool.
 
-        ``content`` is what a function tool may return. ``is_error`` tells the model that the call failed. Nothing
-        happens when the agent is not the active one any more.
+        ``content`` is what a function tool may return. ``is_error`` tells the model that the call failed. Does nothing
+        when the agent is not active any more.
         """
         output = output_of(content) if content != "" else Output(content=(Text(""),))
         message = ToolMessage(
@@ -160,7 +160,7 @@ class Call:
         await self.session.keep_tool_output(message, agent=self.agent, call=self)
 
     async def commit_own(self, message: ToolMessage, records: Sequence[SystemMessage] = ()) -> None:
-        """Keep ``message``, the result of a tool that returns, whoever is active by now, behind its ``records``."""
+        """Store ``message``, the result of a tool that returns, behind its ``records``, whichever agent is active."""
         if records:
             await self.session.keep(*records)
         await self.session.keep_tool_output(message.replace(agent=self.agent), agent=None, call=self)
@@ -173,20 +173,20 @@ class Call:
         return await self.session.execute(content, call=self)
 
     async def emit(self, text: str) -> bool:
-        """Answer the turn with ``text``, without asking the model; return whether somebody waited for it."""
+        """Answer the turn with ``text``, without asking the model; return whether the answer was awaited."""
         return await self.session.emit(text, call=self)
 
     @property
     def turn(self) -> Turn:
-        """The turn that it belongs to."""
+        """The turn of the call."""
         return self._batch.turn
 
     async def stop(self) -> None:
-        """Let no more tools of the batch begin."""
+        """Start no more tools of the batch."""
         await self.session.commit_stop_tools(agent=self.agent)
 
     async def flush(self, scope: Scope = "agent") -> None:
-        """Hide what was said so far: with the ``scope`` ``"agent"`` from this agent, with ``"thread"`` from all."""
+        """Hide all earlier messages: with the ``scope`` ``"agent"`` from this agent, with ``"thread"`` from all."""
         await self.session.commit_flush(agent=self.agent, scope=scope)
 
     def log_error(self, error: Exception) -> None:
@@ -201,12 +201,12 @@ class Call:
         )
 
     async def released(self) -> None:
-        """The result is kept: the next of the batch may begin. Called by the session."""
+        """Note that the result is stored, so the next tool may start. Called by the session."""
         self.committed = True
         await self._batch.released(self)
 
     def tool_context(self) -> ToolContext:
-        """What a tool that returns may know. Raises ``SwarmError`` where the batch does not run it."""
+        """Return the context of a tool that returns. Raises ``SwarmError`` when the batch does not run it."""
         if self.context is None:
             raise SwarmError(f"the call {self.id!r} is not running")
         return self.context

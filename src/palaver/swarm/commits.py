@@ -1,12 +1,12 @@
-"""What joins a client's log without asking a model: commits, and what is read back.
+"""Additions to a client's log without a model: commits; and reading the log.
 
 Rules (docs/spec/agent-swarm-kit.md#2.1, #2.6, #3.7):
 
-- The text of user, system, developer and assistant messages is trimmed; what a tool gave is not. An event carries the
-  text as it was given.
-- With ``agent``, a commit is for that agent alone: nothing happens, and ``False`` (or ``None``) is given, when it is
-  not the active one. Without, it is for whoever is active.
-- Nothing here asks a model. A hook is called before, an event published after.
+- The text of user, system, developer and assistant messages is trimmed; that of tool results is not. An event has the
+  original text.
+- With ``agent``, a commit is for that agent alone: when it is not active, nothing happens, and ``False`` (or ``None``)
+  is returned. Without, it is for the active agent.
+- No model is asked. A hook is called before, an event published after.
 - A result must answer a call that is in the log (K20), unless ``allow_unknown`` says otherwise.
 
 Stability: experimental.
@@ -60,34 +60,34 @@ class Commits(SessionEvents):
 
     @abstractmethod
     def active_agent_session(self, agent: str | None) -> AgentSession | None:
-        """The active agent's session; ``None`` when ``agent`` names another.
+        """Return the active agent's session; ``None`` when ``agent`` names another.
 
         Raises ``NavigationError`` for an unknown one.
         """
 
     @abstractmethod
     def place(self, agent: str, *, payload: Any = None, run: str | None = None) -> CallContext:
-        """What hooks are told."""
+        """The context for hooks."""
 
     @property
     @abstractmethod
     def payload(self) -> Any:
-        """What came with the message of the turn that the running code belongs to."""
+        """The payload of the message of the current turn."""
 
     @abstractmethod
     async def keep(self, *messages: Message) -> None:
-        """Let messages join the log."""
+        """Add messages to the log."""
 
     @abstractmethod
     async def close_pending(self) -> None:
-        """Answer calls that wait as not run."""
+        """Answer waiting calls as not run."""
 
     # -- commits ------------------------------------------------------------------------------------------------------
 
     async def commit_user(
         self, content: Content, *, mode: Mode = "user", payload: Any = None, agent: str | None = None
     ) -> bool:
-        """Add what the user said. Without ``payload``, that of the turn that this belongs to is taken."""
+        """Add a user message. Without ``payload``, that of the current turn is used."""
         told = said(content)
         payload = told.payload(payload)
         message = told.message.replace(mode=mode)
@@ -96,22 +96,22 @@ class Commits(SessionEvents):
         return await self._commit_text(message, told.text, agent)
 
     async def commit_assistant(self, text: str, *, agent: str | None = None) -> bool:
-        """Add what the agent said."""
+        """Add an assistant message."""
         message = AssistantMessage(content=_trimmed(text), mode="tool")
         return await self._commit_text(message, text, agent)
 
     async def commit_system(self, text: str, *, agent: str | None = None) -> bool:
-        """Add what the agent alone is told, before all of its dialogue."""
+        """Add a system message for the agent alone, before all of its dialogue."""
         message = SystemMessage(content=_trimmed(text), mode="tool")
         return await self._commit_text(message, text, agent)
 
     async def commit_developer(self, text: str, *, agent: str | None = None) -> bool:
-        """Add what all agents are told, in its place in the dialogue."""
+        """Add a developer message for all agents, in its place in the dialogue."""
         message = DeveloperMessage(content=_trimmed(text), mode="tool")
         return await self._commit_text(message, text, agent)
 
     async def _commit_text(self, message: _Spoken, text: str, agent: str | None) -> bool:
-        """Tell the hook, keep the message, and tell the event, each by the message's role."""
+        """Call the hook, store the message, and publish the event of the message's role."""
         agent_session = self.active_agent_session(agent)
         if agent_session is None:
             return False
@@ -144,7 +144,7 @@ class Commits(SessionEvents):
         return await self.keep_tool_output(message, agent=agent, call=mine)
 
     async def keep_tool_output(self, message: ToolMessage, *, agent: str | None, call: Call | None) -> bool:
-        """Add ``message``, a result, and let the next tool of the batch of ``call`` begin."""
+        """Add ``message``, a result, and start the next tool of the batch of ``call``."""
         agent_session = self.active_agent_session(agent)
         if agent_session is None:
             return False
@@ -181,7 +181,7 @@ class Commits(SessionEvents):
         return [each.id for each in made]
 
     async def commit_flush(self, *, agent: str | None = None, scope: Scope = "thread") -> bool:
-        """Hide what was said so far: from all agents, or (``scope="agent"``) from the active one."""
+        """Hide all earlier messages: from all agents, or (``scope="agent"``) from the active one."""
         agent_session = self.active_agent_session(agent)
         if agent_session is None:
             return False
@@ -191,7 +191,7 @@ class Commits(SessionEvents):
         return await self._committed(marker, name, "commit-flush", {})
 
     async def commit_stop_tools(self, *, agent: str | None = None) -> bool:
-        """Let no more tools of what runs begin."""
+        """Start no more tools of running batches."""
         agent_session = self.active_agent_session(agent)
         if agent_session is None:
             return False
@@ -201,7 +201,7 @@ class Commits(SessionEvents):
     async def _committed(self, message: Message | None, agent: str, type: str, input: Mapping[str, Any]) -> bool:
         if message is not None:
             if self.turn is None and not isinstance(message, ToolMessage):
-                await self.close_pending()  # or the message would part calls from their results
+                await self.close_pending()  # or the message would separate calls from their results
             await self.keep(message)
         self.publish_event("agent", type, agent, input=input)
         self.publish_event("session", type, input=input)
@@ -222,7 +222,7 @@ class Commits(SessionEvents):
         return next((each for each in calls if each.id == id), None)
 
     def _call_named(self, id: str) -> str | None:
-        """The tool that a call in the log means. Looks from the end."""
+        """Return the tool that a call in the log names. Searches from the end."""
         for entry in reversed(self.log.path):
             for call in client_calls(entry.message):
                 if call.id == id:
@@ -233,41 +233,41 @@ class Commits(SessionEvents):
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """Everything that is in the log, in order, markers included."""
+        """Return all messages of the log, in order, markers included."""
         return self.log.messages
 
     @property
     def user_history(self) -> tuple[Message, ...]:
-        """What the user said."""
+        """Return the messages of the user."""
         return tuple([each for each in self.messages if isinstance(each, UserMessage) and each.mode == "user"])
 
     @property
     def assistant_history(self) -> tuple[Message, ...]:
-        """What the agents said; answers that nobody was shown are left out (``messages`` has them)."""
+        """Return the messages of the agents, without answers that were not shown (``messages`` has them)."""
         said = (each for each in self.messages if isinstance(each, AssistantMessage))
         return tuple([each for each in said if _HIDDEN.isdisjoint(each.tags)])
 
     @property
     def last_user(self) -> str | None:
-        """The last text of the user."""
+        """Return the last text of the user."""
         return next((m.text for m in self._backwards() if isinstance(m, UserMessage) and m.mode == "user"), None)
 
     @property
     def last_assistant(self) -> str | None:
-        """The last text that an agent said; answers that nobody was shown are left out."""
+        """Return the last text of an agent, without answers that were not shown."""
         said = (each for each in self._backwards() if isinstance(each, AssistantMessage))
         return next((each.text for each in said if _HIDDEN.isdisjoint(each.tags)), None)
 
     @property
     def last_tool(self) -> str | None:
-        """The last result of a tool."""
+        """Return the last result of a tool."""
         return next((each.text for each in self._backwards() if isinstance(each, ToolMessage)), None)
 
     @property
     def last_system(self) -> str | None:
-        """The last system message that was committed."""
+        """Return the last committed system message."""
         return next((each.text for each in self._backwards() if isinstance(each, SystemMessage)), None)
 
     def _backwards(self) -> Iterable[Message]:
-        """What is in the log, the newest first, read only as far as is asked for."""
+        """Yield the messages of the log, the newest first; reads only as far as needed."""
         return (entry.message for entry in reversed(self.log.path) if RECORD not in entry.message.tags)

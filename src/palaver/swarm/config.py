@@ -1,13 +1,13 @@
-"""Swarms from configuration files, where everything goes by name.
+"""Swarms from configuration files, with references by name.
 
 Rules:
 
 - A file is TOML: the swarm's own values at the top, one table ``[agents.<name>]`` for each agent. Models are named as
   ``palaver.models.model`` takes them; tools, operators, policies, states and storages by the names under which the
-  program gives them in ``parts``.
+  program passes them in ``parts``.
 - ``hand_over`` names the agents to which an agent can hand over; each gives it a tool ``to_<agent>``.
-- Everything that is wrong with a file is one ``SwarmError``, which names the place. Unknown keys are wrong: they mean
-  something to whoever wrote them.
+- Each error in a file is a ``SwarmError`` that names the place. Unknown keys are errors: their author expects an
+  effect.
 
 Stability: experimental.
 """
@@ -35,7 +35,7 @@ from palaver.swarm.turn import NESTED
 from palaver.threads.agent_view import KEEP
 
 _KINDS: Final[Mapping[str, type]] = {"policy": Policy, "state": State, "storage": Storage}
-"""What a part must be; tools and operators are looked at where an agent is made of them."""
+"""The types of parts; tools and operators are checked when an agent is made with them."""
 
 
 class _Agent(Struct, forbid_unknown_fields=True):
@@ -76,7 +76,7 @@ def swarm_from(
     parts: Mapping[str, Any] | None = None,
     models: Callable[[str], LanguageModel] = model_named,
 ) -> Swarm:
-    """Make a swarm of a configuration (TOML). Raises ``SwarmError`` that names what is wrong with it."""
+    """Make a swarm from a configuration (TOML). Raises ``SwarmError`` that names the error."""
     parts = parts or {}
     try:
         config = msgspec.convert(tomllib.loads(text), _Swarm)

@@ -1,27 +1,25 @@
-"""What happens in a swarm, as events: where, of which kind, whose, what went in and what came out.
+"""The events of a swarm: source, type, client, input and output.
 
 Rules (docs/spec/agent-swarm-kit.md#4):
 
-- ``source`` says which part speaks, ``type`` what happened. The nine sources of ``SOURCES`` are the swarm's own; an
-  application publishes under topics of its own.
-- ``client`` names whose conversation it is; what is shared by all clients happens to the client ``shared``, which no
-  client may be called.
-- ``input`` and ``output`` hold JSON values, and messages of ours under ``message``, which are written canonically. A
-  text among them may hold half a character, as models say them; a name may not.
-- An event has an id (UUID version 7), by which a second delivery is known. A bus that keeps events sets ``place``,
-  which grows with each event that it took.
+- ``source`` names the part that publishes, ``type`` what happened. The nine sources of ``SOURCES`` are the swarm's own;
+  an application publishes under topics of its own.
+- ``client`` names the client of the conversation; events of shared values have the client ``shared``, a reserved name.
+- ``input`` and ``output`` hold JSON values, and our messages under ``message``, in the canonical form. Their texts may
+  contain lone surrogates, which models produce; names may not.
+- An event has an id (UUID version 7), which identifies a second delivery. A bus that stores events sets ``place``,
+  which grows with each event.
 
 The events that a session publishes.
 
-What a client sees of the events of a swarm: one filter for every front:
+The events that a client sees, with one filter for every server:
 
 - Events of ``agent``, ``execution``, ``session`` and ``swarm`` are shown, and those under topics of the application;
   states, storages, policies and the history are not.
-- Of an event of the swarm's own only the fields of ``_FIELDS`` are shown: what a client is answered with, and which
-  agent speaks. Errors, answers before they were changed, arguments, results and prompts are for operators, who listen
-  to the bus itself.
-- A delta is shown where the agent's text is the answer as it is. Where ``map``, ``transform``, ``validate`` or a policy
-  may change or refuse it, the delta is marked (``UNCHECKED``), and a client is not shown it.
+- Of an event of the swarm's own, only the fields of ``_FIELDS`` are shown: the answer, and the active agent. Errors,
+  original answers, arguments, results and prompts are for operators, who listen to the bus itself.
+- A delta is shown if the agent's text is the answer as it is. If ``map``, ``transform``, ``validate`` or a policy may
+  change or refuse it, the delta is marked (``UNCHECKED``), and clients do not get it.
 
 Stability: experimental.
 """
@@ -61,19 +59,18 @@ SOURCES: Final = (
     "storage",
     "swarm",
 )
-"""The sources that a swarm speaks under; reserved."""
+"""The reserved sources of a swarm's own events."""
 
 SHARED: Final = "shared"
-"""The client of what belongs to all clients."""
+"""The client of shared values."""
 
 _MESSAGE: Final = "message"
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """One thing that happened.
+    """One event.
 
-    ``name`` is that of a state, storage, policy or compute; ``run`` its turn.
-    ``sent_at`` is Unix milliseconds.
+    ``name`` is that of a state, storage, policy or compute; ``run`` is the turn. ``sent_at`` is Unix milliseconds.
     """
 
     source: str
@@ -102,12 +99,12 @@ class Event(Struct, frozen=True, kw_only=True):
 
 
 def encode(event: Event) -> bytes:
-    """Write an event as one JSON object, without its place. Raises ``SwarmError`` for values that are not JSON."""
+    """Return the event as one JSON object, without its place. Raises ``SwarmError`` for values that are not JSON."""
     try:
         bare = structs.replace(event, place=None, input=_plain(event.input), output=_plain(event.output))
         try:
             return _ENCODER.encode(bare)
-        except UnicodeEncodeError:  # half a character, which JSON says by an escape
+        except UnicodeEncodeError:  # a lone surrogate, which JSON writes as an escape
             names_of(event).encode()
             return jsontext.encode(msgspec.to_builtins(bare))
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError, EncodeError) as error:
@@ -127,7 +124,7 @@ def decode(data: bytes) -> Event:
 
 
 def names_of(event: Event) -> str:
-    """All its names, as one text."""
+    """Return all names of the event, as one text."""
     e = event
     return f"{e.source}{e.type}{e.client}{e.swarm}{e.agent}{e.name}{e.thread}{e.run}{e.id}"
 
@@ -154,7 +151,7 @@ _DECODER: Final = msgspec.json.Decoder(Event)
 
 
 class SessionEvents:
-    """The part of a session that publishes what happens in it."""
+    """The part of a session that publishes events."""
 
     client: str
     live: LiveSwarm
@@ -171,9 +168,10 @@ class SessionEvents:
         input: Mapping[str, Any] | None = None,
         output: Mapping[str, Any] | None = None,
     ) -> None:
-        """Publish an event of this session. Costs next to nothing where nobody listens, and never raises.
+        """Publish an event of this session. Costs almost nothing without listeners, and never raises.
 
-        ``source`` says which part speaks, ``type`` what happened. ``input`` and ``output`` hold JSON values, by name.
+        ``source`` names the part that publishes, ``type`` what happened. ``input`` and ``output`` hold JSON values, by
+        name.
         """
         turn = self.turn
         self.live.publish(
@@ -199,7 +197,7 @@ SHOWN: Final = frozenset({"agent", "execution", "session", "swarm"})
 UNCHECKED: Final = "unchecked"
 """The field that marks a delta whose answer may still be changed or refused."""
 REMOTE: Final = "a2a"
-"""The topic of what a remote agent sent beside its text, which no check has seen."""
+"""The topic of a remote agent's data beside its text, which no check has seen."""
 
 _FIELDS: Final[Mapping[tuple[str, str], tuple[Collection[str], Collection[str]]]] = {
     ("agent", "delta"): ((), ("text",)),
@@ -214,18 +212,18 @@ _FIELDS: Final[Mapping[tuple[str, str], tuple[Collection[str], Collection[str]]]
     ("swarm", "set-agent-ref"): (("agentName",), ()),
     ("swarm", "wait-for-output"): ((), ("result",)),
 }
-"""The fields of ``input`` and ``output`` that are shown, by source and type; of other types none."""
+"""The fields of ``input`` and ``output`` that are shown, by source and type; none of other types."""
 
 
 def is_public(event: Event) -> bool:
-    """Whether a client sees that an event happened."""
+    """Return whether a client sees an event."""
     if event.source not in SOURCES:
         return event.source != REMOTE
     return event.source in SHOWN and not event.input.get(UNCHECKED)
 
 
 def for_client(event: Event) -> Event:
-    """Give an event as a client sees it, for one that is shown."""
+    """Return a visible event as a client sees it."""
     if event.source not in SOURCES:
         return event
     given, made = _FIELDS.get((event.source, event.type), ((), ()))
@@ -233,7 +231,7 @@ def for_client(event: Event) -> Event:
 
 
 def delta_input(swarm: Swarm, agent: SwarmAgent) -> Mapping[str, Any]:
-    """Give the ``input`` of a delta: marked where the answer of the agent may still be changed or refused."""
+    """Return the ``input`` of a delta: marked when the answer of the agent may still be changed or refused."""
     plain = agent.map is None and agent.transform is None and agent.validate is not_empty
     if plain and not any(policy.validate_output for policy in swarm.policies):
         return {}

@@ -1,14 +1,14 @@
-"""The bus within one process. It needs nothing, runs on asyncio and on trio, and forgets when the process ends.
+"""The bus within one process. It has no dependencies, runs on asyncio and trio, and stores events in memory only.
 
 Rules:
 
-- ``publish`` hands an event to the inboxes of those who asked for its client and its source, and looks at nobody else:
-  what it costs grows with those who listen, not with those who listen to others.
-- The last ``history`` events are kept for ``since``; an event whose id is among them has been published already, and is
-  left out.
-- Listeners get the event itself, so its mappings belong to the bus once it is published. Values that no bus could write
-  are refused here too.
-- For the event loop that it was entered in; not for other threads.
+- ``publish`` puts an event only into the inboxes with a filter for its client and its source: its cost grows with their
+  number, not with that of all listeners.
+- The last ``history`` events are stored for ``since``; an event whose id is among them was published already, and is
+  dropped.
+- Listeners get the event itself, so its mappings belong to the bus once it is published. Values that no bus could
+  encode are refused here too.
+- For the event loop in which it was entered; not for other threads.
 
 Stability: experimental.
 """
@@ -40,9 +40,9 @@ class LocalBus(ListeningBus):
     """Carries events within this process (``Bus``)."""
 
     def __init__(self, history: int = 10_000, *, grace: float = GRACE) -> None:
-        """Keep the last ``history`` events for those who ask for what was. Raises ``SwarmError`` for less than none.
+        """Store the last ``history`` events for ``since``. Raises ``SwarmError`` for a negative number.
 
-        ``grace`` is how many seconds the end of the bus waits for handlers that are still busy.
+        ``grace`` is how many seconds the end of the bus waits for busy handlers.
         """
         check_arguments("LocalBus", LocalBus.__init__, locals(), SwarmError)
         super().__init__(grace)
@@ -55,7 +55,7 @@ class LocalBus(ListeningBus):
         self._routes: dict[_Key, dict[Subscribed, _Route]] = {}
 
     def publish(self, event: Event) -> None:
-        """Say what happened. Raises ``SwarmError`` for what cannot be written, ``ClosedError`` at the end."""
+        """Publish an event. Raises ``SwarmError`` for one that cannot be encoded, ``ClosedError`` after the end."""
         if self._closed is not None:
             raise ClosedError(self._closed)
         if not _writable(event):
@@ -82,21 +82,21 @@ class LocalBus(ListeningBus):
                 continue
             if placed is None:
                 placed = event.at(self._place)
-            for inbox, admits in tuple(asked.values()):  # a filter may close or begin a subscription
+            for inbox, admits in tuple(asked.values()):  # a filter may close or start a subscription
                 if admits is None or admits(placed):
                     inbox.put(placed)
 
     async def flush(self) -> None:
-        """Return at once: what is published is kept."""
+        """Return at once: published events are stored."""
 
     async def caught_up(self, events: Subscribed) -> None:
-        """Return at once: what is published is in the inboxes."""
+        """Return at once: published events are in the inboxes."""
 
     async def _begin(self, tasks: TaskGroup) -> None:
-        """There is nothing to connect to."""
+        """Do nothing: there is no connection."""
 
     async def _end(self) -> None:
-        """There is nothing to let go."""
+        """Do nothing: there is no connection."""
 
     async def _attach(self, events: Subscribed) -> None:
         if events.since is not None:
@@ -113,7 +113,7 @@ class LocalBus(ListeningBus):
             del self._routes[key]
 
     def _since(self, since: Since) -> Iterator[Event]:
-        before = self._place - len(self._kept)  # the place of the first that is kept, less one
+        before = self._place - len(self._kept)  # the place before the first stored event
         skipped = 0 if since.place is None else max(0, since.place - before)
         for number, event in enumerate(islice(self._kept, skipped, None), before + skipped + 1):
             if since.time is None or event.sent_at >= since.time:
@@ -121,7 +121,7 @@ class LocalBus(ListeningBus):
 
 
 def _writable(event: Event) -> bool:
-    """Whether an event can be written for certain, as is seen without writing it."""
+    """Return whether an event can certainly be encoded, as far as is seen without encoding it."""
     if not names_of(event).isascii():
         return False
     for values in (event.input, event.output):

@@ -1,23 +1,23 @@
-"""The thread of one client, as a swarm writes it.
+"""The thread of one client, as a swarm writes it, and the values that it stores there.
 
 Rules:
 
-- One append at a time, in the order of asking; ``append`` returns when the messages are kept. What was begun is
-  finished, also when the caller is cancelled.
-- Whoever shares a thread in this process shares its log: ``open_log`` gives the one that somebody holds already, where
-  no other process wrote to the thread since.
-- ``pushed`` is told every message that joined, records left out, one by one and in order.
+- Appends run one at a time, in the order of the calls; ``append`` returns when the messages are stored. A started
+  append finishes, even when the caller is cancelled.
+- All users of a thread in this process share its log: ``open_log`` returns an open one, if no other process has
+  written to the thread since.
+- ``pushed`` is called with each new message, without records, in order.
 
-Named values that a swarm keeps in threads: the active agent, states, items of a storage, bans (ADR 17: what a runtime
-must remember is a record in its thread):
+Named values that a swarm stores in threads: the active agent, states, items of a storage, bans (ADR 17: a runtime's
+state is a record in its thread):
 
-- A value has a ``kind`` (``navigation``, ``state``, ``storage:notes``, ``bans``) and a ``name``; the last record of
-  both wins, a record without a value removes it, and one without a name removes all of its kind. So a value is kept,
+- A value has a ``kind`` (``navigation``, ``state``, ``storage:notes``, ``bans``) and a ``name``; the last record with
+  both wins, a record without a value removes it, and one without a name removes all of its kind. So a value is stored,
   forked, exported and deleted with its thread, in one append.
-- Values are JSON. What cannot be written raises ``SwarmError``, and nothing is changed.
-- ``Records`` of a client stand in the client's own thread, which one process at a time writes, though two swarms of it
-  may. ``SharedRecords`` stand in a thread that any process may write to. ``refresh`` takes in what others wrote.
-- Reading costs what is new; a write costs one append; opening costs the length of the thread, once.
+- Values are JSON. Any other value raises ``SwarmError``, and nothing is changed.
+- ``Records`` of a client are in the client's own thread, which one process at a time writes, though two swarms of it
+  may. ``SharedRecords`` are in a thread that any process may write to. ``refresh`` reads what others wrote.
+- Reading costs only new entries; a write costs one append; opening costs the length of the thread, once.
 
 Stability: experimental.
 """
@@ -48,7 +48,7 @@ _OPEN: Final[WeakKeyDictionary[Store, WeakValueDictionary[str, Log]]] = WeakKeyD
 
 
 class Log:
-    """The one place where a client's thread grows. Raises ``StoreError`` as its store does."""
+    """The only writer of a client's thread. Raises ``StoreError`` as its store does."""
 
     __slots__ = ("__weakref__", "_journal", "_kept", "_lock", "_token", "thread")
 
@@ -67,21 +67,21 @@ class Log:
 
     @property
     def path(self) -> Path:
-        """All of it, records included; costs what is new."""
+        """Return all entries, records included; costs only new ones."""
         return self._journal.path
 
     @property
     def entries(self) -> Sequence[Entry]:
-        """The entries of the thread, on all branches, in the order in which they joined."""
+        """The entries of the thread, on all branches, in the order of appends."""
         return self._journal.entries
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """What was said, markers included, records left out. Costs the length of the thread."""
+        """Return the messages, markers included, without records. Costs the length of the thread."""
         return tuple([each.message for each in self.path if RECORD not in each.message.tags])
 
     async def is_current(self) -> bool:
-        """Whether nobody else wrote to the thread since. Raises ``StoreError``."""
+        """Return whether no other writer has changed the thread since. Raises ``StoreError``."""
         if not isinstance(self.thread, StoredThread):
             return True
         async with self._lock:
@@ -92,7 +92,7 @@ class Log:
             return (last[-1].id if last else None) == self.thread.head
 
     async def _append(self, messages: Sequence[Message]) -> tuple[Sequence[Entry], BaseException | None]:
-        """What joined, and the cancellation that came meanwhile: asyncio's own goes past a shield."""
+        """Return the new entries, and a cancellation that arrived meanwhile: asyncio's own passes a shield."""
         if not self._kept:
             self._token += 1
             return await self._journal.append(messages, self._token), None
@@ -112,7 +112,7 @@ class Log:
         return (), cancelled
 
     async def append(self, messages: Sequence[Message], pushed: Callable[[Message], None] | None = None) -> None:
-        """Let messages join, all or none, and tell ``pushed`` of each."""
+        """Append messages, all or none, and call ``pushed`` with each."""
         entries, cancelled = await self._append(messages)
         if pushed is not None:
             for entry in entries:
@@ -122,11 +122,11 @@ class Log:
             raise cancelled
 
     async def rebase(self, kept: int, messages: Sequence[Message], seen: Collection[str | None]) -> None:
-        """Let the thread go on behind ``kept`` entries of its path with other messages.
+        """Replace the thread behind ``kept`` entries of its path by other messages.
 
-        Entries behind them stay in their places, unless their messages are among those that were ``seen`` (by id): so
-        records, and what other agents keep to themselves, are not lost. What the thread was is a branch,
-        ``main/before-<n>``. Raises ``StoreError``; then nothing was changed.
+        Later entries stay in place, unless their messages are among those that were ``seen`` (by id): so records, and
+        messages for other agents only, are not lost. The earlier path is the branch ``main/before-<n>``. Raises
+        ``StoreError``; then nothing was changed.
         """
         with anyio.CancelScope(shield=True):
             if not self._kept:
@@ -139,7 +139,7 @@ class Log:
 def _with_unseen(
     path: Sequence[Entry], kept: int, messages: Sequence[Message], seen: Collection[str | None]
 ) -> Sequence[Message]:
-    """Return ``messages``, with what of a path nobody saw among them, each before what stood behind it."""
+    """Return ``messages`` together with the unseen ones of a path, each before the message that followed it."""
     places = {message.id: place for place, message in enumerate(messages)}
     made: list[Message] = []
     done = 0
@@ -155,14 +155,14 @@ def _with_unseen(
 
 
 async def open_log(store: Store, thread: str) -> Log:
-    """Open the log of a thread; the thread is begun where it does not exist. Raises ``StoreError``."""
+    """Open the log of a thread, which is created if it is missing. Raises ``StoreError``."""
     known = _OPEN.setdefault(store, WeakValueDictionary())
     held = log = known.get(thread)
     if log is None or not await log.is_current():
         log = Log(await to_thread(store.open, thread))
         if known.get(thread) is held:
             known[thread] = log
-        else:  # somebody was quicker
+        else:  # another caller was faster
             log = known.setdefault(thread, log)
     return log
 
@@ -171,30 +171,30 @@ async def open_log(store: Store, thread: str) -> Log:
 
 
 SOURCE: Final = "swarm"
-"""The ``source`` of such a record."""
+"""The ``source`` of a record of a value."""
 
 
 class Values(Protocol):
-    """Named values, as everything that keeps some asks for them."""
+    """The interface of named values."""
 
     @abstractmethod
     def get(self, kind: str, name: str, default: Any = None) -> Any:
-        """The value, or ``default`` where there is none."""
+        """Return the value, or ``default`` without one."""
         ...
 
     @abstractmethod
     def all(self, kind: str) -> Mapping[str, Any]:
-        """All values of a kind, by name, in the order in which they were first kept."""
+        """Return all values of a kind, by name, in the order of their first storing."""
         ...
 
     @abstractmethod
     async def put(self, kind: str, name: str, value: Any) -> None:
-        """Keep a value; when this has returned, it is kept. Raises ``SwarmError``, ``StoreError``."""
+        """Store a value; it is durable when this has returned. Raises ``SwarmError``, ``StoreError``."""
         ...
 
     @abstractmethod
     async def remove(self, kind: str, name: str) -> None:
-        """Remove a value, if it is there."""
+        """Remove a value, if it exists."""
         ...
 
     @abstractmethod
@@ -204,12 +204,12 @@ class Values(Protocol):
 
     @abstractmethod
     async def refresh(self) -> None:
-        """Take in what others wrote."""
+        """Read what others wrote."""
         ...
 
 
 def record(kind: str, name: str, value: Any) -> SystemMessage:
-    """The message that keeps a value. Raises ``SwarmError`` when it is not JSON."""
+    """Return the message that stores a value. Raises ``SwarmError`` when it is not JSON."""
     return _record({"kind": kind, "name": name, "value": _checked(kind, name, value)})
 
 
@@ -225,7 +225,7 @@ def _checked(kind: str, name: str, value: Any) -> Any:
 
 
 def kept_by(message: Message) -> tuple[str, str, Any] | None:
-    """The kind, the name and the value that a message keeps; ``None`` for one that keeps none."""
+    """Return the kind, the name and the value of a record; ``None`` for any other message."""
     if message.source != SOURCE or RECORD not in message.tags:
         return None
     told: Mapping[str, Any] = message.payload or {}
@@ -233,7 +233,7 @@ def kept_by(message: Message) -> tuple[str, str, Any] | None:
 
 
 class _Table:
-    """What records say, by kind and name."""
+    """The values of records, by kind and name."""
 
     def __init__(self) -> None:
         self._kinds: dict[str, dict[str, Any]] = {}
@@ -258,17 +258,17 @@ class _Table:
 
 
 class Records(_Table, Values):
-    """Values in a thread that this process alone writes: a client's."""
+    """Values in a thread that only this process writes: a client's."""
 
     def __init__(self, log: Log) -> None:
-        """Read what the thread holds."""
+        """Read the values of the thread."""
         super().__init__()
         self._log, self._seen = log, 0
         self._last: str | None = None
         self._follow()
 
     async def put(self, kind: str, name: str, value: Any) -> None:
-        """Keep a value, in one append."""
+        """Store a value, in one append."""
         await self._keep(record(kind, name, value))
 
     async def remove(self, kind: str, name: str) -> None:
@@ -288,7 +288,7 @@ class Records(_Table, Values):
             self._follow()
 
     def _follow(self) -> None:
-        """Read what joined the thread since; all of it where a compaction replaced what was read."""
+        """Read new entries of the thread; all of them after a compaction replaced some."""
         path = self._log.path
         if self._seen and (self._seen > len(path) or path[self._seen - 1].id != self._last):
             self._kinds.clear()
@@ -308,7 +308,7 @@ class SharedRecords(_Table, Values):
     """Values in a thread that any process may write to. ``load`` makes one."""
 
     def __init__(self, store: Store, thread: str) -> None:
-        """Know nothing yet."""
+        """Start without values."""
         super().__init__()
         self._store, self._thread, self._seen = store, thread, 0
         self._blocks = not isinstance(store, MemoryStore)
@@ -316,7 +316,7 @@ class SharedRecords(_Table, Values):
 
     @classmethod
     async def load(cls, store: Store, thread: str) -> SharedRecords:
-        """Read a thread; it is begun where it does not exist. Raises ``StoreError``."""
+        """Read a thread, which is created if it is missing. Raises ``StoreError``."""
         made = cls(store, thread)
         await made._call(store.open, thread)
         await made.refresh()
@@ -328,7 +328,7 @@ class SharedRecords(_Table, Values):
         return function(*args, **kwargs)
 
     async def put(self, kind: str, name: str, value: Any) -> None:
-        """Keep a value, in one append."""
+        """Store a value, in one append."""
         await self._keep(record(kind, name, value))
 
     async def remove(self, kind: str, name: str) -> None:
@@ -345,7 +345,7 @@ class SharedRecords(_Table, Values):
             await self.refresh()
 
     async def refresh(self) -> None:
-        """Read what joined the thread since."""
+        """Read the new entries of the thread."""
         async with self._lock:
             new: Sequence[Entry] = await self._call(self._store.read, self._thread, start=self._seen)
             self._seen += len(new)

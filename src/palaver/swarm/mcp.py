@@ -1,15 +1,14 @@
-"""Tools of MCP servers for the agents of a swarm: a source of tools that asks its servers once for each session.
+"""Tools of MCP servers for the agents of a swarm: a source of tools that lists them once for each session.
 
 Rules (docs/spec/agent-swarm-kit.md#6, #K12):
 
-- ``McpSource`` is what ``SwarmAgent(sources=[…])`` takes. It stands before ``palaver.agent.mcp.mcp_tools``, which holds
-  the connections, or before any function of a client's id that gives tools.
-- A tool is called ``mcp_<name>``; those of several servers ``mcp_<server>__<name>``. What a tool gives is committed,
-  and the model goes on.
-- What was listed is kept for the session, and forgotten with it. ``update`` forgets it earlier: the next call of the
-  model has the tools listed anew.
-- A list that failed is not kept, and is an event ``agent error``; the turn goes on with the tools that there are. Of
-  several servers those that answer are offered all the same, and the others are tried again in the next turn.
+- ``McpSource`` is for ``SwarmAgent(sources=[…])``. It wraps ``palaver.agent.mcp.mcp_tools``, which holds the
+  connections, or any function of a client's id that returns tools.
+- A tool is called ``mcp_<name>``; those of several servers ``mcp_<server>__<name>``. The result of a tool is
+  committed, and the model is asked again.
+- A list is cached for the session. ``update`` drops it earlier: the next model call lists the tools again.
+- A failed list is not cached, and is an event ``agent error``; the turn continues with the tools that it has. Of
+  several servers, the tools of those that answer are offered, and the others are tried again in the next turn.
 
 Stability: experimental.
 """
@@ -34,7 +33,7 @@ List: TypeAlias = "Callable[[str], Awaitable[Sequence[AgentTool]] | Sequence[Age
 
 PREFIX: Final = "mcp_"
 _LONGEST: Final = 64
-"""Characters of a tool's name that every wire takes (docs/spec/wires.md#1.5)."""
+"""The most characters of a tool's name that every wire accepts (docs/spec/wires.md#1.5)."""
 
 
 @final
@@ -49,12 +48,12 @@ class McpSource:
         on_list: Callable[[str, Sequence[AgentTool]], Any] | None = None,
         on_update: Callable[[str | None], Any] | None = None,
     ) -> None:
-        """Stand before ``tools``, which outlive the swarm; ``prefix`` begins the name of each."""
+        """Wrap ``tools``, which outlive the swarm; ``prefix`` begins the name of each."""
         check_arguments("McpSource", McpSource.__init__, locals(), SwarmError)
         self._tools, self._prefix = tools, prefix
         self._on_list, self._on_update = on_list, on_update
         self._kept: WeakKeyDictionary[Session, tuple[Sequence[AgentTool], str | None]] = WeakKeyDictionary()
-        """The tools of a session, and the turn for which alone they are kept."""
+        """The tools of a session, and the turn for which alone they are cached."""
         self._stale = False
         self._lock = anyio.Lock()
 
@@ -72,7 +71,7 @@ class McpSource:
         return named
 
     async def update(self, client: str | None = None) -> None:
-        """Forget what was listed for ``client``; ``None`` is all clients. They share the connections to servers."""
+        """Drop the list for ``client``; ``None`` means all clients. They share the connections to servers."""
         self._stale = True
         for session in tuple(self._kept):
             if client is None or session.client == client:
@@ -80,7 +79,7 @@ class McpSource:
         await watched("on_update", self._on_update, client)
 
     async def _listed(self, client: str) -> tuple[Sequence[AgentTool], SwarmError | None]:
-        """The tools, and what failed beside them."""
+        """Return the tools, and the failures."""
         if not isinstance(self._tools, McpTools):
             return tuple(await called(self._tools, client)), None
         async with self._lock:
@@ -90,7 +89,7 @@ class McpSource:
             return self._tools.tools, self._failed()
 
     def _failed(self) -> SwarmError | None:
-        """What is wrong with the servers."""
+        """Return what is wrong with the servers."""
         if not isinstance(self._tools, McpTools):
             return None
         failed = [

@@ -1,18 +1,18 @@
-"""How clients and turns may be called by those who come from outside, and how names are joined.
+"""Valid names of clients and turns in requests from outside, and how names are joined.
 
 Rules:
 
 - 1 to 128 ASCII letters, digits and ``. _ ~ : @ + -``, so that a name fits an address, a subject and a thread's id.
-- No client is called ``shared``.
+- ``shared`` is reserved and cannot be a client.
 - A thread is called ``<realm>/<client>``. In both, ``/`` is written ``%2F`` and ``%`` is written ``%25``, so that no
   two clients share a thread by their names.
 
-Turns that somebody gave a name: each is answered once, however often it is asked:
+Named turns: each is answered once, even if it is requested several times:
 
-- What a log holds of a named turn stands in the metadata of its messages: that of its user message, and of the answer
-  that was shown. An answer that is no message (a cancelled turn, a policy's word) is kept as a record.
-- A turn whose message is there without an answer broke off: asked again, it is gone on with.
-- The last ``KNOWN`` turns are known. Who hands in turns does not go further back.
+- The log keeps a named turn in the metadata of its messages: of its user message, and of the answer that was shown.
+  An answer that is not a message (a cancelled turn, a policy's text) is stored as a record.
+- A turn with a message but no answer was interrupted: when requested again, it is continued.
+- The last ``KNOWN`` turns are known. Clients must not repeat older ones.
 
 Stability: experimental.
 """
@@ -46,38 +46,38 @@ def joined(*names: str) -> str:
 
 
 def client_thread(realm: str, client: str) -> str:
-    """The id of the thread of a client. ``SHARED`` is the client of what belongs to all."""
+    """Return the id of the thread of a client. ``SHARED`` is the client of shared values."""
     return joined(realm, client)
 
 
 def name_of_agent(name: object) -> str:
-    """Give the name of an agent back. Raises ``TypeError`` for what is no text."""
+    """Return the name of an agent. Raises ``TypeError`` for anything but a string."""
     if not isinstance(name, str):
         raise TypeError(f"agent: expected the name of an agent, not {type(name).__name__}")
     return name
 
 
 def checked_run(run: object) -> str | None:
-    """Give the name of a turn back. Raises ``TypeError`` for what is neither a text nor ``None``."""
+    """Return the name of a turn. Raises ``TypeError`` for anything but a string or ``None``."""
     if run is not None and not isinstance(run, str):
         raise TypeError(f"run: expected a string, not {type(run).__name__}")
     return run
 
 
 def checked_client_id(client: object) -> str:
-    """Give the id of a client back. Raises ``TypeError`` for what is no text."""
+    """Return the id of a client. Raises ``TypeError`` for anything but a string."""
     if not isinstance(client, str):
         raise TypeError(f"client: expected a string, not {type(client).__name__}")
     return client
 
 
 def is_name(text: str) -> bool:
-    """Whether something may be called that."""
+    """Return whether a text is a valid name."""
     return _NAME.fullmatch(text) is not None
 
 
 def checked(name: str, path: str) -> str:
-    """Give a name back. Raises ``DecodeError``, naming the place, for one that may not be."""
+    """Return a name. Raises ``DecodeError``, naming the place, for an invalid one."""
     if not is_name(name):
         reason = "expected 1 to 128 ASCII letters, digits and . _ ~ : @ + -"
         raise DecodeError(reason, path=path, source="request")
@@ -85,7 +85,7 @@ def checked(name: str, path: str) -> str:
 
 
 def checked_client(name: str) -> str:
-    """Give the name of a client back. Raises ``DecodeError`` for one that may not be."""
+    """Return the name of a client. Raises ``DecodeError`` for an invalid one."""
     if name == SHARED:
         raise DecodeError(f"a client cannot have the name {SHARED!r}", path="client", source="request")
     return checked(name, "client")
@@ -95,9 +95,9 @@ def checked_client(name: str) -> str:
 
 
 KNOWN: Final = 256
-"""How many turns back an answer is known."""
+"""The number of turns whose answers are known."""
 TURN: Final = "turn"
-"""The name in the metadata of a message."""
+"""The key of the name in the metadata of a message."""
 
 _KIND: Final = "answered"
 _NEW: Final = object()
@@ -107,27 +107,27 @@ class NamedTurns:
     """The named turns of one client. Costs the length of the log once, and nothing for turns without a name."""
 
     def __init__(self, values: Values, messages: Iterable[Message]) -> None:
-        """Read what a log says, oldest first."""
+        """Read the messages of a log, oldest first."""
         self._values = values
         self._answers: OrderedDict[str, str | None] = OrderedDict()
         for message in messages:
             self._read(message)
 
     def known(self, turn: str | None) -> Any:
-        """The answer of a turn; ``None`` for one that broke off, ``NamedTurns.NEW`` for one that nobody knows."""
+        """Return the answer of a turn; ``None`` for an interrupted one, ``NamedTurns.NEW`` for an unknown one."""
         return _NEW if turn is None else self._answers.get(turn, _NEW)
 
     NEW: Final = _NEW
 
     async def keep(self, turn: str | None, answer: str) -> None:
-        """Keep the answer of a turn, where no message of the log is it. Raises ``StoreError``."""
+        """Store the answer of a turn when no message of the log is it. Raises ``StoreError``."""
         if turn is not None and self._answers.get(turn) is None:
             await self._values.put(_KIND, turn, answer)
             self._know(turn, answer)
 
     @staticmethod
     def records(messages: Iterable[Message]) -> Sequence[Message]:
-        """Return records of the answers among messages that leave the log, so that their turns stay known."""
+        """Return records of the answers among messages removed from the log, so that their turns stay known."""
         made: list[Message] = []
         for message in messages:
             turn = message.metadata.get(TURN) if message.metadata else None
@@ -155,16 +155,16 @@ class NamedTurns:
             self._answers.popitem(last=False)
 
     def take(self, message: Message) -> None:
-        """Know what joins the log."""
+        """Read new messages of the log."""
         if message.metadata:
             self._read(message)
 
 
 def _answers(message: AssistantMessage) -> bool:
-    """Whether an agent's message was shown, and calls nothing."""
+    """Return whether an agent's message was shown, and has no calls."""
     return not (DISCARDED in message.tags or client_calls(message) or message.malformed_tool_calls)
 
 
 def of_turn(turn: Turn, message: Any) -> Any:
-    """Return a message that names its turn, where the turn's name was given."""
+    """Return a message that names its turn, if the caller named the turn."""
     return message.replace(metadata={**message.metadata, TURN: turn.id}) if turn.named else message

@@ -1,22 +1,22 @@
-"""Tools that are always the same: hand over to another agent, commit an action, fetch something.
+"""Ready-made tools: hand over to another agent, commit an action, fetch information.
 
 Rules (docs/spec/agent-swarm-kit.md#5.4):
 
-- ``navigation`` and ``triage`` take no parameters, stop the rest of their batch, and hand the conversation over. One
-  that would go where the conversation was since the client's last message ends the circle instead: everything is
-  flushed, and the client is asked to repeat.
-- ``commit_action`` and ``fetch_info`` are made of a function: its parameters are the model's, what it gives is the
-  result. They go on with the turn only as the last of their batch, and not when the agent has changed.
+- ``navigation`` and ``triage`` take no parameters, stop the rest of their batch, and hand the conversation over. A
+  hand-over to an agent that was active since the client's last message ends the cycle instead: everything is flushed,
+  and the client is asked to repeat.
+- ``commit_action`` and ``fetch_info`` wrap a function: its parameters are the model's, and its return value is the
+  result. They continue the turn only as the last call of their batch, and not when the agent has changed.
 - A text may be a function, plain or asynchronous, of the ``Call``. Of all calls in one answer, one that navigates or
   commits wins (K11).
 
-Which agent speaks to a client, and where the conversation has been (docs/spec/agent-swarm-kit.md#5.4, #K17):
+The active agent of a client, and the path of the conversation (docs/spec/agent-swarm-kit.md#5.4, #K17):
 
-- The active agent and the stack of those before it are kept in the client's thread, for each swarm, in one record. An
-  agent that the swarm does not have any more is the default one.
-- The route is what was visited since the client's last message: nobody is visited twice, so that agents cannot hand a
-  conversation round in a circle. The agent that it began with is not on it.
-- ``previous`` goes back by the stack, and is not held up by the route. The stack is bounded: the oldest are forgotten.
+- The active agent and the stack of those before it are stored in the client's thread, for each swarm, in one record.
+  An agent that the swarm no longer has is replaced by the default one.
+- The route lists the agents visited since the client's last message: none is visited twice, so agents cannot hand a
+  conversation round in a cycle. The agent that it began with is not on it.
+- ``previous`` goes back by the stack, regardless of the route. The stack is bounded: the oldest agents are dropped.
 
 Stability: experimental.
 """
@@ -42,14 +42,14 @@ from palaver.turn.tool import invoker, legal, normalized
 KIND: Final = "navigation"
 """The kind of the record."""
 STACK: Final = 64
-"""How many agents back one can go."""
+"""The most agents to go back."""
 
 
 class Navigator:
-    """Where one client stands in one swarm. Nothing here speaks to an agent."""
+    """The position of one client in one swarm. Nothing here sends messages to agents."""
 
     def __init__(self, swarm: str, agents: Collection[str], default: str, values: Values) -> None:
-        """Stand where the client's thread says."""
+        """Start at the position in the client's thread."""
         self._swarm, self._agents, self._default, self._values = swarm, agents, default, values
         kept: dict[str, Any] = values.get(KIND, swarm, {})
         active = kept.get("active", default)
@@ -59,26 +59,26 @@ class Navigator:
         """The agents visited since the last message of the client, in order."""
 
     def enter(self, agent: str, *, again: bool = False) -> None:
-        """Put an agent on the route. Raises ``NavigationError`` when it is there, and not ``again``."""
+        """Put an agent on the route. Raises ``NavigationError`` when it is there already, and not ``again``."""
         if agent in self.route and not again:
             path = "->".join((*self.route, agent))
             raise NavigationError(f"navigation skipped due to recursion: {agent!r} was visited already, route={path}")
         self.route[agent] = None
 
     def previous(self) -> tuple[str, list[str]]:
-        """The agent to go back to, and the stack without it and without the active one."""
+        """Return the agent to go back to, and the stack without it and without the active one."""
         stack = list(self.stack)
         if stack and stack[-1] == self.active:
             stack.pop()
         return (stack.pop() if stack else self._default), stack
 
     async def move(self, agent: str, behind: Sequence[str] | None = None) -> None:
-        """Make an agent the active one, on the stack or on ``behind``; nothing changes when it cannot be kept."""
+        """Make an agent the active one, on the stack or on ``behind``; when it cannot be stored, nothing changes."""
         stack = [*(self.stack if behind is None else behind), agent][-STACK:]
         kept = {"active": agent, "stack": stack}
         try:
             await self._values.put(KIND, self._swarm, kept)
-        finally:  # kept is kept, also when the caller was cancelled meanwhile
+        finally:  # a stored move counts, even when the caller was cancelled meanwhile
             if self._values.get(KIND, self._swarm) == kept:
                 self.active, self.stack = agent, stack
 
@@ -87,9 +87,9 @@ class Navigator:
 
 
 REPEAT: Final = "Sorry, I missed that. Could you repeat please"
-"""What the client is told when a circle is ended."""
+"""The text to the client at the end of a cycle."""
 EMPTY_ACTION: Final = "Action executed but produced no result"
-"""The result of an action that gave nothing."""
+"""The result of an action without a result."""
 NOT_AVAILABLE: Final = "The tool named {name} is not available. Do not ever call it again"
 """The result of a tool that fetched nothing."""
 NAVIGATED: Final = (
@@ -97,12 +97,12 @@ NAVIGATED: Final = (
 )
 """The result of a hand-over."""
 ALREADY: Final = "Already on {to}. Please do not call the navigate tool to {to} during the next answer"
-"""The result of a hand-over to where the conversation is."""
+"""The result of a hand-over to the active agent."""
 CHANGED_TOPIC: Final = (
     "User changed conversation topic. The next message received: {text}. Continue conversation based on the last "
     "message without navigating to {left}."
 )
-"""What the default agent is told by ``triage``."""
+"""The message of ``triage`` to the default agent."""
 
 Text: TypeAlias = str | Callable[[Call], Any]
 
@@ -126,17 +126,18 @@ def navigation(
     tool_output: Text | None = None,
     flush_message: Text = REPEAT,
 ) -> SwarmTool:
-    """Make the tool that hands over to the agent ``to``; its name is ``to_<agent>`` where none is given.
+    """Make the tool that hands over to the agent ``to``; its default name is ``to_<agent>``.
 
-    Where another navigation of the same agent has that name already, a number stands behind it.
+    If another navigation tool of the same agent has that name already, a number is added.
 
     A swarm is checked for the agent ``to`` when it is made; a tool of a source raises ``NavigationError`` when it is
-    called. The other agent is told ``execute``; with ``emit`` the client is told that instead, and no model is asked.
+    called. The other agent gets the message ``execute``; with ``emit`` the client gets that text instead, and no model
+    is asked.
 
-    ``name`` and ``description`` are what the model is shown. ``available`` is a function of a ``CallContext``: whether
-    the tool is offered there. ``before`` is called with the ``Call``, before anything changes. ``tool_output`` is the
-    result of the call; without it, the result says from where to where the conversation went. ``flush_message`` is what
-    the client is told where a circle is ended. Texts may be functions of the ``Call``.
+    ``name`` and ``description`` are for the model. ``available`` is a function of a ``CallContext``: whether the tool
+    is offered there. ``before`` is called with the ``Call``, before anything changes. ``tool_output`` is the result of
+    the call; without it, the result names both agents. ``flush_message`` is the text to the client at the end of a
+    cycle. Texts may be functions of the ``Call``.
     """
     check_arguments("navigation", navigation, locals())
 
@@ -177,12 +178,12 @@ def triage(
     tool_output: Text | None = None,
     flush_message: Text | None = None,
 ) -> SwarmTool:
-    """Make the tool that hands over to the swarm's default agent, which is told the client's last message.
+    """Make the tool that hands over to the swarm's default agent, with the client's last message.
 
-    Where the conversation is there already, or was, the model is told so and goes on with ``execute``; with
-    ``flush_message`` the circle is ended. ``last_message`` is what the default agent is told; without it, a text with
-    the client's last message. ``name``, ``description``, ``available``, ``before`` and ``tool_output`` are those of
-    ``navigation``.
+    If the default agent is active already, or was, the result says so and the model continues with ``execute``; with
+    ``flush_message`` the cycle is ended instead. ``last_message`` is the message to the default agent; without it, a
+    text with the client's last message. ``name``, ``description``, ``available``, ``before`` and ``tool_output`` are
+    those of ``navigation``.
     """
     check_arguments("triage", triage, locals())
 
@@ -216,7 +217,7 @@ def triage(
 
 
 async def _answered(call: Call, to: str, before: Callable[[Call], Any] | None, tool_output: Text | None) -> bool:
-    """Answer a call that hands over; ``False`` when its turn is past, and would change the agent of the next one."""
+    """Answer a call that hands over; ``False`` when its turn is over, and it would change the agent of the next one."""
     if before is not None:
         await called(before, call)
     output = NAVIGATED.format(left=call.agent, to=to) if tool_output is None else await _text(tool_output, call)
@@ -227,7 +228,7 @@ async def _answered(call: Call, to: str, before: Callable[[Call], Any] | None, t
 
 
 async def _end_circle(call: Call, message: Text) -> None:
-    """A circle is everybody's: all of them begin anew."""
+    """End a cycle: all its agents start again."""
     await call.flush("thread")
     await call.emit(await _text(message, call))
 
@@ -251,13 +252,13 @@ def commit_action(
     empty: Text = EMPTY_ACTION,
     fallback: Callable[[Exception, Call], Any] | None = None,
 ) -> SwarmTool:
-    """Make the tool that does something once, by ``function``.
+    """Make a tool that does something once, by ``function``.
 
-    ``name`` and ``description`` stand for those of the function. ``available`` is a function of a ``CallContext``:
-    whether the tool is offered there. ``empty`` is the result where the function returns nothing. ``validate`` gives
-    what is wrong with the arguments, or ``None``. What is wrong, and what the function raises, is the result, and the
-    model goes on with ``failure``; else with ``success``. ``fallback`` is told what was raised.
-    Raises ``MessageError`` as ``tool`` does.
+    ``name`` and ``description`` replace those of the function. ``available`` is a function of a ``CallContext``:
+    whether the tool is offered there. ``empty`` is the result when the function returns nothing. ``validate`` returns
+    the error in the arguments, or ``None``. Such an error, or an exception of the function, is the result, and the
+    model continues with ``failure``; else with ``success``. ``fallback`` gets the exception. Raises ``MessageError``
+    as ``tool`` does.
     """
     check_arguments("commit_action", commit_action, locals())
 
@@ -292,11 +293,11 @@ def fetch_info(
     validate: Callable[[dict[str, Any]], Any] | None = None,
     empty: Text | None = None,
 ) -> SwarmTool:
-    """Make the tool that looks something up by ``function``; when it finds nothing, or raises, the result is ``empty``.
+    """Make a tool that looks something up by ``function``; when it finds nothing, or raises, the result is ``empty``.
 
     Without ``empty``, the result tells the model not to call the tool again. ``name``, ``description`` and
-    ``available`` are those of ``commit_action``. ``validate`` gives what is wrong with the arguments, or ``None``; what
-    is wrong is the result, and nothing is looked up. Raises ``MessageError`` as ``tool`` does.
+    ``available`` are those of ``commit_action``. ``validate`` returns the error in the arguments, or ``None``; such an
+    error is the result, and nothing is looked up. Raises ``MessageError`` as ``tool`` does.
     """
     check_arguments("fetch_info", fetch_info, locals())
 
@@ -321,13 +322,13 @@ def fetch_info(
 
 
 async def _last(call: Call, text: Text) -> None:
-    """Go on with the turn, as the last of a batch whose agent is still the active one."""
+    """Continue the turn, if the call is the last of a batch whose agent is still active."""
     if call.is_last and call.session.agent == call.agent:
         await call.execute(await _text(text, call))
 
 
 class _Function:
-    """A function as a model sees it: its parameters, and how it is called."""
+    """A function as a tool: its parameters, and how it is called."""
 
     def __init__(self, function: Callable[..., Any], name: str | None, description: str | None) -> None:
         self.name = legal(str(name or getattr(function, "__name__", "")))

@@ -1,15 +1,15 @@
-"""Policies: what a client may say and be told, and who is banned.
+"""Policies: which texts of and to a client may pass, and who is banned.
 
 Rules (docs/spec/agent-swarm-kit.md#6, #K17; ASK-26):
 
 - A ``Policy`` has validators of input and output: functions of a text and the client's id, plain or asynchronous, that
-  say whether it may pass. One that raises fails the call. A banned client is refused before they are asked.
-- What is refused is answered by the policy's message: that of ``get_ban_message(client)``, or where it gives ``None``,
-  ``ban_message``. Of merged policies the first that refuses answers, and those behind it are not asked.
-- With ``auto_ban``, whoever is refused by a validator is banned.
-- Bans belong to a policy and a swarm. They are kept in shared values, a value for each client, so that no process loses
-  another's; every check takes in what others wrote. Banning the banned changes nothing and tells nobody.
-- Bans of one policy happen one at a time, in the order of asking; checks wait for nobody.
+  return whether it may pass. An exception fails the call. A banned client is refused before they are called.
+- A refused text is answered with the policy's message: that of ``get_ban_message(client)``, or ``ban_message`` if it
+  returns ``None``. Of merged policies, the first that refuses answers, and those after it are not asked.
+- With ``auto_ban``, a client whose text a validator refuses is banned.
+- Bans belong to a policy and a swarm. They are stored in shared values, one for each client, so that no process loses
+  another's; every check reads what others wrote. Banning a banned client changes nothing and publishes nothing.
+- Bans of one policy happen one at a time, in the order of the calls; checks do not wait.
 
 Stability: experimental.
 """
@@ -28,17 +28,17 @@ from palaver.swarm.state import Observer, Publish, Queue, named, observed, resol
 BAN_MESSAGE: Final = "I am not going to discuss it!"
 
 Validator: TypeAlias = Callable[[str, str], bool | Awaitable[bool]]
-"""A function of a text and the client's id: whether it may pass."""
+"""A function of a text and the client's id that returns whether it may pass."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Policy:
-    """What may be said in a swarm. Observers: ``on_ban`` and ``on_unban`` (client, swarm).
+    """The rules for texts in a swarm. Observers: ``on_ban`` and ``on_unban`` (client, swarm).
 
     ``name`` is that of the policy, for its events and bans. ``validate_input`` and ``validate_output`` are functions of
-    a text and the client's id: whether it may pass; ``None`` lets everything pass. ``auto_ban`` bans a client whose
-    text did not pass. ``ban_message`` is told in place of a refused text; ``get_ban_message`` is a function of the
-    client's id that returns another one, or ``None``.
+    a text and the client's id that return whether it may pass; ``None`` accepts every text. ``auto_ban`` bans a client
+    whose text did not pass. ``ban_message`` replaces a refused text; ``get_ban_message`` is a function of the client's
+    id that returns another message, or ``None``.
     """
 
     name: str
@@ -60,7 +60,7 @@ class PolicyCell:
     """A policy in one swarm, with the bans of that swarm."""
 
     def __init__(self, policy: Policy, swarm: str, values: Values, publish: Publish) -> None:
-        """Keep the bans in values that every client, and every process, shares."""
+        """Store the bans in values that all clients and processes share."""
         self.policy, self.swarm = policy, swarm
         self._values, self._publish = values, publish
         self._kind = f"bans:{json.dumps([swarm, policy.name])}"
@@ -72,22 +72,22 @@ class PolicyCell:
         return self.policy.name
 
     async def check_input(self, text: str, client: str) -> str | None:
-        """``None`` when a client may say this, else what to answer. Raises what the validator raises."""
+        """Return ``None`` when a client's text may pass, else the answer. Raises what the validator raises."""
         self._tell("validate-input", client, {"incoming": text})
         return await self._refusal(self.policy.validate_input, text, client)
 
     async def check_output(self, text: str, client: str) -> str | None:
-        """``None`` when a client may be told this, else what to tell instead. Raises what the validator raises."""
+        """Return ``None`` when a text to a client may pass, else its replacement. Raises what the validator raises."""
         self._tell("validate-output", client, {"outgoing": text})
         return await self._refusal(self.policy.validate_output, text, client)
 
     async def is_banned(self, client: str) -> bool:
-        """Whether a client is banned, by whichever process."""
+        """Return whether any process has banned a client."""
         await self._values.refresh()
         return self._values.get(self._kind, client) is not None
 
     async def ban(self, client: str) -> bool:
-        """Ban a client; whether that changed anything. Raises ``StoreError``."""
+        """Ban a client; return whether that changed anything. Raises ``StoreError``."""
         async with self._queue.turn():
             if await self.is_banned(client):
                 return False
@@ -97,7 +97,7 @@ class PolicyCell:
             return True
 
     async def unban(self, client: str) -> bool:
-        """Let a client speak again; whether that changed anything. Raises ``StoreError``."""
+        """Lift a ban; return whether that changed anything. Raises ``StoreError``."""
         async with self._queue.turn():
             if not await self.is_banned(client):
                 return False
@@ -107,7 +107,7 @@ class PolicyCell:
             return True
 
     async def message(self, client: str) -> str:
-        """What a client is told that is refused."""
+        """Return the message to a refused client."""
         ask = self.policy.get_ban_message
         told = None if ask is None else await resolved(ask(client))
         return self.policy.ban_message if told is None else told
@@ -127,14 +127,14 @@ class PolicyCell:
 
 
 class Policies:
-    """The policies of a swarm as one; with none, everything may pass."""
+    """The policies of a swarm as one; without policies, every text may pass."""
 
     def __init__(self, cells: Sequence[PolicyCell] = ()) -> None:
-        """Ask them in this order."""
+        """Use ``policies`` in this order."""
         self.cells = tuple(cells)
 
     async def check_input(self, text: str, client: str) -> str | None:
-        """The message of the first policy that refuses this, or ``None``."""
+        """Return the message of the first policy that refuses the text, or ``None``."""
         for cell in self.cells:
             refusal = await cell.check_input(text, client)
             if refusal is not None:
@@ -142,7 +142,7 @@ class Policies:
         return None
 
     async def check_output(self, text: str, client: str) -> str | None:
-        """The message of the first policy that refuses this, or ``None``."""
+        """Return the message of the first policy that refuses the text, or ``None``."""
         for cell in self.cells:
             refusal = await cell.check_output(text, client)
             if refusal is not None:
@@ -150,16 +150,16 @@ class Policies:
         return None
 
     async def is_banned(self, client: str) -> bool:
-        """Whether any policy has banned a client."""
+        """Return whether any policy has banned a client."""
         for cell in self.cells:
             if await cell.is_banned(client):
                 return True
         return False
 
     async def ban(self, client: str) -> bool:
-        """Ban a client under every policy; whether that changed anything."""
+        """Ban a client under every policy; return whether that changed anything."""
         return any([await cell.ban(client) for cell in self.cells])
 
     async def unban(self, client: str) -> bool:
-        """Lift the bans of every policy; whether that changed anything."""
+        """Lift the bans of every policy; return whether that changed anything."""
         return any([await cell.unban(client) for cell in self.cells])

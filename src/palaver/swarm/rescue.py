@@ -1,18 +1,17 @@
-"""What happens when a model talks nonsense: it says nothing that can be shown, calls what is not there, a tool raises.
+"""Rescues of invalid answers: an answer cannot be shown, it calls an unknown tool, or a tool raises.
 
 Rules (docs/spec/agent-swarm-kit.md#3.5, #3.6, #K8, #K13):
 
-- ``Flush`` asks no model again: a placeholder is shown at once. ``Recomplete`` asks once more, telling the model what
-  to do. ``Custom`` asks a function of yours. What passes the checks is shown; otherwise a placeholder is.
-- A marker with the reason stands in the log; it hides the failed turn (``rescue_scope="turn"``), or all that was said
-  before (``"thread"``; then the model is told to start the conversation). The placeholder stands in the log too,
-  tagged, and is sent to no model.
+- ``Flush`` does not ask the model again: a placeholder is shown at once. ``Recomplete`` asks once more, with an
+  instruction. ``Custom`` asks your own function. An answer that passes the checks is shown, else a placeholder.
+- A marker with the reason is added to the log; it hides the failed turn (``rescue_scope="turn"``), or all earlier
+  messages (``"thread"``; then the model is told to start the conversation). The placeholder is logged too, with a tag,
+  and is sent to no model.
 
-What becomes of an answer before anybody sees it: how it is changed, and whether it may pass
-(docs/spec/agent-swarm-kit.md#3.4, #K19):
+Changes and checks of an answer before it is shown (docs/spec/agent-swarm-kit.md#3.4, #K19):
 
-- ``transform`` gets the text of an answer once and gives the text that is shown and kept; ``validate`` gets that, and
-  gives ``None``, or the reason why it must not be shown.
+- ``transform`` gets the text of an answer once and returns the text that is shown and stored; ``validate`` gets that
+  text, and returns ``None``, or the reason why it must not be shown.
 - An agent without either checks only that an answer is not empty. ``plain_text`` and ``no_tool_syntax`` are the
   original's defaults, for models that mix tags and calls into their text; they damage code, JSON and HTML. They are
   ``without_tags`` and ``text_fault`` of ``palaver.agent.guardrails``.
@@ -43,16 +42,16 @@ PLACEHOLDERS: Final = (
     "I am sorry, I lost the thread. What were you asking?",
     "Could you please rephrase that?",
 )
-"""What is shown in place of an answer, one of these at random, where nothing else is said."""
+"""The default placeholders; one of them, at random, replaces an answer."""
 
 START: Final = "Start the conversation"
-"""What the model is told behind a marker that hides the whole thread."""
+"""The message to the model behind a marker that hides the whole thread."""
 
 RECOMPLETE: Final = (
     "Your last answer could not be used. Analyse the last tool call message, if there is one, and what was asked; "
     "then send a corrected answer."
 )
-"""What ``Recomplete`` tells the model."""
+"""The message of ``Recomplete`` to the model."""
 
 
 class Flush(Struct, frozen=True):
@@ -65,18 +64,18 @@ class Recomplete(Struct, frozen=True):
     prompt: str = RECOMPLETE
 
     def __post_init__(self) -> None:
-        """Raise ``MessageError`` for a prompt that is no text."""
+        """Raise ``MessageError`` for a prompt that is not a text."""
         check_arguments("Recomplete", Recomplete, {"prompt": self.prompt})
 
 
 class Custom(Struct, frozen=True):
-    """Ask a function for the answer; what it raises is the error of the turn."""
+    """Ask a function for the answer; its exceptions are the error of the turn."""
 
     answer: Callable[[CallContext, str], str | AssistantMessage | Awaitable[str | AssistantMessage]]
     """Gets the place and the reason."""
 
     def __post_init__(self) -> None:
-        """Raise ``MessageError`` for what is no function."""
+        """Raise ``MessageError`` for anything but a function."""
         check_arguments("Custom", Custom, {"answer": self.answer})
 
 
@@ -84,7 +83,7 @@ Rescue: TypeAlias = Flush | Recomplete | Custom
 
 
 def placeholder(given: Sequence[str]) -> str:
-    """One of the placeholders."""
+    """Return one of the placeholders."""
     return random.choice(given)  # noqa: S311 (an apology is no secret)
 
 
@@ -96,5 +95,5 @@ no_tool_syntax = text_fault
 
 
 def not_empty(text: str) -> str | None:
-    """Return why ``text`` is refused: it is blank. ``None`` for any other."""
+    """Return why ``text`` is refused when it is blank; ``None`` for any other."""
     return None if text.strip() else EMPTY

@@ -1,14 +1,14 @@
-"""What agents share: the states, storages, derived values and policies of a swarm, while it is at work.
+"""Shared resources of a running swarm: its states, storages, derived values and policies.
 
 Rules:
 
-- One cell for each client and description, and one for all clients where the description says ``shared``. Cells are
-  made when they are first asked for.
-- Inside the call of a tool, an agent may use the states and storages that it lists, and no others; elsewhere, those
-  of the swarm. What nobody described raises ``SwarmError``.
-- What is shared, and who is banned, stands in the thread ``<realm>/shared`` of the store.
+- There is one cell for each client and description, or one for all clients if the description says ``shared``. Cells
+  are made on first use.
+- In a tool call, an agent may use the states and storages that it lists, and no others; elsewhere, those of the swarm.
+  An undescribed one raises ``SwarmError``.
+- Shared values and bans are stored in the thread ``<realm>/shared`` of the store.
 
-What a session reaches of the swarm's policies, states, storages, derived values and memory.
+A session's access to the swarm's policies, states, storages, derived values and memory.
 
 Stability: experimental.
 """
@@ -44,17 +44,17 @@ Publish: TypeAlias = Callable[[Event], None]
 
 
 class Shared:
-    """What belongs to all clients of a swarm."""
+    """The values shared by all clients of a swarm."""
 
     def __init__(self, swarm: Swarm, values: Values, publish: Callable[[Event], None]) -> None:
-        """Keep it in ``values``. ``open_shared`` makes one."""
+        """Store them in ``values``. ``open_shared`` makes one."""
         self.swarm, self.values, self.publish = swarm, values, publish
         self.policies = Policies([PolicyCell(each, swarm.name, values, publish) for each in swarm.policies])
         self.cells: dict[tuple[str, str], Any] = {}
 
 
 async def open_shared(swarm: Swarm, store: Store | None, publish: Callable[[Event], None]) -> Shared:
-    """Open what belongs to all clients; a thread is begun only where something is shared. Raises ``StoreError``."""
+    """Open the shared values; a thread is created only if something is shared. Raises ``StoreError``."""
     shared = [
         *[each.shared for each in swarm.states.values()],
         *[each.shared for each in swarm.storages.values()],
@@ -67,17 +67,17 @@ async def open_shared(swarm: Swarm, store: Store | None, publish: Callable[[Even
 
 
 class Resources:
-    """What one client has: its own, and what it shares with all."""
+    """The resources of one client: its own, and the shared ones."""
 
     def __init__(self, shared: Shared, client: str, values: Values) -> None:
-        """Stand between a client's values and the shared ones."""
+        """Combine a client's values and the shared ones."""
         self._shared, self._client, self._values = shared, client, values
         self._cells: dict[tuple[str, str], Any] = {}
         self.memory = Memory(values)
-        """What is remembered of the client, whatever the agent: a dictionary that writes are merged into."""
+        """The memory of the client, for all agents: a dictionary into which writes are merged."""
 
     def state(self, state: State[T] | str) -> StateCell[T]:
-        """The cell of a state, by its description or its name. Raises ``SwarmError``."""
+        """Return the cell of a state, by its description or its name. Raises ``SwarmError``."""
         found: State[T] = self._described("state", state, self._shared.swarm.states)
         self._allowed("state", found.name, "states")
         return self._state(found)
@@ -87,7 +87,7 @@ class Resources:
         return cell
 
     def storage(self, storage: Storage[T] | str) -> LiveStorage[T]:
-        """The cell of a storage, by its description or its name. Raises ``SwarmError``."""
+        """Return the cell of a storage, by its description or its name. Raises ``SwarmError``."""
         found: Storage[T] = self._described("storage", storage, self._shared.swarm.storages)
         self._allowed("storage", found.name, "storages")
         cache = self._shared.values
@@ -95,7 +95,7 @@ class Resources:
         return cell
 
     def compute(self, compute: Compute[T] | str) -> LiveCompute[T]:
-        """The cell of a derived value, by its description or its name. Raises ``SwarmError``."""
+        """Return the cell of a derived value, by its description or its name. Raises ``SwarmError``."""
         found: Compute[T] = self._described("compute", compute, self._shared.swarm.computes)
         states = [self._state(each) for each in found.depends_on]
 
@@ -134,18 +134,18 @@ class Resources:
 
 
 class SessionResources:
-    """The part of a session that stands before its resources."""
+    """The part of a session that gives access to its resources."""
 
     client: str
     live: LiveSwarm
     resources: Resources
 
     async def refused_input(self, text: str) -> str | None:
-        """What a policy says instead of passing a message on; ``None`` when all pass it."""
+        """Return the text of a policy that refuses a message; ``None`` when all accept it."""
         return await self.live.shared.policies.check_input(text, self.client)
 
     async def refused_output(self, text: str) -> str | None:
-        """What a policy says instead of an answer; ``None`` when all pass it."""
+        """Return the text of a policy that refuses an answer; ``None`` when all accept it."""
         return await self.live.shared.policies.check_output(text, self.client)
 
     def state(self, state: State[T] | str) -> StateCell[T]:
@@ -165,5 +165,5 @@ class SessionResources:
 
     @property
     def memory(self) -> Memory:
-        """What is remembered of the client."""
+        """The memory of the client."""
         return self.resources.memory

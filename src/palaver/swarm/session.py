@@ -2,16 +2,16 @@
 
 Rules (docs/spec/agent-swarm-kit.md#5.1 to #5.5):
 
-- ``complete`` is a message of the client, ``execute`` one of the program's. Turns of one client are strictly first
-  in, first out, and each gets its own answer; clients do not wait for each other. What is asked from inside a running
-  turn (a tool's own code, and the tasks that it begins) joins that turn (K2).
+- ``complete`` sends a message of the client, ``execute`` one of the program. Turns of one client are strictly first
+  in, first out, and each gets its own answer; clients do not wait for each other. A request from inside a running turn
+  (a tool's own code, and the tasks that it starts) joins that turn (K2).
 - Every turn ends: with an answer, an error, or by its deadline (K5), which names the tool that has not returned.
-- The answer is the next output of any agent, so agents hand a conversation over in mid-turn. ``emit`` answers in the
-  agent's place, ``cancel`` with ``""``; a change of agent from outside answers a turn whose model is being asked with
-  ``""``.
+- The answer is the next output of any agent, so agents may hand a conversation over during a turn. ``emit`` answers in
+  the agent's place, ``cancel`` with ``""``; a change of agent from outside answers a turn whose model is being asked
+  with ``""``.
 - ``run`` asks the active agent and leaves the log as it was.
-- A message whose turn has a name (``run=``) is answered once: said again, its answer is given again, and what broke
-  off is gone on with.
+- A message whose turn has a name (``run=``) is answered once: when it is repeated, the same answer is returned, and an
+  interrupted turn is continued.
 
 Stability: experimental.
 """
@@ -55,21 +55,21 @@ P = TypeVarTuple("P")
 class Session(SessionRuns, SessionResources):
     """One client in one swarm. Made by ``LiveSwarm.session``; entered by ``async with``, or by ``LiveSwarm.open``.
 
-    What the methods take: ``content`` is a text, parts or a user message, ``payload`` data of the application beside
-    it, ``run`` the name of a turn, which is answered once. ``agent`` is the name of an agent, by default the active
-    one. ``call`` is the tool call in whose place something is answered, ``text`` what is committed, ``mode`` who wrote
-    it (``"user"`` or ``"tool"``), and ``decisions`` decide calls that wait, by the id of the call. ``live`` is the
-    swarm, ``client`` the id of the client, ``turn`` one of its turns.
+    The parameters of the methods: ``content`` is a text, parts or a user message, ``payload`` data of the application
+    beside it, ``run`` the name of a turn, which is answered once. ``agent`` is the name of an agent, by default the
+    active one. ``call`` is the tool call that an answer belongs to, ``text`` the committed text, ``mode`` its author
+    (``"user"`` or ``"tool"``), and ``decisions`` decide calls that wait, by the id of the call. ``live`` is the swarm,
+    ``client`` the id of the client, ``turn`` one of its turns.
     """
 
     def __init__(self, live: LiveSwarm, client: str) -> None:
-        """Set whose session it is; ``async with`` opens it."""
+        """Set the swarm and the client; ``async with`` opens the session."""
         SessionRuns.__init__(self)
         self.live, self.swarm, self.client = live, live.swarm, client
         self.values: dict[str, Any] = {}
-        """What the tools of this session share, as long as it lasts."""
+        """The resources that the tools of this session share."""
         self.turn: Turn | None = None
-        """The turn under way."""
+        """The current turn."""
         self._latest: ReferenceType[Turn] | None = None
         self._queue = anyio.Lock()
         self._moving = anyio.Lock()
@@ -111,7 +111,7 @@ class Session(SessionRuns, SessionResources):
         await self.close()
 
     async def close(self) -> None:
-        """Answer whoever waits with ``""``, cancel what runs, and let go of everything. Closing twice is allowed."""
+        """Answer waiting callers with ``""``, cancel running work, and release everything. Closing twice is allowed."""
         if not self.end():
             return
         try:
@@ -126,21 +126,21 @@ class Session(SessionRuns, SessionResources):
             self.live.leave(self)
 
     def end(self) -> bool:
-        """Do what closing does at once; give whether it was open."""
+        """Do the immediate part of closing; return whether the session was open."""
         if self._over or not self._open:
             return False
         self._over = True
         turn = self.turn
         if turn is not None:
             turn.claim()
-            turn.give("")  # also where somebody has the answer, and does not come to giving it any more
+            turn.give("")  # also when the answer is claimed, but will not be given any more
         self._drop()
         self._background.cancel()
         return True
 
     @property
     def closed(self) -> bool:
-        """Whether it is over."""
+        """Whether the session is over."""
         return self._over
 
     def _check(self) -> None:
@@ -150,11 +150,11 @@ class Session(SessionRuns, SessionResources):
     # -- turns -------------------------------------------------------------------------------------------------------
 
     async def complete(self, content: Content, payload: Any = None, *, run: str | None = None) -> str:
-        """Say something as the client, and wait for the answer. Text, parts and user messages may be said.
+        """Send a message of the client, and return the answer. ``content`` may be text, parts or a user message.
 
-        ``payload`` is kept with the message, and known to hooks and tools; inside a turn it takes the place of the
-        turn's. ``run`` names the turn. Gives ``""`` when the turn was cancelled or the session closed. Raises what the
-        model raised, ``MessageError`` for what cannot be said, ``TurnError``, ``StoreError``, ``ClosedError``.
+        ``payload`` is stored with the message, and available to hooks and tools; inside a turn it replaces the turn's.
+        ``run`` names the turn. Returns ``""`` when the turn was cancelled or the session closed. Raises what the model
+        raised, ``MessageError`` for invalid content, ``TurnError``, ``StoreError``, ``ClosedError``.
         """
         self._check()
         told, own = said(content), self._own()
@@ -170,10 +170,10 @@ class Session(SessionRuns, SessionResources):
             return await self._turn(told, "user", payload, run)
 
     async def execute(self, content: Content, *, agent: str | None = None, call: Call | str | None = None) -> str:
-        """Say something as the program does, and wait for the answer; inside a turn, for the answer of that turn.
+        """Send a message of the program, and return the answer; inside a turn, the answer of that turn.
 
-        ``call`` (or its id) says which call of a tool goes on with its turn, from wherever. Gives ``""`` when ``agent``
-        is not the active one, and to a call whose turn is over. Raises as ``complete``; ``SwarmError`` for another id.
+        ``call`` (or its id) is the tool call that continues its turn, from any task. Returns ``""`` when ``agent`` is
+        not the active one, and for a call whose turn is over. Raises as ``complete``; ``SwarmError`` for another id.
         """
         self._check()
         told = said(content)
@@ -191,7 +191,7 @@ class Session(SessionRuns, SessionResources):
             return await self._turn(told, "tool", None, None)
 
     async def run(self, content: Content, payload: Any = None, *, agent: str | None = None) -> str:
-        """Ask the active agent without a trace in the log and without tools. ``""`` when it may not be shown."""
+        """Ask the active agent without a trace in the log and without tools. Returns ``""`` if it may not be shown."""
         told = said(content, trim=False)
         agent_session = self.active_agent_session(agent)
         if agent_session is None:
@@ -210,7 +210,7 @@ class Session(SessionRuns, SessionResources):
         return result
 
     async def emit(self, text: str, *, agent: str | None = None, call: Call | str | None = None) -> bool:
-        """Answer the turn under way with ``text``, kept as the agent's; return whether somebody waited for it."""
+        """Answer the current turn with ``text``, stored as the agent's; return whether the answer was awaited."""
         text = checked_text(text, "text")
         agent_session = self.active_agent_session(agent)
         if agent_session is None:
@@ -233,7 +233,7 @@ class Session(SessionRuns, SessionResources):
 
             def kept(message: Message) -> None:
                 self._pushed(message)
-                answered.give(shown)  # what is kept is given, also when the caller was cancelled meanwhile
+                answered.give(shown)  # a stored answer is given, even when the caller was cancelled meanwhile
 
             try:
                 await self.log.append([message.replace(metadata={TURN: turn.id}) if turn.named else message], kept)
@@ -246,7 +246,7 @@ class Session(SessionRuns, SessionResources):
         return claimed
 
     async def cancel(self) -> bool:
-        """Answer the turn under way with ``""``; what its model still says is kept, and nobody is sent it."""
+        """Answer the current turn with ``""``; the model's later output is stored, but not sent."""
         self._check()
         call = self._calling()
         turn = self.turn if call is None else call.turn
@@ -267,27 +267,27 @@ class Session(SessionRuns, SessionResources):
 
     @property
     def busy(self) -> bool:
-        """Whether somebody waits for an answer."""
+        """Whether an answer is awaited."""
         return self._waiting > 0
 
     @property
     def payload(self) -> Any:
-        """What came with the message of the turn that the running code belongs to."""
+        """The payload of the message of the current turn."""
         turn = self._own()
         return None if turn is None else turn.payload
 
     def is_past(self, turn: Turn) -> bool:
-        """Whether a turn was answered, and the next one has begun."""
+        """Return whether a turn was answered, and the next one has started."""
         return turn.over and (self._latest is None or self._latest() is not turn)
 
     def _own(self) -> Turn | None:
-        """The turn of this session that the running code belongs to."""
+        """Return the turn of this session that the running code belongs to."""
         turn = CURRENT.get()
         return turn if turn is not None and turn is self.turn and not turn.over else None
 
     @asynccontextmanager
     async def _queued(self) -> AsyncGenerator[None]:
-        """Wait for one's place in the queue."""
+        """Wait for the place in the queue."""
         self._waiting += 1
         try:
             async with self._queue:
@@ -296,12 +296,12 @@ class Session(SessionRuns, SessionResources):
             self._waiting -= 1
 
     async def _join(self, turn: Turn, told: UserInput, mode: Mode, call: Call | None = None) -> str:
-        """Say something inside a turn, and wait for its answer."""
+        """Send a message inside a turn, and wait for its answer."""
         self._continued(call)
         active = self.navigator.active
         turn.executions.append((told.text, active, mode))
         self.publish_event("execution", "commit-execution-begin", active)
-        token = CALL.set(None)  # what the agent is asked with is not the call's, even where a tool asks
+        token = CALL.set(None)  # the request to the agent is not part of the call, even if a tool makes it
         try:
             await self.agent_session().execute(turn, told, mode)
         finally:
@@ -332,7 +332,7 @@ class Session(SessionRuns, SessionResources):
             return await self._kept(turn, run, told.text, answer)
 
     async def _kept(self, turn: Turn, run: str | None, text: str, answer: str) -> str:
-        """Keep the answer of a named turn, unless it waits, and publish it."""
+        """Store the answer of a named turn, unless it waits, and publish it."""
         if not self._over and turn.outcome != "waiting":
             await self.named.keep(run, answer)
         self._answered(turn, text, answer)
@@ -340,7 +340,7 @@ class Session(SessionRuns, SessionResources):
 
     @asynccontextmanager
     async def _under_way(self, turn: Turn) -> AsyncGenerator[None]:
-        """Let a turn be the one under way as long as the block lasts."""
+        """Make a turn the current one during the block."""
         self.turn, self._latest = turn, ReferenceType(turn)
         self.publish_event("execution", "commit-execution-begin")
         try:
@@ -358,7 +358,7 @@ class Session(SessionRuns, SessionResources):
             self.turn = None
 
     async def _admitted(self, turn: Turn, text: str, mode: Mode) -> str | None:
-        """Ask the policies, and tell the hook. What a policy says instead; ``None`` when the turn may begin."""
+        """Ask the policies, and call the hook. Return a policy's refusal; ``None`` when the turn may start."""
         with anyio.move_on_after(self.swarm.deadline):
             banned = await self.refused_input(text)
             if banned is None:
@@ -374,14 +374,14 @@ class Session(SessionRuns, SessionResources):
             self.publish_event("session", "execute", input={"message": each, "mode": mode}, output={"result": answer})
 
     def _told(self, turn: Turn, answer: str) -> None:
-        """Publish, once, what a turn is answered with."""
+        """Publish the answer of a turn, once."""
         if not turn.told:
             turn.told = True
             self.publish_event("swarm", "get-agent-name", output={"activeAgent": self.navigator.active})
             self.publish_event("swarm", "wait-for-output", output={"result": answer})
 
     async def _answer(self, turn: Turn, begin: Callable[..., Awaitable[Any]], *arguments: Any) -> str:
-        """Begin a turn by a function of the active agent's, and wait for what any agent says."""
+        """Start a turn by a function of the active agent's, and wait for the output of any agent."""
         token = CURRENT.set(turn)
         try:
             self.spawn(turn, begin, *arguments)
@@ -393,7 +393,7 @@ class Session(SessionRuns, SessionResources):
             late = turn.overdue(self.swarm.deadline)
             turn.outcome = "timed_out"
             turn.fail(late)
-            turn.abort()  # also what has the answer and does not come to giving it: a hook that does not return
+            turn.abort()  # also work that claimed the answer and cannot give it: a hook that does not return
             try:
                 return await turn.wait()
             except TurnError:
@@ -401,12 +401,12 @@ class Session(SessionRuns, SessionResources):
         except BaseException as error:
             turn.resolve("")
             self._drop()
-            if not isinstance(error, Exception):  # the caller was cancelled: nobody wants the answer
+            if not isinstance(error, Exception):  # the caller was cancelled: the answer is not needed
                 turn.abort()
             raise
 
     def _calling(self) -> Call | None:
-        """The call of a tool of this session that the running code belongs to; its turn may be over."""
+        """Return the call of a tool of this session that the running code belongs to; its turn may be over."""
         call = CALL.get()
         return call if call is not None and call.session is self else None
 
@@ -440,7 +440,7 @@ class Session(SessionRuns, SessionResources):
         return agent_session
 
     def active_agent_session(self, agent: str | None) -> AgentSession | None:
-        """The active agent's session; ``None`` when ``agent`` names another.
+        """Return the active agent's session; ``None`` when ``agent`` names another.
 
         Raises ``NavigationError`` for an unknown one.
         """
@@ -452,18 +452,18 @@ class Session(SessionRuns, SessionResources):
         return self.agent_session()
 
     def view(self, agent: SwarmAgent) -> AgentView:
-        """What an agent sees of the log; made once."""
+        """Return what an agent sees of the log; made once."""
         view = self._views.get(agent.name)
         if view is None:
             view = self._views[agent.name] = AgentView(agent.name, keep=agent.keep, where=agent.where)
         return view
 
     async def change_to(self, agent: str | SwarmAgent, *, again: bool = False) -> bool:
-        """Let ``agent`` speak from here on; with ``again``, also one that was visited since the last message.
+        """Make ``agent`` the active one; with ``again``, even if it was visited since the last message.
 
-        ``False`` for an agent that is not of this swarm. Raises ``NavigationError`` for a name that nobody has, and
-        for one that was visited since the client's last message (``Swarm(recursion="refuse")`` gives ``False`` for
-        it).
+        Returns ``False`` for an agent that is not of this swarm. Raises ``NavigationError`` for an unknown name, and
+        for an agent that was visited since the client's last message (``Swarm(recursion="refuse")`` returns ``False``
+        instead).
         """
         self._check()
         name = agent.name if isinstance(agent, SwarmAgent) else name_of_agent(agent)
@@ -492,7 +492,7 @@ class Session(SessionRuns, SessionResources):
         return await self.change_to(self.swarm.default)
 
     async def change_to_previous(self) -> bool:
-        """Go back to the agent before; ``False`` when that is the active one."""
+        """Go back to the previous agent; ``False`` when that is the active one."""
         self._check()
         async with self._moving:
             name, behind = self.navigator.previous()
@@ -503,7 +503,7 @@ class Session(SessionRuns, SessionResources):
 
     @asynccontextmanager
     async def as_agent(self, agent: str) -> AsyncGenerator[None]:
-        """Let another agent speak for a while; afterwards agent, stack and route are what they were.
+        """Make another agent active during the block; afterwards agent, stack and route are restored.
 
         Raises ``NavigationError``, ``StoreError``.
         """
@@ -548,7 +548,7 @@ class Session(SessionRuns, SessionResources):
                 turn.resolve("")
 
     def _drop(self, *, halt: bool = True) -> None:
-        """Let all agents go: what they still say is late, and no more of their tools begin."""
+        """Release all agents: their later output is late, and no more of their tools start."""
         for agent_session in self._agent_sessions.values():
             agent_session.gone = True
             if halt:

@@ -1,11 +1,11 @@
-"""What a session knows of its turns as runs: what they used, how the last one ended, and which calls wait.
+"""The turns of a session as runs: their usage, the outcome of the last one, and the waiting calls.
 
 Rules (ADR 17, ADR 35):
 
-- ``last_run`` is the last turn as a ``Run``, all agents of the turn together; ``spending`` is of all turns, and of what
-  was asked without a trace.
-- Calls that wait stand in the client's thread. ``pending`` reads them, ``decide`` goes on with their turn. What is said
-  meanwhile closes them: they have results that say that they were not run.
+- ``last_run`` is the last turn as a ``Run``, with all agents of the turn; ``spending`` covers all turns, and questions
+  without a trace.
+- Waiting calls are stored in the client's thread. ``pending`` reads them, ``decide`` continues their turn. A message
+  that arrives meanwhile closes them: they get results that say that they were not run.
 
 Stability: experimental.
 """
@@ -50,18 +50,18 @@ class SessionRuns(Commits):
     """The part of a session that sums up turns, and decides calls."""
 
     def __init__(self) -> None:
-        """Know of no turn yet."""
+        """Start without turns."""
         self.carried: dict[str, dict[Any, Any]] = {}
-        """What the middleware of each agent keeps for itself, by the agent's name."""
+        """The state of each agent's middleware, by the agent's name."""
         self.spending = Spending()
-        """What all turns of this session used, by model."""
+        """The usage of all turns of this session, by model."""
         self.last_run: Run[Any] | None = None
-        """The last turn as a run: outcome, usage, cost, what waits; ``None`` where no model was asked in it."""
+        """The last turn as a run: outcome, usage, cost, pending calls; ``None`` when it asked no model."""
         self._cut = CutResults()
         self._looked = False
-        """Whether the log was looked at since it was opened: before that, another process may have run its calls."""
+        """Whether the log was checked since it was opened: before that, another process may have run its calls."""
         self.may_wait = True
-        """Whether calls may wait at the end of the log: looked at once when it was opened, and when some did."""
+        """Whether calls may wait at the end of the log: checked when it was opened, and after some did."""
 
     records: Values
 
@@ -75,11 +75,11 @@ class SessionRuns(Commits):
     @property
     @abstractmethod
     def closed(self) -> bool:
-        """Whether it is over."""
+        """Whether the session is over."""
 
     @abstractmethod
     def agent_session(self, name: str | None = None) -> AgentSession:
-        """The active agent's session."""
+        """Return the active agent's session."""
 
     @abstractmethod
     def _check(self) -> None: ...
@@ -93,9 +93,9 @@ class SessionRuns(Commits):
     async def _kept(self, turn: Turn, run: str | None, text: str, answer: str) -> str: ...
 
     async def rewrite(self, kept: int, messages: Sequence[Message], seen: Sequence[Message]) -> None:
-        """Let the log go on behind ``kept`` entries with ``messages``, in place of those that were ``seen``.
+        """Replace the log behind ``kept`` entries by ``messages``, in place of those that were ``seen``.
 
-        Answers of named turns among what is dropped stay known, by records. Raises ``StoreError``.
+        Answers of named turns in the removed part stay known, by records. Raises ``StoreError``.
         """
         path, turn = self.log.path, self.turn
         opening = None if turn is None or turn.since is None else path[turn.since].message.id
@@ -110,10 +110,10 @@ class SessionRuns(Commits):
     # -- runs --------------------------------------------------------------------------------------------------------
 
     async def decide(self, decisions: Mapping[str, Decision]) -> str:
-        """Decide calls that wait, by their ids, and go on with their turn; give its answer.
+        """Decide waiting calls, by their ids, and continue their turn; return its answer.
 
-        What is left out keeps waiting, and the answer is ``""``. Raises ``MessageError`` for what nobody asked or
-        may not be chosen, ``NavigationError`` when another agent is active, ``SwarmError`` within a turn, and as
+        Other calls keep waiting, and the answer is then ``""``. Raises ``MessageError`` for an unknown call or a choice
+        that is not allowed, ``NavigationError`` when another agent is active, ``SwarmError`` within a turn, and as
         ``complete``.
         """
         self._check()
@@ -152,7 +152,7 @@ class SessionRuns(Commits):
         Calls that were decided in a process that died before it stored their results are answered with
         ``MAY_HAVE_RUN``.
         """
-        if not self.may_wait:  # so a turn reads no more of the log than it must
+        if not self.may_wait:  # so a turn reads no more of the log than necessary
             return
         first, self._looked, self.may_wait = not self._looked, True, False
         opened = open_answer(self.log.path)
@@ -169,7 +169,7 @@ class SessionRuns(Commits):
         await self.keep(*opened.deferred)
 
     async def end_parts(self, turn: Turn) -> None:
-        """End what agents did in ``turn``, which is answered, and sum it up."""
+        """End the parts of agents in ``turn``, which is answered, and sum them up."""
         self.last_run = None
         runs = [await self.end_part(part, turn.outcome, turn.error, turn.pending) for part in turn.parts.values()]
         if runs:
@@ -193,9 +193,9 @@ class SessionRuns(Commits):
         error: Exception | None,
         pending: tuple[ApprovalRequest, ...] = (),
     ) -> Run[Any]:
-        """End ``part``, what one agent did in a turn, and count what it used.
+        """End ``part``, the part of one agent in a turn, and add its usage.
 
-        ``outcome`` and ``error`` say how the turn ended. ``pending`` are the requests that it waits for, if it does.
+        ``outcome`` and ``error`` say how the turn ended. ``pending`` are the requests that it waits for, if any.
         """
         try:
             return await part.end(outcome, error, pending)
@@ -204,5 +204,5 @@ class SessionRuns(Commits):
 
     @property
     def reads_cut(self) -> bool:
-        """Whether something of the thread was cut, so that tools which read what was cut are of use."""
+        """Whether some text of the thread was truncated, so that tools which read it are useful."""
         return self._cut.in_thread(self.log.entries)

@@ -2,24 +2,24 @@
 
 Rules (docs/spec/agent-swarm-kit.md#6, #K6; ASK-24):
 
-- ``State`` is what an application writes, ``StateCell`` one live state. A default is a value, or a function of the
-  client's id that is asked once, until the state is cleared.
-- Reading, setting and clearing happen one at a time, in the order of asking; so a read waits for a write in flight. A
-  function given to ``set`` may read the state, and sees what it is about to change; it may not set it.
-- What ``set`` is given goes through the middlewares, in order. Whatever raises on the way rejects that caller,
-  changes nothing, and lets the next one in. ``clear`` goes through no middleware.
-- A store that fails does not take back what was set: the value stands in memory, ``kept`` is false, and the event
-  carries the ``error``. The next write keeps the whole value.
-- Values are JSON, and copies; ``type`` is what they are read as, so that a value is the same after a restart.
-- Between processes that share a state the last write wins; each of them sees it at its next operation.
+- ``State`` is the application's description, ``StateCell`` one live state. A default is a value, or a function of the
+  client's id that is called once, until the state is cleared.
+- Reading, setting and clearing happen one at a time, in the order of the calls; so a read waits for a write in
+  progress. A function given to ``set`` may read the state, and sees the old value; it may not set it.
+- A new value goes through the middlewares, in order. An exception rejects that caller, changes nothing, and lets the
+  next one in. ``clear`` does not use the middlewares.
+- When the store fails, the new value stays in memory, ``kept`` is false, and the event has the ``error``. The next
+  write stores the whole value.
+- Values are JSON, and copies; ``type`` is their Python type, so that a value is the same after a restart.
+- Between processes that share a state, the last write wins; each of them sees it at its next operation.
 
-What every live part has that clients of a swarm share or keep: a queue, a voice, and values that nobody can change:
+The common base of shared values: a queue, events, and copied values:
 
-- Operations of a queue run one at a time, in the order of asking. One that fails or is cancelled lets the next one in.
-- A function of the application that runs inside an operation is known by its context: it may read what it is about to
-  change, and where it would wait for itself, ``SwarmError`` is raised. A task that outlives the operation is outside.
-- What goes in and what comes out is a copy; a caller who changes it changes nothing here.
-- An observer is told, and can do no harm: what it raises is logged.
+- Operations of a queue run one at a time, in the order of the calls. One that fails or is cancelled lets the next in.
+- A function of the application that runs inside an operation is known by its context: it may read the old value, and
+  where it would wait for itself, ``SwarmError`` is raised. A task that outlives the operation is outside.
+- Inputs and outputs are copies; a caller who changes one changes nothing here.
+- Exceptions of an observer are logged, and change nothing.
 
 Stability: experimental.
 """
@@ -52,16 +52,16 @@ T = TypeVar("T")
 
 Publish: TypeAlias = Callable[[Event], None]
 Observer: TypeAlias = Callable[..., Awaitable[Any] | Any]
-"""A function, plain or asynchronous, whose result nobody asks for."""
+"""A function, plain or asynchronous, whose result is ignored."""
 
 MISSING: Final = object()
-"""No value, where ``None`` is one."""
+"""No value, where ``None`` is a value."""
 
 _logger: Final = logging.getLogger(__name__)
 
 
 class _Turn:
-    """One operation under way."""
+    """One operation in progress."""
 
     __slots__ = ("over", "queue")
 
@@ -76,7 +76,7 @@ class Queue:
     """Lets one operation in at a time, first come, first served. ``what`` names it in errors."""
 
     def __init__(self, what: str) -> None:
-        """Begin with nobody waiting."""
+        """Start without callers."""
         self._what, self._lock = what, anyio.Lock()
 
     @property
@@ -86,7 +86,7 @@ class Queue:
 
     @asynccontextmanager
     async def turn(self) -> AsyncGenerator[None]:
-        """Wait for one's turn. Raises ``SwarmError`` inside an operation of this queue, which would never end."""
+        """Wait for the caller's turn. Raises ``SwarmError`` inside an operation of this queue: it would never end."""
         if self.inside:
             raise SwarmError(f"{self._what}: read by a function that it waits for")
         async with self._lock:
@@ -100,7 +100,7 @@ class Queue:
 
     @asynccontextmanager
     async def reading(self) -> AsyncGenerator[None]:
-        """The same for who only reads: inside an operation of this queue there is nothing to wait for."""
+        """Do the same for a reader: inside an operation of this queue it does not wait."""
         if self.inside:
             yield
         else:
@@ -109,12 +109,12 @@ class Queue:
 
 
 class SharedValue:
-    """A live part: its name, whose it is, and where it says what happens."""
+    """A live value: its name, its client, and its events."""
 
     source: ClassVar[str]
 
     def __init__(self, name: str, client: str, publish: Publish, *, shared: bool) -> None:
-        """Speak for a client, or for ``shared``."""
+        """Publish for a client, or for ``shared``."""
         self.name = name
         self.client = SHARED if shared else client
         self.what = f"{self.source} {name!r}"
@@ -124,7 +124,7 @@ class SharedValue:
     def publish_event(
         self, type: str, input: Mapping[str, Any] | None = None, output: Mapping[str, Any] | None = None
     ) -> None:
-        """Publish what happened."""
+        """Publish an event."""
         self._publish(
             Event(
                 source=self.source,
@@ -149,7 +149,7 @@ def named(source: str, description: Any) -> None:
 
 
 def plain(what: str, value: Any) -> Any:
-    """A copy of a value in JSON's own types. Raises ``SwarmError`` when it has none."""
+    """Return a copy of a value in JSON's own types. Raises ``SwarmError`` when it has none."""
     try:
         return _listed(msgspec.to_builtins(value, str_keys=True, enc_hook=_number))
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
@@ -157,7 +157,7 @@ def plain(what: str, value: Any) -> Any:
 
 
 def _listed(value: Any) -> Any:
-    """Lists for tuples, as a restart would bring them back; no number that JSON does not know."""
+    """Return lists for tuples, as after a restart; refuse numbers that JSON lacks."""
     match value:
         case list() | tuple():
             return [_listed(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
@@ -170,15 +170,15 @@ def _listed(value: Any) -> Any:
 
 
 def _number(value: object) -> float:
-    """A plain float for one that remembers how it was written."""
+    """Return a plain float for one that keeps its text."""
     if isinstance(value, Number):
         return float(value)
     raise TypeError(f"{type(value).__name__} is not a JSON value")
 
 
 def typed(what: str, value: Any, type: type[T] | None) -> T:
-    """A copy of a JSON value as an application wants it. Raises ``SwarmError`` when it does not fit."""
-    copied: T = plain(what, value)  # without a type, T is what JSON gives
+    """Return a copy of a JSON value as the application's type. Raises ``SwarmError`` when it does not match."""
+    copied: T = plain(what, value)  # without a type, T is a JSON type
     if type is None:
         return copied
     try:
@@ -188,14 +188,14 @@ def typed(what: str, value: Any, type: type[T] | None) -> T:
 
 
 async def resolved(value: T | Awaitable[T]) -> T:
-    """The value itself, or what it comes to: functions of an application are plain or asynchronous."""
+    """Return the value itself, or the awaited one: functions of an application are plain or asynchronous."""
     if isawaitable(value):
         return await value
     return value
 
 
 async def observed(observer: Observer | None, *args: Any) -> None:
-    """Tell an observer, if there is one."""
+    """Call an observer, if there is one."""
     if observer is None:
         return
     try:
@@ -208,7 +208,7 @@ async def observed(observer: Observer | None, *args: Any) -> None:
 
 
 Middleware: TypeAlias = Callable[[T, str], T | Awaitable[T]]
-"""A function of a value and the client's id, which gives the value that goes on."""
+"""A function of a value and the client's id that returns the next value."""
 
 _KIND: Final = "state"
 
@@ -219,7 +219,7 @@ class State(Generic[T]):
 
     ``name`` is that of the state. ``default`` is a value, or a function of the client's id that returns it. ``type`` is
     the Python type of the value; ``None`` leaves it as JSON. ``middlewares`` are functions of a new value and the
-    client's id; each returns the value that goes on to the next.
+    client's id; each returns the value for the next one.
     """
 
     name: str
@@ -242,7 +242,7 @@ class StateCell(SharedValue, Generic[T]):
     source: ClassVar[str] = "state"
 
     def __init__(self, state: State[T], values: Values, client: str, publish: Publish) -> None:
-        """Keep the state in ``values``: a client's own, or shared ones."""
+        """Store the state in ``values``: a client's own, or shared ones."""
         super().__init__(state.name, client, publish, shared=state.shared)
         self._state, self._values = state, values
         self._default: Any = MISSING
@@ -252,11 +252,11 @@ class StateCell(SharedValue, Generic[T]):
 
     @property
     def kept(self) -> bool:
-        """Whether the store holds what memory holds."""
+        """Whether the store has the value of memory."""
         return self._unkept is MISSING
 
     async def get(self) -> T:
-        """The value that stands. Raises what the default raises, and ``StoreError``."""
+        """Return the current value. Raises what the default raises, and ``StoreError``."""
         async with self._queue.reading():
             raw = await self._standing()
             self.publish_event("get-state", output={"state": plain(self.what, raw)})
@@ -265,7 +265,7 @@ class StateCell(SharedValue, Generic[T]):
             return value
 
     async def set(self, value: T | Callable[[T], T | Awaitable[T]]) -> T:
-        """Set a value, or what a function makes of the one that stands; gives the value that stands then.
+        """Set a value, or the result of a function of the current one; return the new value.
 
         Raises what the function and the middlewares raise, and ``SwarmError`` for a value that is not JSON or not of
         the state's type.
@@ -281,7 +281,7 @@ class StateCell(SharedValue, Generic[T]):
             return standing
 
     async def clear(self) -> T:
-        """Restore the default, in memory and in the store, and give it. Raises what the default raises."""
+        """Restore the default, in memory and in the store, and return it. Raises what the default raises."""
         async with self._queue.turn():
             raw = await self._load()
             await self._write("clear-state", raw, clear=True)
@@ -290,11 +290,11 @@ class StateCell(SharedValue, Generic[T]):
             return standing
 
     async def peek(self) -> T:
-        """The value that stands, without waiting for a write in flight, and without an event."""
+        """Return the current value, without waiting for a write in progress, and without an event."""
         return self._typed(await self._standing())
 
     async def stamp(self) -> int:
-        """A number that is another one as soon as the state was set or cleared. Waits for no write in flight."""
+        """Return a number that changes when the state is set or cleared. Does not wait for a write in progress."""
         await self._values.refresh()
         kept = self._values.get(_KIND, self.name, MISSING)
         if kept is not self._seen:
@@ -319,7 +319,7 @@ class StateCell(SharedValue, Generic[T]):
         return raw
 
     async def _write(self, type: str, raw: Any, *, clear: bool) -> None:
-        """Keep a value, or the absence of one, and say so; done or not done, also when the caller is cancelled."""
+        """Store or remove a value, and publish that; completely or not at all, even when the caller is cancelled."""
         output: dict[str, Any] = {"state": plain(self.what, raw)}
         with anyio.CancelScope(shield=True):
             try:

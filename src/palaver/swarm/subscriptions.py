@@ -1,18 +1,18 @@
-"""What every bus is made of: subscriptions over inboxes, and a task for each listener.
+"""The common base of every bus: subscriptions over inboxes, and a task for each listener.
 
 Rules:
 
-- A bus says how events come into an inbox (``_attach``, ``_detach``); the rest of the contract is here, once.
-- The tasks of the listeners are children of the bus's block, and end with it. What a handler raises is logged.
-- At its end a bus first flushes, and waits until its listeners have heard what there is, ``grace`` seconds at most;
-  handlers may publish meanwhile. A block that is cancelled waits for nothing.
+- A bus defines how events get into an inbox (``_attach``, ``_detach``); the rest of the contract is here, once.
+- The tasks of the listeners are children of the bus's block, and end with it. Exceptions of a handler are logged.
+- At its end a bus first flushes, and waits until its listeners have handled all events, at most ``grace`` seconds;
+  handlers may publish meanwhile. A cancelled block does not wait.
 
-The queue of one listener: of bounded length, filled without waiting, emptied by whoever takes:
+The queue of one listener: of bounded length, filled without waiting, emptied by its reader:
 
-- ``put`` never waits. Where there is no room, ``overflow`` says which event is lost, or that this is the end.
-- What is kept from before the listener came (``keep``) does not count against the length: it was never sent too fast.
-- After ``close`` nothing joins; what waits can still be taken, and then the end is told: ``StopAsyncIteration``, or the
-  error that ended it.
+- ``put`` never waits. When the queue is full, ``overflow`` says which event is lost, or that the queue ends.
+- Stored events from before the subscription (``keep``) do not count against the length: they were not sent too fast.
+- After ``close`` no event is added; waiting ones can still be taken, and then the end is reported:
+  ``StopAsyncIteration``, or the error that ended it.
 - For one event loop; nothing here may be called from another thread.
 
 Stability: experimental.
@@ -47,14 +47,14 @@ if TYPE_CHECKING:
 
 
 class Signal:
-    """Wakes all that wait for it now. Costs next to nothing while nobody does."""
+    """Wakes all current waiters. Costs almost nothing without any."""
 
     def __init__(self) -> None:
-        """Nobody waits."""
+        """Start without waiters."""
         self._event: anyio.Event | None = None
 
     def notify(self) -> None:
-        """Wake those that wait."""
+        """Wake all waiters."""
         if self._event is not None:
             event, self._event = self._event, None
             event.set()
@@ -67,10 +67,10 @@ class Signal:
 
 
 class Inbox:
-    """The events that wait for one listener. ``dropped`` counts those that were lost."""
+    """The events that wait for one listener. ``dropped`` counts the lost ones."""
 
     def __init__(self, size: int, overflow: Overflow) -> None:
-        """Let up to ``size`` events wait. Raises ``SwarmError`` where that is none."""
+        """Let up to ``size`` events wait. Raises ``SwarmError`` for a size below 1."""
         if size < 1:
             raise SwarmError(f"a listener needs room for at least one event, not {size}")
         self.dropped = 0
@@ -79,13 +79,13 @@ class Inbox:
         self._size = size
         self._overflow: Overflow = overflow
         self._waiting: deque[tuple[int, Event]] = deque()
-        self._kept = 0  # of those that wait, the first so many do not count
-        self._last = 0  # the number of the event that joined last
+        self._kept = 0  # the number of waiting events, from the first, that do not count
+        self._last = 0  # the number of the last event added
         self._running: int | None = None
         self._came, self._left = Signal(), Signal()
 
     def keep(self, events: Iterable[Event]) -> None:
-        """Put in what was kept, before anything else joins."""
+        """Add stored events, before any others."""
         for event in events:
             self._last += 1
             self._waiting.append((self._last, event))
@@ -93,7 +93,7 @@ class Inbox:
         self._came.notify()
 
     def put(self, event: Event) -> None:
-        """Let an event join."""
+        """Add an event."""
         if self.closed:
             return
         if len(self._waiting) - self._kept >= self._size:
@@ -111,16 +111,16 @@ class Inbox:
 
     @property
     def full(self) -> bool:
-        """Whether the next event would have no room."""
+        """Whether there is no room for another event."""
         return not self.closed and len(self._waiting) - self._kept >= self._size
 
     async def room(self) -> None:
-        """Wait until there is room, or this is closed."""
+        """Wait until there is room, or the inbox is closed."""
         while self.full:
             await self._left.wait()
 
     async def take(self) -> Event:
-        """The event that waits longest; ``running`` until ``done`` is called, or the next one taken."""
+        """Return the oldest waiting event; it is ``running`` until ``done`` is called, or the next one is taken."""
         self._running = None
         while not self._waiting:
             self._left.notify()
@@ -134,12 +134,12 @@ class Inbox:
         return event
 
     def done(self) -> None:
-        """What was taken last has been dealt with."""
+        """Mark the last taken event as handled."""
         self._running = None
         self._left.notify()
 
     def close(self, *, discard: bool = False) -> None:
-        """Take no more; with ``discard``, what waits is forgotten."""
+        """Accept no more events; with ``discard``, drop the waiting ones."""
         self.closed = True
         if discard:
             self._waiting.clear()
@@ -149,11 +149,11 @@ class Inbox:
 
     @property
     def busy(self) -> bool:
-        """Whether something waits, or was taken and is not done."""
+        """Whether an event waits, or was taken and is not done."""
         return self._running is not None or bool(self._waiting)
 
     async def idle(self) -> None:
-        """Wait until what has joined by now was dealt with, or lost."""
+        """Wait until all events added so far are handled, or lost."""
         last = self._last
         while (self._running is not None and self._running <= last) or (self._waiting and self._waiting[0][0] <= last):
             await self._left.wait()
@@ -163,18 +163,18 @@ class Inbox:
 
 
 GRACE: Final = 5.0
-"""So many seconds a bus waits, at its end, for those who listen."""
+"""The seconds that a bus waits for its listeners, at its end."""
 
 _log = logging.getLogger("palaver.swarm")
 _BREATH: Final = 64
-"""So many events are given without letting anybody else run."""
+"""The number of events that are read without giving other tasks a chance to run."""
 
 
 class Subscribed:
-    """The events that somebody asked a bus for (``Subscription``)."""
+    """The requested events of a bus (``Subscription``)."""
 
     def __init__(self, bus: ListeningBus, where: Where, since: Since | None, inbox: Inbox) -> None:
-        """Belong to a bus; nothing comes before it is entered."""
+        """Belong to a bus; events arrive only after it is entered."""
         self.where = where
         self.since = since
         self.inbox = inbox
@@ -184,29 +184,29 @@ class Subscribed:
 
     @property
     def dropped(self) -> int:
-        """How many events were lost because nobody took them in time."""
+        """The number of events that were lost because they were not read in time."""
         return self.inbox.dropped
 
     def close(self) -> None:
-        """Take no more; what waits can still be read."""
+        """Stop receiving; waiting events can still be read."""
         self.inbox.close()
         self._bus.let_go(self)
 
     def __aiter__(self) -> AsyncIterator[Event]:
-        """The events, until it is closed. Raises ``BusyError`` under ``fail``."""
+        """Iterate over the events, until it is closed. Raises ``BusyError`` under ``fail``."""
         if not self._entered:
             raise SwarmError("enter the subscription (async with) before you read its events")
         return self
 
     async def __anext__(self) -> Event:
-        """The next event; now and then others may run first."""
+        """Return the next event; now and then, other tasks may run first."""
         self._given += 1
         if not self._given % _BREATH:
             await checkpoint()
         return await self.inbox.take()
 
     async def __aenter__(self) -> Self:
-        """Be ready: every event published from here on is seen."""
+        """Start receiving: every event published from here on is seen."""
         if self._entered:
             raise SwarmError("a subscription can be entered only once")
         self._entered = True
@@ -224,27 +224,27 @@ class Heard:
     """A function that is called with each event (``Listener``)."""
 
     def __init__(self, bus: ListeningBus, events: Subscribed, handler: Handler, *, once: bool) -> None:
-        """Call ``handler`` with events; with ``once``, with the first alone."""
+        """Call ``handler`` with events; with ``once``, with the first one only."""
         self._bus, self._events, self._handler, self._once = bus, events, handler, once
 
     @property
     def dropped(self) -> int:
-        """How many events were lost because it was called too slowly."""
+        """The number of events that were lost because the function was too slow."""
         return self._events.dropped
 
     def close(self) -> None:
-        """Call it no more, also not with what waits."""
+        """Stop calling the function, also with waiting events."""
         self._events.inbox.close(discard=True)
         self._events.close()
 
     async def idle(self) -> None:
-        """Wait until it has been called with everything that was published before."""
+        """Wait until the function was called with everything published before."""
         await self._bus.caught_up(self._events)
         await self._events.inbox.idle()
 
     @property
     def busy(self) -> bool:
-        """Whether it is being called, or will be at once."""
+        """Whether the function is running, or will be called at once."""
         return self._events.inbox.busy
 
     async def work(self) -> None:
@@ -269,7 +269,7 @@ class Heard:
                     await waits
             except Exception:  # noqa: BLE001 (whatever an application raises stops nothing)
                 _log.exception("a listener of the bus failed on %s", event)
-            except asyncio.CancelledError:  # what it awaits was cancelled, or this was
+            except asyncio.CancelledError:  # an awaited task was cancelled, or this one
                 task = asyncio.current_task()
                 if is_cancelled() or task is None or task.cancelling():
                     raise
@@ -279,10 +279,10 @@ class Heard:
 
 
 class ListeningBus(ABC):
-    """The part of a bus that all buses share. The parameters are those of ``Bus``; ``events`` is a subscription."""
+    """The common part of all buses. The parameters are those of ``Bus``; ``events`` is a subscription."""
 
     def __init__(self, grace: float) -> None:
-        """Begin with nobody listening; ``grace`` is how long the end may wait for those who do."""
+        """Start without listeners; ``grace`` is how many seconds the end may wait for them."""
         self._closed: str | None = "the bus is not open (async with)"
         self._grace = grace
         self._tasks: TaskGroup | None = None
@@ -291,15 +291,15 @@ class ListeningBus(ABC):
 
     @abstractmethod
     async def _attach(self, events: Subscribed) -> None:
-        """Let events come into the inbox of a subscription, from now on or from its ``since``."""
+        """Deliver events to the inbox of a subscription, from now on or from its ``since``."""
 
     @abstractmethod
     def _detach(self, events: Subscribed) -> None:
-        """Let no more come. May be called twice, and for what was never attached."""
+        """Stop delivering. May be called twice, and without ``_attach``."""
 
     @abstractmethod
     async def flush(self) -> None:
-        """Wait until everything published is kept."""
+        """Wait until all published events are stored."""
 
     @abstractmethod
     async def _begin(self, tasks: TaskGroup) -> None:
@@ -307,16 +307,16 @@ class ListeningBus(ABC):
 
     @abstractmethod
     async def _end(self) -> None:
-        """Let go; nothing comes and nothing goes any more."""
+        """Disconnect; no event arrives or leaves any more."""
 
     @abstractmethod
     async def caught_up(self, events: Subscribed) -> None:
-        """Wait until what is kept has come into the inbox of a subscription."""
+        """Wait until the stored events are in the inbox of a subscription."""
 
     # -- for subscriptions -------------------------------------------------------------------------------------------
 
     async def take_in(self, events: Subscribed) -> None:
-        """Begin a subscription. Raises ``ClosedError``."""
+        """Start a subscription. Raises ``ClosedError``."""
         if self._closed is not None:
             raise ClosedError(self._closed)
         self._open[events] = None
@@ -342,7 +342,7 @@ class ListeningBus(ABC):
         size: int = QUEUE,
         overflow: Overflow = "drop_oldest",
     ) -> Subscribed:
-        """Ask for events: ``async with bus.subscribe(…) as events: async for event in events``."""
+        """Subscribe to events: ``async with bus.subscribe(…) as events: async for event in events``."""
         return Subscribed(self, where, since, Inbox(size, overflow))
 
     async def listen(
@@ -355,7 +355,7 @@ class ListeningBus(ABC):
         overflow: Overflow = "drop_oldest",
         once: bool = False,
     ) -> Heard:
-        """Let a function, plain or asynchronous, be called with events; with ``once``, with the first alone."""
+        """Call a function, plain or asynchronous, with each event; with ``once``, with the first one only."""
         events = self.subscribe(where, since=since, size=size, overflow=overflow)
         await events.__aenter__()
         heard = Heard(self, events, handler, once=once)
@@ -388,7 +388,7 @@ class ListeningBus(ABC):
             del self._heard[heard]
 
     async def __aenter__(self) -> Self:
-        """Connect and begin."""
+        """Connect and start."""
         if self._tasks is not None:
             raise SwarmError("a bus can be entered only once")
         self._tasks = await anyio.create_task_group().__aenter__()
@@ -404,7 +404,7 @@ class ListeningBus(ABC):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Flush, give the listeners the rest, close every subscription, and let go."""
+        """Flush, give the listeners the rest, close every subscription, and disconnect."""
         assert self._tasks is not None  # noqa: S101 (left only after it was entered)
         try:
             if kind is None or issubclass(kind, Exception):

@@ -1,23 +1,23 @@
-"""A swarm: agents that share a conversation with each client, and what they share besides.
+"""A swarm: agents that share a conversation with each client, and their shared values.
 
 Rules:
 
-- A swarm is a description and holds no conversation; ``start`` brings it to life. Every reference in it is checked
-  when it is made (K16).
-- ``realm`` says whose threads, states and storages are used: by default the swarm's own. Two swarms of one realm
+- A swarm is a description and holds no conversation; ``start`` runs it. Every reference in it is checked when it is
+  made (K16).
+- ``realm`` names the threads, states and storages that are used: by default the swarm's own. Two swarms of one realm
   share a client's thread, each with an active agent of its own (K17: sharing is explicit).
-- ``deadline`` is how long a turn may take, in seconds; ``nested`` how often one may ask models. ``recursion`` says
-  what becomes of an agent that hands the conversation back in a circle: ``raise`` or ``refuse``.
-- ``instructions`` are said to every agent, behind its prompt.
+- ``deadline`` is the most seconds of a turn; ``nested`` its most model calls. ``recursion`` says what happens when an
+  agent hands the conversation back in a cycle: ``raise`` or ``refuse``.
+- ``instructions`` are sent to every agent, behind its prompt.
 
-A swarm at work: its sessions, its bus, its store, and the tasks that run for it:
+A running swarm: its sessions, its bus, its store, and its tasks:
 
-- One session for each client at a time; a session that has closed leaves nothing behind. Clients are called neither
-  ``shared`` nor nothing.
-- Everything that runs beside a turn runs in the swarm's own group of tasks, and ends with it.
-- Without a store a conversation lives as long as its session. With one it is opened again where it ended, with active
-  agent, stack, states, storages and bans.
-- A bus that is given is entered already and stays open; without one the swarm has a bus of its own.
+- One session for each client at a time; a closed session leaves nothing behind. ``shared`` and the empty name are not
+  allowed for clients.
+- Everything that runs beside a turn runs in the swarm's own task group, and ends with it.
+- Without a store a conversation lives as long as its session. With one it is reopened at its end, with active agent,
+  stack, states, storages and bans.
+- A given bus must be entered already and stays open; without one the swarm has a bus of its own.
 
 Stability: experimental.
 """
@@ -66,12 +66,12 @@ if TYPE_CHECKING:
 class LiveSwarm:
     """A swarm that has been started: what ``Swarm.start`` returns.
 
-    ``store`` keeps its conversations; without one, each lasts as long as its session. ``bus`` carries its events;
+    ``store`` stores its conversations; without one, each lasts as long as its session. ``bus`` carries its events;
     without one, it has a bus of its own. ``client`` is the id of a client.
     """
 
     def __init__(self, swarm: Swarm, *, store: Store | None = None, bus: Bus | None = None) -> None:
-        """Keep ``swarm`` and what it uses; ``async with`` starts it."""
+        """Set ``swarm`` and its resources; ``async with`` starts it."""
         check_arguments(f"the swarm {getattr(swarm, 'name', '')!r}", LiveSwarm.__init__, locals(), SwarmError)
         self.swarm, self.store = swarm, store
         self._own_bus = bus is None
@@ -104,7 +104,7 @@ class LiveSwarm:
             with anyio.CancelScope(shield=True):
                 for session in tuple(self._sessions.values()):
                     await session.close()
-        finally:  # asyncio's own cancellation goes past a shield
+        finally:  # asyncio's own cancellation passes a shield
             for session in tuple(self._sessions.values()):
                 session.end()
             try:
@@ -118,7 +118,7 @@ class LiveSwarm:
     # -- sessions ----------------------------------------------------------------------------------------------------
 
     def session(self, client: str) -> Session:
-        """The session of a client: ``async with live.session("ann") as session``."""
+        """Return the session of a client: ``async with live.session("ann") as session``."""
         return Session(self, checked_client_id(client))
 
     async def open(self, client: str) -> Session:
@@ -129,9 +129,9 @@ class LiveSwarm:
 
     @asynccontextmanager
     async def alone(self, client: str) -> AsyncGenerator[None]:
-        """Wait until nobody else in here has this client: one after the other, in the order of asking.
+        """Wait until no other task here uses this client: one at a time, in the order of the calls.
 
-        Raises ``TypeError`` for what is no text.
+        Raises ``TypeError`` for anything but a string.
         """
         lock, waiting = self._alone.get(checked_client_id(client), (anyio.Lock(), 0))
         self._alone[client] = (lock, waiting + 1)
@@ -146,12 +146,12 @@ class LiveSwarm:
                 self._alone[client] = (lock, waiting - 1)
 
     def get(self, client: str) -> Session | None:
-        """The session that a client has just now. Raises ``TypeError`` for what is no text."""
+        """Return the open session of a client, if any. Raises ``TypeError`` for anything but a string."""
         return self._sessions.get(checked_client_id(client))
 
     @property
     def clients(self) -> tuple[str, ...]:
-        """Who has a session."""
+        """Return the clients with a session."""
         return tuple(self._sessions)
 
     def enter(self, session: Session) -> None:
@@ -182,7 +182,7 @@ class LiveSwarm:
 
     @property
     def shared(self) -> Shared:
-        """What belongs to all clients; its ``policies`` ban and unban. Raises ``ClosedError`` before the start."""
+        """The values shared by all clients; ``policies`` ban and unban. Raises ``ClosedError`` before the start."""
         if self._shared is None:
             raise ClosedError(f"the swarm {self.swarm.name!r} is not started")
         return self._shared
@@ -190,14 +190,14 @@ class LiveSwarm:
     # -- what sessions use -------------------------------------------------------------------------------------------
 
     def publish(self, event: Event) -> None:
-        """Publish ``event``. What the bus raises is logged."""
+        """Publish ``event``. Exceptions of the bus are logged."""
         try:
             self.bus.publish(event)
         except Exception:  # noqa: BLE001 (whatever a bus raises is told, and a turn goes on)
             LOGGER.exception("the event %s was not published", event)
 
     def spawn(self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> None:
-        """Run ``function`` with ``arguments`` in the swarm's group of tasks. Raises ``ClosedError`` after the end."""
+        """Run ``function`` with ``arguments`` in the swarm's task group. Raises ``ClosedError`` after the end."""
         if self._group is None:
             raise ClosedError(f"the swarm {self.swarm.name!r} is not running")
         self._group.start_soon(function, *arguments)
@@ -207,7 +207,7 @@ class LiveSwarm:
 
 
 DEADLINE: Final = 300.0
-"""Seconds that a turn may take, where nothing else is said."""
+"""The default limit of a turn, in seconds."""
 
 
 class SwarmChanges(TypedDict, total=False):
@@ -237,7 +237,7 @@ _READ_ONCE: Final = ("agents", "instructions", "policies", "states", "storages",
 
 
 class Swarm:
-    """What a swarm is. Changing one is a copy: ``swarm.replace(default="sales")``."""
+    """A swarm. ``swarm.replace(default="sales")`` returns an edited copy."""
 
     def __init__(
         self,
@@ -260,15 +260,15 @@ class Swarm:
         on_emit: Callable[..., Any] | None = None,
         on_agent_changed: Callable[..., Any] | None = None,
     ) -> None:
-        """Describe a swarm; the first agent is the default one where no other is named.
+        """Set up a swarm; the first agent is the default one unless ``default`` names another.
 
         ``name`` is that of the swarm, ``agents`` are its agents. ``instructions`` are sent to every agent. ``policies``
-        look at what comes in and goes out; ``states``, ``storages`` and ``computes`` are what tools may use. ``realm``
-        begins the names of its threads. A turn takes at most ``deadline`` seconds; ``nested`` bounds the model calls of
-        one turn, and ``recursion`` says whether coming back to an agent of the same turn raises or is refused.
-        ``on_open``, ``on_close``, ``on_execute``, ``on_emit`` and ``on_agent_changed`` are hooks. The hooks get the
-        session first, and only look on. Raises ``SwarmError`` naming what refers to nothing, is there twice, is less
-        than nothing, or is of the wrong type.
+        check its input and output; ``states``, ``storages`` and ``computes`` are what tools may use. ``realm`` begins
+        the names of its threads. A turn takes at most ``deadline`` seconds; ``nested`` bounds the model calls of one
+        turn, and ``recursion`` says whether coming back to an agent of the same turn raises or is refused. ``on_open``,
+        ``on_close``, ``on_execute``, ``on_emit`` and ``on_agent_changed`` are hooks. They get the session first, and
+        only observe. Raises ``SwarmError`` that names an unknown reference, a duplicate, a negative number, or an
+        argument of the wrong type.
         """
         given = {key: value for key, value in locals().items() if key != "self"}
         whose = f"the swarm {name!r}"
@@ -292,7 +292,7 @@ class Swarm:
             raise SwarmError(f"the swarm {name!r}: " + "; ".join(problems))
 
     def _problems(self) -> Sequence[str]:
-        """What refers to something that is not there, and limits that nothing can keep."""
+        """Return unknown references, and limits that cannot be met."""
         found: list[str] = []
         if not self.name:
             found.append("it needs a name")
@@ -336,7 +336,7 @@ class Swarm:
     def start(self, *, store: Store | None = None, bus: Bus | None = None) -> LiveSwarm:
         """Start the swarm: ``async with swarm.start() as live``.
 
-        ``store`` keeps the conversations; without it, they last as long as their sessions. ``bus`` carries the events,
+        ``store`` stores the conversations; without it, they last as long as their sessions. ``bus`` carries the events,
         and must be entered already; without it, the swarm has a bus of its own in this process.
         """
         return LiveSwarm(self, store=store, bus=bus)

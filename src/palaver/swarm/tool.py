@@ -2,13 +2,13 @@
 
 Rules (docs/spec/agent-swarm-kit.md#3.1, #5.4):
 
-- A tool that *speaks* (``tool``) takes a ``Call``. It commits its result, and then goes on with the turn itself:
-  ``execute`` asks the model again, ``emit`` ends the turn with a text. One that does neither has failed its turn
-  (K5), unless it ``defers``: it will, later, before the turn's deadline.
-- A tool that *returns* is one of ``palaver.agent``: a function, or an ``AgentTool``. What it returns is committed,
-  and the model is asked again when its batch is done; what it raises is told to the model.
-- ``available`` says whether it is offered just now, ``validate`` whether a call may run; ``describe`` is a function
-  of the place, and each place may have a name of its own for the tool.
+- A tool that *speaks* (``tool``) takes a ``Call``. It commits its result, and then continues the turn itself:
+  ``execute`` asks the model again, ``emit`` ends the turn with a text. A tool that does neither fails its turn (K5),
+  unless it ``defers``: it will do so later, before the turn's deadline.
+- A tool that *returns* is one of ``palaver.agent``: a function, or an ``AgentTool``. Its return value is committed, and
+  the model is asked again when its batch is done; the model gets its exceptions as results.
+- ``available`` says whether it is offered at present, ``validate`` whether a call may run; ``describe`` is a function
+  of the place, and may return another name for each place.
 - ``kind`` is ``navigation`` or ``commit`` for tools of which one call wins over all others of its batch (K11).
 
 Stability: experimental.
@@ -39,7 +39,7 @@ Hook: TypeAlias = Callable[..., Any]
 class SwarmTool(Struct, frozen=True, kw_only=True):
     """A tool as a swarm runs it, made by ``tool``, by ``result_tool``, or by one of the factories.
 
-    ``run`` gets the call and what ``check`` made of its arguments. The ``on_…`` hooks only look on.
+    ``run`` gets the call and the arguments that ``check`` returned. The ``on_…`` hooks only observe.
     """
 
     definition: Tool
@@ -49,13 +49,13 @@ class SwarmTool(Struct, frozen=True, kw_only=True):
     returns: bool = False
     defers: bool = False
     target: str | None = None
-    """The agent that it hands over to; for drawings."""
+    """The agent that it hands over to; for diagrams."""
     available: Callable[[CallContext], bool | Awaitable[bool]] | None = None
     validate: Callable[[CallContext, Any], bool | Awaitable[bool]] | None = None
     describe: Callable[[CallContext, Tool], Tool | Awaitable[Tool]] | None = None
-    """Gives the definition that the model is shown at a place; also its name."""
+    """Returns the definition for the model at a place, with its name."""
     inner: AgentTool | None = None
-    """The tool of ``palaver.agent`` that it was made of: its effect, limits and rule hold here too."""
+    """The tool of ``palaver.agent`` that it was made of: its effect, limits and rule apply here too."""
     on_validate: Hook | None = None
     on_before_call: Hook | None = None
     on_after_call: Hook | None = None
@@ -74,7 +74,8 @@ class SwarmTool(Struct, frozen=True, kw_only=True):
     def as_agent_tool(self, checked: Mapping[str, tuple[str, Any]]) -> AgentTool:
         """Return the tool as ``palaver.turn`` runs it; ``checked`` has text and arguments of calls, by id.
 
-        Navigation changes nothing but who speaks, so it reads. A tool that speaks has all the time of its turn.
+        Navigation changes only the active agent, so its effect is to read. A tool that speaks has all the time of its
+        turn.
         """
 
         def check(call: ToolCall) -> Any:
@@ -106,7 +107,7 @@ class SwarmTool(Struct, frozen=True, kw_only=True):
 
 
 class ToolOptions(TypedDict, total=False):
-    """What a tool may be given besides its function: fields of ``SwarmTool``."""
+    """The options of a tool besides its function: fields of ``SwarmTool``."""
 
     kind: Kind
     defers: bool
@@ -121,7 +122,7 @@ class ToolOptions(TypedDict, total=False):
 
 
 class NamedToolOptions(ToolOptions, total=False):
-    """What a tool made of a function may be given: also another name and description than the function's."""
+    """The options of a tool made of a function: also another name and description than the function's."""
 
     name: str | None
     description: str | None
@@ -144,7 +145,7 @@ def tool(**options: Unpack[NamedToolOptions]) -> Callable[[Callable[..., Any]], 
 def tool(
     function: Callable[..., Any] | None = None, /, **options: Unpack[NamedToolOptions]
 ) -> SwarmTool | Callable[[Callable[..., Any]], SwarmTool]:
-    """Make a tool that speaks of ``function``, which has a parameter of type ``Call``, as a call or as a decorator.
+    """Make a tool that speaks from ``function``, which has a parameter of type ``Call``; a call or a decorator.
 
     The other parameters are the model's, as for ``palaver.agent.function_tool``. ``options`` are fields of
     ``SwarmTool``, ``name`` and ``description``. Raises ``MessageError`` for a function that a model cannot call, or
@@ -179,7 +180,7 @@ def _speaking(
 
 
 def result_tool(given: AgentTool | Callable[..., Any], **options: Unpack[ToolOptions]) -> SwarmTool:
-    """Make a tool of ``given``, a function or an ``AgentTool`` that returns its result.
+    """Make a tool from ``given``, a function or an ``AgentTool`` that returns its result.
 
     ``options`` are fields of ``SwarmTool``. Raises ``MessageError`` as ``function_tool`` does.
     """
@@ -195,7 +196,7 @@ AnySwarmTool: TypeAlias = SwarmTool | AgentTool | Callable[..., Any]
 
 
 def as_tool(given: AnySwarmTool) -> SwarmTool:
-    """Whatever may stand in a list of tools, as one of ours."""
+    """Return any allowed item of a list of tools as a ``SwarmTool``."""
     return given if isinstance(given, SwarmTool) else result_tool(given)
 
 

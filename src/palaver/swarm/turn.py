@@ -2,12 +2,11 @@
 
 Rules:
 
-- A turn is answered once: with a text (an agent's output, a text that was emitted, ``""`` when it was cancelled,
-  disposed of, or overtaken by a change of agent), or with an error. What comes later is late, and answers nothing
-  (K2, K3).
-- Who answers claims the turn first, keeps the answer in the log, and then gives it out: so the log says what was given.
-- What is executed from inside a turn joins it: it gets the same answer.
-- ``steps`` counts calls of models; at ``limit`` the next one raises, so that an endless loop makes exactly so many.
+- A turn is answered once: with a text (an agent's output, an emitted text, or ``""`` when it was cancelled, disposed
+  of, or overtaken by a change of agent), or with an error. Later answers are late, and answer nothing (K2, K3).
+- To answer, code claims the turn first, stores the answer in the log, and then gives it: so the log has all answers.
+- An execution from inside a turn joins it: it gets the same answer.
+- ``steps`` counts model calls; at ``limit`` the next one raises, so an endless loop makes exactly that many.
 
 Stability: experimental.
 """
@@ -28,16 +27,16 @@ if TYPE_CHECKING:
     from palaver.turn.limits import Outcome
 
 UNSHOWN: Final = "unshown"
-"""The tag of an answer that its model was told to give again: the model sees it, and the client never did."""
+"""The tag of an answer that its model must repeat: the model sees it, and the client does not."""
 
 NESTED: Final = 20
-"""How often a turn may ask models, where nothing else is said."""
+"""The default limit of model calls in a turn."""
 
 
 class Turn:
     """A message that waits for its answer.
 
-    ``id`` names it in every event; ``named`` says that the caller gave the id.
+    ``id`` identifies it in every event; ``named`` says that the caller chose the id.
     """
 
     __slots__ = (
@@ -71,13 +70,13 @@ class Turn:
         self.mode, self.payload, self.limit = mode, payload, limit
         self.answer = ""
         self.banned = False
-        """Whether a policy spoke in the agent's place."""
+        """Whether a policy answered in the agent's place."""
         self.told = False
         """Whether its answer was published."""
         self.error: Exception | None = None
         self.steps = 0
         self.since: int | None = None
-        """Where in the client's thread its own message stands; ``None`` before it is kept."""
+        """The place of its message in the client's thread; ``None`` before the message is stored."""
         self.executions: list[tuple[str, str | None, str]] = []
         """Text, agent and mode of each execution that joined it."""
         self.overtaken = False
@@ -85,13 +84,13 @@ class Turn:
         self.running: dict[Call, str] = {}
         """Names of the tools that have not returned, or defer."""
         self.scopes: set[anyio.CancelScope] = set()
-        """Of everything that runs for it."""
+        """The scopes of everything that runs for it."""
         self.outcome: Outcome = "completed"
-        """How it ended, for the parts that agents had in it."""
+        """Its outcome, for the parts of agents in it."""
         self.pending: tuple[ApprovalRequest, ...] = ()
-        """What must be decided before it can go on, where it ended as ``waiting``."""
+        """The decisions that it needs, if it ended as ``waiting``."""
         self.parts: dict[str, AgentTurn] = {}
-        """What each agent did in it, by name."""
+        """The part of each agent, by name."""
         self._claimed = False
         self._done = anyio.Event()
 
@@ -101,38 +100,38 @@ class Turn:
         return self._claimed
 
     def claim(self) -> bool:
-        """Take it upon oneself to answer; ``False`` when somebody did already."""
+        """Claim the right to answer; ``False`` when another caller has it."""
         claimed, self._claimed = self._claimed, True
         return not claimed
 
     def give(self, answer: str) -> None:
-        """Give out the answer of a claimed turn; nothing happens where it ended already."""
+        """Give the answer of a claimed turn; does nothing when it has ended already."""
         if not self._done.is_set():
             self.answer = answer
             self._done.set()
 
     def break_off(self, error: Exception) -> None:
-        """Let a claimed turn end with an error; nothing happens where it ended already."""
+        """End a claimed turn with an error; does nothing when it has ended already."""
         if not self._done.is_set():
             self.error = error
             self._done.set()
 
     def resolve(self, answer: str) -> bool:
-        """Answer it, where nobody has; give whether this did."""
+        """Answer the turn, if it is not answered; return whether this call did."""
         claimed = self.claim()
         if claimed:
             self.give(answer)
         return claimed
 
     def fail(self, error: Exception) -> bool:
-        """Let it end with an error, where it is not answered; give whether this did."""
+        """End the turn with an error, if it is not answered; return whether this call did."""
         claimed = self.claim()
         if claimed:
             self.break_off(error)
         return claimed
 
     def step(self) -> None:
-        """Count a call of a model. Raises ``TurnError`` when there were too many."""
+        """Count a model call. Raises ``TurnError`` when there were too many."""
         if self.steps >= self.limit:
             raise TurnError(f"recursive execution prevented: {self.limit} model calls in one turn")
         self.steps += 1
@@ -146,11 +145,11 @@ class Turn:
 
     @property
     def blamed(self) -> str | None:
-        """A tool that should go on with it, and has not."""
+        """The tool that should continue the turn, and has not."""
         return next((name for call, name in self.running.items() if not call.continued), None)
 
     def overdue(self, deadline: float) -> TurnError:
-        """The error of a turn that has no answer within ``deadline`` seconds."""
+        """Return the error of a turn that has no answer within ``deadline`` seconds."""
         which = f": the tool {self.blamed!r} did not continue the turn" if self.blamed else ""
         return TurnError(f"no answer within {deadline:g} seconds{which}", tool=self.blamed)
 

@@ -1,12 +1,12 @@
-"""What is said to an agent: a text, parts, or a whole user message; and the checks of what is given for a text.
+"""Messages to an agent: a text, parts, or a whole user message; and checks of values that must be text.
 
 Rules:
 
-- A text that is given alone is trimmed when it is kept; parts and messages are kept as they are.
-- What a client says is not empty: the model would be asked with nothing, for it never sees a payload. A program may
-  say nothing.
-- Policies, hooks and events get the text of it.
-- Anything else, bytes among it, raises ``MessageError`` at the call.
+- A text alone is trimmed when it is stored; parts and messages are stored as they are.
+- A message of the client is not empty: the model would get an empty question, since it never sees a payload. A message
+  of the program may be empty.
+- Policies, hooks and events get its text.
+- Anything else, such as bytes, raises ``MessageError`` at the call.
 
 Stability: experimental.
 """
@@ -29,32 +29,32 @@ _PARTS: Final[tuple[type, ...]] = get_args(UserPart)
 
 
 class UserInput(Struct, frozen=True):
-    """What was given, checked: its text, and the message that is kept of it."""
+    """The checked input: its text, and the message that is stored."""
 
     text: str
     message: UserMessage
 
     def payload(self, given: Any) -> Any:
-        """The payload beside it: ``given``, or where that is ``None``, what the message brings."""
+        """Return the payload: ``given``, or the message's own when that is ``None``."""
         own: Any = self.message.payload
         return own if given is None and own is not UNSET else given
 
     def check_says(self) -> None:
-        """Raise ``MessageError`` where the message says nothing."""
+        """Raise ``MessageError`` when the message is empty."""
         if all(isinstance(part, Text) and not part.text.strip() for part in self.message.content):
             raise MessageError("message: the text is empty")
 
     def spoken(self, agent: str, mode: Mode) -> UserMessage:
-        """The message, as it is said to an agent."""
+        """Return the message, as it is sent to an agent."""
         return self.message.replace(agent=agent, mode=mode)
 
 
 Content: TypeAlias = str | UserPart | Sequence[str | UserPart] | UserMessage | UserInput
-"""What may be said: a text, a part, texts and parts, or a user message."""
+"""A message to an agent: a text, a part, texts and parts, or a user message."""
 
 
 def said(content: object, *, trim: bool = True) -> UserInput:
-    """Check what is said to an agent. Raises ``MessageError``."""
+    """Check a message to an agent. Raises ``MessageError``."""
     match content:
         case UserInput():
             return content
@@ -83,7 +83,7 @@ def _part(given: object, at: int | None) -> UserPart:
 
 
 def checked_text(text: object, name: str) -> str:
-    """Give a text back. Raises ``MessageError`` naming the field for anything else."""
+    """Return a text. Raises ``MessageError`` naming the field for anything else."""
     if not isinstance(text, str):
         raise MessageError(f"{name}: expected a string, not {type(text).__name__}")
     return text

@@ -1,6 +1,6 @@
-"""The transcript formats: the file formats that agents leave conversations in, read and written.
+"""Transcript formats: readers and writers of the conversation files of agents.
 
-``get(name)`` finds one, ``names()`` lists them, ``detect(data, name)`` says which a file may be. ::
+``get(name)`` returns one, ``names()`` lists them, ``detect(data, name)`` returns the likely formats of a file. ::
 
     from palaver import transcripts
 
@@ -10,7 +10,7 @@
     written = transcripts.get("codex").write(transcript)
     written.body, written.losses
 
-A module is imported when its transcript format is asked for first.
+The module of a transcript format is imported on first use.
 
 Stability: experimental.
 """
@@ -87,7 +87,7 @@ ALIASES: Final = {
 def full_name(name: str) -> str:
     """Return the full name of a format for ``name``, which may be an alias or have hyphens.
 
-    A name that is unknown is returned as it is.
+    An unknown name is returned as it is.
     """
     plain = name.replace("-", "_")
     known = ALIASES.get(plain, plain)
@@ -95,12 +95,12 @@ def full_name(name: str) -> str:
 
 
 def names() -> tuple[str, ...]:
-    """Names of all transcript formats."""
+    """Return the names of all transcript formats."""
     return tuple(_FORMATS)
 
 
 def get(name: str) -> TranscriptFormat:
-    """Find a transcript format.
+    """Return a transcript format.
 
     ``name`` is a name of ``names()`` or ``ALIASES``. Raises ``UnknownNameError`` listing those that exist.
     """
@@ -112,10 +112,10 @@ def get(name: str) -> TranscriptFormat:
 
 
 def detect(data: bytes, name: str = "") -> tuple[Detected, ...]:
-    """The transcript formats that a file may be written in, the likeliest first; empty when it is none.
+    """Return the transcript formats that a file may have, the likeliest first; empty when there are none.
 
-    ``data`` are its first bytes (64 KiB are looked at), ``name`` is its name where it has one. Several are given when
-    they are about equally likely. Raises ``MessageError`` for anything but bytes.
+    ``data`` are its first bytes (64 KiB are examined), ``name`` is its name, if any. Several are returned when they are
+    about equally likely. Raises ``MessageError`` for anything but bytes.
     """
     check_arguments("detect", detect, {"data": data, "name": name})
     head = Head(data, name)

@@ -4,13 +4,12 @@ Source: docs/spec/message-fields.md#5.
 
 Read: ``content`` is a text part (none when it is empty beside calls), ``images`` image parts, ``tool_calls`` calls; the
 role ``resque`` (or ``rescue``) is a rescue marker of scope ``thread`` with ``content`` as its reason, ``flush`` a flush
-marker. ``payload``
-is kept unset, ``null`` or a value. Calls of a role that is not ``assistant`` make it an assistant's message; its role
-is kept beside. Keys of a completion's own are kept under ``provider["agent_swarm_kit"]``.
+marker. ``payload`` is unset, ``null`` or a value. A message with calls in another role than ``assistant`` becomes an
+assistant's message; its role is kept beside it. Keys of a completion are kept under ``provider["agent_swarm_kit"]``.
 
-What it cannot say: ids and times, the order of text, images and calls, reasoning, files, audio, video, results as
+Not represented: ids and times, the order of text, images and calls, reasoning, files, audio, video, results as
 JSON, failed results, malformed calls (they become text), usage and model, tags, sources, metadata, the scope of a
-marker. Every message needs an agent and a mode: where there is none, ``agent`` and the mode of its role are written.
+marker. Every message needs an agent and a mode: if it has none, ``agent`` and the mode of its role are written.
 
 Stability: experimental.
 """
@@ -61,7 +60,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "agent_swarm_kit"
 AGENT: Final = "agent"
-"""The ``agentName`` of a message that has no agent: the program's own are never empty."""
+"""The ``agentName`` of a message without an agent: the program's own names are never empty."""
 
 _MODES: Final = frozenset(("user", "tool"))
 _CLASSES: Final[dict[str, type[Any]]] = {
@@ -77,7 +76,7 @@ _FUNCTION: Final = frozenset(("name", "arguments"))
 
 
 def detect(head: Head) -> Detection | None:
-    """Messages with an ``agentName`` and a ``mode``."""
+    """Return messages with an ``agentName`` and a ``mode``."""
     found, most = known_messages(head, _CLASSES)
     if not most:
         return empty(head)
@@ -104,7 +103,7 @@ class SwarmForm(Form):
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def plain(self, fields: Fields) -> list[Message]:
-        """What a message says."""
+        """Return the messages of a record."""
         role = string(fields, "role") or ""
         cls = _CLASSES.get(role)
         if cls is None:
@@ -121,7 +120,7 @@ class SwarmForm(Form):
         text = self._one(fields, "content", beside)
         if cls in {RescueMarker, FlushMarker}:
             says["reason"] = text or ""
-            if cls is RescueMarker:  # the original's hides all that stands before it, from every agent
+            if cls is RescueMarker:  # the original's hides all messages before it, from every agent
                 says["scope"] = "thread"
             self._leave(fields, beside, "tool_calls", "images", "tool_call_id")
         else:
@@ -146,7 +145,7 @@ class SwarmForm(Form):
         }
 
     def _one(self, fields: Fields, key: str, beside: dict[str, Any]) -> str | None:
-        """A string; what is none is kept beside."""
+        """Return a string; any other value is kept beside the message."""
         found = string(fields, key)
         if found is None:
             self._leave(fields, beside, key)
@@ -208,7 +207,7 @@ class SwarmForm(Form):
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def write_record(self, entries: Sequence[Entry], receipt: Receipt) -> dict[str, Any]:
-        """The record of a message."""
+        """Return the record of a message."""
         message = entries[0].message
         beside = stored(message, NAME)
         absent: list[str] = value(beside, ABSENT) or []
@@ -260,7 +259,7 @@ class SwarmForm(Form):
 
 
 def _mode_of(message: Message) -> str:
-    """The mode of a message that has none: what a person typed, or what a turn made."""
+    """Return the mode of a message without one: of a person's input, or of a turn."""
     return "user" if isinstance(message, UserMessage) and message.source is None else "tool"
 
 

@@ -1,4 +1,4 @@
-"""Write a conversation in a transcript format: choose what is written, and put the file together.
+"""Write a conversation in a transcript format: select the messages, and assemble the file.
 
 Rules (docs/spec/dialects.md#17):
 
@@ -6,8 +6,8 @@ Rules (docs/spec/dialects.md#17):
 - Render edited messages anew, and lay the result over their records (``restyle``).
 - Render messages without records: all branches where the format has a tree, else the requested branch. Render a thread
   without any record of the format as ``history`` says: what the ``model`` sees, what the ``user`` sees, or ``all``.
-- Put new records behind the records that they follow in the thread.
-- Read a file with edits again: what the edited messages do not say there stands on the receipt (``edits``).
+- Put new records behind the records of the messages that they follow in the thread.
+- Read an edited file again: the receipt lists what is missing of the edited messages (``edits``).
 - Report each loss with its place among the written messages.
 
 Stability: experimental.
@@ -54,7 +54,7 @@ from palaver.transcripts.writer import (
 Rereader: TypeAlias = Callable[[bytes], Sequence[Transcript]]
 
 _CARRIES: Final = re.compile(rb'"palaver\\*"\s*:\s*\{\s*\\*"sum\\*"')
-"""What a record holds that carries messages (``extension_slot.carried``), as text in JSON too."""
+"""The key in a record that carries messages (``extension_slot.carried``), as text in JSON too."""
 _NEW: Final = 1
 _OLD: Final = 0
 
@@ -73,7 +73,7 @@ def write(
 ) -> Written:
     """Write a conversation. ``make`` makes the ``RecordWriter``, and ``reread`` reads what was written.
 
-    Raises ``NotFoundError`` for a branch that is not there, ``LossError`` when ``losses="raise"`` and there is one.
+    Raises ``NotFoundError`` for an unknown branch, ``LossError`` when ``losses="raise"`` and there is one.
     """
 
     def attempt(*, edits: bool = True) -> _File:
@@ -95,7 +95,7 @@ def write_many(
     losses: OnLoss = "report",
     reread: Rereader | None = None,
 ) -> Written:
-    """Write several conversations into one file: where they come from one, each record in its place there."""
+    """Write several conversations into one file; records from one file keep their places there."""
 
     def attempt(*, edits: bool = True) -> _File:
         drafts = [
@@ -112,7 +112,7 @@ def write_many(
 
 
 class _Draft(NamedTuple):
-    """A conversation as it will be written."""
+    """A conversation that is ready to be written."""
 
     writing: WriteState
     record_writer: RecordWriter
@@ -122,14 +122,14 @@ class _Draft(NamedTuple):
     unread: tuple[Loss, ...]
 
     def chunks(self) -> Iterator[bytes]:
-        """The file."""
+        """Return the file."""
         if self.as_lines:
             return _lines(self.placed, self.record_writer, native=self.native)
         return _document(self.placed, self.record_writer)
 
 
 def _joined(drafts: Sequence[_Draft]) -> Iterator[bytes]:
-    """Conversations one behind the other. What is new is an item of a list that was read, or begins on a line."""
+    """Join conversations. A new part is an item of a list that was read, or begins on a line."""
     ends = [draft for draft in drafts if draft.native and any(each.at == documents.TAIL for each in draft.placed)]
     new = [draft for draft in drafts if draft.as_lines and not draft.native]
     items = [each.raw for draft in new for each in draft.placed]
@@ -159,7 +159,7 @@ def _drafted(
     history: History,
     edits: bool,
 ) -> _Draft:
-    """``edits`` is false for a draft that has the old records of edited messages, to see what they said."""
+    """Draft a file. ``edits`` is false for a draft with the old records of edited messages, for their old text."""
     entries, native = _chosen(file_format, transcript, options, tree=tree, history=history)
     entries, ties = _with_ties(file_format, transcript.thread, entries)
     writing = WriteState(file_format, transcript, entries, options, native=native)
@@ -209,7 +209,7 @@ def _written(file_format: str, attempt: _Attempt, losses: OnLoss, reread: Reread
 
 
 def _checked(file: _File, attempt: _Attempt, reread: Rereader) -> tuple[_File, Readback]:
-    """A file with edits, and what it does not say of them; a second one, where its slots say more."""
+    """Return a file with edits, and what it lacks of them; a second draft when its slots carry more."""
     found = readback(file.writings, _read_again(file, reread))
     if not found.lost:
         return file, found
@@ -222,7 +222,7 @@ def _checked(file: _File, attempt: _Attempt, reread: Rereader) -> tuple[_File, R
 
 
 def _read_again(file: _File, reread: Rereader) -> Sequence[Transcript]:
-    """What a file says; nothing, where its reader refuses it (a line that became too long)."""
+    """Return the contents of a file; nothing when its reader refuses it (a line that became too long)."""
     try:
         return reread(b"".join(file.chunks))
     except DecodeError:
@@ -230,9 +230,9 @@ def _read_again(file: _File, reread: Rereader) -> Sequence[Transcript]:
 
 
 def _unread(drafts: Sequence[_Draft]) -> Iterator[Loss]:
-    """What was not read of the files that the conversations come from, once for each file.
+    """Return the unread parts of the files of the conversations, once for each file.
 
-    A conversation that has records of the transcript format is written with those that could not be read.
+    A conversation with records of the transcript format is written with those that could not be read.
     """
     files = {id(draft.unread): draft.unread for draft in drafts}
     for unread in files.values():
@@ -261,9 +261,9 @@ def _chosen(
 
 
 def _with_ties(file_format: str, thread: Thread, entries: Sequence[Entry]) -> tuple[Sequence[Entry], frozenset[str]]:
-    """The entries with the ids of the calls that results without one answer, by their position, and which were tied.
+    """Return entries in which results have the ids of their calls, by their position, and which were tied.
 
-    Those that the file itself has are written as they are.
+    Ids that the file itself has are kept.
     """
     fresh = {entry.id for entry in entries if names_no_call(entry.message) and not is_native(entry, file_format)}
     if not fresh:
@@ -285,7 +285,7 @@ def _with_ties(file_format: str, thread: Thread, entries: Sequence[Entry]) -> tu
 
 
 def _main_last(entries: Sequence[Entry], path: Sequence[Entry]) -> list[Entry]:
-    """All messages, parents first, the end of the main branch last: programs go on where a file ends."""
+    """Return all messages, parents first, the end of the main branch last: programs continue at the end of a file."""
     places = {entry.id: place for place, entry in enumerate(path)}
     forks = (places.get(entry.parent or "", -1) for entry in entries if entry.id not in places)
     last = max(forks, default=len(path))
@@ -298,7 +298,7 @@ def _main_last(entries: Sequence[Entry], path: Sequence[Entry]) -> list[Entry]:
 
 
 class _Placed(NamedTuple):
-    """A record and where it stands: behind record ``at``, new ones behind old ones."""
+    """A record and its place: behind record ``at``, new ones behind old ones."""
 
     at: int
     new: int
@@ -319,7 +319,7 @@ def _placed(
         number += 1
         pieces = kept
         if group[0].id in on_path and not claimed.isdisjoint(_numbers(kept)):
-            # Two messages of one path cannot be one record: the later one is a copy, or is of another file.
+            # Two messages of one path cannot be one record: the later one is a copy, or from another file.
             if document:
                 writing.lose("dropped", "message", "its record, or another of that number, is in the file", group[0])
                 continue
@@ -342,7 +342,7 @@ def _placed(
             if writing.options.carry and any(_CARRIES.search(raw) for raw in raws):
                 writing.carry(before)
             _note_arguments(writing, group, raws)
-            if lines:  # a line break between tokens, from the arguments of a call or a result, would end the record
+            if lines:  # a line break between tokens of arguments or results would end the record
                 raws = [on_one_line(raw) for raw in raws]
             if olds and len(raws) == len(olds):
                 raws = [
@@ -364,19 +364,19 @@ def _placed(
 
 
 def _is_framed(piece: original_bytes.Piece) -> bool:
-    """Whether a record is no line of its own: what stands around a list, or a document over several lines."""
+    """Return whether a record is not a line of its own: the frame of a list, or a document over several lines."""
     return piece.at == documents.TAIL or b"\n" in piece.raw.strip()
 
 
 def _numbers(pieces: Sequence[original_bytes.Piece] | None) -> set[int]:
-    """The numbers of records that hold messages alone."""
+    """Return the numbers of records that contain only messages."""
     return {piece.at for piece in pieces or () if piece.at != documents.TAIL}
 
 
 def _repeated(
     writing: WriteState, rendering: RecordWriter, group: Sequence[Entry], pieces: Sequence[original_bytes.Piece]
 ) -> list[bytes]:
-    """The records of an unedited group: the very bytes, but for the edits of messages that they tell again."""
+    """Return the records of an unedited group: the original bytes, with edits of messages that they repeat."""
     if not isinstance(rendering, Repeating):
         return [piece.raw for piece in pieces]
     olds = [_body(piece.raw) for piece in pieces]
@@ -387,9 +387,9 @@ def _repeated(
 
 
 def _not_carried(writing: WriteState, full: WriteState, rendering: RecordWriter) -> Iterator[Loss]:
-    """What records would carry if they were to: ``rendering`` writes them so for ``full``, and for nobody to read.
+    """Yield what records would carry: ``rendering`` writes them as for ``full``, only for the receipt.
 
-    Names that the receipt of ``writing`` has already, of the message or of all, are left out.
+    Names that the receipt of ``writing`` has already, for the message or for all, are left out.
     """
     named = {(loss.message, name) for loss in writing.losses for name in LISTED.split(loss.what.replace("_", " "))}
     left_out = {(loss.message, loss.what) for loss in writing.losses if loss.kind == "dropped"}
@@ -413,7 +413,7 @@ def _not_carried(writing: WriteState, full: WriteState, rendering: RecordWriter)
 
 
 def _note_arguments(writing: WriteState, group: Sequence[Entry], raws: Sequence[bytes]) -> None:
-    """Write into the receipt which arguments are no JSON, and stand inside of an object now (``one_line``)."""
+    """Add to the receipt the arguments that are not JSON, and are inside an object now (``one_line``)."""
     calls = [
         (entry, place)
         for entry in group
@@ -428,7 +428,7 @@ def _note_arguments(writing: WriteState, group: Sequence[Entry], raws: Sequence[
 def _continued(
     groups: Iterable[tuple[Sequence[Entry], tuple[original_bytes.Piece, ...] | None]], rendering: RecordWriter
 ) -> Iterable[tuple[Sequence[Entry], tuple[original_bytes.Piece, ...] | None]]:
-    """Put what is new into the record that it goes on from, where the format has such records."""
+    """Add new content to the record that it continues, if the format has such records."""
     if not isinstance(rendering, Continuing):
         return groups
     told = list(groups)
@@ -445,7 +445,7 @@ def _continued(
 def _groups(
     file_format: str, entries: Sequence[Entry], rendering: RecordWriter
 ) -> Iterator[tuple[Sequence[Entry], tuple[original_bytes.Piece, ...] | None]]:
-    """The groups of what is written, with the records of those that have some."""
+    """Return the groups to write, with their records, if any."""
     fresh: list[Entry] = []
     place = 0
     while place < len(entries):
@@ -478,7 +478,7 @@ def _body(raw: bytes) -> bytes:
 
 
 def _like(old: bytes, new: bytes) -> bytes:
-    """Put what stood around a record around what stands in its place."""
+    """Give a new record the bytes around the old one."""
     body = _body(old)
     start = old.find(body)
     return b"".join((old[:start], new, old[start + len(body) :]))
@@ -504,7 +504,7 @@ def _lines(placed: Sequence[_Placed], rendering: RecordWriter, *, native: bool) 
 def _document(placed: Sequence[_Placed], rendering: RecordWriter) -> Iterator[bytes]:
     head = next((each.raw for each in placed if (each.at, each.new) == (0, _OLD)), None)
     tail = next((each.raw for each in placed if each.at == documents.TAIL), None)
-    if head is not None and tail is None:  # one record, which could not be cut
+    if head is not None and tail is None:  # one record, which could not be split
         yield from (each.raw for each in placed)
         return
     items = [each for each in placed if each.at != documents.TAIL and (each.at, each.new) != (0, _OLD)]

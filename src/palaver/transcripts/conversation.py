@@ -1,21 +1,20 @@
-"""The conversations of a file, told step by step while it is read.
+"""The conversations of a file, as steps while it is read.
 
 Rules:
 
-- A reader gives ``Began``, then an ``Entry`` at a time (``Joined``), then ``Ended`` with heads, title and metadata,
-  which are known last. A file may hold several conversations; their steps may alternate.
-- The tree of a thread is the tree of its file. An entry has the id that the file gives it, where that is the first of
-  its name in this conversation; else one that is derived from the thread and the place, so that the same file gives
-  the same ids (docs/spec/dialects.md#0.3, #17.8).
-- A record that is no message is an entry too: a message without content, tagged ``RECORD``, that keeps its bytes in
-  its place. It is put on the line of what stands before it: what follows the message before it follows it as well.
-  Base64 of ``LEAST_MEDIA`` characters or more leaves it and becomes its content, so that a store keeps an image once.
-- Compaction hides, it does not remove: a flush marker (``hidden_before``) stands where the model's view begins, and
-  what the model sees instead follows it with ``source=COMPACTION``, which no view for people shows
-  (docs/spec/dialects.md
-  0.5, 0.6).
-  Record, marker and what follows are one group: ``join([record_message(), hidden_before(), summary], [record])``.
-- What is held in memory is an id or two for each entry.
+- A reader yields ``Began``, then ``Joined`` for each ``Entry``, then ``Ended`` with heads, title and metadata, which
+  are known last. A file may hold several conversations; their steps may alternate.
+- The tree of a thread is the tree of its file. An entry has the id that the file gives it, if that is the first such id
+  in this conversation; else one derived from the thread and the place, so that the same file gives the same ids
+  (docs/spec/dialects.md#0.3, #17.8).
+- A record that is not a message is an entry too: a message without content, tagged ``RECORD``, with its bytes in
+  place. It is put on the line of the entry before it: the successor of the entry before it follows it instead. Base64
+  of ``LEAST_MEDIA`` characters or more is moved into its content, so that a store keeps an image once.
+- Compaction hides, it does not remove: a flush marker (``hidden_before``) is placed where the model's view begins, and
+  the messages that the model sees instead follow it with ``source=COMPACTION``, which no view for people shows
+  (docs/spec/dialects.md#0.5, #0.6). Record, marker and the following messages are one group:
+  ``join([record_message(), hidden_before(), summary], [record])``.
+- An id or two for each entry are held in memory.
 
 Stability: experimental.
 """
@@ -46,7 +45,7 @@ from palaver.transcripts.unknown_fields import UnknownFields, Watch, failure_of,
 M = TypeVar("M", bound=Message)
 
 COMPACTION: Final = "compaction"
-"""The ``source`` of what stands in a model's view in place of what a compaction hid."""
+"""The ``source`` of messages that replace a compacted part in a model's view."""
 
 LEAST_MEDIA: Final = 1024
 _BASE64: Final = re.compile(rf"[A-Za-z0-9+/]{{{LEAST_MEDIA},}}={{0,2}}")
@@ -57,20 +56,20 @@ _WAITING: Final = 1 << 16
 
 
 class Began(Struct, frozen=True):
-    """A conversation begins. ``thread`` is its id: the same for the same conversation, whenever it is read."""
+    """A conversation begins. ``thread`` is its id: the same conversation always has the same id."""
 
     thread: str
 
 
 class Joined(Struct, frozen=True):
-    """An entry joins a conversation; its parent joined before."""
+    """An entry is added to a conversation; its parent was added before."""
 
     thread: str
     entry: Entry
 
 
 class Ended(Struct, frozen=True):
-    """A conversation was read to its end. ``branches`` are its heads; ``main`` is where its producer would go on."""
+    """A conversation was read to its end. ``branches`` are its heads; its producer would continue at ``main``."""
 
     thread: str
     branches: Mapping[str, str | None]
@@ -79,7 +78,7 @@ class Ended(Struct, frozen=True):
 
 
 class Noted(Struct, frozen=True):
-    """What the file held that its transcript format does not foresee; the last step, where there is anything to say."""
+    """The contents of the file that its transcript format does not expect; the last step, if there are any."""
 
     unknown: tuple[UnknownFields, ...]
 
@@ -88,16 +87,16 @@ Step: TypeAlias = Began | Joined | Ended | Noted
 
 
 SESSION: Final = "session"
-"""The key of a thread's metadata that says which session of which program it is."""
+"""The key of a thread's metadata for the session of a program."""
 
 
 class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a file says of its session, for those who write it in another format: stored in the metadata (``SESSION``).
+    """The session data of a file, for writing it in another format: stored in the metadata (``SESSION``).
 
     ``id`` is the program's own, ``format`` the version of the format, ``program`` that of the program; ``cwd`` the
     working directory; ``started_at`` Unix milliseconds. ``parent`` is the thread that gave this one its task, and
-    ``call`` the tool call by which it did (docs/spec/dialects.md#0.7). ``columns`` names what stands beside the
-    messages of a record and is in none of them. ``more`` is what only the transcript format itself reads.
+    ``call`` the tool call that did so (docs/spec/dialects.md#0.7). ``columns`` names the fields beside the messages of
+    a record that no message has. ``more`` is read by the transcript format only.
     """
 
     file_format: str = ""
@@ -115,13 +114,13 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
     more: dict[str, Any] = {}
 
     def metadata(self) -> dict[str, Any]:
-        """Give it as the metadata of a thread."""
-        stored = structs.asdict(self)  # what ``more`` holds stays as it is: numbers know how they were written
+        """Return the session as the metadata of a thread."""
+        stored = structs.asdict(self)  # ``more`` stays as it is: numbers keep their text
         return {SESSION: {name: each for name, each in stored.items() if each not in (None, "", [], {})}}
 
 
 def session_of(metadata: Mapping[str, Any]) -> Session:
-    """Read it from the metadata of a thread; an empty one where there is none."""
+    """Return the session in the metadata of a thread; an empty one without it."""
     try:
         return msgspec.convert(dict(metadata.get(SESSION, {})), Session)
     except (msgspec.ValidationError, TypeError, ValueError):
@@ -129,10 +128,10 @@ def session_of(metadata: Mapping[str, Any]) -> Session:
 
 
 def with_messages(steps: Iterable[Step]) -> Iterator[Step]:
-    """Steps from the first message on: a file of which no message can be read gives none of its own.
+    """Yield steps from the first message on: a file without readable messages yields none of its own.
 
-    Raises ``DecodeError`` at the end when there is no message, and something was not understood. What stands before the
-    first message waits, up to ``_WAITING`` steps.
+    Raises ``DecodeError`` at the end when there is no message, and something was not understood. Steps before the first
+    message wait, up to ``_WAITING`` of them.
     """
     waiting: list[Step] = []
     unknown: tuple[UnknownFields, ...] = ()
@@ -151,9 +150,10 @@ def with_messages(steps: Iterable[Step]) -> Iterator[Step]:
 
 
 class Transcript(Struct, frozen=True):
-    """A conversation that was read whole. ``unread`` is what its file holds and no conversation in it has.
+    """A conversation that was read to its end. ``unread`` are parts of its file that no conversation in it has.
 
-    ``replaced`` names the fields that ``replace`` changed: a file that was read keeps its own, and the receipt says so.
+    ``replaced`` names the fields that ``replace`` changed: a file that was read keeps its own, and the receipt lists
+    them.
     """
 
     thread: Thread
@@ -165,7 +165,7 @@ class Transcript(Struct, frozen=True):
     def replace(
         self, *, title: str | UnsetType | None = UNSET, metadata: Mapping[str, Any] | UnsetType = UNSET
     ) -> Transcript:
-        """Return a copy with another ``title`` or other ``metadata``; what is left out stays.
+        """Return a copy with another ``title`` or other ``metadata``; omitted fields stay.
 
         Raises ``MessageError`` for a value of the wrong type.
         """
@@ -175,10 +175,10 @@ class Transcript(Struct, frozen=True):
         return structs.replace(self, **changes, replaced=tuple(dict.fromkeys((*self.replaced, *changes))))
 
     def edit(self, id: str, message: Message) -> Transcript:
-        """Return a copy with ``message`` in the place of another one, on all branches.
+        """Return a copy with ``message`` in place of another one, on all branches.
 
-        ``id`` is that of the other's entry, else of the message. The entry and the message keep their ids. Raises
-        ``NotFoundError`` when no message has it, and ``MessageError`` for what is no sound message or has another id.
+        ``id`` is that of the other's entry, or of the message. The entry and the message keep their ids. Raises
+        ``NotFoundError`` for an unknown id, and ``MessageError`` for an invalid message or one with another id.
         """
         check_arguments("Transcript.edit", Transcript.edit, {"id": id})
         entries = [entry for entry in self.thread.entries if RECORD not in entry.message.tags]
@@ -190,17 +190,17 @@ class Transcript(Struct, frozen=True):
         return self._with(dict.fromkeys(found, message))
 
     def map(self, change: Callable[[Message], Message]) -> Transcript:
-        """Return a copy in which ``change(message)`` stands in the place of each message, on all branches.
+        """Return a copy with ``change(message)`` in place of each message, on all branches.
 
-        Records, which are no messages, stay as they are. Entries and messages keep their ids. Raises ``MessageError``
-        where ``change`` returns what is no sound message or has another id.
+        Records, which are not messages, stay as they are. Entries and messages keep their ids. Raises ``MessageError``
+        when ``change`` returns an invalid message or one with another id.
         """
         check_arguments("Transcript.map", Transcript.map, {"change": change})
         entries = [entry for entry in self.thread.entries if RECORD not in entry.message.tags]
         return self._with({entry.id: change(entry.message) for entry in entries})
 
     def _with(self, messages: Mapping[str, Message]) -> Transcript:
-        """A copy with other messages, by the ids of their entries."""
+        """Return a copy with other messages, by the ids of their entries."""
         thread = Thread(self.thread.id)
         for entry in self.thread.entries:
             new = messages.get(entry.id, entry.message)
@@ -211,7 +211,7 @@ class Transcript(Struct, frozen=True):
 
 
 def _in_place_of(entry: Entry, message: Message) -> Message:
-    """A message with the id and the records of the one that it replaces."""
+    """Return a message with the id and the records of the one that it replaces."""
     try:
         (new,) = verified([message])
     except MessageError as error:
@@ -222,23 +222,23 @@ def _in_place_of(entry: Entry, message: Message) -> Message:
 
 
 def record_message(sent_at: int | None = None) -> SystemMessage:
-    """The message of a record that is none: what leads a group whose first record nobody said."""
+    """Return the message of a record that is not a message: the first of a group whose first record has no author."""
     return trusted.SystemMessage(tags=(RECORD,), mode="tool", sent_at=sent_at)
 
 
 def hidden_before(sent_at: int | None = None) -> FlushMarker:
-    """The marker behind which a model's view begins after a compaction."""
+    """Return the marker after which a model's view begins following a compaction."""
     return trusted.FlushMarker(reason=COMPACTION, source=COMPACTION, sent_at=sent_at)
 
 
 def copied(message: M) -> M:
-    """A copy of a message that a compaction keeps: what it cost was counted where it stands first."""
+    """Return a copy of a message that a compaction keeps, without usage, which counts at the original."""
     copy = structs.replace(message, id=None, source=COMPACTION)
     return structs.replace(copy, usage=None, response_id=None) if isinstance(copy, AssistantMessage) else copy
 
 
 def derived_id(*names: object) -> str:
-    """An id that is the same whenever it is made of the same names: a UUID of version 8 (RFC 9562)."""
+    """Return an id that depends only on these names: a UUID of version 8 (RFC 9562)."""
     text = "\0".join(map(str, names)).encode("utf-8", "surrogatepass")
     return str(UUID(int=int(sha256(text).hexdigest()[:32], 16) & ~_FIXED | _VERSION_8))
 
@@ -247,18 +247,18 @@ class Conversation:
     """Builds the steps of one conversation. ``file_format`` is the name under which records are kept."""
 
     def __init__(self, file_format: str, thread: str) -> None:
-        """Begin an empty conversation."""
+        """Start an empty conversation."""
         self.file_format = file_format
         self.thread = thread
         self.head: str | None = None
-        """The entry that joined last: what an entry without a parent of its own follows."""
-        self._tips: dict[str | None, str | None] = {}  # what was put on the line behind an entry
+        """The last added entry: the parent of an entry without a parent of its own."""
+        self._tips: dict[str | None, str | None] = {}  # the last record on the line of an entry
         self._ids: set[str] = set()
         self._leaves: dict[str, None] = {}
         self._count = 0
 
     def began(self) -> Began:
-        """The first step."""
+        """Return the first step."""
         return Began(self.thread)
 
     def join(
@@ -269,10 +269,10 @@ class Conversation:
         ids: Sequence[str | None] = (),
         parent: str | UnsetType | None = UNSET,
     ) -> Iterator[Joined]:
-        """Let the messages of a group join with the records they came from, one behind the other.
+        """Add the messages of a group with their records, in sequence.
 
-        ``ids`` are those that the file gives them, as far as it does. ``parent`` is the entry that they follow; unset,
-        the one that joined last; ``None`` begins anew. Without ``records``, the bytes are kept elsewhere.
+        ``ids`` are those that the file gives them, if any. ``parent`` is the entry that they follow; unset, the last
+        one added; ``None`` starts a new root. Without ``records``, the bytes are kept elsewhere.
         """
         group = list(messages)
         if records:
@@ -295,7 +295,7 @@ class Conversation:
         sent_at: int | None = None,
         message: Message | None = None,
     ) -> Iterator[Joined]:
-        """Let a record that is no message join, on the line of what it follows. ``message`` is what it counts as."""
+        """Add a record that is not a message, on the line of its parent. ``message`` is its message."""
         before = self.head if parent is UNSET else parent
         stored = structs.replace(message or _without_media(record), sent_at=sent_at)
         named = id is not None and id not in self._ids
@@ -304,7 +304,7 @@ class Conversation:
             self._tips[before] = self.head
 
     def tip(self, entry: str | None) -> str | None:
-        """What an entry that names ``entry`` as its parent follows: the last record that was put on its line."""
+        """Return the entry that a child of ``entry`` follows: the last record on its line."""
         passed: list[str | None] = []
         while entry in self._tips and entry not in passed:
             passed.append(entry)
@@ -314,12 +314,12 @@ class Conversation:
         return entry
 
     def lengthen(self, entry: str | UnsetType | None) -> None:
-        """What joined last is put on the line of an entry: what follows that follows this."""
+        """Put the last added entry on the line of an entry: a child of that entry follows the added one."""
         if entry is not UNSET and entry != self.head:
             self._tips[entry] = self.head
 
     def __contains__(self, entry: object) -> bool:
-        """Whether an entry of that id has joined."""
+        """Return whether an entry with that id was added."""
         return entry in self._ids
 
     def _id(self, wanted: str | None) -> str:
@@ -327,7 +327,7 @@ class Conversation:
         made = wanted
         if not made or made in self._ids or not _usable(made):
             made = derived_id(self.file_format, self.thread, wanted, self._count)
-        while made in self._ids:  # an id of ours that was written into the file
+        while made in self._ids:  # one of our ids that was written into the file
             made = derived_id(self.file_format, self.thread, made, self._count)
         self._ids.add(made)
         return made
@@ -339,9 +339,9 @@ class Conversation:
         title: str | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> Ended:
-        """The last step; ``branches`` are heads that have names, without one the main branch ends in what joined last.
+        """Return the last step; ``branches`` are named heads. Without one, the main branch ends in the last entry.
 
-        Every other leaf gets a branch of its own: ``branch-1``, ``branch-2``, in the order in which they joined.
+        Every other leaf gets a branch of its own: ``branch-1``, ``branch-2``, in the order of addition.
         """
         heads = {MAIN: self.head} | dict(branches or {})
         others = [leaf for leaf in self._leaves if leaf not in heads.values()]
@@ -354,7 +354,7 @@ def _usable(id: str) -> bool:
 
 
 def _without_media(record: Record) -> Message:
-    """A message for a record that is none; what looks like media becomes its content."""
+    """Return a message for a record that is not one; media in it become its content."""
     found = _BASE64.findall(record.raw.decode("utf-8", "replace")) if len(record.raw) > LEAST_MEDIA else ()
     if not found:
         return record_message()
@@ -365,7 +365,7 @@ def _without_media(record: Record) -> Message:
 def collected(
     steps: Iterable[Step], watch: Watch | None = None
 ) -> tuple[tuple[Transcript, ...], tuple[UnknownFields, ...]]:
-    """Gather steps into whole conversations, in the order in which they began, and the drift report."""
+    """Gather steps into conversations, in the order in which they began, and the drift report."""
     threads: dict[str, Thread] = {}
     ended: dict[str, Ended] = {}
     unknown: tuple[UnknownFields, ...] = () if watch is None else watch.report
@@ -387,7 +387,7 @@ def collected(
 def transcript_of(
     messages: Sequence[Message], *, title: str | None = None, metadata: Mapping[str, Any] | None = None
 ) -> Transcript:
-    """A conversation of messages that come from elsewhere; the same messages give the same ids."""
+    """Return a conversation of messages from elsewhere; the same messages give the same ids."""
     thread = Thread(derived_id("messages", *map(content_hash, messages)))
     parent: str | None = None
     for place, message in enumerate(messages):

@@ -1,15 +1,15 @@
 """Messages of DeepAgents for Swift as it stores them (docs/spec/deepagents-swift.md#1.1 to #1.6).
 
-A list of messages, or one alone. Read: blocks of text, reasoning and images, then ``toolCalls``, then
-``malformedToolCallBlocks``. The older form, with a string for content, is read too: that of an ``ai`` message through
-the split at ``<think>``, others as they are, then ``imageURLs``. Of several sources of an image, ``url`` counts before
-``base64`` before ``fileID``; the others are kept beside it. A result that is wholly ``{"error": …}`` failed.
-An unknown block, or an image without a source, is kept as it is: the program itself would read an empty thread.
+A list of messages, or a single one. Read: blocks of text, reasoning and images, then ``toolCalls``, then
+``malformedToolCallBlocks``. The older form, with a string for content, is read too: that of an ``ai`` message with the
+split at ``<think>``, others as they are, then ``imageURLs``. Of several sources of an image, ``url`` precedes
+``base64``, which precedes ``fileID``; the others are kept beside it. A result that is only ``{"error": …}`` failed. An
+unknown block, or an image without a source, is kept as it is: the program itself would read an empty thread.
 
-Written are sorted keys, and no empty list or null, as the program does. Ids are UUIDs in capitals; another id becomes
-the same UUID wherever it stands, so that results still fit their calls.
+Written: sorted keys, no empty list and no null, as by the program. Ids are UUIDs in capitals; another id is replaced
+by the same UUID everywhere, so that results still match their calls.
 
-What it cannot say: other ids, where calls stand among the text, files, audio, video, refusals and results as JSON
+Not represented: other ids, the place of calls in the text, files, audio, video, refusals and results as JSON
 (they become text), citations, proofs of reasoning, failed results as such, usage and model, times, agents, tags,
 metadata, developer messages (they become system messages), markers.
 
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "deepagents"
 SUMMARY: Final = "summarization"
-"""The one ``source`` by which the program knows its summaries."""
+"""The only ``source`` by which the program recognizes its summaries."""
 MALFORMED: Final = "the program could not read it"
 
 _SPACE: Final = UUID("6ba7b812-9dad-11d1-80b4-00c04fd430c8")
@@ -90,7 +90,7 @@ _CALL: Final = frozenset(("id", "name", "arguments"))
 
 
 def detect(head: Head) -> Detection | None:
-    """Messages with the roles ``human`` and ``ai`` and a list of blocks, or (in the older form) a string."""
+    """Return messages with the roles ``human`` and ``ai`` and a list of blocks, or (in the older form) a string."""
     found, most = known_messages(head, _CLASSES)
     if not most:
         return empty(head)
@@ -104,7 +104,7 @@ def detect(head: Head) -> Detection | None:
 
 
 def uuid_of(id: str) -> str:
-    """An id as a UUID in capitals; what is none becomes one, always the same."""
+    """Return an id as a UUID in capitals; any other id is mapped to one, always the same."""
     return id.upper() if _is_uuid(id) else str(uuid5(_SPACE, id.encode("utf-8", "replace").decode())).upper()
 
 
@@ -113,7 +113,7 @@ def _is_canonical(id: str | None) -> bool:
 
 
 def _spelled(id: str, beside: Fields, key: str) -> str:
-    """An id as it was read, where it still is that one; else a UUID in capitals."""
+    """Return an id as it was read, if it is unchanged; else a UUID in capitals."""
     return id if string(beside, key) == id else uuid_of(id)
 
 
@@ -137,13 +137,13 @@ class SwiftForm(Form):
     unsupported: ClassVar[Mapping[str, str]] = {"sent_at": "a message of DeepAgents has no time"}
 
     def id_of(self, fields: Fields) -> str | None:
-        """The id of a message."""
+        """Return the id of a message."""
         return string(fields, "id")
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def plain(self, fields: Fields) -> list[Message]:
-        """What a message says."""
+        """Return the messages of a record."""
         role = string(fields, "role") or ""
         cls = _CLASSES.get(role)
         if cls is None:
@@ -217,7 +217,7 @@ class SwiftForm(Form):
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def write_record(self, entries: Sequence[Entry], receipt: Receipt) -> dict[str, Any] | None:
-        """The record of a message, its keys sorted."""
+        """Return the record of a message, its keys sorted."""
         message = entries[0].message
         if isinstance(message, RescueMarker | FlushMarker):
             return None
@@ -244,7 +244,7 @@ class SwiftForm(Form):
 
 
 def failed(content: Sequence[AnyPart]) -> bool:
-    """Whether a result is wholly what the loop answers with when a tool fails: ``{"error": …}``."""
+    """Return whether a result is only the loop's answer for a failed tool: ``{"error": …}``."""
     match content:
         case [Text(text=text)] if text.lstrip().startswith("{") and jsontext.is_json(text):
             return jsontext.fields(text.strip().encode("utf-8", "replace")).keys() == {"error"}
@@ -261,7 +261,7 @@ def _malformed(raw: Raw) -> AnyPart:
 
 
 def _image(fields: Fields, beside: Mapping[str, Any] | None = None) -> Image | None:
-    """An image by the first of its sources; what else it has is kept beside."""
+    """Return an image by the first of its sources; the others are kept beside it."""
     key = next((each for each in _IMAGE if kind_of(fields, each) == "a string"), None)
     if key is None or ("mimeType" in fields and string(fields, "mimeType") is None):
         return None
@@ -285,7 +285,7 @@ def _image(fields: Fields, beside: Mapping[str, Any] | None = None) -> Image | N
 
 
 def _lists(message: Message, receipt: Receipt) -> tuple[list[Any], list[Any], list[Any]]:
-    """The blocks, the calls, and the calls that could not be read."""
+    """Return the blocks, the calls, and the calls that could not be read."""
     blocks: list[Any] = []
     calls: list[Any] = []
     broken: list[Any] = []

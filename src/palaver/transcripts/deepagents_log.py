@@ -1,10 +1,10 @@
-"""The flat log of DeepAgents for Swift: a message to a line (docs/spec/deepagents-swift.md#5).
+"""The flat log of DeepAgents for Swift: one message on each line (docs/spec/deepagents-swift.md#5).
 
-Read: reasoning, then the text, the URLs of images, calls, and calls that could not be read. Round, seconds and thread
-of a line are kept under ``provider["deepagents_log"]``. The program has split ``<think>`` before it wrote a line.
+Read: reasoning, then the text, the URLs of images, calls, and malformed calls. Round, seconds and thread
+of a line are kept under ``provider["deepagents_log"]``. The program splits ``<think>`` before it writes a line.
 
-What it cannot say: ids, images that are bytes or files, sources, the order of parts, times below a second, and what
-the stored form (``deepagents``) cannot say either. Nobody reads it back but us: it is a form for export.
+Not represented: ids, images as bytes or files, sources, the order of parts, times below a second, and whatever the
+stored form (``deepagents``) cannot represent. Only this library reads it back: it is an export format.
 
 Stability: experimental.
 """
@@ -58,7 +58,7 @@ _CONTEXT: Final = frozenset(("threadId", "round", "generationSeconds", "subagent
 
 
 def detect(head: Head) -> Detection | None:
-    """Lines with ``timestamp``, a role of DeepAgents and a string for content."""
+    """Return lines with ``timestamp``, a role of DeepAgents and a string for content."""
     first = head.first
     if word(first, "role") not in _CLASSES or not isinstance(first.get("content"), str):
         return None
@@ -88,14 +88,14 @@ class LogForm(Form):
     unsupported: ClassVar[Mapping[str, str]] = {"id": "a line of the log has no id"}
 
     def begin(self, items: Sequence[Fields | None], session: Session) -> Session:
-        """The thread of the first line is the session."""
+        """Use the thread of the first line as the session."""
         first = items[0] or {}
         return structs.replace(session, id=string(first, "threadId"), model=string(first, "modelID"))
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def plain(self, fields: Fields) -> list[Message]:
-        """What a line says."""
+        """Return the message of a line."""
         role = string(fields, "role") or ""
         cls = _CLASSES.get(role)
         if cls is None or string(fields, "content") is None:
@@ -149,7 +149,7 @@ class LogForm(Form):
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def write_record(self, entries: Sequence[Entry], receipt: Receipt) -> dict[str, Any] | None:
-        """The line of a message, its keys sorted."""
+        """Return the line of a message, its keys sorted."""
         message = entries[0].message
         if isinstance(message, RescueMarker | FlushMarker):
             return None
@@ -170,7 +170,7 @@ class LogForm(Form):
 
 
 def _stamp(at: int) -> str:
-    """A time as the program writes it: whole seconds."""
+    """Return a time as the program writes it: whole seconds."""
     return iso(at - at % 1000).replace(".000Z", "Z")
 
 
@@ -189,7 +189,7 @@ def _malformed(raw: Raw) -> AnyPart:
 
 
 def _lists(message: Message, receipt: Receipt) -> dict[str, Any]:
-    """What a message says, one list for each kind of part."""
+    """Return the parts of a message, one list for each kind."""
     texts: list[str] = []
     thoughts: list[str] = []
     lists: dict[str, list[Any]] = {"imageURLs": [], "malformedToolCallBlocks": [], "toolCalls": []}

@@ -1,17 +1,17 @@
-"""The beginning of a file, as far as it takes to tell what it is.
+"""The beginning of a file, and what detection reads from it.
 
 Rules:
 
-- A transcript format looks at a ``Head`` and gives a ``Detection`` or nothing; it never raises. ``confidence``: 1.0
-  for a header that names the format, 0.9 for fields that nobody else has, 0.7 for a shape, 0.5 for one that a
-  provider's request has too, below that for what it may be if nothing better is found.
-- Looked at are the name and the first 64 KiB, unpacked. A line or document that goes on beyond them is read as far
-  as it goes (``stream.partial``).
+- A transcript format examines a ``Head`` and returns a ``Detection`` or nothing; it never raises. ``confidence``: 1.0
+  for a header that names the format, 0.9 for fields that no other format has, 0.7 for a shape, 0.5 for a shape that a
+  provider's request has too, and less for a fallback.
+- The name and the first 64 KiB, decompressed, are examined. A longer line or document is read up to that point
+  (``stream.partial``).
 
-The features without which a file is not of a format: the table that detection asks before it imports a format.
+The features that a file of a format must have: detection compares this table before it imports a format.
 
-A signature is a list of rules, one of which must hold. A rule is a list of features that must all be there; of features
-joined by ``|``, one. ``features`` collects those of a file in one pass:
+A signature is a list of rules, one of which must hold. A rule is a list of features that must all be present; of
+features joined by ``|``, one. ``features`` collects those of a file in one pass:
 
 - ``key``: a key of a record. Records are the objects on the first lines, the items of the list that the document is,
   and the object that it is. ``key[]`` and ``key{}``: its value is a list, an object. ``type=x,y``, ``role=x``: its
@@ -134,7 +134,7 @@ _SIGNATURES: Final = {
 
 
 def _choices(term: str) -> frozenset[str]:
-    """The features that a term of a rule lets one choose from."""
+    """Return the alternative features of a term of a rule."""
     found: list[str] = []
     for each in term.split("|"):
         key, equals, words = each.partition("=")
@@ -149,7 +149,7 @@ _MOST: Final = 24
 
 
 def candidates(head: Head, names: Iterable[str]) -> Iterator[str]:
-    """The formats among ``names`` that a file may be of. A format without a signature always is one."""
+    """Return the formats among ``names`` that a file may have. A format without a signature always is one."""
     found = features(head)
     for name in names:
         rules = _RULES.get(name)
@@ -158,7 +158,7 @@ def candidates(head: Head, names: Iterable[str]) -> Iterator[str]:
 
 
 def features(head: Head) -> set[str]:
-    """The features of a file, as the module describes them."""
+    """Return the features of a file, as the module describes them."""
     found = set(_of_bytes(head))
     document: object = head.document
     values = [*head.values, *(cast("list[object]", document)[:_MOST] if isinstance(document, list) else (document,))]
@@ -200,7 +200,7 @@ def _add_nested(values: Collection[object], found: set[str]) -> None:
 
 
 def _of_bytes(head: Head) -> Iterator[str]:
-    """Features that are not told by keys."""
+    """Yield features that keys do not show."""
     data = head.data
     if data.startswith(b"PK"):
         yield "<zip>"
@@ -211,13 +211,13 @@ def _of_bytes(head: Head) -> Iterator[str]:
     if data.strip(b"\xef\xbb\xbf ,\t\r\n").startswith(b"["):
         yield "<list>"
     document: object = head.document
-    if document is None:  # several lines, or no JSON
+    if document is None:  # several lines, or not JSON
         yield "<lines>"
     elif isinstance(document, list) and document and isinstance(document[0], list):
         yield "<[[>"
     if b'"gen_ai.' in data:
         yield "<gen_ai>"
-    if b'"eval"' in data:  # also where the document has NaN in it, and is no JSON
+    if b'"eval"' in data:  # also when the document contains NaN, and is not JSON
         yield "<eval>"
     if start.startswith(b"Exporting session"):
         yield "<exporting>"
@@ -246,14 +246,14 @@ _NOTHING: Final[Mapping[str, Any]] = {}
 
 
 class Detection(Struct, frozen=True):
-    """What a file may be: see the module for ``confidence``. ``version`` is what the file says, where it says one."""
+    """A possible format of a file: the module describes ``confidence``. ``version`` is that in the file, if any."""
 
     confidence: float
     version: str | None = None
 
 
 class Detected(Struct, frozen=True):
-    """A transcript format that a file may be written in."""
+    """A transcript format that a file may have."""
 
     file_format: str
     version: str | None
@@ -261,10 +261,10 @@ class Detected(Struct, frozen=True):
 
 
 class Head:
-    """The beginning of a file: ``name`` as far as it has one, ``data`` its first bytes, unpacked."""
+    """The beginning of a file: its ``name``, if any, and ``data``, its first bytes, decompressed."""
 
     def __init__(self, data: bytes, name: str = "") -> None:
-        """Look at the first bytes of a file; more than ``SIZE`` of them are passed over."""
+        """Set the first bytes of a file; more than ``SIZE`` of them are ignored."""
         self.name = name
         packed = data[:SIZE]
         raw = _unpacked(packed) if packed.startswith(_ZSTD) else packed
@@ -273,13 +273,13 @@ class Head:
 
     @cached_property
     def values(self) -> tuple[Any, ...]:
-        """The values on the first lines, as far as they go; ``None`` for a line that is no JSON."""
+        """The values on the first lines, as far as they go; ``None`` for a line that is not JSON."""
         pieces = self.data.split(b"\n")[:_LINES]
         return tuple([_value(piece) for piece in pieces if piece.strip()])
 
     @cached_property
     def lines(self) -> tuple[Mapping[str, Any], ...]:
-        """The objects on the first lines; the last one may not be whole. What is no object is passed over."""
+        """The objects on the first lines; the last one may be incomplete. Other values are skipped."""
         return tuple([cast("dict[str, Any]", each) for each in self.values if isinstance(each, dict)])
 
     @cached_property
@@ -289,7 +289,7 @@ class Head:
 
     @cached_property
     def document(self) -> Any:
-        """The whole as one value, as far as it goes; ``None`` when it is several lines of JSON, or none."""
+        """The whole as one value, as far as it goes; ``None`` when it is several lines of JSON, or not JSON."""
         text = self.data.strip(b" \t\r\n")
         if b"\n" not in text and text:
             return self.values[0] if self.values else _value(text)
@@ -297,19 +297,19 @@ class Head:
 
     @cached_property
     def items(self) -> tuple[Mapping[str, Any], ...]:
-        """The objects of the list that the document is; empty when it is none."""
+        """The objects of a document that is a list; empty for any other."""
         document: object = self.document
         listed = cast("list[object]", document)[:_LINES] if isinstance(document, list) else ()
         return tuple([found for each in cast("list[object]", listed) if (found := _object(each))])
 
     @cached_property
     def fields(self) -> Mapping[str, Any]:
-        """The object that the document is; empty when it is none."""
+        """The fields of a document that is an object; empty for any other."""
         return _object(self.document)
 
 
 def word(fields: Mapping[str, Any], key: str) -> str:
-    """The text under a key, to be looked for among those that are known; empty for a value of any other type."""
+    """Return the text under a key, to compare with the known ones; empty for a value of any other type."""
     found = fields.get(key)
     return found if isinstance(found, str) else ""
 
@@ -319,7 +319,7 @@ def _object(value: object) -> Mapping[str, Any]:
 
 
 def _value(data: bytes) -> Any:
-    """A value, as far as it goes; ``None`` for what is no JSON."""
+    """Return a value, as far as it goes; ``None`` for a text that is not JSON."""
     try:
         return jsontext.value(data)
     except (PalaverError, UnicodeDecodeError, RecursionError):

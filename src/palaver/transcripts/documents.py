@@ -1,13 +1,13 @@
-"""A document with a list in it, cut into records: what stands before the list, each item, what stands behind.
+"""A document with a list in it, cut into records: the part before the list, each item, and the part behind it.
 
 Rules:
 
-- Joined, the records are the document, byte for byte. An item's bytes begin with what parts it from the item before;
-  what stands behind the last item belongs to the tail.
+- Joined, the records are the document, byte for byte. An item's bytes begin with the separator before it; the bytes
+  behind the last item belong to the tail.
 - The head has number 0, the items count from 1, the tail is ``TAIL``, so that items can be added before it.
-- A document that cannot be cut (a key that comes twice, no such list) is one record, the head.
-- Lone surrogates and numbers beyond a double, which the fast way refuses, are cut by the standard library. An item with
-  ``NaN`` in it is a record without fields.
+- A document that cannot be cut (a repeated key, no such list) is one record, the head.
+- Lone surrogates and numbers beyond a double, which the fast parser refuses, are cut with the standard library. An item
+  with ``NaN`` in it is a record without fields.
 
 Stability: experimental.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from palaver.core.jsontext import Fields
 
 TAIL: Final = 1 << 40
-"""The number of the record that stands behind all items."""
+"""The number of the record behind all items."""
 
 _BOM: Final = b"\xef\xbb\xbf"
 _SPACE: Final = re.compile(rb"[ \t\r\n]*")
@@ -66,7 +66,7 @@ def cut(data: bytes, *keys: str) -> Cut:
 
 
 def _note_other_type(data: bytes, keys: Sequence[str]) -> None:
-    """Count a value on the way to the list that is of another type."""
+    """Count a value on the path to the list that is of another type."""
     fields = fields_of(data) if keys else {}
     for key in keys[:-1]:
         fields = inner(fields, key)
@@ -75,7 +75,7 @@ def _note_other_type(data: bytes, keys: Sequence[str]) -> None:
 
 
 def span(data: bytes, *path: str | int) -> tuple[int, int] | None:
-    """Where the value that ``path`` leads to stands in a document; ``None`` when it is not there."""
+    """Return the span of the value at ``path`` in a document; ``None`` when it does not exist."""
     keys = [key for key in path if isinstance(key, str)]
     found = _start(data, keys)
     if found is None:
@@ -92,7 +92,7 @@ def span(data: bytes, *path: str | int) -> tuple[int, int] | None:
 
 
 def replaced(data: bytes, values: Mapping[tuple[str | int, ...], bytes]) -> bytes:
-    """Put values in the place of others; paths that lead nowhere are passed over. A number may end a path."""
+    """Replace values; unknown paths are skipped. A number may end a path."""
     for path, value in values.items():
         if (found := span(data, *path)) is not None:
             data = data[: found[0]] + value + data[found[1] :]
@@ -100,7 +100,7 @@ def replaced(data: bytes, values: Mapping[tuple[str | int, ...], bytes]) -> byte
 
 
 def extended(data: bytes, key: str, items: Sequence[bytes]) -> bytes:
-    """Put items at the end of a list of a document, which gets one where it has none."""
+    """Append items to a list of a document, which is created if it is missing."""
     found = span(data, key)
     if found is not None and data[found[1] - 1 : found[1]] == b"]":
         body = data[found[0] : found[1] - 1].rstrip()
@@ -114,7 +114,7 @@ def extended(data: bytes, key: str, items: Sequence[bytes]) -> bytes:
 
 
 def lead_of(item: bytes) -> bytes:
-    """What parts an item from the one before it."""
+    """Return the separator between an item and the one before it."""
     found = _LEAD.match(item)
     return found.group() if found else b""
 
@@ -128,7 +128,7 @@ def _record(at: int, raw: bytes, _whole: bytes = b"") -> Record:
 
 
 def _start(data: bytes, keys: Sequence[str]) -> tuple[int, bytes] | None:
-    """Where the list begins, and its text."""
+    """Return where the list begins, and its text."""
     place = len(_BOM) if data.startswith(_BOM) else 0
     place = _after(_SPACE, data, place)
     value = data[place:].rstrip(b" \t\r\n")
@@ -158,7 +158,7 @@ def _field(data: bytes, place: int, value: bytes, wanted: str) -> tuple[int, byt
 
 
 def _items(data: bytes, place: int, value: bytes) -> tuple[list[tuple[int, int]], int] | None:
-    """The spans of the items, each with what stands before it but for the first, and where the last one ends."""
+    """Return the spans of the items, each with its separator except the first, and the end of the last one."""
     if not value.startswith(b"["):
         return None
     try:
@@ -179,7 +179,7 @@ def _items(data: bytes, place: int, value: bytes) -> tuple[list[tuple[int, int]]
 
 
 def _slowly(data: bytes, keys: Sequence[str]) -> tuple[list[tuple[int, int]], int] | None:
-    """The same as ``_start`` and ``_items``, value by value, for what the fast way refuses."""
+    """Return the same as ``_start`` and ``_items``, value by value, for documents that the fast parser refuses."""
     try:
         text = data.decode()
         place = _skipped(text, len("\ufeff") if text.startswith("\ufeff") else 0)
@@ -208,7 +208,7 @@ def _skipped(text: str, place: int) -> int:
 
 
 def _value_of(text: str, place: int, wanted: str) -> int:
-    """Where the value of a key begins. Raises ``KeyError`` for one that is not there, or twice."""
+    """Return where the value of a key begins. Raises ``KeyError`` for a missing or repeated key."""
     found: list[int] = []
     for start, _ in _each(text, place, opened="{"):
         key, colon = _scan(text, _skipped_comma(text, start))
@@ -225,7 +225,7 @@ def _skipped_comma(text: str, place: int) -> int:
 
 
 def _each(text: str, place: int, opened: str = "[") -> Iterator[tuple[int, int]]:
-    """The spans of the items of a list, or of the pairs of an object, each with what stands before it."""
+    """Return the spans of the items of a list, or of the pairs of an object, each with its separator."""
     if text[place] != opened:
         raise ValueError(opened)
     start = place + 1
@@ -243,7 +243,7 @@ def _after(pattern: re.Pattern[bytes], data: bytes, place: int) -> int:
 
 
 def fields_of(data: bytes) -> Fields:
-    """The fields of a document; empty when it is no object, or no text."""
+    """Return the fields of a document; empty when it is not an object."""
     try:
         return jsontext.fields(jsontext.source(data)) if _is_text(data) else {}
     except (DecodeError, msgspec.MsgspecError):

@@ -1,15 +1,15 @@
-"""Find what an edit says, and its file does not say when it is read again: for the receipt.
+"""Find what a file lacks of an edit when it is read again: for the receipt.
 
 Rules (docs/spec/dialects.md#17.2):
 
-- Only edited messages are compared, by what they say: ids aside. A file without edits is not read again.
-- A message is found by its id, else by its place where the file gives as many as were written, else by what it says.
-- A format with a free slot is written a second time where something is lost: what the file says in the first is what
-  its reader finds beside the slot (``extension_slot.beside``), whatever lines around a record add to it.
-- What the receipt names already of a message is not named twice.
-- An old text of ``LEAST_TEXT`` characters or more that no message says any more, and that still stands in the file (a
-  preview, an attachment, a history that is told again), makes the edit ``approximated``. Old texts are read from the
-  old records. Of a text that left its record a hash is known: whole strings of the file are compared with it.
+- Only edited messages are compared, by content, without ids. A file without edits is not read again.
+- A message is found by its id, else by its place if the file has as many as were written, else by its content.
+- A format with a free slot is written a second time when something is lost: the first draft shows what its reader finds
+  beside the slot (``extension_slot.beside``), with whatever lines around a record add to it.
+- Losses that the receipt names already are not named twice.
+- An old text of ``LEAST_TEXT`` characters or more that no message has any more, and that is still in the file (a
+  preview, an attachment, a repeated history), makes the edit ``approximated``. Old texts are read from the old records.
+  Of a text that was removed from its record, a hash is known: whole strings of the file are compared with it.
 
 Stability: experimental.
 """
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
     from palaver.transcripts.writer import WriteState
 
 LEAST_TEXT: Final = 12
-"""From how many characters on an old text is looked for in the file."""
+"""The fewest characters of an old text that is searched in the file."""
 
 _STRINGS: Final = re.compile(rb'"((?:[^"\\]|\\.)*+)"')
 _NESTED: Final = 3
-"""So deep strings may hold JSON that holds strings."""
+"""The most levels of strings with JSON that holds strings."""
 _WHY: Final = "the file says otherwise, or nothing, where it is read again"
 _REPEATED: Final = "other records of the file still have the old text"
 
 
 class Lost(NamedTuple):
-    """One thing that an edited message says and its file does not; ``group`` are those it shares records with."""
+    """One part of an edited message that its file lacks; ``group`` are the messages that share its records."""
 
     writing: WriteState
     entry: Entry
@@ -62,13 +62,13 @@ class Lost(NamedTuple):
 
 
 class Readback(NamedTuple):
-    """What a file says of the messages that were edited: by the id of the message, and what is lost."""
+    """The messages of a file that were edited, by id, and what is lost."""
 
     said: dict[str, Message]
     lost: tuple[Lost, ...]
 
     def report(self) -> None:
-        """Put what is lost on the receipts."""
+        """Add the losses to the receipts."""
         named = {id(each.writing): each.writing.named() for each in self.lost}
         for each in self.lost:
             names = named[id(each.writing)]
@@ -80,7 +80,7 @@ class Readback(NamedTuple):
 
 
 def readback(writings: Sequence[WriteState], again: Sequence[Transcript]) -> Readback:
-    """Compare the edited messages of each writing with ``again``, what was written and read again."""
+    """Compare the edited messages of each writing with ``again``, the file as it is read again."""
     threads = {each.thread.id: each for each in again}
     said: dict[str, Message] = {}
     lost: list[Lost] = []
@@ -110,13 +110,13 @@ def readback(writings: Sequence[WriteState], again: Sequence[Transcript]) -> Rea
 
 
 def _pairs(written: Sequence[Entry], again: Sequence[Entry]) -> Callable[[Entry], Message | None]:
-    """Find the message that was read again in the place of one."""
+    """Pair a message with the one that was read again in its place."""
     by_id = {entry.id: entry.message for entry in again}
     if len(written) == len(again):
         others = {entry.id: other.message for entry, other in zip(written, again, strict=True)}
 
         def find(entry: Entry) -> Message | None:
-            """The one that says the same of two: an id may pass to a record that repeats what was edited."""
+            """Return the message with the same content: an id may pass to a record that repeats the edited one."""
             named, placed = by_id.get(entry.id), others.get(entry.id)
             return placed if named is None or (placed is not None and _sum(placed) == _sum(entry.message)) else named
 
@@ -130,7 +130,7 @@ def _sum(message: Message) -> str:
 
 
 def _fields(message: Message, read: Message) -> Iterator[tuple[str, LossKind]]:
-    """The fields that differ, but for the content."""
+    """Return the fields that differ, except the content."""
     if type(message) is not type(read):
         yield message.role, "converted"
         return
@@ -141,7 +141,7 @@ def _fields(message: Message, read: Message) -> Iterator[tuple[str, LossKind]]:
 
 
 def _parts(message: Message, read: Message) -> Sequence[str]:
-    """The kinds of parts that are not read again as they are; ``content``, when only their order differs."""
+    """Return the kinds of parts that are read back differently; ``content`` when only their order differs."""
     if message.content == read.content:
         return ()
     known = Known(read.content)
@@ -153,14 +153,14 @@ def _parts(message: Message, read: Message) -> Sequence[str]:
 
 
 def report_leftovers(writings: Sequence[WriteState], before: Sequence[Transcript], body: bytes) -> None:
-    """Name the edits whose old text still stands in the file, in records that no message says.
+    """Report the edits whose old text is still in the file, in records without a message.
 
-    ``before`` is what the old records of the edited messages say.
+    ``before`` are the contents of the old records of the edited messages.
     """
 
     @cache
     def now() -> str:
-        """All that the messages say; read where an old text stands in the file, which is seldom."""
+        """Return all texts of the messages; read only when the file contains an old text, which is rare."""
         messages = (entry.message for each in writings for entry in each.entries if not is_record(entry))
         return "\0".join(text for message in messages for text in _texts(message))
 
@@ -181,7 +181,7 @@ def report_leftovers(writings: Sequence[WriteState], before: Sequence[Transcript
 
 
 def _old_messages(entries: Sequence[Entry], before: Sequence[Entry]) -> dict[str, Message]:
-    """The old messages by the ids of the entries: the same id, or the same place, where ids come from a file's name."""
+    """Return the old messages by the ids of the entries: by id, or by place when ids derive from the file's name."""
     found = {entry.id: entry.message for entry in before}
     if len(entries) == len(before):
         found = {each.id: other.message for each, other in zip(entries, before, strict=True)} | found
@@ -198,7 +198,7 @@ def _texts(message: Message) -> Iterator[str]:
 
 
 def _texts_of(part: AnyPart) -> Iterator[str]:
-    """What a part says: its text, or the strings of its value."""
+    """Yield the texts of a part: its text, or the strings of its value."""
     match part:
         case Text() | Reasoning() | Refusal():
             yield part.text
@@ -225,7 +225,7 @@ def _strings(raw: bytes | str) -> Iterator[str]:
 
 
 def _stands(text: str, body: bytes) -> bool:
-    """Whether a text stands in a file: in a string, or in JSON that a string holds."""
+    """Return whether a text is in a file: in a string, or in JSON inside a string."""
     for ascii_ in (False, True):
         token = json.dumps(text, ensure_ascii=ascii_)[1:-1]
         for form in (token, json.dumps(token, ensure_ascii=ascii_)[1:-1]):
@@ -235,7 +235,7 @@ def _stands(text: str, body: bytes) -> bool:
 
 
 def _standing(body: bytes, hashes: set[str]) -> dict[str, str]:
-    """The strings of a file that have one of the hashes, by their hash."""
+    """Return the strings of a file that have one of the hashes, by their hash."""
     found: dict[str, str] = {}
     level = [body] if hashes else []
     for _ in range(_NESTED):

@@ -1,16 +1,16 @@
-"""What a transcript format cannot say of a message, carried along in its free slot.
+"""Message data that a transcript format cannot represent, carried in its free slot.
 
 Rules (docs/spec/dialects.md#17.4):
 
-- Where a transcript format has a place for data of others (``extra``, ``metadata``, ``_meta``), what its own fields
-  cannot say goes there under one key, ``palaver``; so A to B to A gives the same messages. Its reader takes it back.
-- It is the messages in the canonical form, with a number in the place of each part that the record says already
-  (counted over the group), and a hash of what the record says. A record that somebody changed since has another hash:
-  then what it says counts, and what was carried is let go.
-- The hash is of values: a program that writes them otherwise (``1`` for ``1.0``, other spaces) has changed nothing.
-- The records of the transcript format that a message came from are not carried: they would double the file.
-- What is carried is no loss for us, but for the program whose file it is: the receipt says ``converted``.
-- Where nothing is to be carried, ``lacking`` gathers what would have been, for the receipt.
+- If a transcript format has a place for foreign data (``extra``, ``metadata``, ``_meta``), what its own fields cannot
+  represent goes there under one key, ``palaver``; so A to B to A gives the same messages. Its reader restores it.
+- It is the messages in the canonical form, with a number in place of each part that the record has already (counted
+  over the group), and a hash of the record's contents. A record that was changed since has another hash: then its own
+  contents count, and the carried data are dropped.
+- The hash is of values: a program that writes them differently (``1`` for ``1.0``, other spaces) has changed nothing.
+- The message's original records of the transcript format are not carried: they would double the file.
+- Carried data are not lost for us, but for the program that owns the file: the receipt says ``converted``.
+- When nothing is to be carried, ``lacking`` gathers what would have been, for the receipt.
 
 Stability: experimental.
 """
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SLOT: Final = "palaver"
-"""The key under which a record carries what it cannot say."""
+"""The key under which a record carries what it cannot represent."""
 
 
 def carried(
     messages: Sequence[Message], plain: Sequence[Message], *, read_as: Sequence[Message] | None = None
 ) -> dict[str, Any] | None:
-    """What to carry so that ``plain``, what the record says, becomes ``messages`` again; ``None`` when nothing.
+    """Return what must be carried so that ``plain``, the record's contents, becomes ``messages`` again; else ``None``.
 
-    ``read_as`` is what its reader restores from, where it looks at the record alone and ``plain`` has more than that.
+    ``read_as`` is what its reader restores from, when it reads the record alone and ``plain`` has more than that.
     """
     light = [without_records(each) for each in messages]
     said = [without_records(each) for each in plain]
@@ -68,7 +68,7 @@ def carried(
 
 
 def _equal(messages: Sequence[Message], said: Sequence[Message], *, times: bool) -> bool:
-    """Whether messages say the same, ids aside, in whatever order their fields are."""
+    """Return whether messages are equal without ids, with fields in any order."""
     if len(messages) != len(said):
         return False
     if sum_of(messages, times=times) == sum_of(said, times=times):
@@ -81,7 +81,7 @@ def _equal(messages: Sequence[Message], said: Sequence[Message], *, times: bool)
 
 
 def differing_fields(message: Message, other: Message, *, leave: Collection[str]) -> Iterator[str]:
-    """The names of the fields in which messages of one role differ; JSON is compared by what it says."""
+    """Return the names of the fields in which messages of one role differ; JSON is compared by value."""
     for name in type(message).__struct_fields__:
         stored, instead = getattr(message, name), getattr(other, name)
         if stored is instead or name in leave or stored == instead:
@@ -91,7 +91,7 @@ def differing_fields(message: Message, other: Message, *, leave: Collection[str]
 
 
 def restored(plain: Sequence[Message], slot: Any) -> tuple[Message, ...] | None:
-    """What was carried; ``None`` when it is not ours, or no longer fits what the record says."""
+    """Return the carried messages; ``None`` when they are not ours, or no longer match the record."""
     if not isinstance(slot, dict):
         return None
     stored = cast("dict[str, Any]", slot)
@@ -99,7 +99,7 @@ def restored(plain: Sequence[Message], slot: Any) -> tuple[Message, ...] | None:
     if not isinstance(carried, list):
         return None
     if not carried and any(part != trusted.Text("") for message in plain for part in message.content):
-        return None  # no message is carried only by a record that is there to be there, and says nothing
+        return None  # only a record without contents may carry an empty list
     if stored.get("sum") != _sum_of_values([without_records(each) for each in plain]):
         return None
     try:
@@ -113,7 +113,7 @@ def restored(plain: Sequence[Message], slot: Any) -> tuple[Message, ...] | None:
 
 @contextmanager
 def lacking() -> Generator[list[tuple[Message, str]]]:
-    """Gather each message of which ``carried`` carries something, with the name of every field that is carried."""
+    """Gather each message of which ``carried`` would carry something, with the names of the carried fields."""
     found: list[tuple[Message, str]] = []
     token = _LACKING.set(found)
     try:
@@ -124,7 +124,7 @@ def lacking() -> Generator[list[tuple[Message, str]]]:
 
 @contextmanager
 def beside(said: Mapping[str, Message]) -> Generator[None]:
-    """Hold messages against what a file says of them, by their ids, and not against what the writer believes it does.
+    """Compare messages with the contents of a file, by their ids, instead of with the writer's own rendering.
 
     What is carried then has their times too.
     """
@@ -140,19 +140,19 @@ _LACKING: Final[ContextVar[list[tuple[Message, str]] | None]] = ContextVar("lack
 
 
 def _differences(messages: Sequence[Message], said: Sequence[Message]) -> Iterator[tuple[Message, str]]:
-    """The fields of messages, and of their parts, that hold something else than what the record says.
+    """Return the fields of messages, and of their parts, that differ from those of the record.
 
-    Each is compared with what the record says of its kind: the first tool result with the first, and so on; one that is
-    written as another kind, with what is written in its place.
+    Each is compared with the record's part of its kind: the first tool result with the first, and so on; a part that is
+    written as another kind, with the part in its place.
     """
     others = _by_kind(said)
     parts = _by_kind([part for each in said for part in each.content])
     for place, message in enumerate(messages):
         light = without_records(message)
-        has_record = said and not isinstance(light, (RescueMarker, FlushMarker))  # a marker alone has one to be carried
+        has_record = said and not isinstance(light, (RescueMarker, FlushMarker))  # only a marker may have to be carried
         instead = said[min(place, len(said) - 1)] if has_record else type(light)()
         names = dict.fromkeys(_differing(light, next(others.get(type(light), iter(())), instead)))
-        names.pop("id", None)  # what is written is the id of the entry
+        names.pop("id", None)  # the id of the entry is written
         names.pop("content", None)
         for part in light.content:
             other = next(parts.get(type(part), iter(())), None)
@@ -182,9 +182,9 @@ def _differing(value: Struct, other: Struct) -> Iterator[str]:
 
 
 def _sum_of_values(messages: Sequence[Message]) -> str:
-    """A hash of what messages say, without ids and times, that stays where a program writes the same values otherwise.
+    """Return a hash of messages without ids and times that does not depend on how a program writes values.
 
-    Programs read and write a file: spaces within JSON, the order of keys and the text of numbers do not last.
+    Programs read and write a file: they change spaces within JSON, the order of keys and the text of numbers.
     """
     digest = blake2b(digest_size=8)
     for message in messages:
@@ -197,7 +197,7 @@ def _sum_of_values(messages: Sequence[Message]) -> str:
 
 
 def _plainly(value: Any) -> Any:
-    """Numbers as JavaScript has them."""
+    """Return numbers as JavaScript has them."""
     match value:
         case dict():
             return {key: _plainly(each) for key, each in cast("dict[str, Any]", value).items()}
@@ -219,7 +219,7 @@ def _number(value: float) -> float | str:
 
 
 def without_records(message: Message) -> Message:
-    """A message without the records of any transcript format."""
+    """Return a message without the records of any transcript format."""
     for name in formats(message):
         message = bare(message, name)
     if message.provider_json == jsontext.EMPTY_OBJECT:
@@ -228,32 +228,32 @@ def without_records(message: Message) -> Message:
 
 
 class Known:
-    """Parts by what they say, to find equal ones among many in the time of one.
+    """Parts by content, to find equal ones among many in constant time.
 
-    The hash of a part leaves out what can be spelled in two ways; of parts that are nothing else (``Opaque``) it is the
-    same for all.
+    The hash of a part leaves out values with two spellings; for parts with nothing else (``Opaque``) it is always the
+    same.
     """
 
     def __init__(self, parts: Sequence[AnyPart]) -> None:
-        """Number the parts; of equal ones the first counts."""
+        """Number the parts; the first of equal ones counts."""
         self._numbers: dict[str, list[tuple[AnyPart, int]]] = {}
         for number, part in enumerate(parts):
             self._numbers.setdefault(_key(part), []).append((part, number))
 
     def get(self, part: AnyPart) -> int | None:
-        """The number of an equal part; ``None`` when there is none."""
+        """Return the number of an equal part; ``None`` when there is none."""
         alike = self._numbers.get(_key(part), ())
         return next((number for each, number in alike if each == part), None)
 
     def __contains__(self, part: AnyPart) -> bool:
-        """Whether there is an equal part."""
+        """Return whether there is an equal part."""
         return self.get(part) is not None
 
 
 def _key(part: AnyPart) -> str:
     try:
         return json.dumps(_plainly(jsontext.value(jsontext.encode(part))), sort_keys=True)
-    except PalaverError:  # half a character, which the fast encoder refuses
+    except PalaverError:  # a lone surrogate, which the fast encoder refuses
         return str(hash(part))
 
 
@@ -268,7 +268,7 @@ def _written(message: Message, known: Known) -> dict[str, Any]:
 
 
 def _read(written: object, parts: Sequence[Any]) -> Message:
-    """A message that was carried. Raises ``TypeError`` or ``IndexError`` for what is none of ours."""
+    """Return a carried message. Raises ``TypeError`` or ``IndexError`` for a value that is not ours."""
     if not isinstance(written, dict):
         raise TypeError("a message is an object")
     fields = cast("dict[str, Any]", written)

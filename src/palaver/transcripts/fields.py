@@ -1,9 +1,9 @@
-"""Fields of a record, read without trust: what is not of the type that is asked for is not there.
+"""Fields of a record, read without trust: a value of another type counts as missing.
 
-A reader asks for a type only where the format foresees no other. So a value of another type (``null`` is none) is lost
-text, and counted by the watch of the file that is read; where a format foresees several, ask ``kind_of`` first.
+A reader asks for a type only if the format allows no other. So a value of another type (except ``null``) is lost text,
+and the watch of the file counts it; if a format allows several types, call ``kind_of`` first.
 
-Times as files write them, and Unix milliseconds.
+Times in files, and Unix milliseconds.
 
 Rules (docs/spec/dialects.md#0.17):
 
@@ -41,19 +41,19 @@ _text = msgspec.json.Decoder(str).decode
 
 
 def value(fields: Fields, key: str) -> Any:
-    """Any value, parsed; ``None`` when it is not there."""
+    """Return any value, parsed; ``None`` when it is missing."""
     raw = fields.get(key)
     return None if raw is None else jsontext.value(raw)
 
 
 def kind_of(fields: Fields, key: str) -> str:
-    """The JSON type of a value, as ``jsontext.kind`` names it; ``null`` when it is not there."""
+    """Return the JSON type of a value, as ``jsontext.kind`` names it; ``null`` when it is missing."""
     raw = fields.get(key)
     return "null" if raw is None else jsontext.kind(raw)
 
 
 def string(fields: Fields, key: str) -> str | None:
-    """A string."""
+    """Return a string."""
     raw = fields.get(key)
     if raw is None:
         return None
@@ -64,7 +64,7 @@ def string(fields: Fields, key: str) -> str | None:
 
 
 def integer(fields: Fields, key: str) -> int | None:
-    """An integer; a boolean is none."""
+    """Return an integer; a boolean is not one."""
     raw = fields.get(key)
     if raw is None or not _is("a number", raw, key):
         return None
@@ -73,7 +73,7 @@ def integer(fields: Fields, key: str) -> int | None:
 
 
 def flag(fields: Fields, key: str) -> bool:
-    """Whether a boolean is there, and true."""
+    """Return whether the value is ``true``."""
     raw = fields.get(key)
     if raw is None or raw == jsontext.TRUE:
         return raw is not None
@@ -83,23 +83,23 @@ def flag(fields: Fields, key: str) -> bool:
 
 
 def inner(fields: Fields, key: str) -> Fields:
-    """The fields of an object; empty when it is none."""
+    """Return the fields of an object; empty for any other value."""
     raw = fields.get(key)
     return split(raw, key) if raw is not None else _NOTHING
 
 
 def split(raw: Raw, key: str = "") -> Fields:
-    """The fields of an object; empty when it is none. ``key`` is that of the value, empty for an item of a list."""
+    """Return the fields of an object; empty for others. ``key`` is that of the value, empty for an item of a list."""
     return jsontext.fields(raw) if _is("an object", raw, key) else _NOTHING
 
 
 def as_object(raw: Raw) -> Fields:
-    """The fields of an object; empty for a value of any other type, where the format foresees it or it is kept."""
+    """Return the fields of an object; empty for a value of any other type, which the format allows or keeps."""
     return jsontext.fields(raw) if jsontext.kind(raw) == "an object" else _NOTHING
 
 
 def listed(fields: Fields, key: str) -> list[Raw]:
-    """The items of an array; empty when it is none."""
+    """Return the items of an array; empty for any other value."""
     raw = fields.get(key)
     if raw is None or not _is("an array", raw, key):
         return []
@@ -110,7 +110,7 @@ def listed(fields: Fields, key: str) -> list[Raw]:
 
 
 def either(raw: Raw | None, key: str, *wanted: str) -> str:
-    """The JSON type of a value that may be of several, as ``jsontext.kind`` names them; ``null`` for any other."""
+    """Return the JSON type of a value that may have several, as ``jsontext.kind`` names it; ``null`` for others."""
     found = "null" if raw is None else jsontext.kind(raw)
     if raw is None or found in wanted:
         return found
@@ -119,7 +119,7 @@ def either(raw: Raw | None, key: str, *wanted: str) -> str:
 
 
 def _is(wanted: str, raw: Raw, key: str) -> bool:
-    """Whether a value is of a type; one of another type is counted, where a file is read."""
+    """Return whether a value is of a type; when a file is read, a value of another type is counted."""
     found = jsontext.kind(raw)
     if found not in {wanted, "null"} and (watch := WATCHING.get()) is not None:
         watch.mistyped(key, raw, wanted)
@@ -145,7 +145,7 @@ def usage_of_totals(
 
 
 def check_summary(item: Fields) -> None:
-    """Ask for the texts of a reasoning item of Responses: its wire keeps those that are none aside."""
+    """Check the texts of a reasoning item of Responses: its wire keeps other values apart."""
     if string(item, "type") == "reasoning":
         for key in ("summary", "content"):
             for each in listed(item, key):
@@ -154,7 +154,7 @@ def check_summary(item: Fields) -> None:
 
 @contextmanager
 def probing() -> Generator[None]:
-    """Count no value that is asked for within: the fields are free, and may be of any type."""
+    """Count no values of other types in the block: its fields may be of any type."""
     token = WATCHING.set(None)
     try:
         yield
@@ -163,19 +163,19 @@ def probing() -> Generator[None]:
 
 
 def wire_of(message: Message, known: Collection[str], otherwise: str) -> str:
-    """The wire that a message came by, of those known: that of its reasoning, or that whose fields it keeps."""
+    """Return the known wire of a message: that of its reasoning, or that whose fields it keeps."""
     named = [part.wire for part in message.content if isinstance(part, Reasoning) and part.wire]
     return next((each for each in (*named, *message.provider) if each in known), otherwise)
 
 
 NO_JSON: Final = "INVALID_JSON"
-"""The key under which text that should be JSON, and is not, stands in an object, as on the wires."""
+"""The key of text that should be JSON, and is not, in an object, as on the wires."""
 
 
 def as_json(text: str) -> Raw:
-    """JSON text to stand in a document: as it is, where it can be encoded, else written anew.
+    """Return JSON text for a document: unchanged if it can be encoded, else written again.
 
-    Text that is no JSON (the arguments of a call may be any) stands in an object, under ``NO_JSON``.
+    Text that is not JSON (the arguments of a call may be any text) is put into an object, under ``NO_JSON``.
     """
     if not jsontext.is_json(text):
         return jsontext.raw({NO_JSON: text})
@@ -186,7 +186,7 @@ def as_json(text: str) -> Raw:
 
 
 def one_line(text: str) -> Raw:
-    """JSON text to stand in a line: as ``as_json`` has it, written anew where it has several lines."""
+    """Return JSON text for a line: as ``as_json`` does, written again if it has several lines."""
     raw = as_json(text)
     return raw if b"\n" not in bytes(raw) and b"\r" not in bytes(raw) else jsontext.raw(jsontext.value(raw))
 
@@ -195,11 +195,10 @@ HALVES: Final = "a lone surrogate, which the program refuses; U+FFFD in its plac
 
 
 def whole(text: bytes) -> bytes:
-    """JSON with U+FFFD for every escape that is half a character.
+    """Return JSON with U+FFFD for every escape of a lone surrogate.
 
-    A lone surrogate is valid JSON, and stays in a file that had it (docs/spec/dialects.md#0.12). But what is read with
-    pydantic's parser (Harbor, Inspect) is refused whole for one, so new records of such formats have a mark in its
-    place.
+    A lone surrogate is valid JSON, and stays in a file that had it (docs/spec/dialects.md#0.12). But pydantic's parser
+    (Harbor, Inspect) refuses a whole file with one, so new records of such formats have U+FFFD in its place.
     """
     return sayable_json(text.decode()).encode() if b"\\u" in text else text
 
@@ -210,12 +209,12 @@ def whole(text: bytes) -> bytes:
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
 _SIZES: Final = ((1e17, 1e-6), (1e14, 1e-3), (1e11, 1.0))
-"""From which number on a time is in nanoseconds, microseconds, milliseconds, and what makes it milliseconds."""
+"""The least number that is a time in nanoseconds, microseconds, milliseconds, and its factor to milliseconds."""
 _LAST: Final = 253402300799999
 
 
 def read_time(value: object) -> int | None:
-    """Unix milliseconds of a text or a number; ``None`` for what is no time."""
+    """Return the Unix milliseconds of a text or a number; ``None`` when it is not a time."""
     if isinstance(value, str):
         try:
             at = datetime.fromisoformat(value)
@@ -231,6 +230,6 @@ def read_time(value: object) -> int | None:
 
 
 def iso(at: int) -> str:
-    """``2025-11-20T23:33:50.805Z``. A time that no calendar holds is written as its end, or its beginning."""
+    """``2025-11-20T23:33:50.805Z``. A time out of the calendar's range is written as its end, or its beginning."""
     stamp = _EPOCH + timedelta(milliseconds=min(max(at, 0), _LAST))
     return stamp.strftime("%Y-%m-%dT%H:%M:%S.") + f"{stamp.microsecond // 1000:03d}Z"

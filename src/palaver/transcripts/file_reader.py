@@ -1,16 +1,16 @@
-"""A format's file on the disk, read piece by piece: the one place here that does I/O.
+"""Reading a format's file from the disk in pieces: the only I/O of this package.
 
 Rules:
 
-- What is held in memory is a piece of the file and what its reader holds. A file compressed with Zstandard is unpacked
-  on the way; its first bytes tell, not its name.
-- Files beside the one that is read (a sub-agent's description) are read when its reader asks for them.
+- One piece of the file is held in memory, and the state of its reader. A file compressed with Zstandard is decompressed
+  while it is read; its first bytes decide, not its name.
+- Files beside it (a sub-agent's description) are read when its reader asks for them.
 
-Unpacking Zstandard within limits: a file of some kilobytes may say that it holds terabytes:
+Decompressing Zstandard within limits: a file of some kilobytes may claim terabytes:
 
-- What comes out may be ``LEAST`` bytes, or ``TIMES`` what went in, whichever is more. Real sessions pack to a tenth,
-  and hardly ever to a hundredth.
-- Who has a file that packs better can unpack it first; the error says so.
+- The output may have ``LEAST`` bytes, or ``TIMES`` the input, whichever is more. Real sessions are compressed to a
+  tenth, and rarely to a hundredth.
+- A file that is compressed more can be decompressed first; the error says so.
 
 Stability: experimental.
 """
@@ -48,7 +48,7 @@ _UNPACKED_PIECE: Final = 1 << 20
 
 
 def check_unpacked(unpacked: int, packed: int, least: int = LEAST) -> None:
-    """Raise ``DecodeError`` where more came out of packed bytes than a file of ours would hold."""
+    """Raise ``DecodeError`` when compressed bytes give more than a file of ours would hold."""
     if unpacked > max(least, TIMES * packed):
         raise DecodeError(
             f"its first {packed:,} bytes unpack to more than {max(least, TIMES * packed):,};"
@@ -57,15 +57,15 @@ def check_unpacked(unpacked: int, packed: int, least: int = LEAST) -> None:
 
 
 class Unpacker:
-    """Unpacks a file in pieces, one frame behind the other."""
+    """Decompresses a file in pieces, one frame behind the other."""
 
     def __init__(self) -> None:
-        """Begin before the first byte."""
+        """Start before the first byte."""
         self._unpack = zstd.ZstdDecompressor()
         self._packed = self._unpacked = 0
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
-        """What comes out, in pieces. Raises ``DecodeError`` beyond the limit, ``OSError`` for what is damaged."""
+        """Yield the output in pieces. Raises ``DecodeError`` beyond the limit, ``OSError`` for damaged input."""
         self._packed += len(piece)
         try:
             while True:
@@ -93,7 +93,7 @@ _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 
 
 def beginning(path: str) -> bytes:
-    """The first bytes of a file, as many as ``detect`` looks at. Raises ``OSError``."""
+    """Return the first bytes of a file, as many as ``detect`` examines. Raises ``OSError``."""
     with Path(path).open("rb") as file:
         return file.read(SIZE)
 
@@ -101,10 +101,10 @@ def beginning(path: str) -> bytes:
 def steps_of(
     file_format: TranscriptFormat, file: BinaryIO, name: str = "", *, on_piece: Callable[[bytes], None] = lambda _: None
 ) -> Iterator[Step]:
-    """Read a file. ``on_piece`` is given its bytes, as they are on the disk, piece by piece.
+    """Read a file. ``on_piece`` is called with its bytes, as they are on the disk, piece by piece.
 
-    Raises ``DecodeError`` for a transcript format that is only written and for what is too large (``decompress``,
-    ``record``), and ``OSError``, also for what cannot be unpacked: what came before that was read by then.
+    Raises ``DecodeError`` for a write-only transcript format and for input that is too large (``decompress``,
+    ``record``), and ``OSError``, also for input that cannot be decompressed: the steps before it were yielded by then.
     """
     reader = file_format.reader(Origin(name=name, beside=_beside(name)))
     unpacker: Unpacker | None = None

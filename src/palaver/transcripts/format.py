@@ -1,16 +1,16 @@
-"""What a transcript format is: one name, a row of what it keeps and loses, and three functions.
+"""The definition of a transcript format: a name, a list of what it keeps and loses, and three functions.
 
 Rules:
 
 - A transcript format is a value found by name in the table of ``palaver.transcripts``; nothing registers itself. Its
-  module defines ``FORMAT``, and states at its head what the format cannot represent.
-- Reading is a machine without I/O: ``reader()`` takes bytes in pieces and gives steps; ``read`` does it in one go. Any
-  bytes give steps: what the transcript format does not know is kept and reported (law 6, ``unknown``).
-- Writing (``writer``) gives back what was read, byte for byte where the format's ``fidelity`` is ``bytes``.
+  module defines ``FORMAT``, and documents at its head what the format cannot represent.
+- Reading does no I/O: ``reader()`` takes bytes in pieces and yields steps; ``read`` does it in one call. Any bytes give
+  steps: unknown contents are kept and reported (law 6, ``unknown``).
+- Writing (``writer``) reproduces what was read, byte for byte if the format's ``fidelity`` is ``bytes``.
 
-Fidelity (docs/spec/dialects.md#0): ``bytes``, a file that was not edited is the same file; ``semantic``, the same JSON
-values; ``text``, roles, text and tool names; ``write``, it is only written. ``resumes``: the program that owns the
-format takes up what we write and goes on.
+Fidelity (docs/spec/dialects.md#0): ``bytes``, an unedited file is the same file; ``semantic``, the same JSON values;
+``text``, roles, text and tool names; ``write``, it is only written. ``resumes``: the program that owns the format can
+continue a file that we wrote.
 
 Stability: experimental.
 """
@@ -42,9 +42,9 @@ Fidelity: TypeAlias = Literal["bytes", "semantic", "text", "write"]
 
 
 class Origin(Struct, frozen=True):
-    """Where a file comes from: ``name`` is its path, as far as it has one.
+    """The origin of a file: ``name`` is its path, if any.
 
-    ``beside`` gives the bytes of a file by its path relative to the folder of this one, ``None`` when there is none.
+    ``beside`` returns the bytes of a file by its path relative to the folder of this one, ``None`` when it is missing.
     """
 
     name: str = ""
@@ -59,30 +59,30 @@ class RecordReader(Protocol):
         ...
 
     def end(self) -> Iterable[Step]:
-        """Say what is known at the end; every conversation that began ends here at the latest."""
+        """Return the last steps; every open conversation ends here at the latest."""
         ...
 
 
 @runtime_checkable
 class Expecting(Protocol):
-    """What a ``RecordReader`` has beside, where lines that are no objects are of the format (an event stream)."""
+    """An additional method of a ``RecordReader`` for formats with lines that are not objects (an event stream)."""
 
     def expects(self, record: Record, /) -> bool:
-        """Whether a line without fields is one of the format: then it is not reported."""
+        """Return whether a line without fields is part of the format: then it is not reported."""
         ...
 
 
 class TranscriptFormat(Struct, frozen=True, kw_only=True):
-    """A file format. ``keeps`` and ``loses`` are for its readers and for the table in the docs.
+    """A file format. ``keeps`` and ``loses`` are for people and for the table in the docs.
 
-    ``data`` are the bytes of a file, or its first ones, and ``name`` is its name; ``origin`` says where a file comes
-    from. ``transcripts`` are written together, each with its ``branch``; ``losses`` are those that came before, and
-    ``carry`` keeps beside the messages what the format has no place for. ``history`` is what is written of a
-    conversation from elsewhere, ``tree`` whether the format holds branches, ``many`` whether a file holds several
-    conversations. ``record_reader`` is ``None`` for what is only written, ``record_writer`` for what is only read.
+    ``data`` are the bytes of a file, or its first ones, and ``name`` is its name; ``origin`` is the origin of a file.
+    ``transcripts`` are written together, each with its ``branch``; ``losses`` says what to do about losses, and
+    ``carry`` keeps beside the messages what the format cannot represent. ``history`` is the part of a conversation from
+    elsewhere that is written, ``tree`` whether the format holds branches, ``many`` whether a file holds several
+    conversations. ``record_reader`` is ``None`` for a write-only format, ``record_writer`` for a read-only one.
     ``extension`` is that of its files; with ``message_files``, each message may be a file of its own, ``1.json``,
     ``2.json`` and so on, in a folder for each conversation. ``rules`` raises ``DecodeError`` for a file that breaks the
-    types of the format, where these are known.
+    types of the format, if these are known.
     """
 
     name: str
@@ -109,18 +109,18 @@ class TranscriptFormat(Struct, frozen=True, kw_only=True):
     # -- in ------------------------------------------------------------------------------------------------------------
 
     def detect(self, data: bytes, name: str = "") -> Detection | None:
-        """Whether the beginning of a file may be of this transcript format. Never raises."""
+        """Return whether the beginning of a file may be of this transcript format. Never raises."""
         return self.detector(Head(data, name))
 
     def reader(self, origin: Origin | None = None) -> Reader:
-        """Begin to read a file. Raises ``DecodeError`` for a transcript format that is only written."""
+        """Return a reader of a file. Raises ``DecodeError`` for a write-only transcript format."""
         if self.record_reader is None:
             raise DecodeError("this transcript format is only written", source=self.name)
         watch = Watch()
         return Reader(self.layout, self.record_reader(origin or Origin(), watch), watch)
 
     def read(self, data: bytes, origin: Origin | None = None, *, strict: bool = False) -> tuple[Transcript, ...]:
-        """Read a file whole: its conversations, in the order in which they begin. Raises as ``reader`` does.
+        """Read a whole file: its conversations, in the order in which they begin. Raises as ``reader`` does.
 
         ``strict`` raises ``DecodeError`` with the path of the first value that is missing or of the wrong type, and for
         a transcript format without ``rules``. Otherwise such values are kept as they are.
@@ -134,7 +134,7 @@ class TranscriptFormat(Struct, frozen=True, kw_only=True):
     def read_with_unknown(
         self, data: bytes, origin: Origin | None = None
     ) -> tuple[tuple[Transcript, ...], tuple[UnknownFields, ...]]:
-        """Read a file whole, with the report of what it held that the transcript format does not foresee."""
+        """Read a whole file, with the report of contents that the transcript format does not expect."""
         check_arguments(self.name, TranscriptFormat.read, {"data": data})
         reader = self.reader(origin)
         return collected(step for steps in (reader.feed(data), reader.finish()) for step in steps)
@@ -150,11 +150,10 @@ class TranscriptFormat(Struct, frozen=True, kw_only=True):
         branch: str = MAIN,
         carry: bool = True,
     ) -> Written:
-        """Write ``transcript``: ``history`` of it, from ``branch``; ``carry`` keeps what the format cannot say.
+        """Write ``transcript``: ``history`` of it, from ``branch``; ``carry`` keeps what the format cannot represent.
 
-        Raises ``EncodeError`` for a transcript format that is only read, ``NotFoundError`` for a branch that is not
-        there, ``LossError`` when ``losses="raise"`` and there is one, and ``MessageError`` for an argument of the
-        wrong type.
+        Raises ``EncodeError`` for a read-only transcript format, ``NotFoundError`` for an unknown branch, ``LossError``
+        when ``losses="raise"`` and there is one, and ``MessageError`` for an argument of the wrong type.
         """
         check_arguments(self.name, TranscriptFormat.write, {"transcript": transcript, "losses": losses})
         if self.record_writer is None:
@@ -180,10 +179,10 @@ class TranscriptFormat(Struct, frozen=True, kw_only=True):
         branch: str = MAIN,
         carry: bool = True,
     ) -> Written:
-        """Write several conversations into one file, where the transcript format has such files (``many``).
+        """Write several conversations into one file, if the transcript format has such files (``many``).
 
-        Conversations that were read from one file, and not edited, give that file back. Raises ``EncodeError`` when a
-        file of the transcript format holds one conversation only, else as ``write`` does.
+        Conversations that were read from one file, and not edited, give the same file. Raises ``EncodeError`` when a
+        file of the transcript format holds only one conversation, else as ``write`` does.
         """
         check_arguments(self.name, TranscriptFormat.write_many, {"losses": losses})
         given = list(transcripts)
@@ -206,7 +205,7 @@ class TranscriptFormat(Struct, frozen=True, kw_only=True):
         )
 
     def _read_again(self, data: bytes) -> tuple[Transcript, ...]:
-        """Read what was written of some conversations, to see what it says of those that were edited."""
+        """Read a written file of some conversations again, to see the contents of the edited ones."""
         return self.read(data)
 
 
@@ -214,11 +213,11 @@ class Reader:
     """Reads one file: ``feed`` bytes in any pieces, then ``finish``."""
 
     def __init__(self, layout: Layout, reading: RecordReader, watch: Watch) -> None:
-        """Begin before the first byte.
+        """Start before the first byte.
 
         ``layout`` is ``"lines"`` (a record is a line), ``"document"`` (the whole file is one) or ``"either"`` (the
         first line decides). ``reading`` makes steps of the records, and ``watch`` counts what the format does not
-        foresee.
+        expect.
         """
         self._lines = Lines()
         self._framing: Layout = layout
@@ -229,7 +228,7 @@ class Reader:
         self._watch = watch
 
     def feed(self, data: bytes) -> Iterator[Step]:
-        """Give the steps of the records that end within ``data``."""
+        """Return the steps of the records that end within ``data``."""
         if self._framing != "lines":
             self._whole.append(data)
             self._size += len(data)
@@ -250,7 +249,7 @@ class Reader:
             yield from self._take(record)
 
     def finish(self) -> Iterator[Step]:
-        """Give the steps of what is left, and the report."""
+        """Return the remaining steps, and the report."""
         whole = b"".join(self._whole)
         self._whole.clear()
         if self._framing == "either" and _is_record(whole):
@@ -278,13 +277,13 @@ def _nothing(_: Record) -> bool:
 
 
 def _first_line(data: bytes) -> bytes | None:
-    """The first line that is not blank, where it has ended."""
+    """Return the first line that is not blank, if it is complete."""
     body = data.removeprefix(_BOM).lstrip()
     return body.partition(b"\n")[0] if b"\n" in body else None
 
 
 def _is_record(line: bytes) -> bool:
-    """Whether a file with this first line is one of lines: it is no list, and no object that goes on behind it."""
+    """Return whether a file with this first line has lines: it is not a list, and not an object over several lines."""
     body = line.removeprefix(_BOM).strip()
     if body.startswith(b"[") or not body.startswith(b"{"):
         return not body.startswith(b"[")

@@ -1,12 +1,12 @@
 """Session traces of the Hugging Face viewer (docs/spec/dialects.md#16). They are written, never read.
 
-Lines: one of the ``session``, then a ``message`` each. The viewer renders the files of Claude Code, Codex and pi as
-they are, so that those are better copied.
+Lines: a ``session`` line, then a ``message`` line for each message. The viewer renders the files of Claude Code, Codex
+and pi as they are, so copy those instead.
 
-What it cannot say: media, proofs of reasoning, several blocks of reasoning (they are joined), the order of blocks,
+Not represented: media, proofs of reasoning, several blocks of reasoning (they are joined), the order of blocks,
 usage, errors of tools, branches (the one that was asked for is written), markers, the provider's own tools (written as
 text).
-A call that could not be read keeps its text as its arguments.
+A malformed call keeps its text as its arguments.
 
 Stability: experimental.
 """
@@ -64,18 +64,18 @@ _ROLES: Final[dict[type, str]] = {
 _SAID: Final = frozenset(
     ("content", "id", "sent_at", "model", "usage", "tool_call_id", "tool_name", "is_error", "reason", "scope")
 )
-"""The fields of messages that lines say, or that have a loss of their own. A tool's name is that of the call."""
+"""The fields of messages that lines have, or that have a loss of their own. A tool's name is that of the call."""
 _PARTS: Final[dict[type, frozenset[str]]] = {
     Text: frozenset(("text",)),
     Reasoning: frozenset(("text", "signature", "encrypted")),
     ToolCall: frozenset(("id", "name", "arguments_json", "provider_executed")),
     MalformedToolCall: frozenset(("id", "name", "raw")),
 }
-"""The fields of parts that a line says, or that have a loss of their own; other parts are left out, or are text."""
+"""The fields of parts that a line has, or that have a loss of their own; other parts are left out, or become text."""
 
 
 def detect(head: Head) -> Detection | None:
-    """A first line ``session`` that names a harness."""
+    """Return a first line ``session`` that names a harness."""
     first = head.first
     return Detection(1.0) if first.get("type") == "session" and "harness" in first and "id" in first else None
 
@@ -89,7 +89,7 @@ class _RecordWriter:
         self._writing = writing
 
     def head(self) -> Iterator[bytes]:
-        """The line of the session."""
+        """Yield the line of the session."""
         session = session_of(self._writing.metadata)
         title = self._writing.take_title()
         yield jsontext.encode(
@@ -102,10 +102,10 @@ class _RecordWriter:
         )
 
     def tail(self, old: bytes | None) -> None:
-        """Lines have none."""
+        """Return nothing: lines have no tail."""
 
     def render(self, group: Sequence[Entry], _old: Sequence[bytes]) -> Iterator[bytes]:
-        """A line for a message."""
+        """Yield a line for a message."""
         for entry in group:
             message = entry.message
             role = _ROLES.get(type(message))
@@ -138,7 +138,7 @@ class _RecordWriter:
         return fields
 
     def _text(self, entry: Entry, place: int, part: AnyPart) -> str | None:
-        """What a part says in the text; ``None`` for what stands elsewhere, or nowhere."""
+        """Return a part in the text; ``None`` for one that is placed elsewhere, or left out."""
         match part:
             case Text():
                 return part.text
@@ -169,7 +169,7 @@ class _RecordWriter:
                 return None
 
     def _beside(self, entry: Entry, message: Message, thoughts: int) -> None:
-        """What the fields of a message do not say."""
+        """Return the losses of fields of the message."""
         for name in unsupported(extension_slot.without_records(message), _SAID):
             self._lose(entry, "dropped", name, "the format has no place for it")
         for place, part in enumerate(message.content):
@@ -197,7 +197,7 @@ def _call(part: ToolCall | MalformedToolCall, made: str) -> dict[str, Any]:
 
 
 def _rank(part: AnyPart) -> int:
-    """Where a part stands when it is read back: reasoning, then text, then calls."""
+    """Return the order of a part when it is read back: reasoning, then text, then calls."""
     match part:
         case Reasoning():
             return 0

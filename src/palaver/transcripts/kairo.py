@@ -1,12 +1,12 @@
-"""Kairo messages in the form that its documentation has: role, content, tool calls, metadata.
+"""Kairo messages in the form of its documentation: role, content, tool calls, metadata.
 
 Source: docs/spec/message-fields.md#5.
 
-A list of messages, or one alone: ``{"role": "tool", "content": "18 degrees", "toolName": "weather", "metadata": {}}``.
-A call is ``{"toolId", "toolName", "input"}``, as in Kairo's own JSON (``kairo_a2a``). A tool message has its tool's
-name and no call, as Kairo's factory has it: it stands free, and no call is guessed.
+A list of messages, or a single one: ``{"role": "tool", "content": "18 degrees", "toolName": "weather", "metadata":
+{}}``. A call is ``{"toolId", "toolName", "input"}``, as in Kairo's own JSON (``kairo_a2a``). A tool message has the
+name of its tool and no call, as Kairo's factory makes it: its call is not guessed.
 
-What it cannot say: ids and times, whose result a result is, failed results, images and other media, reasoning, the
+Not represented: ids and times, the call of a result, failed results, images and other media, reasoning, the
 order of text and calls, malformed calls (they become text), usage and model, agents, tags, markers.
 
 Stability: experimental.
@@ -59,7 +59,7 @@ _CALL: Final = frozenset(("toolId", "toolName", "input"))
 
 
 def detect(head: Head) -> Detection | None:
-    """Messages with text for content, and ``metadata``, ``toolCalls`` or ``toolName``."""
+    """Return messages with text for content, and ``metadata``, ``toolCalls`` or ``toolName``."""
     found, most = known_messages(head, _CLASSES)
     if not most:
         return empty(head)
@@ -85,7 +85,7 @@ class KairoForm(Form):
     }
 
     def plain(self, fields: Fields) -> list[Message]:
-        """What a message says."""
+        """Return the messages of a record."""
         role = string(fields, "role") or ""
         cls = _CLASSES.get(role)
         if cls is None:
@@ -110,7 +110,7 @@ class KairoForm(Form):
         return [built(cls, content=tuple(parts), provider_json=provider_of({NAME: beside}), **says)]
 
     def write_record(self, entries: Sequence[Entry], receipt: Receipt) -> dict[str, Any] | None:
-        """The record of a message."""
+        """Return the record of a message."""
         message = entries[0].message
         if isinstance(message, RescueMarker | FlushMarker):
             return None

@@ -1,13 +1,13 @@
 """Kairo messages in the JSON of its A2A protocol (docs/spec/kairo.md#1.4).
 
-A list of messages, or one alone. Read: the five kinds of content; ``verbatimPreserved``, ``sourceAgentId`` and
-``timestamp``; a ``TOOL`` message with several results becomes as many messages of one group. ``tokenCount`` and
+A list of messages, or a single one. Read: the five kinds of content; ``verbatimPreserved``, ``sourceAgentId`` and
+``timestamp``; a ``TOOL`` message with several results becomes several messages of one group. ``tokenCount`` and
 ``budgetTokens`` are kept under ``provider["kairo_a2a"]``.
 
-Bytes of an image and kinds of content that Kairo does not have go into the key ``palaver``, which Kairo passes over:
-its own codec loses the first and turns the second into a text that names them.
+Bytes of an image and kinds of content that Kairo lacks go into the key ``palaver``, which Kairo ignores: its own codec
+drops the first and turns the second into a text that names them.
 
-What it cannot say: media other than images by URL, results that are not text, malformed calls (they become text),
+Not represented: media other than images by URL, results that are not text, malformed calls (they become text),
 refusals as such, encrypted reasoning, usage and model, modes, tags, sources, payloads, markers.
 
 Stability: experimental.
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "kairo_a2a"
 WIRE: Final = "anthropic_messages"
-"""Whose proof a signature is: the one provider of Kairo that gives signatures."""
+"""The provider of a signature's proof: the only one of Kairo that gives signatures."""
 
 _CLASSES: Final = message_classes("USER", "ASSISTANT", "TOOL", "SYSTEM")
 _BLOCKS: Final = {
@@ -76,7 +76,7 @@ _NEEDS: Final = {
 
 
 def detect(head: Head) -> Detection | None:
-    """Messages with ``contents`` and a role in capitals."""
+    """Return messages with ``contents`` and a role in capitals."""
     found, most = known_messages(head, _CLASSES)
     if not most:
         return empty(head)
@@ -84,7 +84,7 @@ def detect(head: Head) -> Detection | None:
 
 
 def _shares(_: Sequence[Entry], message: Message) -> bool:
-    """Whether a message is a result that stood in one message with what is before it."""
+    """Return whether a message is a result that was in one message with the one before it."""
     return isinstance(message, ToolMessage) and "result" in stored(message, NAME)
 
 
@@ -99,17 +99,17 @@ class A2aForm(Form):
     always: ClassVar[frozenset[str]] = frozenset(("id", "metadata", "timestamp", "verbatimPreserved", "tokenCount"))
 
     def id_of(self, fields: Fields) -> str | None:
-        """The id of a message."""
+        """Return the id of a message."""
         return string(fields, "id")
 
     def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-        """Results that stood in one message stand in one again."""
+        """Group results that were in one message."""
         return grouped(entries, _shares)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def plain(self, fields: Fields) -> list[Message]:
-        """What a message says."""
+        """Return the messages of a record."""
         role = string(fields, "role") or ""
         cls = _CLASSES.get(role)
         if cls is None or "contents" not in fields:
@@ -148,7 +148,7 @@ class A2aForm(Form):
         return says, beside
 
     def _results(self, blocks: Sequence[Raw], says: dict[str, Any], beside: dict[str, Any]) -> list[Message]:
-        """A message for each result; what is no result stays with the one before it."""
+        """Return a message for each result; other parts stay with the one before them."""
         messages: list[Message] = []
         loose: list[AnyPart] = []
         for raw in blocks:
@@ -205,7 +205,7 @@ class A2aForm(Form):
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def write_record(self, entries: Sequence[Entry], receipt: Receipt) -> dict[str, Any] | None:
-        """The record of a message, or of the results of one batch."""
+        """Return the record of a message, or of the results of one batch."""
         message = entries[0].message
         if isinstance(message, RescueMarker | FlushMarker):
             return None
@@ -242,7 +242,7 @@ class A2aForm(Form):
 
 
 def _stamp(at: int) -> str:
-    """A time as Java writes an instant: no decimals where there are none."""
+    """Return a time as Java writes an instant: without decimals if there are none."""
     text = iso(at)
     return text.removesuffix(".000Z") + "Z" if text.endswith(".000Z") else text
 
@@ -308,7 +308,7 @@ def _block(part: AnyPart, index: int, receipt: Receipt, message: int = 0) -> Any
 
 
 def _result(message: ToolMessage, place: int, receipt: Receipt) -> Iterator[Any]:
-    """The result; parts of Kairo's own that are no result stand before or behind it."""
+    """Yield the result; Kairo's own parts that are not results are placed before or behind it."""
     beside = stored(message, NAME)
     rest = split(beside["result"]) if "result" in beside else {}
     before: int = value(beside, "before") or 0

@@ -1,14 +1,14 @@
-"""Files whose records are messages: a list, one message alone, or one to a line. What their transcript formats share.
+"""Files whose records are messages: a list, a single message, or one on each line. The common part of such formats.
 
 Rules (docs/spec/message-fields.md#5):
 
 - A transcript format is a ``Form``: ``plain`` reads a record, ``write_record`` writes one. Import and export of what a
-  form can express give equal JSON: what a record holds beyond the neutral fields lies under ``provider[form.extra]``
-  of its message or part. ``"-"`` there lists keys that we would write and the record did not have.
-- Export and import of any message give the same message but for what the receipt names. For that, each record that is
-  written is read again and compared: what differs is a loss, whatever the writer thought of it.
-- Where the form lets keys of others be, what it cannot say is carried along (``extension_slot``); it is a loss for the
-  program all the same, and named as ``converted``.
+  form can express give equal JSON: contents of a record beyond the neutral fields are kept under
+  ``provider[form.extra]`` of its message or part. ``"-"`` there lists keys that we would write and the record lacked.
+- Export and import of any message give the same message except for what the receipt names. For that, each written
+  record is read again and compared: a difference is a loss.
+- If the form allows foreign keys, what it cannot represent is carried (``extension_slot``); it is still a loss for the
+  program, and named as ``converted``.
 - A record that cannot be read as a message keeps its place and its bytes.
 
 Stability: experimental.
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from palaver.transcripts.writer import WriteState
 
 ABSENT: Final = "-"
-"""The key beside a message or part under which the keys stand that its record did not have."""
+"""The key beside a message or part that lists the keys which its record lacked."""
 
 ALONE: Final = documents.TAIL - 1
-"""The number of a message that is its whole document: of what stands in a list none has it."""
+"""The number of a message that is its whole document: no item of a list has it."""
 
 _DEFAULTS: Final = frozenset((b"null", b'""', b"[]", b"{}", b"0", b"false"))
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -61,18 +61,18 @@ _ONCE: Final = frozenset(("sent_at", "agent", "mode"))
 
 
 class Receipt:
-    """What one record could not say, while it is written: kind, what, why, message of the record, part."""
+    """The losses of one record while it is written: kind, name, reason, message of the record, part."""
 
     def __init__(self) -> None:
-        """Begin with nothing lost."""
+        """Start without losses."""
         self.losses: list[tuple[LossKind, str, str, int, int | None]] = []
 
     def lose(self, kind: LossKind, what: str, why: str, part: int | None = None, message: int = 0) -> None:
-        """Note one thing."""
+        """Note one loss."""
         self.losses.append((kind, what, why, message, part))
 
     def text_for(self, part: AnyPart, index: int, message: int = 0) -> str | None:
-        """The text that stands for a part that the form has no place for; ``None`` when there is none."""
+        """Return the text that stands for a part that the form cannot represent; ``None`` when there is none."""
         match part:
             case Refusal():
                 text = part.text
@@ -87,7 +87,7 @@ class Receipt:
         return text
 
     def arguments(self, call: ToolCall, index: int, message: int = 0) -> Raw:
-        """The arguments of a call as an object; what is none becomes one."""
+        """Return the arguments of a call as an object; other values are put into one."""
         text = call.arguments_json.strip() or "{}"
         if not call.custom and text.startswith("{") and jsontext.is_json(text):
             return as_json(text)
@@ -97,41 +97,41 @@ class Receipt:
 
 
 class Form(ABC):
-    """How a transcript format writes a message. Made for one file, so that it can remember the calls it met."""
+    """The messages of a transcript format. Made for one file, so that it can remember its calls."""
 
     name: ClassVar[str]
     extra: ClassVar[str]
-    """The key under ``provider`` for what the form says beyond the neutral fields."""
+    """The key under ``provider`` for contents beyond the neutral fields."""
     keys: ClassVar[frozenset[str]]
     """The keys that are read into neutral fields."""
     always: ClassVar[frozenset[str]] = frozenset()
-    """The keys that every record has that we write."""
+    """The keys that every written record has."""
     paths: ClassVar[tuple[tuple[str, ...], ...]] = ((),)
-    """Where the list may be in a document."""
+    """The paths of the list in a document."""
     lines: ClassVar[bool] = False
-    """Whether a file has a message to a line, and no brackets."""
+    """Whether a file has one message on each line, and no brackets."""
     unsupported: ClassVar[Mapping[str, str]] = {}
-    """Fields that no record of the form says; told once a file. Field: why."""
+    """Fields that no record of the form has; reported once a file. Field: reason."""
 
     def __init__(self, watch: Watch) -> None:
-        """Begin with no call met."""
+        """Start without calls."""
         self.watch = watch
         self.line: int | None = None
         self.tools: dict[str, str] = {}
 
     @abstractmethod
     def plain(self, fields: Fields) -> list[Message]:
-        """What a record says, without what it carries; empty when it is no message.
+        """Return the messages of a record, without carried data; empty when it is not a message.
 
-        Raises ``DecodeError`` where it holds what it should not.
+        Raises ``DecodeError`` for invalid values.
         """
 
     @abstractmethod
     def write_record(self, entries: Sequence[Entry], receipt: Receipt) -> dict[str, Any] | None:
-        """The record of some messages that share one; ``None`` when the form has no such message."""
+        """Return the record of messages that share one; ``None`` when the form has no such message."""
 
     def id_of(self, fields: Fields) -> str | None:  # noqa: ARG002 (most forms have none)
-        """The id that a record has."""
+        """Return the id of a record."""
         return None
 
     def begin(self, items: Sequence[Fields | None], session: Session) -> Session:  # noqa: ARG002 (for forms that do)
@@ -139,30 +139,30 @@ class Form(ABC):
         return session
 
     def slot(self, fields: Fields) -> Any:
-        """What a record carries."""
+        """Return the carried data of a record."""
         return value(fields, extension_slot.SLOT)
 
     def carry(self, record: dict[str, Any], slot: dict[str, Any]) -> None:
-        """Let a record carry something."""
+        """Add carried data to a record."""
         record[extension_slot.SLOT] = slot
 
     def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-        """Part entries into those that share records."""
+        """Split entries into groups that share records."""
         for entry in entries:
             yield (entry,)
 
     def packs(self, group: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-        """Part a group into those that share one record."""
+        """Split a group into parts that share one record."""
         yield group
 
     def behind(self, group: Sequence[Entry]) -> Iterator[dict[str, Any]]:  # noqa: ARG002 (for forms that have some)
-        """Records that follow those of a group, and say nothing of their own."""
+        """Yield records that follow those of a group, and have no messages of their own."""
         return iter(())
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def read(self, fields: Fields, line: int | None) -> list[Message]:
-        """What a record says, with what it carries. Raises ``DecodeError`` as ``plain`` does."""
+        """Return the messages of a record, with carried data. Raises ``DecodeError`` as ``plain`` does."""
         self.line = line
         plain = self.plain(fields)
         slot = self.slot(fields)
@@ -173,7 +173,7 @@ class Form(ABC):
         return [structs.replace(each, sent_at=at) if each.sent_at is None else each for each in restored]
 
     def rest(self, fields: Fields, *, leave: Collection[str] = ()) -> dict[str, Any]:
-        """What a record says beyond the neutral fields. ``leave`` are keys that it must not keep."""
+        """Return the contents of a record beyond the neutral fields, without the keys in ``leave``."""
         self.watch.keys(fields, self.keys | {extension_slot.SLOT}, "message", self.line)
         stored: dict[str, Any] = {
             key: jsontext.own(raw)
@@ -184,7 +184,7 @@ class Form(ABC):
         return {**stored, ABSENT: absent} if absent else stored
 
     def with_rest(self, record: dict[str, Any], stored: Fields) -> dict[str, Any]:
-        """Put back what a record said beyond the neutral fields, where nothing else stands in its place now."""
+        """Restore a record's contents beyond the neutral fields, unless other values have replaced them."""
         absent: list[str] = value(stored, ABSENT) or []
         for key, raw in stored.items():
             if key != ABSENT and (key not in record or _is_default(record[key])):
@@ -198,27 +198,27 @@ class Form(ABC):
 def message_classes(
     user: str = "user", assistant: str = "assistant", tool: str = "tool", system: str = "system"
 ) -> dict[str, type[Any]]:
-    """The messages of each role, by the words that a form has for the roles."""
+    """Return the message classes of each role, by the form's names of the roles."""
     return {user: UserMessage, assistant: AssistantMessage, tool: ToolMessage, system: SystemMessage}
 
 
 def document_reading(form: Callable[[Watch], Form]) -> Callable[[Origin, Watch], DocumentRecordReader]:
-    """What reads documents of a form."""
+    """Return the reader of documents of a form."""
     return lambda origin, watch: DocumentRecordReader(form(watch), origin)
 
 
 def line_reading(form: Callable[[Watch], Form]) -> Callable[[Origin, Watch], LineRecordReader]:
-    """What reads lines of a form."""
+    """Return the reader of lines of a form."""
     return lambda origin, watch: LineRecordReader(form(watch), origin)
 
 
 def list_rendering(form: Callable[[Watch], Form]) -> Callable[[WriteState], ListRecordWriter]:
-    """What writes documents or lines of a form."""
+    """Return the writer of documents or lines of a form."""
     return lambda writing: ListRecordWriter(form, writing)
 
 
 def tag_of(part: AnyPart) -> str:
-    """The name of a kind of part."""
+    """Return the name of a kind of part."""
     return cast("str", type(part).__struct_config__.tag)
 
 
@@ -227,7 +227,7 @@ def _is_default(item: object) -> bool:
 
 
 def stored(of: Value, key: str) -> Fields:
-    """What a message or part holds under ``provider[key]``, split."""
+    """Return the fields of a message or part under ``provider[key]``."""
     if of.provider_json is UNSET:
         return {}
     raw = jsontext.fields(of.provider_json).get(key)
@@ -235,26 +235,26 @@ def stored(of: Value, key: str) -> Fields:
 
 
 def built(cls: type[Any], **fields: Any) -> Message:
-    """A message of a class that a table gave."""
+    """Return a message of a class from a table."""
     made: Message = cls(**fields)
     return made
 
 
 def provider_of(fields: Mapping[str, Any]) -> Any:
-    """``provider_json`` of what a message or part keeps, name by name, keys sorted; unset where all are empty."""
+    """Return ``provider_json`` of kept fields, by name, with sorted keys; unset when all are empty."""
     full = {name: {key: each[key] for key in sorted(each)} for name, each in fields.items() if each}
     return jsontext.raw(full) if full else UNSET
 
 
 def known_messages(head: Head, roles: Collection[str]) -> tuple[Sequence[Mapping[str, Any]], bool]:
-    """The messages at the beginning of a document that have one of these roles, and whether they are most of it."""
+    """Return the messages with these roles at the beginning of a document, and whether they are most of it."""
     found = head.items or ((head.fields,) if head.fields else ())
     known = [each for each in found if word(each, "role") in roles]
     return known, bool(known) and len(known) * 2 >= len(found)
 
 
 def empty(head: Head) -> Detection | None:
-    """An empty list may be of any transcript format of lists."""
+    """Detect an empty list, which any transcript format of lists may have."""
     return Detection(0.2) if head.data.strip() == b"[]" else None
 
 
@@ -262,7 +262,7 @@ def empty(head: Head) -> Detection | None:
 
 
 def source_of(text: str) -> tuple[Inline | Url, str | None, str] | None:
-    """Where media is that is written as a data URI, a URL or base64: source, media type, what stands before the base64.
+    """Return the source of media in a data URI, a URL or base64: source, media type, and the text before the base64.
 
     ``None`` for a data URI that is not base64.
     """
@@ -274,9 +274,9 @@ def source_of(text: str) -> tuple[Inline | Url, str | None, str] | None:
 
 
 def text_of(part: Media, before: str | None) -> str | None:
-    """Media as one text; ``before`` as it was read, else a data URI where the type is known.
+    """Return media as one text; ``before`` as it was read, else a data URI if the type is known.
 
-    ``None`` for what would be read as something else.
+    ``None`` for a text that would be read as something else.
     """
     match part.source:
         case Url():
@@ -293,7 +293,7 @@ def text_of(part: Media, before: str | None) -> str | None:
 
 
 class _RecordReader:
-    """What reading documents and lines has in common."""
+    """The common part of reading documents and lines."""
 
     def __init__(self, form: Form, origin: Origin) -> None:
         self._form = form
@@ -302,7 +302,7 @@ class _RecordReader:
         self._session = Session(file_format=form.name)
 
     def end(self) -> Iterator[Step]:
-        """The conversation ends where its file does."""
+        """End the conversation at the end of its file."""
         if self._conversation is not None:
             yield self._conversation.ended(metadata=self._session.metadata())
 
@@ -326,7 +326,7 @@ class _RecordReader:
 
 
 class DocumentRecordReader(_RecordReader):
-    """Reads a list of messages, or one message."""
+    """Reads a list of messages, or a single message."""
 
     _key = ""
     """The key of the list."""
@@ -365,13 +365,13 @@ class DocumentRecordReader(_RecordReader):
         return whole
 
     def _alone(self, data: bytes) -> Record | None:
-        """The document as one message."""
+        """Return the document as a single message."""
         fields = documents.fields_of(data)
         return Record(ALONE, 1, data, fields) if "role" in fields else None
 
 
 class LineRecordReader(_RecordReader):
-    """Reads one message to a line."""
+    """Reads one message from each line."""
 
     def record(self, record: Record) -> Iterator[Step]:
         """Read the next line."""
@@ -389,7 +389,7 @@ class ListRecordWriter:
     """Writes messages as records."""
 
     def __init__(self, form: Callable[[Watch], Form], writing: WriteState) -> None:
-        """Begin; the calls of the conversation are known from the start."""
+        """Start; the calls of the conversation are known already."""
         self._writing = writing
         self._form = form(Watch())
         self._form.tools.update(
@@ -406,20 +406,20 @@ class ListRecordWriter:
         return all(self._writing.is_native(entry.id) for entry in self._writing.entries)
 
     def groups(self, entries: Sequence[Entry]) -> Iterable[Sequence[Entry]]:
-        """As the form has it."""
+        """Group entries as the form does."""
         return self._form.groups(entries)
 
     def head(self) -> Iterator[bytes]:
-        """The bracket; none for a message that stands alone."""
+        """Yield the bracket; nothing for a single message."""
         if not self._form.lines:
             yield b"" if self._alone else b"["
 
     def tail(self, old: bytes | None) -> bytes:
-        """The other bracket."""
+        """Return the other bracket."""
         return old if old is not None else b"" if self._alone else b"]"
 
     def render(self, group: Sequence[Entry], old: Sequence[bytes]) -> Iterator[bytes]:  # noqa: ARG002 (laid over later)
-        """The records of a group."""
+        """Yield the records of a group."""
         for pack in self._form.packs(group):
             record = self._record(pack)
             if record is not None:
@@ -439,7 +439,7 @@ class ListRecordWriter:
         slot = extension_slot.carried(messages, plain) if self._writing.options.carry else None
         if slot is not None:
             self._form.carry(record, slot)
-            # A lone surrogate in what is carried makes the record one that is read another way, which drops spaces.
+            # A lone surrogate in carried data makes the record one that is read another way, which drops spaces.
             plain = self._form.plain(jsontext.fields(jsontext.encode(record)))
             slot = extension_slot.carried(messages, plain) or slot
             self._form.carry(record, slot)
@@ -453,7 +453,7 @@ class ListRecordWriter:
         return record
 
     def _compare(self, entry: Entry, message: Message, said: Message | None, told: set[int], *, carried: bool) -> None:
-        """Name what a record does not say of a message."""
+        """Report what a record lacks of a message."""
         lose = self._writing.lose
         for what, why in self._form.unsupported.items():
             if getattr(message, what) is not None:

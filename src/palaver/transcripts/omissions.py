@@ -1,17 +1,17 @@
-"""What of a conversation is not among the messages that are written: for the receipt of every format.
+"""Parts of a conversation that are not among the written messages: for the receipt of every format.
 
 Rules (docs/spec/dialects.md#17):
 
-- A branch that holds a message which is not written is named.
+- A branch with a message that is not written is named.
 - Messages of the written branch that its view hides are counted. A message that a compaction copied counts as written
   when its copy is.
-- Records of another format are counted, with their types. What stands before and behind the list of a document is none.
+- Records of another format are counted, with their types. The parts before and behind a document's list do not count.
 
-A conversation made one line, for a document that holds no tree: the branch that is written, and its frame
+A conversation as one line, for a document that holds no tree: the written branch, and its frame
 (docs/spec/dialects.md#17.6):
 
-- What is written is one branch. Records of the document that lie on others are left out, so that an older place in the
-  conversation can be gone on from; its head and its tail (the frame) are written with every branch.
+- One branch is written. Records of the document on other branches are left out, so that an earlier place in the
+  conversation can be continued; its head and its tail (the frame) are written with every branch.
 - The branches that are left out are named, for the receipt.
 
 Stability: experimental.
@@ -65,7 +65,7 @@ def branches_left_out(thread: Thread, written: Collection[str], branch: str) -> 
     present = {*written, *(entry.id for entry in thread.path(branch))}
     if all(entry.id in present or not _counts(entry) for entry in thread.entries):
         return
-    lacking: dict[str | None, bool] = {None: False}  # whether a message on the way to an entry is not written
+    lacking: dict[str | None, bool] = {None: False}  # whether a message on the path to an entry is not written
     for entry in thread.entries:  # parents first
         lacking[entry.id] = lacking[entry.parent] or (entry.id not in present and _counts(entry))
     heads = thread.branches
@@ -77,7 +77,7 @@ def branches_left_out(thread: Thread, written: Collection[str], branch: str) -> 
 
 
 def _counts(entry: Entry) -> bool:
-    """Whether an entry is a message that somebody said, not a record or a marker."""
+    """Return whether an entry is a message, not a record or a marker."""
     return RECORD not in entry.message.tags and not isinstance(entry.message, (FlushMarker, RescueMarker))
 
 
@@ -97,12 +97,12 @@ def _records(file_format: str, entries: Sequence[Entry]) -> Iterator[Loss]:
 
 
 def _formats(message: Message) -> list[str]:
-    """The formats of which a message keeps records."""
+    """Return the formats of which a message keeps records."""
     return [name for name in original_bytes.formats(message) if original_bytes.leads(message, name)]
 
 
 def _type(message: Message, file_format: str) -> str | None:
-    """The type of the first record of a message; empty where it says none, ``None`` for a frame or a blank line."""
+    """Return the type of a message's first record; empty without one, ``None`` for a frame or a blank line."""
     piece = next(iter(original_bytes.records_of(file_format, [message]) or ()), None)
     raw = b"" if piece is None else piece.raw.removeprefix(b"\xef\xbb\xbf").strip()
     if piece is None or not raw or (piece.at in {0, documents.TAIL} and not jsontext.is_json(raw)):
@@ -110,7 +110,7 @@ def _type(message: Message, file_format: str) -> str | None:
     try:
         return string(jsontext.fields(raw), "type") or ""
     except PalaverError:
-        return ""  # a line that is no object
+        return ""  # a line that is not an object
 
 
 # --- linear -----------------------------------------------------------------------------------------------------------
@@ -126,9 +126,9 @@ def line_of(
     branch: str,
     order: Callable[[Sequence[Entry]], Iterable[Entry]] = _as_it_is,
 ) -> tuple[Transcript, tuple[str, ...]]:
-    """The branch as one line, in the order that ``order`` gives it, and the names of the branches that are left out.
+    """Return the branch as one line, in the order of ``order``, and the names of the branches that are left out.
 
-    Raises ``NotFoundError`` for a branch that is not there.
+    Raises ``NotFoundError`` for an unknown branch.
     """
     thread = transcript.thread
     path = list(thread.path(branch))
@@ -149,12 +149,12 @@ def line_of(
 
 
 def frames(entry: Entry, file_format: str) -> bool:
-    """Whether an entry keeps what stands before or behind the list of a document."""
+    """Return whether an entry keeps the part before or behind the list of a document."""
     return any(number in {0, documents.TAIL} for number in original_bytes.numbers_of(entry.message, file_format))
 
 
 def frame_of(entries: Iterable[Entry], file_format: str) -> tuple[bytes, bytes | None]:
-    """What stands before and behind the list of a document; ``None`` for one that could not be cut."""
+    """Return the parts before and behind the list of a document; ``None`` for a document that could not be cut."""
     stored: dict[Any, bytes] = {}
     for entry in entries:
         if frames(entry, file_format):

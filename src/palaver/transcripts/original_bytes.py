@@ -1,20 +1,20 @@
-"""The bytes a message came from, kept with it, so that it goes back as it was.
+"""The original bytes of a message, kept with it, so that it is written back unchanged.
 
 Rules (docs/spec/dialects.md#17.1, #17.9):
 
-- A *group* is the messages that some records became: often one and one, but a response may lie in several records, and
-  one record may hold several results. The first message of a group has its records, under ``provider["@" +
-  file_format]`` (a key that begins so is bookkeeping: no wire counts it among what it cannot say):
-  ``records`` is a list of ``{"at": number in the file, "text": pieces}``; the others have ``of``, the number of the
-  first record. Joined and in order, the records of a thread are its file.
-- Long texts and media are not kept twice: where the text of a part stands in a record as it would be written, the
-  record has the number of that part in its place (counted over the group). So an image leaves the record, and a store
-  keeps it once. ``cut`` has a hash of what stood there, by that number: after an edit nothing else is left of it.
+- A *group* is the messages of some records: often one of each, but a response may span several records, and one record
+  may hold several results. The first message of a group has its records, under ``provider["@" + file_format]`` (keys
+  with this prefix are bookkeeping, and no wire reports them as losses): ``records`` is a list of
+  ``{"at": number in the file, "text": pieces}``; the others have ``of``, the number of the first record. Joined and in
+  order, the records of a thread are its file.
+- Long texts and media are not kept twice: if the text of a part is in a record as it would be written, the record has
+  the number of that part in its place (counted over the group). So an image is removed from the record, and a store
+  keeps it once. ``cut`` has a hash of each removed text, by that number; after an edit, only the hash is left.
 - Bytes that are not UTF-8 are kept in base64, as ``{"at": …, "bytes": …}``.
-- ``sum`` is a hash of what the messages of the group say, without ids. A group whose sum still agrees was not edited,
-  and is written back from its records. A time that was given to messages without one (a thread stamps what it appends)
-  is no edit: it leaves the records as they are, and stands on the receipt.
-- What a record holds beside its messages (a UI's copy of an image) stays in its text.
+- ``sum`` is a hash of the messages of the group, without ids. A group whose sum still matches was not edited, and is
+  written from its records. A time that was given to messages without one (a thread stamps what it appends) is not an
+  edit: it leaves the records as they are, and is on the receipt.
+- Contents of a record beside its messages (a UI's copy of an image) stay in its text.
 
 Stability: experimental.
 """
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound="Message")
 
 State: TypeAlias = Literal["same", "stamped", "edited"]
-"""``stamped``: the messages have times now, and had none."""
+"""``stamped``: the messages have times now, and had none before."""
 
 LEAST: Final = 64
-"""From how many characters on a text that a part holds leaves the record."""
+"""The fewest characters of a text that is removed from the record."""
 
 RECORDS: Final = "records"
 OF: Final = "of"
@@ -75,7 +75,7 @@ class _Group(Struct, omit_defaults=True):
 
 
 class Piece(NamedTuple):
-    """A record that was kept: its number in the file, and its bytes."""
+    """A kept record: its number in the file, and its bytes."""
 
     at: int
     raw: bytes
@@ -86,7 +86,7 @@ _written = msgspec.json.Encoder().encode
 
 
 def keep(file_format: str, messages: Sequence[Message], records: Sequence[Record]) -> tuple[Message, ...]:
-    """Give the messages of a group with the records they came from. There is at least one of each."""
+    """Add the original records to the messages of a group. There is at least one of each."""
     holes = list(_holes(messages))
     kept = [_cut(record, holes) for record in records]
     used = {piece for each in kept for piece in each.text or () if isinstance(piece, int)}
@@ -97,7 +97,7 @@ def keep(file_format: str, messages: Sequence[Message], records: Sequence[Record
 
 
 def sum_of(messages: Sequence[Message], *, times: bool = False) -> str:
-    """A hash of what messages say, without ids, and without times unless they are asked for."""
+    """Return a hash of messages, without ids, and without times unless they are requested."""
     digest = blake2b(digest_size=8)
     for message in messages:
         digest.update(canonical.encode(structs.replace(message, id=None, sent_at=message.sent_at if times else None)))
@@ -106,7 +106,7 @@ def sum_of(messages: Sequence[Message], *, times: bool = False) -> str:
 
 
 def records_of(file_format: str, group: Sequence[Message]) -> tuple[Piece, ...] | None:
-    """The records of a group, their holes filled by its parts; ``None`` when it has none, or none that can be read."""
+    """Return the records of a group, filled from its parts; ``None`` without any, or without readable ones."""
     stored = own(group[0], file_format)
     if stored is None or RECORDS not in stored:
         return None
@@ -119,12 +119,12 @@ def records_of(file_format: str, group: Sequence[Message]) -> tuple[Piece, ...] 
 
 
 def text_sum(token: str) -> str:
-    """A hash of a text as it stands in JSON, which may have left a record."""
+    """Return a hash of a text as it is in JSON, which may have been removed from a record."""
     return blake2b(token.encode(), digest_size=8).hexdigest()
 
 
 def texts_gone(file_format: str, group: Sequence[Message]) -> frozenset[str]:
-    """The hashes (``text_sum``) of the texts that left the records of a group, and that its parts do not say now."""
+    """Return the hashes (``text_sum``) of texts that were removed from a group's records and its parts now lack."""
     stored = own(group[0], file_format)
     if stored is None or "cut" not in stored:
         return frozenset()
@@ -136,7 +136,7 @@ def texts_gone(file_format: str, group: Sequence[Message]) -> frozenset[str]:
 
 
 def numbers_of(message: Message, file_format: str) -> tuple[int, ...]:
-    """The numbers of the records that a message leads; empty when it leads none."""
+    """Return the numbers of the records that a message leads; empty when it leads none."""
     stored = own(message, file_format)
     if stored is None or RECORDS not in stored:
         return ()
@@ -147,7 +147,7 @@ def numbers_of(message: Message, file_format: str) -> tuple[int, ...]:
 
 
 def state_of(file_format: str, group: Sequence[Message]) -> State:
-    """Whether the messages of a group still say what its records say."""
+    """Return whether the messages of a group still match its records."""
     stored = own(group[0], file_format)
     if stored is None:
         return "edited"
@@ -159,13 +159,13 @@ def state_of(file_format: str, group: Sequence[Message]) -> State:
 
 
 def leads(message: Message, file_format: str) -> bool:
-    """Whether a message is the first of a group with records."""
+    """Return whether a message is the first of a group with records."""
     stored = own(message, file_format)
     return stored is not None and RECORDS in stored
 
 
 def follows(message: Message, file_format: str) -> int | None:
-    """The number of the first record of the group that a message belongs to, where it is not its first."""
+    """Return the number of the first record of a message's group, if the message is not its first."""
     stored = own(message, file_format)
     if stored is None or OF not in stored:
         return None
@@ -174,7 +174,7 @@ def follows(message: Message, file_format: str) -> int | None:
 
 
 def formats(message: Message) -> list[str]:
-    """The transcript formats of which a message keeps records; the notes of wires, kept beside them, are none."""
+    """Return the transcript formats of a message's records; the notes of wires beside them are not counted."""
     if message.provider_json is UNSET:
         return []
     names = (name for name in jsontext.fields(message.provider_json) if name.startswith(BOOKKEEPING))
@@ -183,7 +183,7 @@ def formats(message: Message) -> list[str]:
 
 
 def own(message: Message, file_format: str) -> Fields | None:
-    """What a message keeps for a transcript format, split; ``None`` when it keeps nothing."""
+    """Return the fields that a message keeps for a transcript format; ``None`` when it keeps none."""
     if message.provider_json is UNSET:
         return None
     stored = jsontext.fields(message.provider_json).get(BOOKKEEPING + file_format)
@@ -191,7 +191,7 @@ def own(message: Message, file_format: str) -> Fields | None:
 
 
 def bare(message: M, file_format: str) -> M:
-    """A message without the records of a transcript format."""
+    """Return a message without the records of a transcript format."""
     if message.provider_json is UNSET:
         return message
     fields = jsontext.fields(message.provider_json)
@@ -201,7 +201,7 @@ def bare(message: M, file_format: str) -> M:
 
 
 def with_records_of(message: Message, old: Message) -> Message:
-    """A message with the records that another keeps and it lacks, of all transcript formats."""
+    """Return a message with the records that another one has and it lacks, of all transcript formats."""
     fields = {} if old.provider_json is UNSET else jsontext.fields(old.provider_json)
     for name in formats(old):
         if own(message, name) is None:
@@ -219,7 +219,7 @@ def _with(message: Message, file_format: str, stored: Raw) -> Message:
 
 
 def _holes(messages: Sequence[Message]) -> Iterator[tuple[int, str]]:
-    """What may leave a record: a number, and the text as it would stand there.
+    """Yield the texts that may be removed from a record: a number, and the text as it would be there.
 
     Counted over the parts of all messages: ``n`` is part ``n`` inside a JSON string, ``-1 - n`` part ``n`` as it is.
     """
@@ -232,7 +232,7 @@ def _holes(messages: Sequence[Message]) -> Iterator[tuple[int, str]]:
 
 
 def _text_of(part: AnyPart) -> str | None:
-    """What a record may hold of a part as a string."""
+    """Return the string that a record may hold for a part."""
     match part:
         case Text() | Reasoning():
             return part.text
@@ -245,20 +245,20 @@ def _text_of(part: AnyPart) -> str | None:
 
 
 def _verbatim(part: AnyPart) -> str | None:
-    """What a record may hold of a part as an object."""
+    """Return the object that a record may hold for a part."""
     match part:
         case ToolCall():
             return part.arguments_json
         case Json():
             text = bytes(part.value_json).decode()
-            # A store keeps the value on one line: what stands on several stays in the record.
+            # A store keeps the value on one line: a value on several lines stays in the record.
             return None if "\n" in text or "\r" in text else text
         case _:
             return None
 
 
 def _inside(text: str) -> str | None:
-    """How a text stands inside a JSON string; ``None`` for one that has to be escaped (a lone surrogate)."""
+    """Return a text as it is inside a JSON string; ``None`` for one with a lone surrogate, which must be escaped."""
     try:
         return _written(text)[1:-1].decode()
     except UnicodeEncodeError:
@@ -285,7 +285,7 @@ def _cut(record: Record, holes: Sequence[tuple[int, str]]) -> _StoredRecord:
 
 
 def _cuts(text: str, holes: Sequence[tuple[int, str]]) -> Iterator[tuple[int, int, int]]:
-    """Where parts stand in a record. Of many parts each is looked for behind the one before it, and once."""
+    """Return the places of parts in a record. Of many parts, each is searched behind the one before it, once."""
     often = len(holes) <= _MANY
     last = 0
     for number, token in holes:
@@ -303,7 +303,7 @@ def _filled(kept: _StoredRecord, parts: Sequence[AnyPart]) -> bytes:
 
 
 def _filling(number: int, parts: Sequence[AnyPart]) -> str:
-    """What fills a hole; where the part is not there any more, something that keeps the record JSON."""
+    """Return the text for a hole; if the part is gone, a value that keeps the record JSON."""
     place = -1 - number if number < 0 else number
     part = parts[place] if place < len(parts) else None
     if number < 0:

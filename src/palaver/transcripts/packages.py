@@ -2,8 +2,8 @@
 
 Rules (docs/spec/dialects.md#7, #10):
 
-- The package names the wire. What proves reasoning becomes the proof of that part; the rest is the format's to keep.
-- Where several packages have data, the proof is that of the first that we know and that has one.
+- The package names the wire. A proof of reasoning becomes the proof of that part; the format keeps the rest.
+- If several packages have data, the proof is that of the first known one with a proof.
 
 Stability: experimental.
 """
@@ -52,7 +52,7 @@ PACKAGES: Final = {proof.wire: package for package, proof in reversed(_PROOFS.it
 
 
 class Proof(NamedTuple):
-    """What provider data proves. ``item`` is the id of the item in a response of OpenAI."""
+    """The proof in provider data. ``item`` is the id of the item in a response of OpenAI."""
 
     wire: str | None = None
     signature: str | None = None
@@ -61,7 +61,7 @@ class Proof(NamedTuple):
 
 
 def proof_of(metadata: Fields) -> Proof:
-    """The proof in provider data: that of the first package that we know and that has one."""
+    """Return the proof in provider data: that of the first known package with a proof."""
     found = Proof()
     for package, known in _PROOFS.items():
         stored = inner(metadata, package)
@@ -79,7 +79,7 @@ def proof_of(metadata: Fields) -> Proof:
 
 
 def metadata_of(proof: Proof) -> dict[str, dict[str, Any]]:
-    """Provider data that says a proof; empty where there is no package for its wire."""
+    """Return provider data with a proof; empty when there is no package for its wire."""
     package = PACKAGES.get(proof.wire or "")
     if package is None:
         return {}
@@ -90,7 +90,7 @@ def metadata_of(proof: Proof) -> dict[str, dict[str, Any]]:
 
 
 def rest_of(metadata: Fields, proof: Proof) -> dict[str, Any]:
-    """Provider data without its proof."""
+    """Return provider data without its proof."""
     said = metadata_of(proof)
     rest: dict[str, Any] = {}
     for package, raw in metadata.items():
@@ -105,7 +105,7 @@ def rest_of(metadata: Fields, proof: Proof) -> dict[str, Any]:
 
 
 def proof_in(part: AnyPart) -> Proof:
-    """What a part proves: its reasoning, or Google's mark beside a text or a call."""
+    """Return the proof of a part: of its reasoning, or Google's mark beside a text or a call."""
     if isinstance(part, Reasoning):
         named = part.provider.get(part.wire or "", {}).get("id")
         return Proof(part.wire, part.signature, part.encrypted, named if isinstance(named, str) else None)
@@ -114,7 +114,7 @@ def proof_in(part: AnyPart) -> Proof:
 
 
 def marked(part: P, metadata: Fields, file_format: str) -> P:
-    """A text, a call or a file with its provider data: Google's mark as the field of its wire, the rest beside."""
+    """Return a text, call or file with its provider data: Google's mark in the wire's field, the rest beside it."""
     proof = proof_of(metadata)
     mark: dict[str, Any] = {}
     if proof.wire == "google_generate" and proof.signature is not None:
@@ -124,7 +124,7 @@ def marked(part: P, metadata: Fields, file_format: str) -> P:
 
 
 def reasoning(text: str, metadata: Fields, file_format: str) -> Reasoning:
-    """Reasoning with its proof; the rest of its provider data is kept beside."""
+    """Return reasoning with its proof; the rest of its provider data is kept beside it."""
     proof = proof_of(metadata)
     made = trusted.Reasoning(text, proof.signature, proof.encrypted, proof.wire)
     stored = _beside(file_format, made, rest_of(metadata, proof))
@@ -134,7 +134,7 @@ def reasoning(text: str, metadata: Fields, file_format: str) -> Reasoning:
 
 
 def provider_data(part: AnyPart, file_format: str) -> dict[str, Any]:
-    """The provider data of a part: what it proves, and what it keeps beside."""
+    """Return the provider data of a part: its proof, and other kept data."""
     made: dict[str, Any] = dict(kept_beside(part, file_format).get("providerMetadata", {}))
     for package, stored in metadata_of(proof_in(part)).items():
         made[package] = {**made.get(package, {}), **stored}
@@ -142,7 +142,7 @@ def provider_data(part: AnyPart, file_format: str) -> dict[str, Any]:
 
 
 def kept_beside(part: AnyPart, file_format: str) -> Mapping[str, Any]:
-    """What a part keeps that has no field of ours."""
+    """Return the kept data of a part for which we have no field."""
     return part.provider.get(BOOKKEEPING + file_format, {})
 
 
@@ -161,7 +161,7 @@ _MEDIA: Final[dict[str, type[Image | Audio | Video]]] = {"image": Image, "audio"
 def media(
     url: str, media_type: str | None, name: str | None, file_format: str, reference: Fields | None = None
 ) -> AnyMedia:
-    """The part that a file is; ``reference`` names it as its provider does."""
+    """Return the part of a file; ``reference`` is the provider's name of the file."""
     source: Any = trusted.Url(url)
     for package, raw in (reference or {}).items():
         if jsontext.kind(raw) == "a string":
@@ -183,13 +183,13 @@ def media(
 
 
 def name_of(part: AnyMedia, file_format: str) -> str | None:
-    """The name of a file."""
+    """Return the name of a file."""
     named = part.name if isinstance(part, File) else kept_beside(part, file_format).get("name")
     return named if isinstance(named, str) else None
 
 
 def media_type_of(part: AnyMedia) -> str:
-    """The media type of a part; where it has none, that of its kind."""
+    """Return the media type of a part; without one, that of its kind."""
     if part.media_type is not None:
         return part.media_type
     match part:
@@ -207,12 +207,12 @@ _STANDARD: Final = str.maketrans("-_", "+/")
 
 
 def data_url(part: AnyMedia) -> str | None:
-    """The ``data:`` URL of an inline file, in the alphabet that JavaScript reads; ``None`` for what is no base64."""
+    """Return the ``data:`` URL of an inline file, in JavaScript's alphabet; ``None`` for invalid base64."""
     if not isinstance(part.source, Inline) or not part.source.valid:
         return None
     return f"data:{media_type_of(part)};base64,{part.source.data.translate(_STANDARD)}"
 
 
 def is_absolute(url: str) -> bool:
-    """Whether a URL is one that a program can fetch."""
+    """Return whether a URL is one that a program can fetch."""
     return _ABSOLUTE.match(url) is not None

@@ -1,12 +1,12 @@
 """Qwen Code sessions: JSON Lines, a tree of records (docs/spec/dialects.md#14).
 
-Read: the contents are those of ``google_generate``, as they were sent and received. Records of one answer that follow
-one another, and count the same prompt, are one message; its usage, which grows, is that of the largest. A
-``tool_result`` is a message for each response in it. ``chat_compression`` hides what stands before it; what it keeps
-follows with ``source="compaction"``. Prompts that nobody typed (``subtype``, ``provenance``) have a ``source``.
-Other ``system`` records are records. The last record of a file is its leaf. A sub-agent's file is a thread of its own.
+Read: the contents are those of ``google_generate``, as they were sent and received. Successive records of one answer
+with the same prompt count are one message; its usage, which grows, is the largest. A ``tool_result`` is a message for
+each response in it. ``chat_compression`` hides the messages before it; those that it keeps follow with
+``source="compaction"``. Prompts that nobody typed (``subtype``, ``provenance``) have a ``source``. Other ``system``
+records are records. The last record of a file is its leaf. A sub-agent's file is a thread of its own.
 
-What it cannot say: system and developer messages and markers (kept in ``system`` records that the program passes over),
+Not represented: system and developer messages and markers (kept in ``system`` records that the program ignores),
 reasoning of other providers as such, why an answer ended, refusals as such, malformed calls.
 
 Stability: experimental.
@@ -58,7 +58,7 @@ NAME: Final = "qwen_code"
 WIRE: Final = "google_generate"
 _VERSION: Final = "0.19.0"
 _HELD: Final = 4096
-"""So many records wait for one that names the session, at most."""
+"""The most records that wait for one that names the session."""
 
 _TYPES: Final = frozenset(("user", "assistant", "tool_result", "system"))
 _KEYS: Final = frozenset(
@@ -98,12 +98,12 @@ _SAID_BY_PEOPLE: Final = frozenset(("real_user", "assistant_output", "tool_resul
 _FAILED: Final = frozenset(("error", "cancelled"))
 _AGENT: Final = re.compile(r"(?:^|[/\\])agent-([^/\\]+)\.jsonl$")
 _NO_LOSS: Final = frozenset(("model", "first message", "tool call ids", "message"))
-"""What a request must have, and a record need not."""
+"""Fields that a request requires and a record may lack."""
 _BASE: Final = ("uuid", "parentUuid", "sessionId", "timestamp", "cwd", "version", "gitBranch")
 
 
 def detect(head: Head) -> Detection | None:
-    """Records of a tree whose messages have parts."""
+    """Detect records of a tree whose messages have parts."""
     for line in head.lines:
         if "uuid" not in line or "parentUuid" not in line:
             continue
@@ -129,10 +129,10 @@ class _RecordReader:
         self._early: list[Record] = []
         self._session = Session(file_format=NAME)
         self._title: str | None = None
-        self._answer: list[Record] = []  # the records of an answer that may go on
+        self._answer: list[Record] = []  # the records of an answer that may continue
         self._order = ParentsFirst()
         self._leaf: str | None = None  # the last record of the file that has an id
-        self._at: dict[str, str] = {}  # records that joined in the group of another: the entry
+        self._at: dict[str, str] = {}  # records that were added in the group of another: the entry
 
     def record(self, record: Record) -> Iterator[Step]:
         """Read the next record."""
@@ -204,7 +204,7 @@ class _RecordReader:
             yield from self._join(records)
 
     def _describe(self, fields: Fields) -> None:
-        """Take from a record what it says of the session; the last one wins, but for where it began."""
+        """Read the session data of a record; the last one wins, except for the start."""
         known = self._session
         self._session = structs.replace(
             known,
@@ -244,7 +244,7 @@ class _RecordReader:
                 self._at[named] = conversation.head
 
     def _parent(self, fields: Fields, line: int) -> str | UnsetType | None:
-        """The entry that a record follows; a line that is no record follows the last."""
+        """Return the entry that a record follows; a line that is not a record follows the last one."""
         if "parentUuid" not in fields or self._conversation is None:
             return UNSET
         named = string(fields, "parentUuid")
@@ -257,14 +257,14 @@ class _RecordReader:
     # -- messages ------------------------------------------------------------------------------------------------------
 
     def messages(self, rows: Sequence[Fields]) -> list[Message]:
-        """The messages of a record, or of those of one answer, with what they carry. Raises ``PalaverError``."""
+        """Return the messages of a record, or of one answer's records, with carried data. Raises ``PalaverError``."""
         plain = self.plain(rows)
         slot = rows[0].get(extension_slot.SLOT)
         found = None if slot is None else extension_slot.restored(plain, jsontext.value(slot))
         return plain if not found else list(found)
 
     def plain(self, rows: Sequence[Fields]) -> list[Message]:
-        """The messages without what they carry; empty for a record that says nothing. Raises ``PalaverError``."""
+        """Return the messages without carried data; empty for a record without any. Raises ``PalaverError``."""
         fields = rows[0]
         sent_at = read_time(value(rows[-1], "timestamp"))
         kind, subtype = string(fields, "type"), string(fields, "subtype")
@@ -301,7 +301,7 @@ class _RecordReader:
         return [self._wire.decode_response(body).message]
 
     def _compression(self, payload: Fields, sent_at: int | None) -> list[Message]:
-        """What a model sees from here on; nothing where the compression failed."""
+        """Return what a model sees from here on; nothing when the compression failed."""
         contents = listed(payload, "compressedHistory")
         if not contents:
             return []
@@ -310,7 +310,7 @@ class _RecordReader:
 
 
 def _goes_on(before: Fields, fields: Fields) -> bool:
-    """Whether a record is of the same answer as the one before it: it follows it, and counts the same prompt."""
+    """Return whether a record is of the same answer as the one before: it follows it, with the same prompt count."""
     one, other = inner(before, "usageMetadata"), inner(fields, "usageMetadata")
     prompt = integer(one, "promptTokenCount")
     if prompt is None or prompt != integer(other, "promptTokenCount") or extension_slot.SLOT in before:
@@ -325,7 +325,7 @@ def _total(raw: Any) -> int:
 
 
 def _source(fields: Fields) -> str | None:
-    """Where a prompt comes from that nobody typed."""
+    """Return the source of a prompt that nobody typed."""
     subtype, provenance = string(fields, "subtype"), string(fields, "provenance")
     if subtype is not None and subtype not in _TYPED:
         return subtype
@@ -333,7 +333,7 @@ def _source(fields: Fields) -> str | None:
 
 
 def _results(read: Sequence[Message], *, failed: bool) -> list[Message]:
-    """The results of a record; media beside a single one belong to it."""
+    """Return the results of a record; media beside a single one belong to it."""
     results = [each for each in read if isinstance(each, ToolMessage)]
     if len(results) == 1:
         content: Any = tuple([part for each in read for part in each.content])
@@ -366,7 +366,7 @@ class _RecordWriter:
         self._links = UuidLinks(writing)
 
     def head(self) -> Iterator[bytes]:
-        """A session has no header; its title is a record."""
+        """Yield a record with the title; a session has no header."""
         title = self._writing.take_title()
         if title is not None:
             uuid = derived_id(self._session, "title")
@@ -378,10 +378,10 @@ class _RecordWriter:
             )
 
     def tail(self, old: bytes | None) -> None:
-        """Lines have none."""
+        """Return nothing: lines have no tail."""
 
     def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-        """A message each; a compaction with what it kept."""
+        """Group entries: each message alone; a compaction with the messages it kept."""
         group: list[Entry] = []
         for entry in entries:
             goes_on = group and entry.message.is_summary and entry.parent == group[-1].id
@@ -399,7 +399,7 @@ class _RecordWriter:
             yield group
 
     def render(self, group: Sequence[Entry], old: Sequence[bytes]) -> Iterator[bytes]:
-        """The record of a message, or of those that shared one."""
+        """Yield the record of a message, or of those that shared one."""
         known: Fields = jsontext.fields(old[-1]) if old and jsontext.is_json(old[-1]) else {}
         messages = [entry.message for entry in group]
         at = next((each.sent_at for each in messages if each.sent_at is not None), None)
@@ -411,13 +411,11 @@ class _RecordWriter:
             plain = [structs.replace(each, sent_at=at) for each, at in zip(plain, dated, strict=False)]
             slot = extension_slot.carried(messages, plain)
             if slot is not None:
-                record[extension_slot.SLOT] = jsontext.raw(
-                    slot
-                )  # by itself: what it escapes leaves the record as it is
+                record[extension_slot.SLOT] = jsontext.raw(slot)  # separately: its escapes leave the record as it is
         yield _line(record)
 
     def _read_back(self, record: dict[str, Any]) -> list[Message]:
-        """What a record says to a reader; nothing where the wire does not read what it wrote."""
+        """Return the messages of a record as it is read; nothing when the wire cannot read its own output."""
         try:
             return self._reader.plain([jsontext.fields(_line(record))])
         except PalaverError:
@@ -492,7 +490,7 @@ class _RecordWriter:
         return said
 
     def _sent(self, entries: Sequence[Entry]) -> list[Any]:
-        """The parts of a prompt or a result; a result is given a call to answer, which is then left out."""
+        """Return the parts of a prompt or a result; a result gets a call to answer, which is then left out."""
         entry, message = entries[-1], entries[-1].message
         before: list[Message] = []
         if isinstance(message, ToolMessage):
@@ -507,7 +505,7 @@ class _RecordWriter:
         return listed(split(contents[-1]), "parts") if contents else []
 
     def _named(self, entry: Entry) -> str:
-        """The name of the tool that a result comes from."""
+        """Return the name of a result's tool."""
         wanted = entry.message.tool_call_id if isinstance(entry.message, ToolMessage) else None
         parent = entry.parent
         while parent is not None:
@@ -527,12 +525,12 @@ class _RecordWriter:
 
 
 def _line(record: dict[str, Any]) -> bytes:
-    """A record as it is written; arguments and results may hold line breaks between their values."""
+    """Return a record as it is written; arguments and results may hold line breaks between their values."""
     return bytes(one_line(jsontext.encode(record).decode()))
 
 
 def _is_sound(part: AnyPart) -> bool:
-    """Whether a result of a tool that Google ran is one that the wire knows; other wires' are its own to refuse."""
+    """Return whether a result of a tool run by Google is valid for its wire; results of other wires always are."""
     if not isinstance(part, ServerToolResult) or part.wire != WIRE:
         return True
     output = split(part.output_json)

@@ -5,11 +5,11 @@ Rules (docs/spec/dialects.md#0.12 to #0.16):
 - Every byte of a file belongs to one record; joined, the records are the file. A record's ``raw`` has its line break,
   if there was one, and a byte order mark.
 - Only ``\n`` ends a line. U+2028, U+2029, U+0085 and a lone ``\r`` do not.
-- A line that holds several whole JSON objects, one glued to the other, gives a record for each. A line that is no JSON
-  object gives a record without ``fields``, and ``flaw`` says what it is: ``blank``, ``torn`` (the last line, without
-  a line break), or ``garbage``.
-- A last line without a line break that is a whole object is a record like any other.
-- What is held in memory is one line, of at most ``LONGEST`` bytes. Blank lines without end are no file of ours.
+- A line with several complete JSON objects in a row gives a record for each. A line that is not a JSON object gives a
+  record without ``fields``, and ``flaw`` says why: ``blank``, ``torn`` (the last line, without a line break), or
+  ``garbage``.
+- A last line without a line break that is a complete object is a record like any other.
+- One line is held in memory, of at most ``LONGEST`` bytes. Too many blank lines in a row are an error.
 
 Stability: experimental.
 """
@@ -40,7 +40,7 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class Record(Struct, frozen=True, gc=False):
-    """One record: its number in the file from 0, its line from 1, its bytes, and its fields where it is an object.
+    """One record: its number in the file from 0, its line from 1, its bytes, and the fields of its object, if any.
 
     ``glued`` says that it shares its line with the record before it.
     """
@@ -57,14 +57,14 @@ class Lines:
     """Cuts bytes, given in pieces, into records."""
 
     def __init__(self) -> None:
-        """Begin before the first byte."""
+        """Start before the first byte."""
         self._rest: list[bytes] = []
         self._waiting = self._blanks = 0
         self._at = 0
         self._line = 0
 
     def feed(self, data: bytes) -> Iterator[Record]:
-        """Give the records that end within ``data``.
+        """Return the records that end within ``data``.
 
         Raises ``DecodeError`` for a line longer than ``LONGEST``, and for more than ``BLANKS`` blank ones in a row.
         """
@@ -84,7 +84,7 @@ class Lines:
                 raise DecodeError(f"longer than {LONGEST:,} bytes", path=f"line {self._line + 1}")
 
     def finish(self) -> Iterator[Record]:
-        """Give what stands behind the last line break."""
+        """Return the record behind the last line break."""
         if self._rest:
             piece = b"".join(self._rest)
             self._rest.clear()
@@ -104,7 +104,7 @@ class Lines:
             yield self._record(raw, fields)
 
     def _odd(self, raw: bytes, body: bytes) -> Iterator[Record]:
-        """Look closer at a line that the fast way refuses."""
+        """Split a line that the fast parser refuses."""
         try:
             fields = None if not body.strip() else jsontext.fields(jsontext.source(body))
         except DecodeError:
@@ -130,7 +130,7 @@ class Lines:
 
 
 def _parted(raw: bytes) -> list[tuple[bytes, Fields]]:
-    """Part a line that is several objects, one behind the other; empty when it is not."""
+    """Return the parts of a line with several objects in a row; empty for any other line."""
     try:
         text = raw.decode()
     except UnicodeDecodeError:

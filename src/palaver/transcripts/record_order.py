@@ -1,13 +1,13 @@
-"""Records in an order in which none comes before the record that it names as its parent.
+"""Records in an order in which each follows the record that it names as its parent.
 
 Rules:
 
-- Programs write a record when it is ready, not when its turn is: a result may stand before the response that it hangs
-  on. Such a record waits until its parent has come. All others pass in the order of the file.
-- A record without an id of its own belongs to the record before it, and waits with that.
-- A parent may never come. At the end of the file, or when the records that wait have more than ``LIMIT`` bytes, the
-  first one of them passes without its parent, and all that hang on it behind it.
-- Memory: an id for each record that passed, and the records that wait.
+- Programs write a record when it is ready, not in the order of the tree: a result may precede its response. Such a
+  record waits until its parent has arrived. All others pass in the order of the file.
+- A record without an id belongs to the record before it, and waits with it.
+- A parent may never arrive. At the end of the file, or when the waiting records have more than ``LIMIT`` bytes, the
+  first of them passes without its parent, followed by its descendants.
+- Memory: an id for each record that passed, and the waiting records.
 
 Stability: experimental.
 """
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from palaver.transcripts.record import Record
 
 LIMIT: Final = 1 << 26
-"""How many bytes may wait."""
+"""The most bytes that may wait."""
 _COST: Final = 1024
-"""What a record costs that waits, beside its bytes."""
+"""The cost of a waiting record, in addition to its bytes."""
 
 
 class _Waiting(NamedTuple):
@@ -39,7 +39,7 @@ class ParentsFirst:
     """Orders the records of one file."""
 
     def __init__(self, limit: int = LIMIT) -> None:
-        """Start with no record; ``limit`` is in bytes."""
+        """Start without records; ``limit`` is in bytes."""
         self._limit = limit
         self._passed: set[str] = set()
         self._stored: dict[int, _Waiting] = {}  # by number in the file
@@ -51,7 +51,7 @@ class ParentsFirst:
         """Whether a record had to wait."""
 
     def take(self, record: Record, id: str | None, parent: str | None) -> Iterator[Record]:
-        """Take the next record of the file; give those that may be read now."""
+        """Take the next record of the file; return those that may be read now."""
         awaited: str | int | None = parent if parent not in self._passed else None
         if id is None and parent is None and self._last in self._stored:
             awaited = self._last
@@ -70,12 +70,12 @@ class ParentsFirst:
             yield from self._release([self._first()])
 
     def rest(self) -> Iterator[Record]:
-        """Give the records whose parent did not come."""
+        """Return the records whose parent did not arrive."""
         while self._stored:
             yield from self._release([self._first()])
 
     def _first(self) -> int:
-        """The held record that all others above the oldest one hang on; in a cycle, any of them."""
+        """Return the waiting record that is the root of the oldest one and its ancestors; in a cycle, any of them."""
         number = next(iter(self._stored))
         known_messages: set[int] = set()
         while number not in known_messages:
@@ -85,7 +85,7 @@ class ParentsFirst:
         return number
 
     def _release(self, numbers: list[int]) -> Iterator[Record]:
-        """Give these records and all that wait for them, each as early as the order of the file allows."""
+        """Return these records and all that wait for them, each as early as the order of the file allows."""
         heapify(numbers)
         while numbers:
             number = heappop(numbers)
@@ -98,7 +98,7 @@ class ParentsFirst:
                 heappush(numbers, each)
 
     def _below(self, number: int, id: str | None) -> list[int]:
-        """The records that wait for one that passes now."""
+        """Return the records that wait for one that passes now."""
         below = self._children.pop(number, [])
         if id is None:
             return below

@@ -1,15 +1,15 @@
-"""A record that was edited, written as the original was.
+"""An edited record, written in the style of the original.
 
 Rules (docs/spec/dialects.md#17.2):
 
-- Keys stay in their order, and those that we do not know stay at all; new keys go last. What did not change stays byte
-  for byte: number text, escapes, spaces.
-- What a tool was given or gave back (``VALUES``) is one value: of an old one that changed, nothing stays.
-- What did change is written with the original's separators, and in ASCII where the original was.
-- ``content`` that was a string stays one where it is one block of text now: the two say the same.
+- Keys stay in their order, and unknown keys stay; new keys go last. Unchanged values stay byte for byte: number text,
+  escapes, spaces.
+- The input or output of a tool (``VALUES``) is one value: when it changed, nothing of the old one stays.
+- Changed values are written with the original's separators, and in ASCII if the original was.
+- A ``content`` string stays a string while it is one block of text: the two forms are equal.
 - An object whose ``type``, ``state`` or ``status`` changed is another object: nothing of the old one stays in it. In a
-  list, items are paired from both ends as long as they are equal; what is left between is paired by place where it is
-  as many as before, else by the id that both have.
+  list, items are paired from both ends as long as they are equal; the rest is paired by place if the numbers are
+  equal, else by common id.
 
 Stability: experimental.
 """
@@ -42,7 +42,7 @@ class _Style(Struct, frozen=True):
     ascii: bool
 
     def write(self, value: Raw) -> bytes:
-        """Write a value that is new."""
+        """Return a new value as JSON."""
         match jsontext.kind(value):
             case "an object":
                 return self.object((key, self.write(each)) for key, each in jsontext.fields(value).items())
@@ -63,9 +63,9 @@ class _Style(Struct, frozen=True):
 
 
 def restyled(old: bytes, new: bytes, *, whole: bool = False) -> bytes:
-    """Write what ``new`` says as ``old`` was written. Both are JSON objects; an ``old`` that is none gives ``new``.
+    """Return ``new`` in the style of ``old``. Both are JSON objects; an ``old`` that is not one returns ``new``.
 
-    ``whole`` says that ``new`` is all there is to say: keys that it does not have go.
+    ``whole`` says that ``new`` is complete: keys that it lacks are removed.
     """
     try:
         return _over(Raw(old), Raw(new), _style(old), whole=whole)
@@ -107,21 +107,21 @@ def _over(old: Raw, new: Raw, style: _Style, *, whole: bool) -> bytes:
 
 
 def _under(key: str, old: Raw, new: Raw, style: _Style, *, whole: bool) -> bytes:
-    """What stands under a key."""
+    """Return the new value of a key."""
     if key == "content" and not whole and jsontext.kind(old) == "a string" and (text := _only_text(new)) is not None:
         return _over(old, text, style, whole=whole)
     return _over(old, new, style, whole=whole or key in VALUES)
 
 
 def _only_text(content: Raw) -> Raw | None:
-    """The text of content that is one block with a text, and nothing else."""
+    """Return the text of content that is a single block with only a text."""
     items = jsontext.items(content) if jsontext.kind(content) == "an array" else []
     fields = jsontext.fields(items[0]) if len(items) == 1 and jsontext.kind(items[0]) == "an object" else {}
     return fields["text"] if fields.keys() == {"type", "text"} and bytes(fields["type"]) == b'"text"' else None
 
 
 def _paired(olds: Sequence[Raw], news: Sequence[Raw]) -> list[Raw | None]:
-    """For each new item, the old one that it stands for."""
+    """Return for each new item the old one that it replaces."""
     if len(olds) == len(news):
         return list(olds)
     least = min(len(olds), len(news))

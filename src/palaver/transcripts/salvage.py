@@ -1,12 +1,12 @@
-"""What can be read of a message when one block of it cannot.
+"""The readable rest of a message with an unreadable block.
 
 Rules:
 
 - The block that a ``DecodeError`` points to becomes an ``Opaque`` of the transcript format, which no wire sends, and
-  the rest is read again; it is noted as ``block``. A field of a message, and a call, that hold what they should not
-  are left out, and noted as ``unread``.
-- A message without a role, or of which no block can be read, is not read: then the first error is raised again.
-- At most ``_MOST`` blocks of one body are passed over, since each makes it be read anew.
+  the rest is read again; it is noted as ``block``. A field of a message, or a call, with an invalid value is left out,
+  and noted as ``unread``.
+- A message without a role, or without a readable block, is not read: then the first error is raised again.
+- At most ``_MOST`` blocks of one body are skipped, since each requires another reading.
 
 Stability: experimental.
 """
@@ -43,9 +43,9 @@ def salvaged(
     *,
     outside: int = 2,
 ) -> list[M]:
-    """The messages of a body, without the blocks that cannot be read.
+    """Return the messages of a body, without the blocks that cannot be read.
 
-    ``outside`` is how many steps of an error's path lead to the message: two for ``messages[0]``, none for a response.
+    ``outside`` is the number of steps in an error's path to the message: two for ``messages[0]``, none for a response.
     Raises ``DecodeError`` when no block is left, or the message itself cannot be read.
     """
     try:
@@ -76,7 +76,7 @@ def _steps(path: str) -> list[str | int]:
 
 
 def _taken_out(value: Any, steps: Sequence[str | int], outside: int) -> Literal["block", "unread"] | None:
-    """Take the innermost block on a path out of a value, else the field of the message; ``None`` when there is none."""
+    """Remove the innermost block on a path from a value, else the field of the message; ``None`` without either."""
     walked: list[tuple[Any, str | int]] = []
     for step in steps:
         if not _has(value, step):
@@ -111,7 +111,7 @@ def _is_marked(value: Any) -> bool:
 
 
 def _restored(message: M, file_format: str) -> M:
-    """A message whose blocks that cannot be read are those of the file."""
+    """Return a message whose unreadable blocks are those of the file."""
     content = tuple([_block(part, file_format) for part in message.content])
     return message if content == message.content else structs.replace(message, content=content)
 

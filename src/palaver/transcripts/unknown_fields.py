@@ -1,10 +1,10 @@
-"""What a reader met that it does not know, or that was broken: the drift report.
+"""Unknown and damaged contents of a file: the drift report.
 
 Rules (docs/spec/dialects.md#0.14, #0.19):
 
-- Nothing here is an error: what is reported was kept, in its place, byte for byte.
-- One ``UnknownFields`` for each kind and name, with how often it was met and the line where it was met first. So a
-  report stays short however long the file is.
+- Nothing here is an error: everything that is reported was kept, in its place, byte for byte.
+- One ``UnknownFields`` for each kind and name, with the number of occurrences and the line of the first. So a report
+  stays short for a file of any length.
 
 Stability: experimental.
 """
@@ -29,15 +29,15 @@ T = TypeVar("T")
 UnknownKind: TypeAlias = Literal[
     "record", "key", "block", "value", "type", "unread", "version", "torn", "garbage", "glued", "link", "deprecated"
 ]
-"""``record``, ``key``, ``block``: a name nobody told us of. ``value``: a field holds what it should not. ``type``: a
-field holds a value of another JSON type, which is in no message. ``unread``: a message, or a part of one, that cannot
-be read; its bytes are kept. ``version``: one newer than we know. ``torn``,
-``garbage``, ``glued``: a line that is cut, is no record, or holds several. ``link``: what is referred to is not there.
-``deprecated``: what its program no longer writes, and we never do."""
+"""``record``, ``key``, ``block``: an unknown name. ``value``: a field has an invalid value. ``type``: a field has a
+value of another JSON type, which is in no message. ``unread``: a message, or a part of one, cannot be read; its bytes
+are kept. ``version``: a version newer than we know. ``torn``, ``garbage``, ``glued``: a line is cut off, is not a
+record, or holds several. ``link``: a reference has no target. ``deprecated``: its program no longer writes it, and we
+never do."""
 
 
 class UnknownFields(Struct, frozen=True):
-    """One thing that a file holds and its format does not foresee. ``line`` counts from 1; ``None`` in a document."""
+    """A content of a file that its format does not expect. ``line`` counts from 1; ``None`` in a document."""
 
     kind: UnknownKind
     name: str
@@ -53,13 +53,13 @@ class UnknownFields(Struct, frozen=True):
 
 
 _UNREAD: Final = {"unread": "message", "type": "field", "garbage": "line", "torn": "line"}
-"""The kinds of drift that are in no message, and what was left out."""
+"""The kinds of drift that are in no message, and are left out."""
 
 _FAILED: Final = frozenset((*_UNREAD, "value", "record"))
 
 
 def losses_of(unknown: Iterable[UnknownFields]) -> tuple[Loss, ...]:
-    """What a conversation lacks that is written in another format: a loss for each message that could not be read."""
+    """Return the losses of a conversation in another format: one for each message that could not be read."""
     return tuple(
         [
             Loss("dropped", _UNREAD[each.kind], _place(each))
@@ -71,7 +71,7 @@ def losses_of(unknown: Iterable[UnknownFields]) -> tuple[Loss, ...]:
 
 
 def failure_of(unknown: Iterable[UnknownFields]) -> str | None:
-    """Why a file that gave no message gave none; ``None`` when nothing in it was unexpected."""
+    """Return why a file gave no message; ``None`` when it had nothing unexpected."""
     return next((_place(each) for each in unknown if each.kind in _FAILED), None)
 
 
@@ -84,28 +84,28 @@ class Watch:
     """Gathers the drift of one file."""
 
     def __init__(self) -> None:
-        """Begin with nothing met."""
+        """Start without drift."""
         self._met: dict[tuple[UnknownKind, str], UnknownFields] = {}
         self._mistyped: dict[int, Raw] = {}
         self._lists: list[tuple[str, list[Raw]]] = []
         self.line: int | None = None
-        """The line of the record that is read."""
+        """The line of the current record."""
 
     def note(self, kind: UnknownKind, name: str, line: int | None = None) -> None:
-        """Count one thing."""
+        """Count one occurrence."""
         met = self._met.get((kind, name))
         self._met[kind, name] = (
             UnknownFields(kind, name, 1, line) if met is None else structs.replace(met, count=met.count + 1)
         )
 
     def keys(self, fields: Mapping[str, Raw], known: Collection[str], where: str, line: int | None = None) -> None:
-        """Count the keys that are not among those known; ``where`` names the record or block they stand in."""
+        """Count the unknown keys; ``where`` names their record or block."""
         for key in fields:
             if key not in known:
                 self.note("key", f"{where}.{key}", line)
 
     def mistyped(self, key: str, raw: Raw, wanted: str) -> None:
-        """Count a field of the record that is read that holds a value of another JSON type; once, however often asked.
+        """Count a field of the current record with a value of another JSON type; once, however often it is read.
 
         ``key`` is empty for an item of a list.
         """
@@ -114,7 +114,7 @@ class Watch:
             self.note("type", f"{key or self._item(raw)} is {jsontext.kind(raw)}, not {wanted}", self.line)
 
     def listed(self, key: str, items: list[Raw]) -> None:
-        """Remember the items of a list, to name it if one holds a value of another type."""
+        """Remember the items of a list, to name it when one has a value of another type."""
         self._lists.append((key, items))
 
     def _item(self, raw: Raw) -> str:
@@ -122,7 +122,7 @@ class Watch:
         return f"an item of {name}" if name else "an item"
 
     def during(self, steps: Callable[[], Iterable[T]], line: int | None) -> Iterator[T]:
-        """Give steps of reading a record; what the getters of ``fields`` meet meanwhile is counted here."""
+        """Yield the steps of reading a record; drift that the getters of ``fields`` find meanwhile is counted here."""
         self.line = line
         self._mistyped.clear()
         self._lists.clear()
@@ -140,9 +140,9 @@ class Watch:
 
     @property
     def report(self) -> tuple[UnknownFields, ...]:
-        """What was met, in the order in which it was met first."""
+        """Return the drift, in the order of the first occurrences."""
         return tuple(self._met.values())
 
 
 WATCHING: Final[ContextVar[Watch | None]] = ContextVar("watching", default=None)
-"""The watch of the file that is read just now; ``None`` outside of a reader."""
+"""The watch of the current file; ``None`` outside of a reader."""

@@ -1,4 +1,4 @@
-"""The ``uuid`` of records, and the link of each to the record before it, in formats that are trees of them.
+"""The ``uuid`` of records, and the link of each to the record before it, in formats with a tree of records.
 
 Stability: experimental.
 """
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 class UuidLinks:
-    """The ids of what one writing writes."""
+    """The ids of one written file."""
 
     def __init__(self, writing: WriteState) -> None:
-        """Begin with no record."""
+        """Start without records."""
         self._writing = writing
         self._uuids: dict[str, str] = {}
 
     def uuid(self, entry: Entry) -> str:
-        """The ``uuid`` of an entry's last record."""
+        """Return the ``uuid`` of an entry's last record."""
         known = self._uuids.get(entry.id)
         if known is None:
             made = entry.id if is_uuid(entry.id) else derived_id(entry.id)
@@ -36,7 +36,7 @@ class UuidLinks:
         return known
 
     def parent(self, entry: Entry) -> str | None:
-        """The ``uuid`` of the record before: that of the nearest entry that has one, and is written."""
+        """Return the ``uuid`` of the parent record: that of the nearest ancestor that has one, and is written."""
         parent = entry.parent
         while parent is not None:
             before = self._writing.thread.entry(parent)
@@ -50,7 +50,7 @@ class UuidLinks:
         return None
 
     def _recorded(self, entry: Entry) -> str | None:
-        """The ``uuid`` that an entry has in its file: its own, where the last of its records names it."""
+        """Return the ``uuid`` of an entry in its file: its own, if the last of its records has it."""
         if not self._writing.is_native(entry.id):
             return None
         pieces = original_bytes.records_of(self._writing.file_format, [entry.message])

@@ -1,6 +1,6 @@
-"""What the writers of all formats share: what a caller asks for, the receipt, and what a format implements.
+"""The common part of all writers: options, the receipt, and the interface of a format's writer.
 
-``assembly`` chooses what is written and puts the file together.
+``assembly`` selects what is written and assembles the file.
 
 Stability: experimental.
 """
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 History: TypeAlias = Literal["model", "user", "all"]
 Layout: TypeAlias = Literal["lines", "document", "either"]
-"""``either``: a document where the first line of the file is not a whole object, else lines; a
-conversation that comes from elsewhere is written as a document where its ``RecordWriter`` has a tail for new ones."""
+"""``either``: a document if the first line of the file is not a whole object, else lines; a conversation from
+elsewhere is written as a document if its ``RecordWriter`` has a tail for new ones."""
 
 OnLoss: TypeAlias = Literal["report", "raise"]
 
 LISTED: Final = re.compile(", | and ")
-"""What parts the names that one loss lists."""
+"""The separator of the names in one loss."""
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """What a caller may ask: see the module. ``carry`` puts what the format cannot say into its free slot."""
+    """The options of a caller; the module explains them. ``carry`` keeps in the free slot what the format lacks."""
 
     history: History | None = None
     branch: str = MAIN
@@ -50,7 +50,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 class Written(Struct, frozen=True):
-    """A file that was written, the files that belong beside it by their relative names, and the receipt."""
+    """A written file, further files by their relative names, and the receipt."""
 
     chunks: tuple[bytes, ...]
     losses: tuple[Loss, ...] = ()
@@ -63,12 +63,12 @@ class Written(Struct, frozen=True):
 
 
 class WriteState:
-    """The state of one writing: what is written, how, and what was lost."""
+    """The state of one writing: the entries, the options, and the losses."""
 
     def __init__(
         self, file_format: str, transcript: Transcript, entries: Sequence[Entry], options: Options, *, native: bool
     ) -> None:
-        """Begin with nothing lost. ``entries`` are those that are written; ``native`` when some have records."""
+        """Start without losses. ``entries`` are those to write; ``native`` says that some have records."""
         self.file_format = file_format
         self.transcript = transcript
         self.thread = transcript.thread
@@ -77,47 +77,47 @@ class WriteState:
         self.native = native
         self.beside: dict[str, bytes] = {}
         self.edited: list[tuple[Entry, ...]] = []
-        """The groups whose records no longer say what they say, without what is new in them."""
+        """The groups whose records no longer match them, without their new content."""
         self.unwritten: set[str] = set()
-        """The first entries of groups that have no record of their own."""
+        """The first entries of groups without records of their own."""
         self.whole = False
-        """Whether the rendering of a record is all that there is to say, so that it keeps no key of the old one."""
+        """Whether the rendering of a record is complete, so that no key of the old one stays."""
         self._title_written = False
         self._places = {entry.id: place for place, entry in enumerate(entries)}
         self._losses: dict[Loss, None] = {}
 
     def lose(self, kind: LossKind, what: str, why: str, entry: Entry | None = None, part: int | None = None) -> None:
-        """Write one thing that could not be carried into the receipt."""
+        """Add a loss to the receipt."""
         place = None if entry is None else self._places.get(entry.id)
         self._losses[Loss(kind, what, why, place, part)] = None
 
     def add(self, losses: Iterable[Loss]) -> None:
-        """Write losses whose places are known into the receipt."""
+        """Add losses with known places to the receipt."""
         self._losses.update(dict.fromkeys(losses))
 
     def take_title(self) -> str | None:
-        """The title of the conversation, for a format that writes it: otherwise the receipt says that it is dropped."""
+        """Return the conversation's title for a format that writes it; else the receipt says that it is dropped."""
         self._title_written = True
         return self.transcript.title
 
     def carry(self, before: int) -> None:
-        """Say of what was dropped from a message, after the first ``before`` losses, that its record carries it."""
+        """Report the losses of a message after the first ``before`` ones as carried by its record."""
         every = list(self._losses)
         self._losses = dict.fromkeys([*every[:before], *map(_carried, every[before:])])
 
     def never_writes(self, *names: str) -> None:
-        """Name fields of messages that no record of the format says, once, where a message that is new has them."""
+        """Report fields of new messages that no record of the format has, once."""
         for name in names:
             stored = (getattr(entry.message, name) for entry in self.entries if not is_native(entry, self.file_format))
             if any(each is not None for each in stored):
                 self.lose("dropped", name.replace("_", " "), "the format has no place for it")
 
     def is_native(self, entry: str) -> bool:
-        """Whether an entry has records of the transcript format, so that its id is one of the file's own."""
+        """Return whether an entry has records of the transcript format, so that its id is from the file."""
         return self.native and is_native(self.thread.entry(entry), self.file_format)
 
     def named(self) -> Callable[[Entry], frozenset[str]]:
-        """What the receipt so far names of an entry, or of all of them: fields, kinds of parts, ``content`` for any."""
+        """Return the names on the receipt for an entry, or for all: fields, kinds of parts, ``content`` for any."""
         found: dict[int | None, set[str]] = {None: set()}
         for loss in self._losses:
             names = found.setdefault(loss.message, set())
@@ -128,7 +128,7 @@ class WriteState:
 
     @property
     def count(self) -> int:
-        """How many losses there are so far."""
+        """The number of losses so far."""
         return len(self._losses)
 
     @property
@@ -149,54 +149,54 @@ class WriteState:
 
 
 class RecordWriter(Protocol):
-    """Writes what has no records. Made for one conversation; records are JSON without line break or separator."""
+    """Writes messages without records, of one conversation. Records are JSON without line break or separator."""
 
     def head(self) -> Iterable[bytes]:
-        """What stands before the first message, where the conversation has no record of the transcript format.
+        """Return the text before the first message, for a conversation without records of the transcript format.
 
-        In a document: the text up to and including the bracket that opens the list, as one.
+        In a document, it ends with the bracket that opens the list.
         """
         ...
 
     def groups(self, entries: Sequence[Entry]) -> Iterable[Sequence[Entry]]:
-        """Part neighbouring entries into those that share records."""
+        """Split neighbouring entries into groups that share records."""
         ...
 
     def render(self, group: Sequence[Entry], old: Sequence[bytes], /) -> Iterable[bytes]:
-        """The records of a group; ``old`` are those it had, when it was edited (without separators)."""
+        """Return the records of a group; ``old`` are its records before the edit (without separators)."""
         ...
 
     def tail(self, old: bytes | None, /) -> bytes | None:
-        """What stands behind the last item of a document; ``old`` is what stood there. ``None`` for lines."""
+        """Return the text behind the last item of a document; ``old`` is the earlier text. ``None`` for lines."""
         ...
 
 
 @runtime_checkable
 class Continuing(Protocol):
-    """What a ``RecordWriter`` of a format has beside, where a record can grow: a call and its result share one."""
+    """An additional method of a ``RecordWriter`` for growing records: a call and its result share one."""
 
     def continues(self, before: Sequence[Entry], group: Sequence[Entry], /) -> bool:
-        """Whether what is new belongs into the record of the last messages that have one."""
+        """Return whether new entries belong to the record of the last messages that have one."""
         ...
 
 
 @runtime_checkable
 class Repeating(Protocol):
-    """What a ``RecordWriter`` of a format has beside, where records tell messages again that others told before."""
+    """An additional method of a ``RecordWriter`` for records that repeat earlier messages."""
 
     def repeat(self, group: Sequence[Entry], old: Sequence[bytes], /) -> Sequence[bytes]:
-        """The records of a group that was not edited, as many, with the edits of messages that they tell again."""
+        """Return the records of an unedited group, as many, with the edits of messages that they repeat."""
         ...
 
 
 def singly(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-    """Each entry alone: ``RecordWriter.groups`` of a transcript format where a message is a record."""
+    """Group each entry alone: ``RecordWriter.groups`` for a format in which each message is a record."""
     for entry in entries:
         yield (entry,)
 
 
 def grouped(entries: Iterable[Entry], joins: Callable[[Sequence[Entry], Message], bool]) -> Iterator[Sequence[Entry]]:
-    """Put each entry into the group before it, where its message ``joins`` that, and into a new one otherwise."""
+    """Put each entry into the group before it if its message ``joins`` that, and into a new one otherwise."""
     group: list[Entry] = []
     for entry in entries:
         if group and not joins(group, entry.message):
@@ -210,9 +210,9 @@ def grouped(entries: Iterable[Entry], joins: Callable[[Sequence[Entry], Message]
 def with_results(
     entries: Iterable[Entry], calls_of: Callable[[Message], Iterable[str | None]], *, repeated: bool = False
 ) -> Iterator[Sequence[Entry]]:
-    """Group a message with the results that follow it, of the calls in it whose ids ``calls_of`` gives.
+    """Group a message with the results that follow it, of the calls in it whose ids ``calls_of`` returns.
 
-    A second result of the same call begins a new group, unless results may be ``repeated``.
+    A second result of the same call starts a new group, unless results may be ``repeated``.
     """
     waiting: set[str | None] = set()
 
@@ -230,9 +230,9 @@ def with_results(
 
 
 def unsupported(value: Struct, said: Collection[str]) -> list[str]:
-    """The fields of a message or a part that hold something, and are not among those that a format says.
+    """Return the non-empty fields of a message or a part that are not among those that a format has.
 
-    Read from the class, so that a new field is on the receipt until a format has a place for it.
+    The fields are read from the class, so that a new field is on the receipt until a format supports it.
     """
     return [
         field.name.removesuffix("_json").replace("_", " ")
@@ -242,12 +242,12 @@ def unsupported(value: Struct, said: Collection[str]) -> list[str]:
 
 
 def is_record(entry: Entry) -> bool:
-    """Whether an entry is no message, but what a runtime or a file keeps between messages."""
+    """Return whether an entry is not a message, but a record of a runtime or a file."""
     return RECORD in entry.message.tags
 
 
 def chosen_history(path: Sequence[Entry], history: History) -> Iterator[Entry]:
-    """What the model sees at the end of a path, what its user saw (and its system messages), or all of it."""
+    """Return what the model sees at the end of a path, what its user saw (and its system messages), or all of it."""
     match history:
         case "model":
             known_messages = {id(message) for message in for_model(path)}
@@ -264,7 +264,7 @@ def chosen_history(path: Sequence[Entry], history: History) -> Iterator[Entry]:
 
 
 def is_native(entry: Entry, file_format: str) -> bool:
-    """Whether an entry has records of a transcript format, or shares those of another."""
+    """Return whether an entry has records of a transcript format, or shares those of another."""
     return (
         original_bytes.leads(entry.message, file_format)
         or original_bytes.follows(entry.message, file_format) is not None
@@ -272,12 +272,12 @@ def is_native(entry: Entry, file_format: str) -> bool:
 
 
 def _carried(loss: Loss) -> Loss:
-    """A loss of a message whose record carries the message whole."""
+    """Return a loss of a message that its record carries whole."""
     if loss.kind != "dropped" or loss.message is None or "carried" in loss.why:
         return loss
     return structs.replace(loss, kind="converted", why=f"{loss.why}; carried along")
 
 
 def on_one_line(raw: bytes) -> bytes:
-    """A record as it stands in a line: strings escape line breaks, so those in it stand between tokens."""
+    """Return a record for a line: strings escape line breaks, so any others are between tokens."""
     return raw.replace(b"\n", b" ")

@@ -69,7 +69,7 @@ class Advisor:
 
 
 async def ask(advisor: Advisor, message: Any) -> str:
-    """Ask ``advisor``, and return its answer to ``message``: for a model, a text or what JSON can express.
+    """Ask ``advisor``, and return its answer to ``message``: for a model, a text or a JSON value.
 
     Raises what the advisor raises, and ``EncodeError`` when the message cannot be encoded for a model.
     """

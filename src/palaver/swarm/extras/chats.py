@@ -1,7 +1,7 @@
 """Sessions that are opened on demand and closed when they are idle.
 
 - A client's session is opened with its first message and closed ``idle`` seconds after its last turn. A session with a
-  turn in progress is not idle. Idle sessions are looked for every ``check`` seconds.
+  turn in progress is not idle. The check for idle sessions runs every ``check`` seconds.
 - ``on_close`` observes closed sessions and changes nothing.
 - ``auto_close`` does the same for one session of an application: it is closed after a number of seconds without a turn,
   a new message in its log, or a call of ``tick``.
@@ -28,7 +28,7 @@ from palaver.swarm.user_input import Content
 IDLE: Final = 900.0
 """The default number of seconds after which an idle session is closed."""
 CHECK: Final = 60.0
-"""The default number of seconds between two searches for idle sessions."""
+"""The default number of seconds between two checks for idle sessions."""
 TICK: Final = 1.0
 """The number of seconds between two checks of one session."""
 
@@ -49,8 +49,8 @@ class Chats:
     ) -> None:
         """Manage the sessions of ``live``, a swarm that is started.
 
-        A session is closed after ``idle`` seconds without a turn; idle ones are looked for every ``check`` seconds.
-        ``on_close`` gets the client's id. Raises ``SwarmError`` for arguments of another type.
+        A session is closed after ``idle`` seconds without a turn, checked every ``check`` seconds. ``on_close`` gets
+        the client's id. Raises ``SwarmError`` for arguments of another type.
         """
         check_arguments("Chats", Chats.__init__, locals(), SwarmError)
         self.live, self._idle, self._check, self._on_close = live, idle, check, on_close
@@ -59,7 +59,7 @@ class Chats:
         self._open = False
 
     async def __aenter__(self) -> Self:
-        """Start to look for idle sessions."""
+        """Start the check for idle sessions."""
         await self._group.__aenter__()
         self._group.start_soon(self._watch)
         self._open = True

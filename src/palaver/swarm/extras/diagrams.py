@@ -207,7 +207,7 @@ def _json(value: object) -> str:
 
 
 def _code(text: str) -> str:
-    """A name as code, also in a table."""
+    """Return a name as code, also in a table."""
     text = _line(text).replace("|", "\\|")
     ticks = max((len(each) for each in _TICKS.findall(text)), default=0)
     pad = " " if ticks else ""

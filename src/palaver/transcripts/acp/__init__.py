@@ -4,7 +4,7 @@ Read: ``reader`` turns updates into messages, ``shapes`` blocks and calls. It is
 told. Lines may be notifications, their ``params`` alone, or stand in an envelope; requests and their answers are read
 where the log holds them. Names of tools do not exist: the title stands for one, else the kind.
 
-What it cannot say: names of tools (written as titles), signatures and encrypted reasoning, usage and model of an
+Not represented: names of tools (written as titles), signatures and encrypted reasoning, usage and model of an
 answer, system and developer messages, markers (all carried in ``_meta``), branches, video, calls that providers ran.
 
 Stability: experimental.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def detect(head: Head) -> Detection | None:
-    """Lines with ``sessionUpdate``, or requests of a session."""
+    """Return lines with ``sessionUpdate``, or requests of a session."""
     for line in head.lines:
         for stored in (line, *_objects(line)):
             params = _object(stored.get("params", stored))

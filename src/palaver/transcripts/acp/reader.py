@@ -73,7 +73,7 @@ _METHODS: Final = frozenset(
 
 
 def rpc_of(fields: Fields) -> Fields:
-    """The JSON-RPC message of a line: itself, or what its envelope holds; ``params`` alone get a method."""
+    """Return the JSON-RPC message of a line: itself, or what its envelope holds; ``params`` alone get a method."""
     for key in ("", *_WRAPS):
         found = inner(fields, key) if key else fields
         if "method" in found or "result" in found or "error" in found:
@@ -176,7 +176,7 @@ class RecordReader:
         self._open.append(group)
 
     def _answered(self, record: Record, rpc: Fields) -> Iterator[Step]:
-        """The answer to a request; that to a prompt ends a turn."""
+        """Yield the answer to a request; that to a prompt ends a turn."""
         request, result = _id(rpc), inner(rpc, "result")
         if not rpc and record.fields is not None:
             self._watch.note("record", "neither JSON-RPC nor an update", record.line)
@@ -214,7 +214,7 @@ class RecordReader:
             yield from self._beside(record, kind, fields, params)
 
     def _beside(self, record: Record, kind: str, fields: Fields, params: Fields) -> Iterator[Step]:
-        """An update that tells nothing, or carries what ACP has no update for."""
+        """Yield an update that tells nothing, or carries what ACP has no update for."""
         if kind == "session_info_update":
             self._title = string(fields, "title") or self._title
             found = extension_slot.restored([], _slot(params))

@@ -119,7 +119,7 @@ class Group(Struct):
         return self.ids.get("user") or self.ids.get("said") or self.ids.get("thought")
 
     def begins_anew(self, variant: str, named: str | None) -> bool:
-        """Whether a chunk with that id is one of another message."""
+        """Return whether a chunk with that id is one of another message."""
         known = self.ids.get(variant)
         if variant == "thought" and known is None:
             known = self.ids.get("said")  # what is thought behind a text
@@ -176,7 +176,7 @@ class Form:
         self.line: int | None = None
 
     def block(self, raw: Raw | None) -> AnyPart | None:
-        """A content block; one that nobody knows stays as it is."""
+        """Return a content block; one that nobody knows stays as it is."""
         fields = {} if raw is None else split(raw)
         if raw is None or not fields:
             return None
@@ -190,7 +190,7 @@ class Form:
         return trusted.Opaque(NAME, jsontext.own(raw)) if part is None else part
 
     def call(self, named: str, fields: Fields) -> ToolCall | MalformedToolCall:
-        """A call."""
+        """Return a call."""
         name = string(fields, "title") or string(fields, "kind") or "tool"
         given = fields.get("rawInput")
         kept = _provider({key: each for key, each in fields.items() if key in {"kind", "locations"}})
@@ -202,7 +202,7 @@ class Form:
         return trusted.ToolCall(named, name, text, provider_json=kept)
 
     def result(self, named: str, fields: Fields, at: int | None) -> ToolMessage:
-        """The result of a call."""
+        """Return the result of a call."""
         parts: list[AnyPart] = []
         for raw in listed(fields, "content"):
             item = split(raw)
@@ -223,7 +223,7 @@ class Form:
 
 
 def _run(last: Text | Reasoning, part: Text | Reasoning) -> bool:
-    """Whether a text goes on with the one before it."""
+    """Return whether a text goes on with the one before it."""
     return type(part) is type(last) and part.provider_json is UNSET and last.provider_json is UNSET
 
 
@@ -281,7 +281,7 @@ def turn_usage(fields: Fields) -> Usage | None:
 
 
 def block_of(part: AnyPart) -> dict[str, Any] | Raw | None:
-    """A part as a content block; ``None`` for one that ACP has none for."""
+    """Return a part as a content block; ``None`` for one that ACP has none for."""
     beside: dict[str, Any] = dict(part.provider.get(NAME, {}))
     match part:
         case Text() if "resource" in beside:

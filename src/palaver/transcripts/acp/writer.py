@@ -63,7 +63,7 @@ class RecordWriter:
         self._at = session.started_at or first or now_ms()
 
     def head(self) -> Iterator[bytes]:
-        """The title, where there is one."""
+        """Yield the title, where there is one."""
         title = self._writing.take_title()
         if title is not None:
             yield jsontext.encode(self._notice({"sessionUpdate": "session_info_update", "title": title}))
@@ -72,11 +72,11 @@ class RecordWriter:
         """Lines have none."""
 
     def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-        """An answer with the results of its calls that follow it."""
+        """Return an answer with the results of its calls that follow it."""
         return with_results(entries, _call_ids)
 
     def render(self, group: Sequence[Entry], _old: Sequence[bytes]) -> Iterator[bytes]:
-        """The updates of a group."""
+        """Yield the updates of a group."""
         messages = [entry.message for entry in group]
         first = messages[0]
         self._names.clear()
@@ -156,7 +156,7 @@ class RecordWriter:
         yield from self._chunks(entry, "agent_message_chunk")
 
     def _named(self, called: str | None, otherwise: str) -> str:
-        """The id of a call: its own, where no call before has it; a log knows each call once."""
+        """Return the id of a call: its own, where no call before has it; a log knows each call once."""
         own = called or otherwise
         if own not in self._names:
             made = self._names[own] = own if own not in self._used else otherwise
@@ -259,7 +259,7 @@ class RecordWriter:
 
 
 def _line(notice: dict[str, Any]) -> bytes:
-    """A notification as it is written; results may hold line breaks between their values."""
+    """Return a notification as it is written; results may hold line breaks between their values."""
     return bytes(one_line(jsontext.encode(notice).decode()))
 
 

@@ -5,7 +5,7 @@ or as an event stream. Responses that are spread over messages and events are on
 and what else is for the user interface stay in their records. Counters of a run that ends behind a tool's result have
 no message, and stay in their record too.
 
-What it cannot say: counters of each call, finish reasons, whether a proof was a signature, citations, media in answers,
+Not represented: counters of each call, finish reasons, whether a proof was a signature, citations, media in answers,
 JSON results (they become text), markers, times in lists; malformed arguments stay text.
 
 Stability: experimental.
@@ -52,7 +52,7 @@ def _version(fields: Mapping[str, Any]) -> str | None:
 
 
 def _streamed(data: bytes) -> Mapping[str, Any]:
-    """The first event of an event stream."""
+    """Return the first event of an event stream."""
     for line in data.split(b"\n", 8)[:8]:
         if line.startswith(b"data:"):
             try:
@@ -64,7 +64,7 @@ def _streamed(data: bytes) -> Mapping[str, Any]:
 
 
 def _is_message(item: Mapping[str, Any]) -> bool:
-    """Whether it can only be a message of AG-UI: it has an id, and a key that no other list has."""
+    """Return whether it can only be a message of AG-UI: it has an id, and a key that no other list has."""
     if not isinstance(item.get("id"), str) or not isinstance(item.get("role"), str) or "parts" in item:
         return False
     own = not _OWN.isdisjoint(item) or (item["role"] == "tool" and "toolCallId" in item)

@@ -75,7 +75,7 @@ class RecordReader:
         self._early: list[Record] = []
 
     def expects(self, record: Record) -> bool:
-        """Whether a line that is no object is one of an event stream."""
+        """Return whether a line that is no object is one of an event stream."""
         body = record.raw.strip()
         return event_of(record) is not None or body.startswith(_FIELDS_OF_STREAMS)
 
@@ -146,7 +146,7 @@ class RecordReader:
             self._watch.note("version", version)
 
     def _passed(self, found: _Talk | tuple[str | None, str | None], record: Record) -> Iterator[Step]:
-        """A record that says nothing: it goes with the response that is open."""
+        """Yield a record that says nothing: it goes with the response that is open."""
         yield from self._talk(found)
         talk = found if isinstance(found, _Talk) else self._talks[found]
         if talk.open is not None:
@@ -228,7 +228,7 @@ class RecordReader:
         self._names |= {piece.id: piece.name for piece in response.pieces if piece.kind == "call"}
 
     def _whole(self, talk: _Talk, record: Record, raws: Sequence[Raw]) -> Iterator[Step]:
-        """A list within one record: it adds to what was said, or replaces it."""
+        """Yield a list within one record: it adds to what was said, or replaces it."""
         yield from self._close(talk)
         units = list(self.units(raws, record.line))
         keys = [_key(message) for message, _, _ in units]
@@ -250,7 +250,7 @@ class RecordReader:
         talk.keys = keys
 
     def units(self, raws: Sequence[Raw], line: int | None) -> Iterator[tuple[Message, str | None, list[Raw]]]:
-        """The messages of a list, each with its id and what it was told by."""
+        """Yield the messages of a list, each with its id and what it was told by."""
         response, told = Response(), list[Raw]()
         for raw in raws:
             fields = split(raw)
@@ -327,7 +327,7 @@ class RecordReader:
         yield from self._close(talk)
 
     def _spoken(self, talk: _Talk, kind: str, fields: Fields, at: int | None) -> Iterator[Step]:
-        """An event that a message is made of."""
+        """Yield an event that a message is made of."""
         family, _, step = kind.rpartition("_")
         if kind == "REASONING_ENCRYPTED_VALUE":
             self._sealed(talk, fields)
@@ -380,7 +380,7 @@ class RecordReader:
 
 
 def event_of(record: Record) -> Fields | None:
-    """The fields of an event: of the line, or of the data of an event stream."""
+    """Return the fields of an event: of the line, or of the data of an event stream."""
     if record.fields is not None:
         return record.fields
     body = record.raw.strip().removeprefix(b"\xef\xbb\xbf")

@@ -176,11 +176,11 @@ class Response:
         self.slot: Any = None
 
     def find(self, kind: str, named: str) -> Piece | None:
-        """The piece of a kind and an id."""
+        """Return the piece of a kind and an id."""
         return next((each for each in reversed(self.pieces) if each.kind == kind and each.id == named), None)
 
     def takes(self, kind: str, named: str) -> bool:
-        """Whether a new piece is of this response."""
+        """Return whether a new piece is of this response."""
         if self.role != "assistant":
             return False
         if self.id is not None and (named == self.id or named.startswith(f"{self.id}-")):
@@ -238,7 +238,7 @@ def told(response: Response, fields: Fields) -> None:
 
 
 def goes_on(response: Response, fields: Fields) -> bool:
-    """Whether a message of the list is of the response before it."""
+    """Return whether a message of the list is of the response before it."""
     kind = "reasoning" if string(fields, "role") == "reasoning" else "text"
     if kind == "text" and "content" not in fields and listed(fields, "toolCalls"):
         kind = "call"
@@ -251,7 +251,7 @@ def slot_of(fields: Fields) -> Any:
 
 
 def plain_message(fields: Fields, names: dict[str, str], watch: Watch, line: int | None) -> Message | None:
-    """A message that is no response; ``None`` for one that is for nobody but the user interface."""
+    """Return a message that is no response; ``None`` for one that is for nobody but the user interface."""
     role = string(fields, "role") or ""
     if role == "tool":
         return result(fields, names, watch, line)
@@ -267,7 +267,7 @@ def _named(message: Message, name: str | None) -> Message:
 
 
 def result(fields: Fields, names: dict[str, str], watch: Watch, line: int | None) -> ToolMessage:
-    """A tool message, or the event that gives a result."""
+    """Return a tool message, or the event that gives a result."""
     call = string(fields, "toolCallId")
     failed = string(fields, "error")
     content = content_of(ToolMessage, fields, watch, line)
@@ -281,7 +281,7 @@ def result(fields: Fields, names: dict[str, str], watch: Watch, line: int | None
 
 
 def content_of(cls: type, fields: Fields, watch: Watch, line: int | None) -> tuple[Any, ...]:
-    """The parts of ``content``: a string, or parts."""
+    """Return the parts of ``content``: a string, or parts."""
     raw = fields.get("content")
     if raw is None or jsontext.is_null(raw):
         return ()
@@ -327,7 +327,7 @@ def _part(raw: Raw, watch: Watch, line: int | None) -> AnyPart:
 
 
 def _binary(fields: Fields) -> AnyPart | None:
-    """A medium as it was told before 1.0."""
+    """Return a medium as it was told before 1.0."""
     mime = string(fields, "mimeType")
     cls = _MEDIA.get((mime or "").partition("/")[0])
     data, url, named = string(fields, "data"), string(fields, "url"), string(fields, "id")
@@ -344,7 +344,7 @@ def _binary(fields: Fields) -> AnyPart | None:
 
 
 def usage_of(entries: Sequence[Raw]) -> tuple[Usage | None, str | None]:
-    """The counters at the end of a run, which include their parts, and the model where it was one."""
+    """Return the counters at the end of a run, which include their parts, and the model where it was one."""
     if not entries:
         return None, None
     total = trusted.Usage()

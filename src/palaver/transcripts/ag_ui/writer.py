@@ -80,7 +80,7 @@ class RecordWriter:
         self._edited = {entry.id: entry for entry in writing.entries if writing.native and _is_edited(entry)}
 
     def head(self) -> Iterator[bytes]:
-        """The run that would be asked for, up to its list."""
+        """Yield the run that would be asked for, up to its list."""
         session = session_of(self._writing.metadata)
         run: dict[str, Any] = {
             "threadId": session.id or self._writing.thread.id,
@@ -94,11 +94,11 @@ class RecordWriter:
         yield jsontext.encode(run)[:-1] + b',\n"messages":['
 
     def tail(self, old: bytes | None) -> bytes:
-        """The end of the run."""
+        """Return the end of the run."""
         return b"]}\n" if old is None else old
 
     def render(self, group: Sequence[Entry], old: Sequence[bytes]) -> Iterator[bytes]:
-        """The records of a group."""
+        """Yield the records of a group."""
         if self._listed:
             for entry in group:
                 for place, message in enumerate(self._messages(entry)):
@@ -130,7 +130,7 @@ class RecordWriter:
     # -- events --------------------------------------------------------------------------------------------------------
 
     def _events(self, entry: Entry) -> Iterator[dict[str, Any]]:
-        """A message as events."""
+        """Yield a message as events."""
         for message in self._messages(entry):
             named, role = message["id"], message["role"]
             more = {"metadata": message["metadata"]} if "metadata" in message else {}
@@ -171,7 +171,7 @@ class RecordWriter:
                 yield {"type": "REASONING_ENCRYPTED_VALUE", "subtype": "tool-call", **seal}
 
     def _relisted(self, group: Sequence[Entry], old: Sequence[bytes], place: int) -> Iterator[bytes]:
-        """A record with a list of messages, those that were edited replaced."""
+        """Yield a record with a list of messages, those that were edited replaced."""
         event = (
             event_of(Record(0, 0, old[place], split(Raw(old[place])) if old[place].startswith(b"{") else None)) or {}
         )
@@ -196,7 +196,7 @@ class RecordWriter:
             yield each if at != place else self._line({**event, **new}).rstrip(b"\n")
 
     def repeat(self, group: Sequence[Entry], old: Sequence[bytes]) -> Sequence[bytes]:
-        """The records of a group, with the edits of messages that its list tells again."""
+        """Return the records of a group, with the edits of messages that its list tells again."""
         if self._listed or not self._edited:
             return old
         try:
@@ -227,7 +227,7 @@ class RecordWriter:
     # -- messages ------------------------------------------------------------------------------------------------------
 
     def _messages(self, entry: Entry) -> list[dict[str, Any]]:
-        """The messages that a message is told by."""
+        """Return the messages that a message is told by."""
         message, before = entry.message, self._before
         self._before = message
         if isinstance(message, (FlushMarker, RescueMarker)):
@@ -267,7 +267,7 @@ class RecordWriter:
         return written
 
     def _content(self, entry: Entry) -> Any:
-        """A string where it is text; only user and tool messages may hold parts."""
+        """Return a string where it is text; only user and tool messages may hold parts."""
         message = entry.message
         texts = [part.text for part in message.content if isinstance(part, Text)]
         if len(texts) == len(message.content) == 1:
@@ -315,7 +315,7 @@ class RecordWriter:
         self._writing.lose("dropped", kind, "AG-UI has no place for it", entry, place)
 
     def _response(self, entry: Entry, message: AssistantMessage, *, joined: bool) -> list[dict[str, Any]]:
-        """A response in its order: reasoning apart, and a new message where text follows a call."""
+        """Return a response in its order: reasoning apart, and a new message where text follows a call."""
         written: list[dict[str, Any]] = []
         for place, part in enumerate(message.content):
             last = written[-1] if written and written[-1]["role"] == "assistant" else None
@@ -365,17 +365,17 @@ _UNKNOWN = "application/octet-stream"
 
 
 def part_has_citations(part: Text | Refusal) -> bool:
-    """Whether a text says where it comes from."""
+    """Return whether a text says where it comes from."""
     return isinstance(part, Text) and bool(part.citations)
 
 
 def _is_edited(entry: Entry) -> bool:
-    """Whether a message has records, and says something else now."""
+    """Return whether a message has records, and says something else now."""
     return original_bytes.leads(entry.message, NAME) and original_bytes.state_of(NAME, [entry.message]) == "edited"
 
 
 def _event(raw: bytes) -> Fields | None:
-    """The event of a record that was kept."""
+    """Return the event of a record that was kept."""
     try:
         return event_of(Record(0, 0, raw, jsontext.fields(raw) if raw.startswith(b"{") else None))
     except DecodeError:
@@ -383,7 +383,7 @@ def _event(raw: bytes) -> Fields | None:
 
 
 def _list_of(event: dict[str, Raw]) -> list[Raw] | None:
-    """The list of messages that an event holds."""
+    """Return the list of messages that an event holds."""
     if "messages" in event:
         return listed(event, "messages")
     return listed(inner(event, "input"), "messages") if "input" in event else None
@@ -394,7 +394,7 @@ def _fails(event: Fields) -> bool:
 
 
 def _failed(group: Sequence[Entry], event: Fields) -> bool:
-    """Whether an answer still says that it ended as an event tells."""
+    """Return whether an answer still says that it ended as an event tells."""
     answers = (entry.message for entry in group if isinstance(entry.message, AssistantMessage))
     return any(
         each.finish_reason == "error" and each.metadata.get("error") == (string(event, "message") or "")

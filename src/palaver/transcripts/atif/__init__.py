@@ -5,7 +5,7 @@ trajectories of sub-agents inside the document are conversations of their own; t
 the steps. ``is_copied_context`` marks what an earlier trajectory said: its usage is not counted again. Media is a path
 or a URL, and stays one.
 
-What it cannot say: the proof of reasoning, the order of blocks in an answer, several texts of reasoning, failures of
+Not represented: the proof of reasoning, the order of blocks in an answer, several texts of reasoning, failures of
 tools (kept in ``extra``), arguments that are not an object (``{}``, the text in ``extra.raw_arguments``), inline media
 (written beside as files), films and documents, markers, branches (one file each). What it cannot say is carried in
 ``extra.palaver`` of the step. Version 1.7 is written, 1.8 where there is audio. A file of a version that we do not know
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def detect(head: Head) -> Detection | None:
-    """A ``schema_version`` of ATIF, or steps with ``step_id`` and ``source``."""
+    """Return a ``schema_version`` of ATIF, or steps with ``step_id`` and ``source``."""
     fields = head.fields
     version = fields.get("schema_version")
     if isinstance(version, str) and version.startswith(PREFIX):

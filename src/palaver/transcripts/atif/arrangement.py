@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def arranged(transcript: Transcript, branch: str) -> tuple[Transcript, tuple[str, ...]]:
-    """The branch as one line, each result behind its call, and the names of the branches that are left out.
+    """Return the branch as one line, each result behind its call, and the names of the branches that are left out.
 
     Raises ``NotFoundError`` for a branch that is not there.
     """
@@ -73,14 +73,14 @@ def _ids(message: AssistantMessage) -> Iterator[str]:
 
 
 def inside(transcript: Transcript) -> list[bytes]:
-    """The documents of sub-agents that lie in what was kept of a trajectory."""
+    """Return the documents of sub-agents that lie in what was kept of a trajectory."""
     head, tail = frame_of(transcript.thread.entries, NAME)
     document = head + (tail or b"")
     return [bytes(each) for each in listed(fields_of(document), "subagent_trajectories")]
 
 
 def offspring(root: Transcript, given: Sequence[Transcript]) -> Iterator[Transcript]:
-    """A conversation, and all that come from it, in the order in which a document holds them."""
+    """Yield a conversation, and all that come from it, in the order in which a document holds them."""
     yield root
     children = [each for each in given if session_of(each.metadata).parent == root.thread.id]
     for child in sorted(children, key=_place):
@@ -94,7 +94,7 @@ def _place(transcript: Transcript) -> int:
 
 
 def same(old: Sequence[Transcript], new: Sequence[Transcript]) -> bool:
-    """Whether conversations say what a document says."""
+    """Return whether conversations say what a document says."""
     return [_sum(each) for each in old] == [_sum(each) for each in new]
 
 

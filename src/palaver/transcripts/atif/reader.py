@@ -139,7 +139,7 @@ class Steps:
         self.calls: dict[str, str | None] = {}
 
     def messages(self, fields: Fields) -> list[Message] | None:
-        """The messages of a step; ``None`` when it is none that anybody said."""
+        """Return the messages of a step; ``None`` when it is none that anybody said."""
         try:
             plain = self.plain(fields)
             slot = value(inner(fields, "extra"), extension_slot.SLOT)
@@ -213,7 +213,7 @@ class Steps:
         return trusted.MalformedToolCall(text, "the arguments are not an object", name, call)
 
     def _result(self, fields: Fields, names: dict[str, str], unnamed: Iterator[str], at: int | None) -> ToolMessage:
-        """A result; one that names no call is of the next of its step that no result names."""
+        """Return a result; one that names no call is of the next of its step that no result names."""
         self._watch.keys(fields, KEYS["result"], "result")
         call, extra = string(fields, "source_call_id"), inner(fields, "extra")
         if call is None:
@@ -286,7 +286,7 @@ def _without(whole: int | None, *parts: int | None) -> int | None:
 
 
 def _only(content: tuple[AnyPart, ...], *kinds: type[AnyPart]) -> Any:
-    """The parts that a message may hold; what else stands there is kept as it is."""
+    """Return the parts that a message may hold; what else stands there is kept as it is."""
     return tuple([part if isinstance(part, kinds) else _opaque(part) for part in content])
 
 
@@ -299,5 +299,5 @@ def _opaque(part: AnyPart) -> Opaque:
 
 
 def _is_silent(message: Message) -> bool:
-    """Whether a step of the system only holds what was observed."""
+    """Return whether a step of the system only holds what was observed."""
     return isinstance(message, SystemMessage) and not message.text and len(message.content) <= 1

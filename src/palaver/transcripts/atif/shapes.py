@@ -140,6 +140,6 @@ def version_of(text: str | None) -> Version | None:
 
 
 def media_type(text: str | None) -> str | None:
-    """A media type as the format spells it."""
+    """Return a media type as the format spells it."""
     plain = None if text is None else text.strip().lower()
     return ALIASES.get(plain or "", plain)

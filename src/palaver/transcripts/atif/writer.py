@@ -137,7 +137,7 @@ class RecordWriter:
         yield whole(jsontext.encode({**root, "agent": agent}))[:-1] + b',"steps":[' + first
 
     def _empty(self) -> dict[str, Any]:
-        """A step that says nothing, and says so, where there is none."""
+        """Return a step that says nothing, and says so, where there is none."""
         self._next += 1
         step: dict[str, Any] = {"step_id": 1, "source": "system", "message": ""}
         plain = self._steps.plain(jsontext.fields(jsontext.encode(step))) or []
@@ -170,7 +170,7 @@ class RecordWriter:
         return body[len(self._head) :] if body.startswith(self._head) else old
 
     def revised_head(self) -> bytes | None:
-        """The head, where the sums stand before the steps and have to follow them; ``None`` when it stays."""
+        """Return the head, where the sums stand before the steps and have to follow them; ``None`` when it stays."""
         if not self._writing.native or not self._changed:
             return None
         size = len(self._document) - len(self._head)
@@ -179,7 +179,7 @@ class RecordWriter:
         return head if head != self._head and body.endswith(self._document[len(self._head) :]) else None
 
     def _sums(self, since: int) -> dict[tuple[str | int, ...], bytes]:
-        """The sums that changed, as far as the document names them and they stand behind a place."""
+        """Return the sums that changed, as far as the document names them and they stand behind a place."""
         stored = inner(self._root, "final_metrics")
         sums: dict[tuple[str | int, ...], bytes] = {}
         for total, key in _SUMS.items():
@@ -196,11 +196,11 @@ class RecordWriter:
     # -- the steps -----------------------------------------------------------------------------------------------------
 
     def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-        """An answer with the results of its calls; anything else alone."""
+        """Return an answer with the results of its calls; anything else alone."""
         return with_results(entries, _answered, repeated=True)
 
     def render(self, group: Sequence[Entry], old: Sequence[bytes]) -> Iterator[bytes]:
-        """The step of a group."""
+        """Yield the step of a group."""
         if self._writing.native:
             self._check()
         before: Fields = fields_of(old[0]) if old else {}
@@ -285,7 +285,7 @@ class RecordWriter:
                 yield entry, place, part
 
     def _is_repeated(self, entry: Entry) -> bool:
-        """Whether a message is one that a compaction kept: it was said before."""
+        """Return whether a message is one that a compaction kept: it was said before."""
         if entry.parent is None or not entry.message.is_summary:
             return False
         before = self._writing.thread.entry(entry.parent).message
@@ -410,7 +410,7 @@ class RecordWriter:
         return {"type": kind, "source": {"media_type": named, "path": path}}
 
     def _path(self, part: Media) -> str | None:
-        """Where media lies; inline bytes are written beside the trajectory, under their hash."""
+        """Return where media lies; inline bytes are written beside the trajectory, under their hash."""
         if isinstance(part.source, Url):
             return part.source.url
         if not isinstance(part.source, Inline) or not part.source.valid:
@@ -427,7 +427,7 @@ class RecordWriter:
         return path
 
     def _beside(self, message: Message) -> Message:
-        """A message whose inline media is the path to it."""
+        """Return a message whose inline media is the path to it."""
         content = [self._pointing(part) for part in message.content]
         return message if content == list(message.content) else structs.replace(message, content=tuple(content))
 
@@ -437,7 +437,7 @@ class RecordWriter:
         return structs.replace(part, source=trusted.Url(path))
 
     def _allows(self, since: shapes.Version) -> bool:
-        """Whether the version has something; a new file takes the version that has it."""
+        """Return whether the version has something; a new file takes the version that has it."""
         if self._version is None or since <= self._version:
             return True
         if not self._writing.native:
@@ -450,7 +450,7 @@ class RecordWriter:
 
 
 def _answered(message: Message) -> set[str | None]:
-    """The calls whose results stand in the step of a message; those that name no call stand there too."""
+    """Return the calls whose results stand in the step of a message; those that name no call stand there too."""
     return {None, *_calls(message)} if isinstance(message, AssistantMessage) else set()
 
 

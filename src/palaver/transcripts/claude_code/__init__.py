@@ -6,7 +6,7 @@ the program put in have a ``source``: models see them, people do not. An answer 
 is a placeholder. Notices, progress and snapshots stay records. A sub-agent's file is a thread of its own, whose
 ``parent`` is the session's. What the UI keeps beside a result (``toolUseResult``) stays in its record.
 
-What it cannot say: system and developer messages, discarded answers and markers other than a flush (kept in records
+Not represented: system and developer messages, discarded answers and markers other than a flush (kept in records
 that the program passes over), reasoning of other providers (its proof binds it), audio, video, malformed calls (inside
 an object), results that answer no call (told as text), refusals as such.
 

@@ -93,7 +93,7 @@ _REMEMBERED: Final = 64
 
 
 def source_of(text: str) -> str | None:
-    """The wrapper that a text is, from its first character to its last; of several, the first. Else ``None``."""
+    """Return the wrapper that a text is, from its first character to its last; of several, the first. Else ``None``."""
     first: str | None = None
     rest = text.strip()
     while rest:
@@ -107,7 +107,7 @@ def source_of(text: str) -> str | None:
 
 
 def parted(message: Message, source: str | None) -> Iterator[Message]:
-    """A message of a record, parted where what was typed and what was not stand side by side."""
+    """Yield a message of a record, parted where what was typed and what was not stand side by side."""
     if not isinstance(message, UserMessage):
         yield message
         return
@@ -136,7 +136,7 @@ class Attachments:
         self._removed: deque[str] = deque(maxlen=_REMEMBERED)
 
     def knows(self, fields: Fields) -> bool:
-        """Whether an attachment is of a kind that the tables have."""
+        """Return whether an attachment is of a kind that the tables have."""
         kind = string(fields, "type")
         return kind in _TELLING or kind in _SILENT
 
@@ -190,7 +190,7 @@ class Attachments:
 
 
 def _again(told: deque[str], text: str) -> bool:
-    """Whether a text was told the other way already; it is taken from what was."""
+    """Return whether a text was told the other way already; it is taken from what was."""
     if text not in told:
         return False
     told.remove(text)
@@ -198,7 +198,7 @@ def _again(told: deque[str], text: str) -> bool:
 
 
 def _said(raw: Raw, key: str) -> str:
-    """The text of a value: of a list, a line for each item; of an object, where its text stands."""
+    """Return the text of a value: of a list, a line for each item; of an object, where its text stands."""
     match either(raw, key, "a string", "an array", "an object"):
         case "a string":
             return jsontext.text(raw)

@@ -71,11 +71,11 @@ class Links:
         self._named = uuid
 
     def __contains__(self, uuid: object) -> bool:
-        """Whether there was a record of that id."""
+        """Return whether there was a record of that id."""
         return uuid in self._nodes
 
     def above(self, uuid: str | None) -> Iterator[str]:
-        """The records from one up to its root, ``FAR`` of them at most."""
+        """Yield the records from one up to its root, ``FAR`` of them at most."""
         for _ in range(FAR):
             if uuid is None:
                 return
@@ -84,7 +84,7 @@ class Links:
             uuid = None if node is None else node.parent
 
     def end(self) -> str | None:
-        """The terminal at which the conversation goes on; ``None`` when nothing was said."""
+        """Return the terminal at which the conversation goes on; ``None`` when nothing was said."""
         parents = {node.parent for node in self._nodes.values()}
         places = {uuid: place for place, uuid in enumerate(self._nodes)}
         ways: dict[str, _Way] = {}
@@ -103,7 +103,7 @@ class Links:
         return found
 
     def _way(self, uuid: str, ways: dict[str, _Way]) -> _Way:
-        """The way from a record; those that were walked before are not walked again."""
+        """Return the way from a record; those that were walked before are not walked again."""
         path: list[str] = []
         passed: set[str] = set()
         at: str | None = uuid

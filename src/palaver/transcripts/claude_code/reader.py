@@ -272,7 +272,7 @@ class RecordReader:
             self._session = structs.replace(self._session, model=named)
 
     def answer(self, records: Sequence[Fields], line: int | None = None) -> AssistantMessage:
-        """The message of a response; blocks that cannot be read are left out where ``line`` is given.
+        """Return the message of a response; blocks that cannot be read are left out where ``line`` is given.
 
         Raises ``DecodeError``.
         """
@@ -375,7 +375,7 @@ class RecordReader:
             self._boundary = conversation.head
 
     def read_record(self, fields: Fields, line: int | None = None) -> list[Message]:
-        """The messages of a record that is no answer; empty when it says nothing. Raises ``DecodeError``."""
+        """Return the messages of a record that is no answer; empty when it says nothing. Raises ``DecodeError``."""
         sent_at = read_time(value(fields, "timestamp"))
         match string(fields, "type"):
             case "user" if "uuid" in fields:
@@ -424,7 +424,7 @@ class RecordReader:
     # -- the tree ------------------------------------------------------------------------------------------------------
 
     def _parent(self, fields: Fields, line: int) -> str | None:
-        """The entry that a record follows."""
+        """Return the entry that a record follows."""
         conversation = self._conversation
         named = _named(fields)
         if named is None:
@@ -436,7 +436,7 @@ class RecordReader:
         return found
 
     def _behind(self, fields: Fields, group: Sequence[Message], line: _Line | None) -> str | None:
-        """The end of the line behind a response, for what belongs there; else ``None``."""
+        """Return the end of the line behind a response, for what belongs there; else ``None``."""
         conversation = self._conversation
         if conversation is None:
             return None
@@ -458,7 +458,7 @@ class RecordReader:
         return None if found is None or self._is_below(parent, found) else found
 
     def _is_below(self, uuid: str | None, entry: str) -> bool:
-        """Whether a record hangs on an entry, with others between them or without."""
+        """Return whether a record hangs on an entry, with others between them or without."""
         return any(self._at.get(each) == entry for each in self._links.above(uuid))
 
     def _place(self, records: Sequence[Fields], entry: str) -> None:
@@ -487,12 +487,12 @@ def _writer(fields: Fields) -> str:
 
 
 def _named(fields: Fields) -> str | None:
-    """The record that a record of the chain follows."""
+    """Return the record that a record of the chain follows."""
     return None if _link_id(fields) is None else string(fields, "parentUuid") or string(fields, "logicalParentUuid")
 
 
 def _link_id(fields: Fields) -> str | None:
-    """The ``uuid`` of a link of the chain; some programs give records of a session one too."""
+    """Return the ``uuid`` of a link of the chain; some programs give records of a session one too."""
     return None if string(fields, "type") in SESSION else string(fields, "uuid")
 
 

@@ -91,7 +91,7 @@ class Threads(Protocol):
         ...
 
     def threads(self, *, tag: str | None = None) -> Iterator[Info]:
-        """The threads with a tag."""
+        """Return the threads with a tag."""
         ...
 
     def update(self, thread: str, *, metadata: Mapping[str, Any] | UnsetType = UNSET) -> object:
@@ -107,7 +107,7 @@ class Threads(Protocol):
         ...
 
     def read(self, thread: str, *, start: int = 0) -> Sequence[Entry]:
-        """The entries from a place on. Raises ``NotFoundError``."""
+        """Return the entries from a place on. Raises ``NotFoundError``."""
         ...
 
 
@@ -160,11 +160,11 @@ class SessionStore:
         await run_sync(partial(self._append, _key(key), entries))
 
     async def load(self, key: Mapping[str, Any]) -> list[Any] | None:
-        """Every entry of a key; ``None`` for one that was never written."""
+        """Return every entry of a key; ``None`` for one that was never written."""
         return await run_sync(partial(self._load, _key(key)))
 
     async def list_sessions(self, project_key: str) -> list[Any]:
-        """The sessions of a project, each with the time of its last change."""
+        """Return the sessions of a project, each with the time of its last change."""
         return await run_sync(partial(self._sessions, project_key))
 
     async def delete(self, key: Mapping[str, Any]) -> None:
@@ -172,13 +172,13 @@ class SessionStore:
         await run_sync(partial(self._delete, _key(key)))
 
     async def list_subkeys(self, key: Mapping[str, Any]) -> list[str]:
-        """The files of a session beside its own."""
+        """Return the files of a session beside its own."""
         return await run_sync(partial(self._subkeys, _key(key)))
 
     # -- what it adds --------------------------------------------------------------------------------------------------
 
     async def conversation(self, key: Mapping[str, Any]) -> Transcript | None:
-        """The conversation that the entries of a key are; ``None`` for one that was never written."""
+        """Return the conversation that the entries of a key are; ``None`` for one that was never written."""
         return await run_sync(partial(self._conversation, _key(key)))
 
     # -- the store -----------------------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ class SummingSessionStore(SessionStore):
         self._fold = fold
 
     async def list_session_summaries(self, project_key: str) -> list[Any]:
-        """The summaries of a project's sessions."""
+        """Return the summaries of a project's sessions."""
         return await run_sync(partial(self._summaries, project_key))
 
     def _appended(self, key: _Key, entries: Sequence[Mapping[str, Any]]) -> None:
@@ -311,7 +311,7 @@ def _key(key: Mapping[str, Any]) -> _Key:
 
 
 def _fresh(entries: Sequence[Mapping[str, Any]], known: set[str]) -> list[Mapping[str, Any]]:
-    """The entries that are new; of two with one ``uuid``, the first."""
+    """Return the entries that are new; of two with one ``uuid``, the first."""
     fresh: list[Mapping[str, Any]] = []
     taken = set(known)
     for entry in entries:
@@ -332,6 +332,6 @@ def _messages(thread: str, entries: Sequence[Mapping[str, Any]], start: int) -> 
 
 
 def _raws(entry: Entry) -> Iterator[bytes]:
-    """The entries of the SDK that a message keeps, as JSON text."""
+    """Yield the entries of the SDK that a message keeps, as JSON text."""
     for piece in original_bytes.records_of(NAME, [entry.message]) or ():
         yield piece.raw

@@ -56,29 +56,29 @@ _FILE: Final = re.compile(r"(?:.*[/\\])?agent-([^/\\]+)\.jsonl")
 
 
 def agent_of(name: str) -> str | None:
-    """The sub-agent whose file this is, by its name; ``None`` for a session."""
+    """Return the sub-agent whose file this is, by its name; ``None`` for a session."""
     found = _FILE.fullmatch(name)
     return None if found is None else found[1]
 
 
 def thread_of(session: str | None, name: str, agent: str | None = None) -> str:
-    """The id of the thread of a session, or of one of its sub-agents; without a session, of the file."""
+    """Return the id of the thread of a session, or of one of its sub-agents; without a session, of the file."""
     thread = as_uuid(session) or derived_id(NAME, session or name)
     return thread if agent is None else derived_id(NAME, thread, agent)
 
 
 def as_uuid(text: str | None) -> str | None:
-    """A text, where it is a UUID as the program writes them."""
+    """Return a text, where it is a UUID as the program writes them."""
     return text if text is not None and is_uuid(text) else None
 
 
 def session_id(session: Session, thread: str) -> str:
-    """The id of the session that a thread is written as, and the name of its file."""
+    """Return the id of the session that a thread is written as, and the name of its file."""
     return as_uuid(session.id) or as_uuid(thread) or derived_id(thread)
 
 
 def file_name(transcript: Transcript) -> str:
-    """The name of the file that a conversation belongs in, from the folder of its project on."""
+    """Return the name of the file that a conversation belongs in, from the folder of its project on."""
     session = session_of(transcript.metadata)
     named = session_id(session, transcript.thread.id)
     if session.file_format == NAME and session.agent is not None:

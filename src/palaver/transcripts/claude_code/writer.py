@@ -127,7 +127,7 @@ class RecordWriter:
         """Lines have none."""
 
     def render(self, group: Sequence[Entry], old: Sequence[bytes]) -> Iterator[bytes]:
-        """The records of a message, or of the messages that shared one."""
+        """Yield the records of a message, or of the messages that shared one."""
         olds = [jsontext.fields(each) for each in old]
         times = (entry.message.sent_at for entry in group)
         self._at = next((at for at in times if at is not None), self._at)
@@ -183,14 +183,14 @@ class RecordWriter:
         return records
 
     def _response_id(self, entry: Entry, message: AssistantMessage) -> str:
-        """The id of a response, which no other has in this file."""
+        """Return the id of a response, which no other has in this file."""
         named = message.response_id
         if named and self._responses.setdefault(named, entry.id) == entry.id:
             return named
         return f"msg_{derived_id(entry.id).replace('-', '')[:24]}"
 
     def _with_own_calls(self, entry: Entry, message: AssistantMessage) -> AssistantMessage:
-        """The message with ids for its calls that no call before it has."""
+        """Return the message with ids for its calls that no call before it has."""
         content = [
             part.replace(id=self._call_id(entry, part.id or ""))
             if isinstance(part, ToolCall | MalformedToolCall)
@@ -200,13 +200,13 @@ class RecordWriter:
         return message if tuple(content) == message.content else message.replace(content=tuple(content))
 
     def _call_id(self, entry: Entry, named: str) -> str:
-        """The id of a call, which no other has in this file."""
+        """Return the id of a call, which no other has in this file."""
         if named and self._called.setdefault(named, entry.id) == entry.id:
             return named
         return f"toolu_{derived_id(entry.id, named).replace('-', '')[:24]}"
 
     def _block_uuids(self, entry: Entry, matched: Sequence[Fields]) -> list[str]:
-        """The ``uuid`` of each record of an answer: that of the record it was, the entry's own, or a new one."""
+        """Return the ``uuid`` of each record of an answer: that of the record it was, the entry's own, or a new one."""
         kept_on = [as_uuid(string(old, "uuid")) for old in matched]
         own = self._links.uuid(entry)
         if own not in kept_on:
@@ -231,7 +231,7 @@ class RecordWriter:
         return self._aside(entry, old, _PASSED.get(message.role, _KEPT))
 
     def _aside(self, entry: Entry, old: Fields, why: str) -> dict[str, Any]:
-        """A record that the program passes over; what it would have said is carried in it."""
+        """Return a record that the program passes over; what it would have said is carried in it."""
         self._writing.lose("converted" if self._writing.options.carry else "dropped", entry.message.role, why, entry)
         kept_in: dict[str, Any] = {"subtype": "palaver", "content": "", "level": "info", "isMeta": True}
         record = {**self._base("system", self._links.uuid(entry), self._links.parent(entry), old), **kept_in}
@@ -249,7 +249,7 @@ class RecordWriter:
         return record
 
     def _shared(self, group: Sequence[Entry], old: Fields) -> dict[str, Any]:
-        """Messages that shared a record, and were edited: prompts and results, or a compaction."""
+        """Return messages that shared a record, and were edited: prompts and results, or a compaction."""
         marker = next((entry for entry in group if isinstance(entry.message, FlushMarker)), None)
         if marker is not None and string(old, "type") == "system":
             return self._other(marker, old)
@@ -267,7 +267,7 @@ class RecordWriter:
         return self._reader.read_record(jsontext.fields(on_one_line(jsontext.encode(record))))
 
     def _body(self, entries: Sequence[Entry]) -> object:
-        """The wire's message of prompts and results; a request is made around them, which is then left out."""
+        """Return the wire's message of prompts and results; a request is made around them, which is then left out."""
         messages: list[Message] = []
         calls: list[ToolCall] = []
         for entry in entries:
@@ -329,7 +329,7 @@ class RecordWriter:
             record[extension_slot.SLOT] = slot
 
     def _compacts(self, entry: Entry) -> bool:
-        """Whether a message is the summary of a compaction: it stands behind its marker."""
+        """Return whether a message is the summary of a compaction: it stands behind its marker."""
         if not entry.message.is_summary:
             return False
         before = None if entry.parent is None else self._writing.thread.entry(entry.parent).message
@@ -344,7 +344,7 @@ class RecordWriter:
 
 
 def _is_boundary(message: Message) -> bool:
-    """Whether a message hides all that stands before it from the program."""
+    """Return whether a message hides all that stands before it from the program."""
     return isinstance(message, FlushMarker) and message.scope in {None, "thread"}
 
 
@@ -353,7 +353,7 @@ def _calls_of(message: Message) -> Sequence[ToolCall | MalformedToolCall]:
 
 
 def _blocks(content: Raw) -> list[Raw]:
-    """The blocks of content, also where it is a string."""
+    """Return the blocks of content, also where it is a string."""
     if jsontext.kind(content) == "an array":
         return jsontext.items(content)
     text = jsontext.text(content) if jsontext.kind(content) == "a string" else ""

@@ -11,7 +11,7 @@ deprecated keys are obeyed, reported once, and never written: ``timeToLive`` bec
 ``openai_chat``; the cache mark of ``anthropic`` and the proofs of reasoning become those of their wires. Other options
 are in the spelling of the AI SDK, which no wire takes, and stay under the name that they have.
 
-What it cannot say: ids, agents, modes, developer messages (they become system messages), markers, malformed calls (a
+Not represented: ids, agents, modes, developer messages (they become system messages), markers, malformed calls (a
 user message tagged ``TOOL_CALL_ERROR`` tells of them), refusals (as text), results that are text (as JSON), media by
 URL in results, usage and model, payloads, metadata.
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def detect(head: Head) -> Detection | None:
-    """Messages whose content is a list of its parts, with the keys that only it has."""
+    """Return messages whose content is a list of its parts, with the keys that only it has."""
     state = head.fields
     for key in ("sessionState", "mainAgentState", "messageHistory"):
         if key in state:

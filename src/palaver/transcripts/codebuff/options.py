@@ -52,7 +52,7 @@ class Proof(NamedTuple):
 
 
 def proof_of(options: Raw | None) -> Proof | None:
-    """The proof among the options of a reasoning part."""
+    """Return the proof among the options of a reasoning part."""
     for name, raw in (as_object(options) if options is not None else {}).items():
         wire, signs, encrypts = _PROOFS.get(name, ("", None, None))
         stored = as_object(raw)
@@ -86,7 +86,7 @@ def provider_read(
 
 
 def options_of(of: Value, extra: str) -> dict[str, dict[str, Any]]:
-    """The options of a message or part."""
+    """Return the options of a message or part."""
     stored = {} if of.provider_json is UNSET else jsontext.fields(of.provider_json)
     provider = {
         name: dict(as_object(raw)) for name, raw in stored.items() if name != extra and not name.startswith(BOOKKEEPING)

@@ -185,7 +185,7 @@ class CodebuffReader(Form):
 
 
 def _hoisted(fields: Fields) -> Fields:
-    """A result of the first form as the later one has it: what stands in its content stands beside it."""
+    """Return a result of the first form as the later one has it: what stands in its content stands beside it."""
     content = as_object(fields.get("content", jsontext.NULL))
     if string(content, "type") != "tool-result":
         return fields
@@ -194,7 +194,7 @@ def _hoisted(fields: Fields) -> Fields:
 
 
 def _failed(content: Sequence[AnyPart]) -> bool:
-    """Whether a result is wholly what Codebuff answers with when a tool fails: JSON with an ``errorMessage``."""
+    """Return whether a result is wholly what Codebuff answers with when a tool fails: JSON with an ``errorMessage``."""
     match content:
         case (Json(value_json=raw),):
             return "errorMessage" in as_object(raw)
@@ -203,7 +203,7 @@ def _failed(content: Sequence[AnyPart]) -> bool:
 
 
 def _made(kind: str, fields: Fields, beside: dict[str, Any]) -> AnyPart | None:
-    """A part that has what it needs; ``None`` when it cannot be said in neutral fields."""
+    """Return a part that has what it needs; ``None`` when it cannot be said in neutral fields."""
     match kind:
         case "text":
             return trusted.Text(string(fields, "text") or "")

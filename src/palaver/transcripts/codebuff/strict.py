@@ -124,7 +124,7 @@ def check(data: bytes) -> None:
 
 
 def _history(value: Any) -> tuple[Any, str]:
-    """The messages of a file, or one alone, and the path to them."""
+    """Return the messages of a file, or one alone, and the path to them."""
     for keys in _HISTORIES:
         found = value
         for key in keys:

@@ -63,7 +63,7 @@ class CodebuffForm(CodebuffReader):
         record["providerOptions"] = {**record.get("providerOptions", {}), extension_slot.SLOT: slot}
 
     def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-        """A malformed call, the results that follow, and the note behind them are one group."""
+        """Yield a malformed call, the results that follow, and the note behind them are one group."""
         group: list[Entry] = []
         for entry in entries:
             message = entry.message
@@ -82,7 +82,7 @@ class CodebuffForm(CodebuffReader):
             yield (entry,)
 
     def behind(self, group: Sequence[Entry]) -> Iterator[dict[str, Any]]:
-        """The note on calls that could not be read, unless the conversation has it already."""
+        """Yield the note on calls that could not be read, unless the conversation has it already."""
         broken = group[0].message.malformed_tool_calls
         if broken and group[0].id not in self._noted:
             texts = [f"{part.reason}: {part.raw}" for part in broken]
@@ -94,7 +94,7 @@ class CodebuffForm(CodebuffReader):
             }
 
     def write_record(self, entries: Sequence[Entry], receipt: Receipt) -> dict[str, Any] | None:
-        """The record of a message."""
+        """Return the record of a message."""
         message = entries[0].message
         if isinstance(message, RescueMarker | FlushMarker):
             return None

@@ -238,7 +238,7 @@ class RecordReader:
         yield from self._aside(record)
 
     def _aside(self, record: Record) -> Iterator[Step]:
-        """A line that nobody said: behind what is open, where something is."""
+        """Yield a line that nobody said: behind what is open, where something is."""
         if self._open is None and self._conversation is not None:
             yield from self._later(record)
         elif self._open is not None:
@@ -295,7 +295,7 @@ class RecordReader:
             yield from self._later(record, said=record.at not in bad)
 
     def _unread(self, opened: Open) -> dict[int, Record]:
-        """The lines of items that cannot be read, by their number."""
+        """Return the lines of items that cannot be read, by their number."""
         bad: dict[int, Record] = {}
         try:
             self._items.read([item for _, item in opened.items])
@@ -362,7 +362,7 @@ class RecordReader:
             yield from conversation.join(timed(_restored(group, fields), fields), [record])
 
     def _named(self, message: Message) -> Message:
-        """A result with the name of its tool."""
+        """Return a result with the name of its tool."""
         if isinstance(message, ToolMessage) and message.tool_name is None:
             return structs.replace(message, tool_name=self._names.get(message.tool_call_id or ""))
         return message
@@ -512,7 +512,7 @@ class RecordReader:
         return [structs.replace(each, source=COMPACTION) for each in said]
 
     def reads(self, item: Raw) -> bool:
-        """Whether an item in place of what was hidden says anything."""
+        """Return whether an item in place of what was hidden says anything."""
         return not is_unsaid(item) and bool(self._items.read_well([item]))
 
     def _rolled_back(self, record: Record, turns: int) -> Iterator[Step]:

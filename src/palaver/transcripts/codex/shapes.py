@@ -137,7 +137,7 @@ INJECTED: Final = re.compile(rf"\s*(?:<({_TAGS})[\s>]|(# AGENTS\.md instructions
 
 
 def injected(texts: list[str]) -> str | None:
-    """Where a prompt comes from, when the program put all of it in."""
+    """Return where a prompt comes from, when the program put all of it in."""
     found = [INJECTED.match(text) for text in texts]
     if not found or not all(found) or found[0] is None:
         return None
@@ -160,7 +160,7 @@ def read_usage(raw: Raw) -> Usage:
 
 
 def write_usage(usage: Usage) -> Any:
-    """The counters of the file: the object they came in, where it still says the same."""
+    """Return the counters of the file: the object they came in, where it still says the same."""
     raw = usage.raw_json
     if raw is not UNSET and split(raw).keys() >= _COUNTERS and read_usage(raw) == usage:
         return raw
@@ -181,7 +181,7 @@ _KEEP: Final[Callable[[DecodeError], None]] = lambda _: None  # noqa: E731 (a de
 
 
 def is_made(item: Raw) -> bool:
-    """Whether a model made an item."""
+    """Return whether a model made an item."""
     fields = as_object(item)
     kind = string(fields, "type")
     if kind == "message":
@@ -192,7 +192,7 @@ def is_made(item: Raw) -> bool:
 
 
 def texts_of(item: Raw) -> list[str]:
-    """The texts of a message; any other item has none."""
+    """Return the texts of a message; any other item has none."""
     message = as_object(item)
     if string(message, "type") != "message":
         return []
@@ -209,7 +209,7 @@ class Items:
         self._wire = wires.get(WIRE)
 
     def read(self, items: Sequence[Raw]) -> list[Message]:
-        """The messages of items. Raises ``DecodeError``."""
+        """Return the messages of items. Raises ``DecodeError``."""
         messages: list[Message] = []
         for made, run in groupby(items, is_made):
             if made:
@@ -220,7 +220,7 @@ class Items:
         return messages
 
     def read_well(self, items: Sequence[Raw], failed: Callable[[DecodeError], None] = _KEEP) -> list[Message]:
-        """The messages of items, without those that cannot be read."""
+        """Return the messages of items, without those that cannot be read."""
         try:
             return self.read(items)
         except DecodeError:
@@ -280,7 +280,7 @@ def _agent_message(fields: Fields) -> UserMessage:
 
 
 def native_type(node: Message | AnyPart) -> str | None:
-    """The type of the item that a call or a result came with, where it is none of a function."""
+    """Return the type of the item that a call or a result came with, where it is none of a function."""
     found = node.provider.get(NOTES, {}).get("type")
     return found if isinstance(found, str) else None
 
@@ -308,14 +308,14 @@ class Open:
         self.claims += _claims(self.role, item)
 
     def claim(self, text: str) -> bool:
-        """Whether an event tells one of its texts, each once."""
+        """Return whether an event tells one of its texts, each once."""
         found = claimed(self.claims, text)
         self.told = self.told or found
         return found
 
 
 def _plain(text: str) -> str:
-    """A text as far as both places keep it: without spaces, and without what a cut left of a character."""
+    """Return a text as far as both places keep it: without spaces, and without what a cut left of a character."""
     return "".join(text.encode("utf-8", "ignore").decode().split())
 
 
@@ -328,7 +328,7 @@ def _claims(role: str, item: Raw) -> list[frozenset[str]]:
 
 
 def claimed(claims: list[frozenset[str]], text: str) -> bool:
-    """Whether one of the texts is told; then it is told no more."""
+    """Return whether one of the texts is told; then it is told no more."""
     plain = _plain(text)
     for place, each in enumerate(claims):
         if plain in each:
@@ -346,7 +346,7 @@ def shown(role: str, text: str, *, failed: bool = False) -> Message:
 
 
 def kind_and_payload(fields: Fields) -> tuple[str | None, Fields]:
-    """The kind of a line and its payload; the oldest files have items, and a head without a type, bare."""
+    """Return the kind of a line and its payload; the oldest files have items, and a head without a type, bare."""
     kind = string(fields, "type")
     if "payload" in fields:
         return kind, inner(fields, "payload")
@@ -372,12 +372,12 @@ def answered(message: Message, model: str | None, usage: Any, opened: Open) -> M
 
 
 def is_unsaid(item: Raw) -> bool:
-    """Whether an item says nothing to a model."""
+    """Return whether an item says nothing to a model."""
     return string(as_object(item), "type") in UNSUPPORTED
 
 
 def begins_turn(message: UserMessage, source: str | None = None) -> bool:
-    """Whether a rollback counts a prompt: it was typed, or another agent said it."""
+    """Return whether a rollback counts a prompt: it was typed, or another agent said it."""
     if message.source == "agent_message":
         return True
     texts = [part.text for part in message.content if isinstance(part, Text)]
@@ -385,7 +385,7 @@ def begins_turn(message: UserMessage, source: str | None = None) -> bool:
 
 
 def event_text(fields: Fields) -> str:
-    """The text of an event, or of the item that one says is complete."""
+    """Return the text of an event, or of the item that one says is complete."""
     message = string(fields, "message")
     if message is not None:
         return message

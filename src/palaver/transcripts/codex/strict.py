@@ -66,7 +66,7 @@ _KINDS: Final = {("web_search_call", "action"): "an object"}
 
 
 def without_extra_fields(message: M) -> M:
-    """A message whose calls and results the program knows."""
+    """Return a message whose calls and results the program knows."""
     content = cast("tuple[AnyPart, ...]", message.content)
     parts: Any = tuple([_part(each) for each in content])
     plain = structs.replace(message, content=parts)
@@ -82,7 +82,7 @@ def _part(part: AnyPart) -> AnyPart:
 
 
 def with_calls(message: AssistantMessage, name: str) -> tuple[AssistantMessage, dict[str, str]]:
-    """A message whose calls the wire takes, and the arguments of those that it would not, by id."""
+    """Return a message whose calls the wire takes, and the arguments of those that it would not, by id."""
     raws: dict[str, str] = {}
     content: list[Any] = []
     for place, part in enumerate(message.content):
@@ -96,7 +96,7 @@ def with_calls(message: AssistantMessage, name: str) -> tuple[AssistantMessage, 
 
 
 def with_text(item: Raw, raws: dict[str, str]) -> Raw:
-    """A call with its arguments as the model wrote them."""
+    """Return a call with its arguments as the model wrote them."""
     fields = split(item)
     raw = raws.get(string(fields, "call_id") or "")
     if raw is None or string(fields, "type") != "function_call":
@@ -129,7 +129,7 @@ def strict(item: Raw, ids: frozenset[str], lose: Callable[[str, str], None]) -> 
 
 
 def _checked(kept: dict[str, Any], lose: Callable[[str, str], None]) -> Raw | None:
-    """An item whose fields are of the kinds that the program reads."""
+    """Return an item whose fields are of the kinds that the program reads."""
     kind = kept["type"]
     fields = split(jsontext.raw(kept))
     for key, default in _DEFAULTS.get(kind, {}).items():
@@ -146,7 +146,7 @@ def _checked(kept: dict[str, Any], lose: Callable[[str, str], None]) -> Raw | No
 
 
 def ids_of(message: Message) -> frozenset[str]:
-    """The ids that items of a message came with: any other was made up by the wire."""
+    """Return the ids that items of a message came with: any other was made up by the wire."""
     found: list[Any] = []
     for each in (message, *message.content):
         item: Any = each.provider.get(NOTES, {}).get("item", {})

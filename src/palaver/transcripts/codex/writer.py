@@ -121,7 +121,7 @@ class RecordWriter:
     # -- the frame -----------------------------------------------------------------------------------------------------
 
     def head(self) -> Iterator[bytes]:
-        """The line that begins a rollout."""
+        """Yield the line that begins a rollout."""
         own = self._session.file_format == NAME
         named = self._session.id or self._writing.thread.id
         named = named if is_uuid(named) else derived_id(named)
@@ -151,7 +151,7 @@ class RecordWriter:
         """Lines have none."""
 
     def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-        """A compaction and what follows in its place share a line; any other message stands alone."""
+        """Yield a compaction and what follows in its place share a line; any other message stands alone."""
         place = 0
         while place < len(entries):
             end = place + 1
@@ -163,7 +163,7 @@ class RecordWriter:
             place = end
 
     def render(self, group: Sequence[Entry], old: Sequence[bytes]) -> Iterator[bytes]:
-        """The lines of a message, or of a compaction."""
+        """Yield the lines of a message, or of a compaction."""
         olds = [jsontext.fields(each) for each in old]
         entry = group[0]
         self._at = self._at if entry.message.sent_at is None else entry.message.sent_at
@@ -203,7 +203,7 @@ class RecordWriter:
         return entry.message.is_summary and self._writing.entries[0] is entry
 
     def _begins(self, entry: Entry) -> bool:
-        """Whether a system message is what a new file begins with."""
+        """Return whether a system message is what a new file begins with."""
         return not self._writing.native and self._writing.entries[0] is entry
 
     # -- messages ------------------------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ class RecordWriter:
         return self._line("event_msg", told)
 
     def _other(self, entry: Entry, message: Message, olds: Sequence[Fields]) -> Iterator[dict[str, Any]]:
-        """A result, or what a developer says."""
+        """Yield a result, or what a developer says."""
         was = inner(olds[0], "payload") if olds else {}
         if isinstance(message, ToolMessage) and inner(was, "output"):  # an older file
             output = {**inner(was, "output"), "content": message.text, "success": not message.is_error}
@@ -344,7 +344,7 @@ class RecordWriter:
     # -- items ---------------------------------------------------------------------------------------------------------
 
     def _encoded(self, entries: Sequence[Entry]) -> list[Raw]:
-        """The items of messages that belong together."""
+        """Return the items of messages that belong together."""
         messages = [without_extra_fields(_developer(each.message)) for each in entries]
         encoded = self._wire.encode_request(trusted.Request(messages=(_ASKED, *messages)), join_neighbors=False)
         self._lose(encoded, [None, *entries])
@@ -375,7 +375,7 @@ class RecordWriter:
         return jsontext.raw({"type": "message", "role": plain.role, "content": []})
 
     def _call(self, entry: Entry, named: str | None) -> ToolCall | None:
-        """The call that a result answers, where it was made before."""
+        """Return the call that a result answers, where it was made before."""
         place, call = self._calls.get(named or "", (0, None))
         return call if place < self._places[entry.id] else None
 
@@ -394,7 +394,7 @@ class RecordWriter:
     # -- lines ---------------------------------------------------------------------------------------------------------
 
     def _turn(self, entry: Entry) -> dict[str, Any]:
-        """The line that begins a turn; the sandbox in the words of older and newer versions."""
+        """Return the line that begins a turn; the sandbox in the words of older and newer versions."""
         self._model = self._models[entry.id]
         return self._line(
             "turn_context",
@@ -462,7 +462,7 @@ def _say_the_same(old: Raw, new: Raw) -> bool:
 
 
 def _timed(line: dict[str, Any], olds: Sequence[Fields], at: int | None) -> dict[str, Any]:
-    """A line with the time of its message, where that was edited: no line of the message has it."""
+    """Return a line with the time of its message, where that was edited: no line of the message has it."""
     if at is None or any(read_time(value(old, "timestamp")) == at for old in olds):
         return line
     return line | {"timestamp": iso(at)}
@@ -487,7 +487,7 @@ def _kind(line: Fields) -> tuple[str, str]:
 
 
 def _completed(old: Fields, new: Fields) -> Raw:
-    """The payload of an event that tells a whole item, with another text."""
+    """Return the payload of an event that tells a whole item, with another text."""
     if string(old, "type") != "item_completed":
         return jsontext.raw(new)
     item = inner(old, "item")
@@ -522,17 +522,17 @@ def _agent_part(part: Text | Opaque) -> Any:
 
 
 def _hides(message: Message) -> bool:
-    """Whether a marker hides all that stands before it."""
+    """Return whether a marker hides all that stands before it."""
     return isinstance(message, FlushMarker | RescueMarker) and scope_of(message) == "thread"
 
 
 def _stands_in(message: Message) -> bool:
-    """Whether a message stands in a model's view in place of what a compaction hid."""
+    """Return whether a message stands in a model's view in place of what a compaction hid."""
     return message.is_summary and not isinstance(message, FlushMarker | RescueMarker)
 
 
 def _called(named: str, result: ToolMessage, call: ToolCall | None) -> ToolCall:
-    """A call for a result to answer, of the kind that decides how the result is written."""
+    """Return a call for a result to answer, of the kind that decides how the result is written."""
     if call is None:
         return trusted.ToolCall(named, result.tool_name or "tool")
     if native_type(call) == "tool_search_call" and not call.provider_executed:
@@ -541,5 +541,5 @@ def _called(named: str, result: ToolMessage, call: ToolCall | None) -> ToolCall:
 
 
 def _developer(message: Message) -> Message:
-    """A rollout keeps what a system message says as the developer's."""
+    """Return a rollout keeps what a system message says as the developer's."""
     return trusted.DeveloperMessage(content=message.content) if isinstance(message, SystemMessage) else message

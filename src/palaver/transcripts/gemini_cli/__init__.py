@@ -5,7 +5,7 @@ answer and the results of its calls share a row (``shapes``). Notices (``info``,
 placeholders. A sub-agent's file lies in a folder named by the session of its parent. The working directory is known as
 a hash only.
 
-What it cannot say: system and developer messages and markers (kept in changes of the metadata, which the program passes
+Not represented: system and developer messages and markers (kept in changes of the metadata, which the program passes
 over), signatures and encrypted reasoning, why an answer ended, branches of other programs, sources of prompts.
 
 Stability: experimental.

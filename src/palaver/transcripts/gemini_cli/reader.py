@@ -225,7 +225,7 @@ class RecordReader:
             slot.entry = joined[end] if end >= 0 else after
 
     def _said(self, slot: _Slot, line: int) -> tuple[list[Message], str | None]:
-        """The messages of a slot, and its id; an empty list when it says nothing."""
+        """Return the messages of a slot, and its id; an empty list when it says nothing."""
         if slot.fields is None:
             return [], None
         fields = slot.fields
@@ -261,7 +261,7 @@ class RecordReader:
         self._title = string(fields, "summary") or self._title
 
     def _parent(self, thread: str) -> str | None:
-        """The thread of the session whose folder a sub-agent's file lies in."""
+        """Return the thread of the session whose folder a sub-agent's file lies in."""
         found = _FOLDER.search(self._origin.name.replace("\\", "/"))
         if self._session.more.get("kind") != "subagent" or found is None:
             return None
@@ -274,14 +274,14 @@ def _equal(fields: Fields, raw: Raw) -> bool:
 
 
 def carried_alone(fields: Fields) -> list[Message] | None:
-    """The message that a change of the metadata carries; ``None`` when it carries none."""
+    """Return the message that a change of the metadata carries; ``None`` when it carries none."""
     slot = inner(fields, "$set").get(extension_slot.SLOT)
     found = None if slot is None else extension_slot.restored([], jsontext.value(slot))
     return None if not found else list(found)
 
 
 def _document(records: list[Record]) -> documents.Cut | None:
-    """The pieces of a document; ``None`` for lines."""
+    """Return the pieces of a document; ``None`` for lines."""
     if len(records) != 1:
         return None
     fields = records[0].fields

@@ -114,7 +114,7 @@ class Form:
         return [notice.replace(provider={NAME: {"type": kind}})]
 
     def _contents(self, role: str, content: Raw | None) -> tuple[Message, ...]:
-        """The messages of a string, a part, or parts and strings."""
+        """Return the messages of a string, a part, or parts and strings."""
         if content is None or jsontext.is_null(content):
             given: list[Any] = []
         elif jsontext.kind(content) == "an array":
@@ -156,7 +156,7 @@ class Form:
         return [message, *results]
 
     def _result(self, call: Fields, part: ToolCall | MalformedToolCall, sent_at: int | None) -> Iterator[ToolMessage]:
-        """The result of a call, where one was recorded."""
+        """Yield the result of a call, where one was recorded."""
         raw = call.get("result")
         if raw is None or jsontext.is_null(raw):
             return
@@ -196,13 +196,13 @@ def usage_of(fields: Fields) -> Usage | None:
 
 
 def _on_one_line(raw: Raw) -> Raw:
-    """A value of a document that was written for people, as a message can hold it."""
+    """Return a value of a document that was written for people, as a message can hold it."""
     text = bytes(raw)
     return raw if b"\n" not in text else jsontext.own(Raw(_LINES.sub(b" ", text)))
 
 
 def _part(raw: Raw) -> Any:
-    """A part; a string is one of text."""
+    """Return a part; a string is one of text."""
     return {"text": jsontext.text(raw)} if jsontext.kind(raw) == "a string" else raw
 
 

@@ -67,7 +67,7 @@ class RecordWriter:
         )
 
     def head(self) -> Iterator[bytes]:
-        """The metadata."""
+        """Yield the metadata."""
         session, own = self._session, self._session.file_format == NAME
         hashed = sha256((session.cwd or "/").encode("utf-8", "surrogatepass")).hexdigest()
         last = max((entry.message.sent_at or 0 for entry in self._writing.entries), default=0)
@@ -84,7 +84,7 @@ class RecordWriter:
         yield jsontext.encode(metadata)
 
     def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-        """An answer with the results of its calls that follow it, each call's first."""
+        """Return an answer with the results of its calls that follow it, each call's first."""
         return with_results(entries, lambda message: [call.id for call in client_calls(message)])
 
     def tail(self, old: bytes | None) -> bytes | None:
@@ -92,7 +92,7 @@ class RecordWriter:
         return old
 
     def render(self, group: Sequence[Entry], old: Sequence[bytes]) -> Iterator[bytes]:
-        """The row of a group; rows that were replaced stay as they were."""
+        """Yield the row of a group; rows that were replaced stay as they were."""
         if len(old) > 1:
             yield from old[:-1]
         before: Fields = jsontext.fields(old[-1]) if old and jsontext.is_json(old[-1]) else {}
@@ -249,7 +249,7 @@ class RecordWriter:
         return parts
 
     def _is_thought(self, entry: Entry, place: int, part: Reasoning) -> bool:
-        """Whether there is something to summarise; a proof alone says nothing here."""
+        """Return whether there is something to summarise; a proof alone says nothing here."""
         if part.signature is not None or part.encrypted is not None:
             self._writing.lose("dropped", "reasoning proof", "Gemini CLI keeps summaries", entry, place)
         return bool(part.text)
@@ -285,7 +285,7 @@ class RecordWriter:
         return call if agent is None else {**call, "agentId": agent}
 
     def _sent(self, entries: Sequence[Entry]) -> list[Raw]:
-        """The parts of a prompt or a result; a result is given a call to answer, which is then left out."""
+        """Return the parts of a prompt or a result; a result is given a call to answer, which is then left out."""
         message = entries[-1].message
         before: list[Message] = []
         if isinstance(message, ToolMessage):
@@ -304,7 +304,7 @@ class RecordWriter:
 
 
 def _line(row: dict[str, Any]) -> bytes:
-    """A row as it is written; results may hold line breaks between their values."""
+    """Return a row as it is written; results may hold line breaks between their values."""
     return bytes(one_line(jsontext.encode(row).decode()))
 
 

@@ -6,7 +6,7 @@ media that are attachments are put in where a message has them. ``.eval`` archiv
 stand for, samples in one member or in many, and are written as that document. ``NaN`` and ``Infinity`` stay in their
 bytes.
 
-What it cannot say: markers, branches and what a compaction hid (the model's view is written), developer messages,
+Not represented: markers, branches and what a compaction hid (the model's view is written), developer messages,
 arguments that do not parse, order of calls among text, what each answer took but for the last (all is summed for the
 sample), ids of provider's files. What it cannot say is carried in the ``metadata`` of the message.
 
@@ -46,7 +46,7 @@ _CLOSING: Final = b"]}"
 
 
 def detect(head: Head) -> Detection | None:
-    """An archive with the members of a log, or a document with ``eval`` and what a log has beside it."""
+    """Return an archive with the members of a log, or a document with ``eval`` and what a log has beside it."""
     if head.data.startswith(archive.MAGIC):
         named = any(member in head.data for member in archive.MEMBERS)
         return Detection(1.0 if named else 0.7) if named or head.name.endswith(".eval") else None

@@ -66,7 +66,7 @@ _ERRORS: Final = (
 
 
 def document(data: bytes, watch: Watch) -> bytes | None:
-    """The log as one JSON document; ``None`` when the archive holds none that can be read."""
+    """Return the log as one JSON document; ``None`` when the archive holds none that can be read."""
     try:
         archive = zipfile.ZipFile(BytesIO(data))
     except _ERRORS:
@@ -97,14 +97,14 @@ class _Archive:
                 self._sequences.setdefault(key, []).append((int(found["start"]), name))
 
     def header(self) -> bytes | None:
-        """The log without its samples, an object."""
+        """Return the log without its samples, an object."""
         header = self.member("header.json")
         if header is None and (start := fields_of(self.member("_journal/start.json") or b"")):
             header = jsontext.encode({"version": start.pop("version", Raw(b"2")), "status": "started"} | start)
         return header if header is not None and header.startswith(b"{") else None
 
     def samples(self) -> Iterator[bytes]:
-        """The samples, in the order of their names."""
+        """Yield the samples, in the order of their names."""
         folders = tuple([name.removesuffix("sample.json") for name in self._members if name.endswith("/sample.json")])
         for name in sorted(self._members):
             found = _SAMPLE.fullmatch(name)
@@ -174,7 +174,7 @@ class _Archive:
 
 
 def _range(raw: Raw) -> tuple[int, int]:
-    """A half-open range of numbers; nothing when it is none."""
+    """Return a half-open range of numbers; nothing when it is none."""
     try:
         start, end = msgspec.json.decode(raw, type=tuple[int, int])
     except (msgspec.MsgspecError, ValueError):

@@ -204,7 +204,7 @@ class Messages:
                 )
 
     def message(self, fields: Fields) -> Message | None:
-        """A message; ``None`` for what is none."""
+        """Return a message; ``None`` for what is none."""
         try:
             plain = self.plain(fields)
             slot = value(inner(fields, "metadata"), extension_slot.SLOT)
@@ -262,7 +262,7 @@ class Messages:
         return message.replace(metadata=metadata) if metadata else message
 
     def content(self, fields: Fields, cls: type[Message]) -> tuple[AnyPart, ...]:
-        """The parts of a message."""
+        """Return the parts of a message."""
         raw = fields.get("content")
         if raw is None or jsontext.is_null(raw):
             return ()
@@ -277,7 +277,7 @@ class Messages:
         return tuple(found)
 
     def parts(self, raw: Raw) -> tuple[AnyPart, ...]:
-        """The parts of an item of content: one, or for a tool that the provider ran, the call and its result."""
+        """Return the parts of an item of content: one, or for a tool that the provider ran, the call and its result."""
         if jsontext.kind(raw) == "a string":
             return (trusted.Text(self._resolved(jsontext.text(raw))),)
         fields = split(raw)
@@ -339,7 +339,7 @@ class Messages:
         return trusted.ToolCall(call, name, text)
 
     def _resolved(self, text: str) -> str:
-        """A text, or the attachment that stands for it."""
+        """Return a text, or the attachment that stands for it."""
         if not text.startswith(shapes.ATTACHMENT):
             return text
         found = string(self._attachments, text.removeprefix(shapes.ATTACHMENT))
@@ -349,7 +349,7 @@ class Messages:
 
 
 def with_failure(content: tuple[AnyPart, ...], failure: str | None) -> tuple[AnyPart, ...]:
-    """The content of a result that failed, with what its model sees of the failure."""
+    """Return the content of a result that failed, with what its model sees of the failure."""
     if not failure or any(isinstance(part, Text) and failure in part.text for part in content):
         return content
     return (*content, trusted.Text(failure))
@@ -373,7 +373,7 @@ def usage_of(output: Fields) -> Usage | None:
 
 
 def _tool_use(fields: Fields) -> tuple[AnyPart, ...]:
-    """A tool that the provider ran: its call and what came back, which are one item."""
+    """Return a tool that the provider ran: its call and what came back, which are one item."""
     call, name = string(fields, "id") or "", string(fields, "name") or ""
     failed = value(fields, "error") is not None
     result = jsontext.raw(

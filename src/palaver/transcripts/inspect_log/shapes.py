@@ -116,7 +116,7 @@ FAILURE: Final = "error"
 
 
 def fields_of(data: bytes) -> Fields:
-    """The fields of an object; empty when it is none."""
+    """Return the fields of an object; empty when it is none."""
     if found := documents.fields_of(data):
         return found
     parsed = _parsed(data)
@@ -126,7 +126,7 @@ def fields_of(data: bytes) -> Fields:
 
 
 def items_of(data: Raw | None) -> list[Raw]:
-    """The items of an array; empty when it is none."""
+    """Return the items of an array; empty when it is none."""
     if data is None or jsontext.kind(data) != "an array":
         return []
     try:
@@ -136,7 +136,7 @@ def items_of(data: Raw | None) -> list[Raw]:
 
 
 def is_json(data: bytes) -> bool:
-    """Whether it is JSON, or would be but for numbers that are none."""
+    """Return whether it is JSON, or would be but for numbers that are none."""
     return jsontext.is_json(data) or _parsed(data) is not None
 
 

@@ -116,7 +116,7 @@ class RecordWriter:
             return 0, 0
 
     def opening(self) -> bytes:
-        """A log, up to the bracket that opens the list of its samples."""
+        """Return a log, up to the bracket that opens the list of its samples."""
         session, more = self._session, self._more
         names = {key: more[key] for key in ("eval_id", "run_id") if isinstance(more.get(key), str)}
         spec = {
@@ -142,7 +142,7 @@ class RecordWriter:
         return self._session.model or next((each for each in named if each), "unknown")
 
     def head(self) -> Iterator[bytes]:
-        """The log, and the sample up to its messages."""
+        """Yield the log, and the sample up to its messages."""
         more = self._more
         asked = next((each.message.text for each in self._writing.entries if isinstance(each.message, UserMessage)), "")
         sample = {
@@ -170,7 +170,7 @@ class RecordWriter:
     # -- the messages --------------------------------------------------------------------------------------------------
 
     def render(self, group: Sequence[Entry], old: Sequence[bytes]) -> Iterator[bytes]:
-        """A message."""
+        """Yield a message."""
         if self._writing.native and self._tail is None:
             raise EncodeError(f"{NAME}: this log has no list of messages that could be edited")
         for entry, before in zip(group, (*old, *[None] * len(group)), strict=False):
@@ -179,7 +179,7 @@ class RecordWriter:
                 yield jsontext.encode(message) if before is not None else self._made(entry, message)
 
     def _made(self, entry: Entry, message: dict[str, Any]) -> bytes:
-        """A new message, with whole characters only: Inspect cannot read others."""
+        """Return a new message, with whole characters only: Inspect cannot read others."""
         text = jsontext.encode(message)
         if (made := whole(text)) != text:
             self._writing.lose("approximated", "text", HALVES, entry)
@@ -310,7 +310,7 @@ class RecordWriter:
         return items
 
     def _known(self, message: Message, old: Fields) -> list[tuple[tuple[AnyPart, ...], Raw]]:
-        """The items of an old message with the parts that they are, so that those stay as they were written."""
+        """Return the items of an old message with the parts that they are, so that those stay as they were written."""
         known = ((self._messages.parts(raw), raw) for raw in listed(old, "content"))
         return [(parts, raw) for parts, raw in known if parts and all(part in message.content for part in parts)]
 
@@ -361,7 +361,7 @@ class RecordWriter:
         return said | ({} if named is None else {"format": named})
 
     def _served(self, entry: Entry, place: int, part: AnyPart, served: set[int]) -> dict[str, Any] | None:
-        """A tool that the provider ran: a call with the result behind it."""
+        """Return a tool that the provider ran: a call with the result behind it."""
         content = entry.message.content
         if isinstance(part, ServerToolResult):
             self._lose("server_tool_result", "its call is missing", entry, place)
@@ -424,7 +424,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
 
 
 def _without_failure(entry: Entry, old: Fields) -> Entry:
-    """A result without the text that its ``error`` says, unless its content said it before."""
+    """Return a result without the text that its ``error`` says, unless its content said it before."""
     message = entry.message
     if not isinstance(message, ToolMessage) or not message.is_error or message.metadata_json is UNSET:
         return entry

@@ -6,7 +6,7 @@ What stands in ``additional_kwargs`` and ``response_metadata`` beyond model, fin
 proof stays in its record and goes nowhere else. A tool's ``artifact`` is the payload of its message. Checkpoints of
 LangGraph in a database are not read, nor several lists, one a line.
 
-What it cannot say: times, markers other than the removal of everything, arguments that are not an object, JSON as a
+Not represented: times, markers other than the removal of everything, arguments that are not an object, JSON as a
 result (it becomes text), branches.
 
 Stability: experimental.
@@ -34,7 +34,7 @@ _OWN: Final = frozenset(("human", "ai", "remove"))
 
 
 def detect(head: Head) -> Detection | None:
-    """A message with ``data`` or in the constructor form, in a list or on a line; a flat one by its own keys."""
+    """Return a message with ``data`` or in the constructor form, in a list or on a line; a flat one by its own keys."""
     items = [*head.items, *_listed(head.fields), *_listed(head.first), *head.lines[:8]]
     found = [confidence for each in items[:16] if (confidence := _confidence(each))]
     if not found:

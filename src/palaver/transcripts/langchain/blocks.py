@@ -61,7 +61,7 @@ class Blocks:
         self._line = line
 
     def parts(self, data: Fields) -> list[AnyPart]:
-        """The parts of ``content``."""
+        """Return the parts of ``content``."""
         raw = data.get("content")
         if raw is None or jsontext.is_null(raw):
             return []
@@ -109,7 +109,7 @@ class Blocks:
 
 
 def _native(kind: str, fields: Fields) -> str | None:
-    """The wire of a block whose type alone does not tell."""
+    """Return the wire of a block whose type alone does not tell."""
     if kind in _MEDIA and "source" in fields:
         return "anthropic_messages"
     if kind == "text" and listed(fields, "citations"):
@@ -122,7 +122,7 @@ def _native(kind: str, fields: Fields) -> str | None:
 
 
 def _decoded(wire: str, raw: Raw, cls: type) -> list[AnyPart] | None:
-    """The parts that a block is, by the codec of its wire; ``None`` when that refuses it."""
+    """Return the parts that a block is, by the codec of its wire; ``None`` when that refuses it."""
     role = "user" if holds(cls, trusted.Image(trusted.Url(""))) and not holds(cls, trusted.Reasoning()) else "assistant"
     if wire == "openai_responses":
         body: dict[str, Any] = {"model": "", "input": [raw]}
@@ -198,7 +198,7 @@ def _call(fields: Fields, _: str | None) -> AnyPart:
 def called(
     named: str, name: str, arguments: Raw, signature: str | None = None, *, served: bool = False
 ) -> ToolCall | MalformedToolCall:
-    """A call whose arguments are an object, or text that may be none."""
+    """Return a call whose arguments are an object, or text that may be none."""
     kind = jsontext.kind(arguments)
     text = jsontext.text(arguments) if kind == "a string" else "" if kind == "null" else bytes(arguments).decode()
     call = settled(trusted.ToolCall(named, name, text, provider_executed=served))
@@ -210,7 +210,7 @@ def _invalid(fields: Fields, _: str | None) -> AnyPart:
 
 
 def malformed(fields: Fields) -> MalformedToolCall:
-    """A call that LangChain could not parse."""
+    """Return a call that LangChain could not parse."""
     reason = string(fields, "error") or "the arguments are not JSON"
     return trusted.MalformedToolCall(string(fields, "args") or "", reason, string(fields, "name"), string(fields, "id"))
 
@@ -238,7 +238,7 @@ _READ: Final[Mapping[str, Callable[[Fields, str | None], AnyPart]]] = {
 
 
 def _medium(kind: str, fields: Fields, wire: str | None) -> AnyPart | None:
-    """A medium; ``None`` when it comes from nowhere."""
+    """Return a medium; ``None`` when it comes from nowhere."""
     mime = string(fields, "mime_type")
     extras = inner(fields, "extras")
     name = next((found for each in (fields, extras) if (found := string(each, "filename"))), None)

@@ -131,7 +131,7 @@ class RecordReader:
             yield self._conversation.began()
 
     def _odd(self, record: Record) -> Iterator[Step]:
-        """A record that is no message."""
+        """Yield a record that is no message."""
         yield from self._started()
         conversation = cast("Conversation", self._conversation)
         yield from self._flush(conversation)
@@ -152,7 +152,7 @@ class RecordReader:
             yield from self._odd(found.tail)
 
     def _state(self, record: Record, path: Sequence[str]) -> Iterator[Step]:
-        """A line with a list in it: a conversation of its own."""
+        """Yield a line with a list in it: a conversation of its own."""
         yield from self.end()
         self._said += 1
         yield from self._started()
@@ -177,7 +177,7 @@ class RecordReader:
             yield from conversation.record(record)
 
     def _line(self, record: Record) -> Iterator[Step]:
-        """A record that is a message."""
+        """Yield a record that is a message."""
         yield from self._started()
         conversation = cast("Conversation", self._conversation)
         found = shape(record.fields or {})
@@ -290,7 +290,7 @@ class RecordReader:
 
 
 def list_in(fields: Fields) -> tuple[str, ...] | None:
-    """The keys that lead to a list of messages; ``None`` when there is none."""
+    """Return the keys that lead to a list of messages; ``None`` when there is none."""
     for path in ROOTS:
         stored = fields
         for key in path[:-1]:
@@ -302,7 +302,7 @@ def list_in(fields: Fields) -> tuple[str, ...] | None:
 
 
 def _whole(records: Sequence[Record]) -> Fields:
-    """The chunks of a message as one."""
+    """Return the chunks of a message as one."""
     if len(records) == 1:
         return records[0].fields or {}
     data: dict[str, Any] = {}
@@ -363,7 +363,7 @@ def _named(message: Message, name: str | None) -> Message:
 
 
 def _function_id(name: str | None) -> str:
-    """An id for a call that has none, by which its result is found."""
+    """Return an id for a call that has none, by which its result is found."""
     return f"function_call:{name or ''}"
 
 
@@ -393,7 +393,7 @@ def _assistant(data: Fields, kwargs: Fields, watch: Watch, line: int | None) -> 
 
 
 def usage_of(data: Fields) -> Usage | None:
-    """The counters of ``usage_metadata``, which include their details."""
+    """Return the counters of ``usage_metadata``, which include their details."""
     raw = data.get("usage_metadata")
     if raw is None or jsontext.kind(raw) != "an object":
         return None
@@ -410,7 +410,7 @@ def usage_of(data: Fields) -> Usage | None:
 
 
 def _with_calls(parts: Sequence[AnyPart], data: Fields, kwargs: Fields) -> list[AnyPart]:
-    """The parts, with each call once."""
+    """Return the parts, with each call once."""
     calls = _calls(data, kwargs)
     content: list[AnyPart] = []
     for part in parts:
@@ -440,7 +440,7 @@ def _matching(part: AnyPart, calls: Sequence[ToolCall | MalformedToolCall]) -> i
 
 
 def _calls(data: Fields, kwargs: Fields) -> list[ToolCall | MalformedToolCall]:
-    """The calls of the lists beside the content."""
+    """Return the calls of the lists beside the content."""
     texts = _own_texts(kwargs)
     signatures = inner(kwargs, THOUGHTS)
     calls: list[ToolCall | MalformedToolCall] = []
@@ -477,7 +477,7 @@ def _own_texts(kwargs: Fields) -> Mapping[str, Fields]:
 
 
 def _same(text: Raw, arguments: Raw) -> bool:
-    """Whether the model's own text says what LangChain made of it."""
+    """Return whether the model's own text says what LangChain made of it."""
     if either(text, "arguments", "a string") == "null":
         return False
     try:
@@ -533,7 +533,7 @@ def _lists(stored: list[object], new: list[object]) -> list[Any]:
 
 
 def _place(items: list[Any], new: object) -> int | None:
-    """Where the piece stands that a new piece goes on."""
+    """Return where the piece stands that a new piece goes on."""
     index = cast("dict[str, Any]", new).get("index") if isinstance(new, dict) else None
     if index is None:
         return None

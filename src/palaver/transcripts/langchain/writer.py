@@ -86,15 +86,15 @@ class RecordWriter:
         self._watch = Watch()
 
     def head(self) -> Iterator[bytes]:
-        """The bracket that opens the list."""
+        """Yield the bracket that opens the list."""
         yield b"["
 
     def tail(self, old: bytes | None) -> bytes:
-        """The bracket that closes it."""
+        """Return the bracket that closes it."""
         return b"]\n" if old is None else old
 
     def render(self, group: Sequence[Entry], old: Sequence[bytes]) -> Iterator[bytes]:
-        """The record of a message."""
+        """Yield the record of a message."""
         if old and any(is_record(entry) for entry in group):  # what a removal left, told once more
             self._writing.lose("dropped", "edit", "what remains after a removal has no record of its own", group[-1])
             yield from old
@@ -124,7 +124,7 @@ class RecordWriter:
         return "dict"
 
     def _state(self, group: Sequence[Entry], old: Fields) -> bytes:
-        """A line that holds a list of messages."""
+        """Return a line that holds a list of messages."""
         keys = ["messages"]
         holder = old
         for outer in ("values", "channel_values", "kwargs"):
@@ -402,7 +402,7 @@ def _is_block(part: Opaque) -> bool:
 
 
 def _annotations(part: Text) -> dict[str, Any]:
-    """The citations of a text, as LangChain's own."""
+    """Return the citations of a text, as LangChain's own."""
     notes: list[dict[str, Any]] = []
     for each in part.citations:
         stored = {"url": each.url, "title": each.title, "cited_text": each.quote}
@@ -412,7 +412,7 @@ def _annotations(part: Text) -> dict[str, Any]:
 
 
 def arguments_of(call: ToolCall) -> Raw | None:
-    """The arguments as an object on one line; ``None`` when they are none."""
+    """Return the arguments as an object on one line; ``None`` when they are none."""
     text = call.arguments_json.strip() or "{}"
     if not text.startswith("{"):
         return None

@@ -4,7 +4,7 @@ Read: what ``to_input_list()`` gives, as a list or an item a line, and the state
 in a SQLite database are read and written by ``read_sqlite`` and ``write_sqlite``; a row is an item. Encrypted rows
 stay as they are. ``provider_data`` is kept.
 
-What it cannot say: times, markers, branches (the one that was asked for is written), the reasoning of other providers,
+Not represented: times, markers, branches (the one that was asked for is written), the reasoning of other providers,
 and what items of the wire cannot. Usage, models and what else an item does not say is carried in ``provider_data``.
 
 Stability: experimental.
@@ -32,7 +32,7 @@ _MORE: Final = 0.1
 
 
 def detect(head: Head) -> Detection | None:
-    """The state of a run by its version; items by their types, where most of them are one."""
+    """Return the state of a run by its version; items by their types, where most of them are one."""
     for fields in (head.fields, head.first):
         if is_run(fields):
             version = fields[VERSION]

@@ -93,7 +93,7 @@ def read_sqlite(path: str | Path) -> tuple[Transcript, ...]:
 
 
 def _text(raw: bytes) -> str:
-    """A text of the database, also one that is no UTF-8."""
+    """Return a text of the database, also one that is no UTF-8."""
     return raw.decode("utf-8", "surrogateescape")
 
 
@@ -126,14 +126,14 @@ def _started(file: sqlite3.Connection, name: str) -> int | None:
 
 
 def _record(at: int, data: object) -> Record:
-    """A row as a line."""
+    """Return a row as a line."""
     raw = data if isinstance(data, bytes) else str(data).encode("utf-8", "surrogateescape")
     fields = documents.fields_of(raw) or None
     return Record(at, at + 1, raw + b"\n", fields, None if fields else "garbage")
 
 
 def _branches(file: sqlite3.Connection, name: str) -> dict[str, list[_Placed]]:
-    """The rows of each branch, the main one first."""
+    """Return the rows of each branch, the main one first."""
     found: dict[str, list[_Placed]] = {MAIN: []}
     rows = file.execute(
         "SELECT branch_id, message_id, user_turn_number FROM message_structure WHERE session_id = ?"
@@ -197,7 +197,7 @@ def _steps(reading: RecordReader, records: dict[int, Record], branches: dict[str
 
 
 def _forks(branches: dict[str, list[_Placed]]) -> set[int]:
-    """The rows behind which branches part."""
+    """Return the rows behind which branches part."""
     known_messages: set[int] = set()
     found: set[int] = set()
     for rows in branches.values():
@@ -243,7 +243,7 @@ def _write(file: sqlite3.Connection, transcript: Transcript) -> tuple[Loss, ...]
 
 
 def _main(transcript: Transcript, session: Session) -> Transcript:
-    """The main branch of a conversation alone; of a run, without its record, which is no row."""
+    """Return the main branch of a conversation alone; of a run, without its record, which is no row."""
     run = session.more.get("form") == RUN
     thread = Thread(transcript.thread.id)
     parent: str | None = None
@@ -255,7 +255,7 @@ def _main(transcript: Transcript, session: Session) -> Transcript:
 
 
 def _rows(body: bytes) -> Sequence[bytes]:
-    """The items of what was written, a row each."""
+    """Return the items of what was written, a row each."""
     cut = documents.cut(body)
     if cut.tail is not None:
         found = [each.raw[len(documents.lead_of(each.raw)) :] for each in cut.items]

@@ -162,7 +162,7 @@ class RecordReader:
             yield from self.conversation.record(record)
 
     def _known(self, fields: Fields, item: Raw, line: int | None) -> list[Message]:
-        """The messages of one item; empty when it is none. Raises ``DecodeError``."""
+        """Return the messages of one item; empty when it is none. Raises ``DecodeError``."""
         kind = string(fields, "type")
         if (kind is None and ("role" not in fields or "content" not in fields)) or LOCKED in fields:
             self._watch.note("record", "without a type", line)
@@ -225,7 +225,7 @@ class RecordReader:
             yield from self.conversation.record(record)
 
     def asked(self, fields: Fields) -> list[Message]:
-        """The messages of the input of a run. Raises ``DecodeError``."""
+        """Return the messages of the input of a run. Raises ``DecodeError``."""
         raw = fields.get(ORIGINAL)
         if raw is None or bytes(raw).strip() in _EMPTY:
             return []
@@ -262,7 +262,7 @@ class RecordReader:
     # -- messages ------------------------------------------------------------------------------------------------------
 
     def messages(self, items: Sequence[Raw]) -> list[Message]:
-        """The messages of items in a row. Raises ``DecodeError``."""
+        """Return the messages of items in a row. Raises ``DecodeError``."""
         for each in items:
             check_summary(as_object(each))
         told = b",".join(bytes(_bare(each)) for each in items)
@@ -298,7 +298,7 @@ class RecordReader:
 
 
 def _bare(item: Raw) -> Raw:
-    """An item without what is carried, and without what the SDK makes up for what no server made."""
+    """Return an item without what is carried, and without what the SDK makes up for what no server made."""
     fields = split(item)
     stored = inner(fields, HELD)
     if extension_slot.SLOT in stored:
@@ -319,7 +319,7 @@ def _bare(item: Raw) -> Raw:
 
 
 def _plain(fields: Fields) -> Raw | UnsetType:
-    """The text of a message that holds one text, and nothing beside."""
+    """Return the text of a message that holds one text, and nothing beside."""
     content = listed(fields, "content")
     if len(content) != 1:
         return UNSET
@@ -337,7 +337,7 @@ def _response_of(item: Raw) -> str | None:
 
 
 def _extent(item: Raw) -> tuple[int, int] | None:
-    """Where an item that carries something stands in its message, and how many items that has."""
+    """Return where an item that carries something stands in its message, and how many items that has."""
     slot = inner(inner(split(item), HELD), extension_slot.SLOT)
     at, count = integer(slot, AT), integer(slot, ITEMS)
     return None if at is None or count is None or not 0 <= at < count else (at, count)
@@ -352,7 +352,7 @@ class _Growing:
         self._extent: tuple[int, int] | None = None  # of the last item that says one: its place, and the end it names
 
     def going_on(self, item: Raw) -> int:
-        """How many of the items, from the last one on, are of the message of the next item."""
+        """Return how many of the items, from the last one on, are of the message of the next item."""
         if self._last is None:
             return 0
         if (extent := _extent(item)) is not None:
@@ -378,7 +378,7 @@ def _differ(one: Raw, other: Raw) -> bool:
 
 
 def responses_of(fields: Fields) -> dict[str, Response]:
-    """The responses of a run, by the ids of what they hold."""
+    """Return the responses of a run, by the ids of what they hold."""
     found: dict[str, Response] = {}
     for number, raw in enumerate(listed(fields, "model_responses")):
         stored = split(raw)
@@ -390,12 +390,12 @@ def responses_of(fields: Fields) -> dict[str, Response]:
 
 
 def owner_of(item: Raw, responses: dict[str, Response]) -> Response | None:
-    """The response that an item is of."""
+    """Return the response that an item is of."""
     return next((responses[each] for each in item_ids(split(item)) if each in responses), None)
 
 
 def _runs(items: Sequence[Raw], responses: dict[str, Response]) -> Iterator[list[Raw]]:
-    """Part items into those that are one message."""
+    """Yield part items into those that are one message."""
     run: list[Raw] = []
     growing = _Growing()
     for item in items:
@@ -413,7 +413,7 @@ def _runs(items: Sequence[Raw], responses: dict[str, Response]) -> Iterator[list
 
 
 def is_made(item: Raw) -> bool:
-    """Whether a model made an item, by its type."""
+    """Return whether a model made an item, by its type."""
     fields = split(item)
     kind = cast("Any", string(fields, "type")) or "message"
     if kind == "message":

@@ -67,7 +67,7 @@ RUN_ITEMS: Final = {
 
 
 def is_item(fields: Mapping[str, Any]) -> bool:
-    """Whether an object is an item, by its keys."""
+    """Return whether an object is an item, by its keys."""
     kind = fields.get("type")
     if kind is None:
         return word(fields, "role") in ROLES and "content" in fields and fields.keys() <= EASY
@@ -77,17 +77,17 @@ def is_item(fields: Mapping[str, Any]) -> bool:
 
 
 def is_locked(fields: Mapping[str, Any]) -> bool:
-    """Whether a row is encrypted."""
+    """Return whether a row is encrypted."""
     return LOCKED in fields and "payload" in fields
 
 
 def is_run(fields: Mapping[str, Any]) -> bool:
-    """Whether an object is the state of a run."""
+    """Return whether an object is the state of a run."""
     return VERSION in fields and (GENERATED in fields or ORIGINAL in fields)
 
 
 def item_ids(item: Fields) -> tuple[str, ...]:
-    """The ids by which an item is known: its own, and that of its call."""
+    """Return the ids by which an item is known: its own, and that of its call."""
     found = (string(item, key) for key in ("id", "call_id"))
     return tuple([each for each in found if each and each != FAKE_ID])
 
@@ -103,7 +103,7 @@ def read_usage(raw: Raw) -> Usage:
 
 
 def write_usage(usage: Usage | None) -> dict[str, Any] | None:
-    """The counters of a response, as a run keeps them."""
+    """Return the counters of a response, as a run keeps them."""
     if usage is None:
         return None
     given = (usage.input or 0) + (usage.cache_read or 0) + (usage.cache_write or 0)

@@ -80,11 +80,11 @@ class RecordWriter:
         self._is_run = session_of(writing.metadata).more.get("form") == "run_state" and writing.native
 
     def head(self) -> Iterator[bytes]:
-        """The bracket that opens the list."""
+        """Yield the bracket that opens the list."""
         yield b"["
 
     def tail(self, old: bytes | None) -> bytes:
-        """The bracket that closes it."""
+        """Return the bracket that closes it."""
         return b"]\n" if old is None else old
 
     def continues(self, before: Sequence[Entry], group: Sequence[Entry]) -> bool:
@@ -92,7 +92,7 @@ class RecordWriter:
         return self._is_run and bool(before) and not any(is_record(entry) for entry in group)
 
     def render(self, group: Sequence[Entry], old: Sequence[bytes]) -> Iterator[bytes]:
-        """The items of messages."""
+        """Yield the items of messages."""
         found = jsontext.fields(old[0]) if old else {}
         if found and is_run(found):
             yield self._run(group, found)
@@ -106,7 +106,7 @@ class RecordWriter:
     # -- items ---------------------------------------------------------------------------------------------------------
 
     def _items(self, entry: Entry, *, strict: bool = True) -> list[Fields]:
-        """The items of a message, with what they cannot say; ``strict``, those of a type that is known alone."""
+        """Return the items of a message, with what they cannot say; ``strict``, those of a type that is known alone."""
         message = entry.message
         if isinstance(message, RescueMarker | FlushMarker):
             self._writing.lose("dropped", message.role, "a list of items has no markers", entry)
@@ -151,7 +151,7 @@ class RecordWriter:
         return [each for item in items for each in _answered(message, item)] if after or _told(message) else items
 
     def _called(self, result: ToolMessage) -> ToolCall:
-        """The call that a result answers, of the kind that it was."""
+        """Return the call that a result answers, of the kind that it was."""
         for entry in reversed(self._writing.entries):
             for call in entry.message.tool_calls:
                 if call.id == result.tool_call_id:
@@ -189,7 +189,7 @@ class RecordWriter:
         items[place] = jsontext.fields(jsontext.encode({**items[place], HELD: stored}))
 
     def _beside(self, entry: Entry) -> bool:
-        """Whether an answer stands beside another, with which it would be read as one."""
+        """Return whether an answer stands beside another, with which it would be read as one."""
         return entry.id in self._answers and not self._writing.is_native(entry.id)
 
     def _known(self, message: Message, plain: Message, *, known: bool) -> Message:
@@ -204,7 +204,7 @@ class RecordWriter:
     # -- runs ----------------------------------------------------------------------------------------------------------
 
     def _run(self, group: Sequence[Entry], old: Fields) -> bytes:
-        """The record of a run."""
+        """Return the record of a run."""
         try:
             count = len(self._reader.asked(old))
         except PalaverError:
@@ -242,7 +242,7 @@ class RecordWriter:
 
 
 def _respent(old: Fields, responses: dict[str, Response], spent: Mapping[int, Usage | None]) -> dict[str, Any]:
-    """The responses of a run, where an edit changed what one cost."""
+    """Return the responses of a run, where an edit changed what one cost."""
     before = {each.number: each.usage for each in responses.values()}
     edited = {number: usage for number, usage in spent.items() if usage != before[number]}
     if not edited:
@@ -257,7 +257,7 @@ def _respent(old: Fields, responses: dict[str, Response], spent: Mapping[int, Us
 
 
 def _told(message: Message) -> bool:
-    """Whether the wire tells a call that could not be read as what the user says."""
+    """Return whether the wire tells a call that could not be read as what the user says."""
     return any(isinstance(part, MalformedToolCall) for part in message.content)
 
 
@@ -278,7 +278,7 @@ def _answered(message: Message, item: Raw) -> Iterator[Raw]:
 
 
 def _ids(item: Fields) -> Iterator[str]:
-    """The ids of an item, which a call and its result do not share here."""
+    """Yield the ids of an item, which a call and its result do not share here."""
     kind = "output:" if (string(item, "type") or "").endswith("_output") else ""
     yield from (kind + each for each in item_ids(item))
 
@@ -288,7 +288,7 @@ def _names(wrapped: Fields) -> Iterator[str]:
 
 
 def _clean(item: Raw) -> Fields:
-    """An item as the SDK writes it: no empty status, messages with a type, and an answer in full.
+    """Return an item as the SDK writes it: no empty status, messages with a type, and an answer in full.
 
     A message without a type and with another key is none to the SDK.
     """

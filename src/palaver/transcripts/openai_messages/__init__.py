@@ -12,7 +12,7 @@ record, and are on the receipt of another format.
 Written: a conversation that was read keeps its shape when it is edited or goes on. Any other is a line of
 ``messages``, what the model sees. Nothing is carried along: a column more would be training data.
 
-What it cannot say: usage, model, times and ids of messages, branches but for a rejected answer, markers, reasoning of
+Not represented: usage, model, times and ids of messages, branches but for a rejected answer, markers, reasoning of
 other providers; ShareGPT's turns are text beside that.
 
 ``arrow_nulls.without_padding`` takes away the nulls that Arrow puts where rows have different keys; readers never do.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def asked(fields: Fields) -> list[Message]:
-    """The messages up to the question."""
+    """Return the messages up to the question."""
     found: list[Message] = []
     if system := string(fields, "system"):
         found.append(trusted.SystemMessage(content=(trusted.Text(system),)))
@@ -45,13 +45,13 @@ def asked(fields: Fields) -> list[Message]:
 
 
 def answer(fields: Fields, key: str) -> list[Message]:
-    """The answer in a column."""
+    """Return the answer in a column."""
     text = string(fields, key)
     return [] if text is None else [trusted.AssistantMessage(content=(trusted.Text(text),))]
 
 
 def columns(lines: Sequence[Sequence[Message]], old: Fields, lose: Losing) -> dict[str, Any]:
-    """The columns that say some messages, and a rejected answer in a second line; ``old`` is their record."""
+    """Return the columns that say some messages, and a rejected answer in a second line; ``old`` is their record."""
     names = ("chosen", "rejected") if "chosen" in old else ("output",)
     main = list(lines[0])
     texts = [_text(message, place, lose) for place, message in enumerate(main)]
@@ -81,7 +81,7 @@ def columns(lines: Sequence[Sequence[Message]], old: Fields, lose: Losing) -> di
 
 
 def _text(message: Message, place: int, lose: Losing) -> str:
-    """The text of a message, which is all that a column holds."""
+    """Return the text of a message, which is all that a column holds."""
     for index, part in enumerate(message.content):
         if not isinstance(part, Text):
             lose("dropped", str(type(part).__struct_config__.tag), "a column is text", place, index)

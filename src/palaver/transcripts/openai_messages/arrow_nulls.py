@@ -34,7 +34,7 @@ _COLUMNS: Final = frozenset(
 
 
 def without_padding(data: bytes) -> bytes:
-    """A file of lines without the nulls that padding added. Lines that are no JSON objects stay as they are."""
+    """Return a file of lines without the nulls that padding added. Lines that are no JSON objects stay as they are."""
     return b"\n".join([_line(line) for line in data.split(b"\n")]) if b"null" in data else data
 
 

@@ -35,7 +35,7 @@ _SCHEMES: Final = ("http://", "https://", "data:")
 
 
 def placed(messages: Sequence[Message], fields: Fields, first: int = 0) -> tuple[list[Message], int]:
-    """The messages with the images of the column, from number ``first`` on, and how many were met."""
+    """Return the messages with the images of the column, from number ``first`` on, and how many were met."""
     column = [jsontext.text(raw) if jsontext.kind(raw) == "a string" else "" for raw in listed(fields, "images")]
     found: list[Message] = []
     for message in messages:
@@ -54,12 +54,12 @@ def placed(messages: Sequence[Message], fields: Fields, first: int = 0) -> tuple
 
 
 def stood(message: Message) -> bool:
-    """Whether a message has an image of the column."""
+    """Return whether a message has an image of the column."""
     return any(_KEY in part.provider for part in message.content if isinstance(part, Image))
 
 
 def column(messages: Sequence[Message], fields: Fields) -> list[str] | None:
-    """The column of an edited record, where it has other images now; ``None`` where it stays as it is."""
+    """Return the column of an edited record, where it has other images now; ``None`` where it stays as it is."""
     parts = [part for message in messages for part in message.content]
     found = [part for part in parts if isinstance(part, Image) and _KEY in part.provider]
     if "images" not in fields or any(map(_stands_for_one, parts)):
@@ -78,7 +78,7 @@ def _source(text: str) -> MediaSource | None:
 
 
 def taken_back(message: Message) -> Message:
-    """A message with the parts that stood for its images."""
+    """Return a message with the parts that stood for its images."""
     if not stood(message):
         return message
     return message.replace(content=[_part(part) for part in message.content])

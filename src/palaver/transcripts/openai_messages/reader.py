@@ -83,7 +83,7 @@ class RecordReader:
         yield from self._ended()
 
     def _document(self, record: Record) -> Iterator[Step]:
-        """A list of conversations or of messages, or one conversation."""
+        """Yield a list of conversations or of messages, or one conversation."""
         body = record.raw.lstrip(b"\xef\xbb\xbf \t\r\n")
         cut = documents.cut(record.raw) if body.startswith(b"[") else documents.Cut(record)
         if cut.tail is None:
@@ -140,7 +140,7 @@ class RecordReader:
             self._conversation = None
 
     def expects(self, record: Record) -> bool:
-        """Whether a line that is no object is a list of messages."""
+        """Return whether a line that is no object is a list of messages."""
         return list_shape(record.raw) is not None
 
     def _said(self, conversation: Conversation, record: Record, shape: Shape) -> Iterator[Step]:
@@ -185,7 +185,7 @@ def read_record(fields: Fields, shape: Shape, raw: bytes, note: Note = _raise) -
 
 
 def _lists(data: bytes) -> list[Record]:
-    """The lines of a file whose first line is a list of messages; none for any other."""
+    """Return the lines of a file whose first line is a list of messages; none for any other."""
     lines = data.split(b"\n")
     if len(lines) == 1 or list_shape(lines[0]) is None:
         return []
@@ -203,7 +203,7 @@ def _flaw(line: bytes) -> Flaw | None:
 
 
 def messages_of(raw: bytes | Raw, wire: str = WIRE, key: str = "messages", note: Note = _raise) -> list[Message]:
-    """A list of messages of a wire, without what cannot be read. Raises ``DecodeError`` when nothing can be."""
+    """Return a list of messages of a wire, without what cannot be read. Raises ``DecodeError`` when nothing can be."""
     decode = wires.get(wire).decode_request
 
     def read(body: bytes) -> Sequence[Message]:
@@ -245,7 +245,7 @@ def _check_texts(raw: bytes | Raw) -> None:
 
 
 def column(fields: Fields, key: str, role: str, note: Note = _raise) -> list[Message]:
-    """A column: a list of messages, or a text."""
+    """Return a column: a list of messages, or a text."""
     raw = fields.get(key)
     if raw is None or jsontext.is_null(raw):
         return []

@@ -62,7 +62,7 @@ _ROLES: Final = frozenset(("system", "developer", "user", "assistant", "tool", "
 
 
 def detect(head: Head) -> Detection | None:
-    """The keys of the shapes, on the first line or in the first object of a list."""
+    """Return the keys of the shapes, on the first line or in the first object of a list."""
     lines = head.lines
     document: object = head.document
     if isinstance(document, list):
@@ -83,13 +83,13 @@ def detect(head: Head) -> Detection | None:
 
 
 def shape_of(fields: Fields) -> Shape | None:
-    """The shape of a record; ``None`` for one that is no conversation."""
+    """Return the shape of a record; ``None`` for one that is no conversation."""
     shape = _shape({key: _peek(raw) for key, raw in fields.items()})
     return None if shape is None else shape[0]
 
 
 def beside(fields: Fields, shape: Shape, *, images: bool) -> list[str]:
-    """The columns of a record that hold something and are in no message; ``images`` says that those are."""
+    """Return the columns of a record that hold something and are in no message; ``images`` says that those are."""
     read = _READ.get(shape)
     if read is None:
         return []
@@ -102,7 +102,7 @@ def beside(fields: Fields, shape: Shape, *, images: bool) -> list[str]:
 
 
 def list_shape(raw: bytes) -> Shape | None:
-    """Whether a record that is no object is a list of messages."""
+    """Return whether a record that is no object is a list of messages."""
     body = bare(raw)
     if not body.startswith(b"["):
         return None
@@ -113,7 +113,7 @@ def list_shape(raw: bytes) -> Shape | None:
 
 
 def bare(raw: bytes) -> bytes:
-    """A record without what stands around it."""
+    """Return a record without what stands around it."""
     return raw.strip(b"\xef\xbb\xbf ,\t\r\n")
 
 
@@ -127,7 +127,7 @@ def _first(value: object) -> Any:
 
 
 def _shape(record: Mapping[str, Any]) -> tuple[Shape, float] | None:
-    """The shape of a record, and how sure that is."""
+    """Return the shape of a record, and how sure that is."""
     if _has(record, "conversations", "from", "value"):
         return "sharegpt", 0.9
     if "custom_id" in record and ("body" in record or "response" in record):
@@ -148,7 +148,7 @@ def _shape(record: Mapping[str, Any]) -> tuple[Shape, float] | None:
 
 
 def _has(record: Mapping[str, Any], key: str, *keys: str) -> bool:
-    """Whether a record has a list of objects with these keys, and none that another format's messages have."""
+    """Return whether a record has a list of objects with these keys, and none that another format's messages have."""
     items = record.get(key)
     first = cast("list[object]", items)[0] if isinstance(items, list) and items else None
     if not isinstance(first, dict):
@@ -157,7 +157,7 @@ def _has(record: Mapping[str, Any], key: str, *keys: str) -> bool:
 
 
 def _peek(raw: Raw) -> Any:
-    """A value, as far as a shape is told by it: the first of a list alone."""
+    """Return a value, as far as a shape is told by it: the first of a list alone."""
     match jsontext.kind(raw):
         case "an array":
             items = jsontext.items(raw)

@@ -75,7 +75,7 @@ class Losing(Protocol):
 
 
 def read(fields: Fields, unread: Callable[[str], None]) -> list[Message]:
-    """The messages of a record; ``unread`` is called with each turn that has no known speaker."""
+    """Return the messages of a record; ``unread`` is called with each turn that has no known speaker."""
     group: list[Message] = []
     if system := string(fields, "system"):
         group.append(trusted.SystemMessage(content=(trusted.Text(system),)))
@@ -109,7 +109,7 @@ def read(fields: Fields, unread: Callable[[str], None]) -> list[Message]:
 
 
 def with_answer(fields: Fields, key: str) -> Fields:
-    """A record whose turns go on with the answer in a column: a turn, several, or a text."""
+    """Return a record whose turns go on with the answer in a column: a turn, several, or a text."""
     raw = fields.get(key)
     kind = "null" if raw is None else jsontext.kind(raw)
     if raw is None or kind == "null":
@@ -122,7 +122,7 @@ def with_answer(fields: Fields, key: str) -> Fields:
 
 
 def answer_like(old: Any, said: list[dict[str, str]]) -> Any:
-    """The turns of an answer, in the form that its column had: a text, one turn, or a list."""
+    """Return the turns of an answer, in the form that its column had: a text, one turn, or a list."""
     kind = "null" if old is None else jsontext.kind(old)
     if len(said) == 1 and kind == "a string":
         return said[0]["value"]
@@ -130,7 +130,7 @@ def answer_like(old: Any, said: list[dict[str, str]]) -> Any:
 
 
 def _calls(text: str, name: str) -> list[_Call]:
-    """The calls of a turn: one, or a list of several."""
+    """Return the calls of a turn: one, or a list of several."""
     try:
         raw = text.encode()
         if jsontext.kind(raw) == "an array" and (items := jsontext.items(raw)):
@@ -141,7 +141,7 @@ def _calls(text: str, name: str) -> list[_Call]:
 
 
 def _call(text: str, name: str) -> _Call:
-    """A call that is written as JSON text without an id."""
+    """Return a call that is written as JSON text without an id."""
     try:
         fields = jsontext.fields(text.encode())
         named, arguments = string(fields, "name"), fields.get("arguments", jsontext.EMPTY_OBJECT)
@@ -157,7 +157,7 @@ def _call(text: str, name: str) -> _Call:
 
 
 def turns(messages: Sequence[Message], old: Fields, lose: Losing) -> dict[str, Any]:
-    """The columns that say some messages; ``old`` is the record they stood in."""
+    """Return the columns that say some messages; ``old`` is the record they stood in."""
     before = [split(raw) for raw in listed(old, "conversations")]
     said = [(string(turn, "from") or "", string(turn, "value") or "") for turn in before]
     words = _WORDS | {_SPEAKERS[word]: word for word, _ in reversed(said) if word in _SPEAKERS}
@@ -186,7 +186,7 @@ def turns(messages: Sequence[Message], old: Fields, lose: Losing) -> dict[str, A
 
 
 def _said(message: Message, place: int, lose: Losing) -> tuple[list[str], list[_Call]]:
-    """The texts of a message, and its calls."""
+    """Return the texts of a message, and its calls."""
     texts: list[str] = []
     called: list[_Call] = []
     for index, part in enumerate(message.content):
@@ -208,7 +208,7 @@ def _said(message: Message, place: int, lose: Losing) -> tuple[list[str], list[_
 
 
 def _values(called: Sequence[_Call], known: Sequence[tuple[list[_Call], str]]) -> Iterator[str]:
-    """The text of each turn that says some calls: as it was, one alone as an object, several as a list."""
+    """Yield the text of each turn that says some calls: as it was, one alone as an object, several as a list."""
     left = list(called)
     while left:
         size, text = next(((len(calls), text) for calls, text in known if left[: len(calls)] == calls), (0, ""))
@@ -236,7 +236,7 @@ def _written(call: _Call) -> str:
 
 
 def _instead(part: AnyPart, place: int, index: int, lose: Losing) -> Iterator[str]:
-    """The text that stands for a part that is none."""
+    """Yield the text that stands for a part that is none."""
     match part:
         case Refusal():
             text = part.text

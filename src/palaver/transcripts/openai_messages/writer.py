@@ -62,7 +62,7 @@ class Writer:
         """Whether the record that is written has a column of images."""
 
     def head(self) -> Iterator[bytes]:
-        """Lines have none."""
+        """Return lines have none."""
         return iter(())
 
     def tail(self, old: bytes | None) -> bytes | None:
@@ -74,12 +74,12 @@ class Writer:
         return singly(entries) if self._shape in _SINGLE else [entries]
 
     def continues(self, before: Sequence[Entry], group: Sequence[Entry]) -> bool:
-        """Whether what is new goes into the record of what stands before it."""
+        """Return whether what is new goes into the record of what stands before it."""
         del before, group
         return self._shape is not None and self._shape not in _SINGLE
 
     def render(self, group: Sequence[Entry], old: Sequence[bytes]) -> Iterator[bytes]:
-        """A conversation, or a message."""
+        """Yield a conversation, or a message."""
         spoken = [entry for entry in group if not is_record(entry)]
         fields = documents.fields_of(old[0]) if old else {}
         self._has_images = "images" in fields
@@ -114,7 +114,7 @@ class Writer:
     # -- which messages ------------------------------------------------------------------------------------------------
 
     def _first_shape(self) -> Shape | None:
-        """The shape of the first record of the conversation that has one."""
+        """Return the shape of the first record of the conversation that has one."""
         for entry in self._writing.entries:
             if is_record(entry) or not original_bytes.leads(entry.message, NAME):
                 continue
@@ -138,7 +138,7 @@ class Writer:
         ]
 
     def _lines(self, group: Sequence[Entry]) -> list[list[Entry]]:
-        """The branches of a record: the main one, then each that leaves it, with what it shares."""
+        """Return the branches of a record: the main one, then each that leaves it, with what it shares."""
         path = {entry.id for entry in self._writing.thread.path(MAIN)}
         main = [entry for entry in group if entry.id in path] or list(group)
         lines = [main]
@@ -159,7 +159,7 @@ class Writer:
     # -- shapes --------------------------------------------------------------------------------------------------------
 
     def _columns(self, shape: Shape, fields: Fields, lines: Sequence[Sequence[Entry]]) -> dict[str, Any]:
-        """The columns of a prompt and what was answered."""
+        """Return the columns of a prompt and what was answered."""
         asked_in, key = (inner(fields, "input"), "messages") if shape == "preference" else (fields, "prompt")
         answers = {
             "completion": ("completion",),
@@ -181,7 +181,7 @@ class Writer:
         return found
 
     def _turns(self, fields: Fields, spoken: Sequence[Entry], lines: Sequence[Sequence[Entry]]) -> dict[str, Any]:
-        """The columns of ShareGPT, with two answers where the record has them."""
+        """Return the columns of ShareGPT, with two answers where the record has them."""
         if "chosen" not in fields and "rejected" not in fields:
             return sharegpt.turns([each.message for each in spoken], fields, self._loser(spoken))
         split_at = self._answered(lines[0], len(sharegpt.read(fields, lambda _: None)))
@@ -207,7 +207,7 @@ class Writer:
         return next((at for at, each in enumerate(mine) if each), len(line))
 
     def _column(self, fields: Fields, key: str, entries: Sequence[Entry]) -> Any:
-        """A column: a text where it was one and is one, else a list."""
+        """Return a column: a text where it was one and is one, else a list."""
         old = fields.get(key)
         messages = self._messages(entries)
         if old is not None and jsontext.kind(old) == "a string" and len(entries) <= 1:
@@ -219,7 +219,7 @@ class Writer:
         return messages
 
     def _batch(self, fields: Fields, lines: Sequence[Sequence[Entry]]) -> dict[str, Any]:
-        """The body of a request or of a response."""
+        """Return the body of a request or of a response."""
         body = inner(fields, "body")
         if "messages" in body:
             return {"body": {**body, "messages": self._messages(lines[0])}}
@@ -256,7 +256,7 @@ class Writer:
         answers: Sequence[AssistantMessage],
         before: Sequence[AssistantMessage],
     ) -> list[dict[str, Any]]:
-        """The choices, with what stood beside the message in each."""
+        """Return the choices, with what stood beside the message in each."""
         olds = {integer(each, "index") or 0: each for each in map(jsontext.fields, jsontext.items(answered["choices"]))}
         found: list[dict[str, Any]] = []
         for place, raw in enumerate(jsontext.items(written)):
@@ -277,7 +277,7 @@ class Writer:
         return jsontext.items(jsontext.fields(encoded.body)[key])
 
     def _is_own(self, entries: Sequence[Entry], wire: str) -> bool:
-        """Whether messages hold only what the wire itself says, so that nothing has to be fitted."""
+        """Return whether messages hold only what the wire itself says, so that nothing has to be fitted."""
         return all(_is_said(entry.message, wire) for entry in entries)
 
     def _lose(self, losses: Sequence[Loss], entries: Sequence[Entry]) -> None:

@@ -4,7 +4,7 @@ Read: ``{info, messages}``. A tool part is a call and its result. A finished com
 summary and what stands from ``tail_start_id`` on follow with ``source="compaction"``. Synthetic texts are sent and not
 shown, ignored ones shown and not sent. ``revert`` ends the main branch. A session with ``parentID`` is a sub-agent's.
 
-What it cannot say: system and developer messages (opencode writes its own prompt; they are ignored texts), results of
+Not represented: system and developer messages (opencode writes its own prompt; they are ignored texts), results of
 several texts or of JSON (one text), citations, arguments that are not an object, results without calls, markers.
 Version 1 is what is written, as ``opencode import`` takes it; by default what the model sees. A file of version 2 goes
 on in it.
@@ -29,7 +29,7 @@ __all__ = ["FORMAT", "NAME"]
 
 
 def detect(head: Head) -> Detection | None:
-    """An ``info`` whose ``id`` is that of a session, and a list of messages."""
+    """Return an ``info`` whose ``id`` is that of a session, and a list of messages."""
     if found := PROGRESS.match(head.data):
         head = Head(head.data[found.end() :], head.name)
     info: Any = head.fields.get("info")

@@ -180,7 +180,7 @@ def _file(fields: Fields) -> AnyPart:
 def flat_record(
     writing: WriteState, group: Sequence[Entry], old: Sequence[bytes], named: str, at: int
 ) -> Iterator[bytes]:
-    """The record of a group."""
+    """Yield the record of a group."""
     known: Fields = jsontext.fields(old[0]) if old else {}
     head: dict[str, Any] = {"id": string(known, "id") or named, **({} if known else {"time": {"created": at}})}
     kind = string(known, "type")
@@ -288,7 +288,7 @@ def _block(
 
 
 def _old_id(olds: Any, kind: str, named: str) -> dict[str, Any]:
-    """The id of the next block of a kind that the record had."""
+    """Return the id of the next block of a kind that the record had."""
     found = next((each for each, old in olds.items() if string(old, "type") == kind), None)
     if found is None:
         return {"id": named}
@@ -313,7 +313,7 @@ def _served_state(given: Raw, served: ServerToolResult) -> dict[str, Any]:
 
 
 def _state(writing: WriteState, entry: Entry, given: Raw, *, completed: bool = False) -> dict[str, Any]:
-    """The state of a call that has its result; what was called completed stays so, also where it failed."""
+    """Return the state of a call that has its result; what was called completed stays so, also where it failed."""
     message = cast("ToolMessage", entry.message)
     content: list[dict[str, Any]] = []
     first = message.content[0] if len(message.content) == 1 else None

@@ -59,7 +59,7 @@ _MORE: Final = ("slug", "projectID", "parentID")
 
 
 def thread_id(session: str | None) -> str:
-    """The id of the thread of a session."""
+    """Return the id of the thread of a session."""
     return derived_id(NAME, session)
 
 
@@ -247,7 +247,7 @@ def _id(fields: Fields) -> str | None:
 
 
 def _compacts(fields: Fields) -> bool:
-    """Whether a record is a compaction that has come to its end."""
+    """Return whether a record is a compaction that has come to its end."""
     if "info" not in fields:
         return string(fields, "type") == "compaction" and string(fields, "status") in {None, "completed"}
     info = inner(fields, "info")
@@ -260,7 +260,7 @@ def _compacts(fields: Fields) -> bool:
 
 
 def _once_more(message: Message) -> Message:
-    """A message that a compaction kept, where the model sees it again; it is not paid for again."""
+    """Return a message that a compaction kept, where the model sees it again; it is not paid for again."""
     if isinstance(message, AssistantMessage):
         return structs.replace(message, source=COMPACTION, id=None, usage=None)
     return structs.replace(message, source=COMPACTION, id=None)
@@ -298,7 +298,7 @@ def _user_message(known_messages: str, content: list[AnyPart], at: int | None) -
 
 
 def _failed(info: Fields, parts: list[Fields | Raw]) -> bool:
-    """Whether an answer is not sent to models, because it ended in an error."""
+    """Return whether an answer is not sent to models, because it ended in an error."""
     if "error" not in info:
         return False
     said = any(
@@ -335,7 +335,7 @@ def _described(run: list[Message], info: Fields, *, failed: bool) -> list[Messag
 
 
 def _said(part: Fields) -> AnyPart | None:
-    """A part that is no call; ``None`` for those of the program."""
+    """Return a part that is no call; ``None`` for those of the program."""
     kind = string(part, "type")
     metadata = dict(inner(part, "metadata"))
     metadata.pop(extension_slot.SLOT, None)
@@ -361,7 +361,7 @@ def _reasoning(text: str, metadata: Fields) -> Reasoning:
 
 
 def _tool(part: Fields) -> tuple[list[AnyPart], ToolMessage | None]:
-    """A call, and its result where it has one."""
+    """Return a call, and its result where it has one."""
     state, name, named = inner(part, "state"), string(part, "tool") or "", string(part, "callID") or ""
     metadata = dict(inner(part, "metadata"))
     metadata.pop(extension_slot.SLOT, None)

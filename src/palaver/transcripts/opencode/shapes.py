@@ -147,7 +147,7 @@ PROVIDERS: Final = {
 
 
 def usage_of(fields: Fields) -> Usage | None:
-    """The counters of ``tokens``, which do not overlap; the raw object has the cost as well."""
+    """Return the counters of ``tokens``, which do not overlap; the raw object has the cost as well."""
     tokens = inner(fields, "tokens")
     if not tokens:
         return None
@@ -163,7 +163,7 @@ def usage_of(fields: Fields) -> Usage | None:
 
 
 def tokens_of(usage: Usage | None) -> dict[str, object]:
-    """The reverse of ``usage_of``."""
+    """Return the reverse of ``usage_of``."""
     counted = usage or trusted.Usage()
     return {
         "input": counted.input or 0,

@@ -92,7 +92,7 @@ class RecordWriter:
         self._reader = RecordReader(Origin(), Watch())
 
     def head(self) -> Iterator[bytes]:
-        """The session."""
+        """Yield the session."""
         session, more = self._session, self._session.more if self._session.file_format == NAME else {}
         title = self._writing.take_title() or "Imported session"
         info: dict[str, Any] = {
@@ -108,7 +108,7 @@ class RecordWriter:
         yield b'{"info":' + jsontext.encode(info) + b',"messages":['
 
     def tail(self, old: bytes | None) -> bytes:
-        """The end of the document."""
+        """Return the end of the document."""
         return b"]}" if old is None else old
 
     def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
@@ -116,11 +116,11 @@ class RecordWriter:
         return grouped(entries, _belongs)
 
     def continues(self, before: Sequence[Entry], group: Sequence[Entry]) -> bool:
-        """Whether results are those of calls that an answer before has open."""
+        """Return whether results are those of calls that an answer before has open."""
         return all(_belongs(before, entry.message) for entry in group)
 
     def render(self, group: Sequence[Entry], old: Sequence[bytes]) -> Iterator[bytes]:
-        """The record of a group."""
+        """Yield the record of a group."""
         known: Fields = jsontext.fields(old[0]) if old else {}
         if self.flat:
             yield from flat_record(self._writing, group, old, self._message_id(group[0], known), self._time(group))
@@ -265,7 +265,7 @@ class RecordWriter:
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def _asking(self, said: Sequence[Entry]) -> list[dict[str, Any]]:
-        """The parts of a user's message, each with who sees it."""
+        """Return the parts of a user's message, each with who sees it."""
         parts: list[dict[str, Any]] = []
         for entry in said:
             message = entry.message
@@ -284,7 +284,7 @@ class RecordWriter:
         return parts or [{"type": "text", "text": ""}]
 
     def _answering(self, said: Sequence[Entry]) -> list[dict[str, Any]]:
-        """The parts of an answer, calls with their results."""
+        """Return the parts of an answer, calls with their results."""
         results: dict[str, Entry] = {}
         for entry in said:
             if isinstance(entry.message, ToolMessage):
@@ -384,7 +384,7 @@ class RecordWriter:
         return {**made, "state": self._state(answer, given, message)}
 
     def _state(self, entry: Entry, given: Raw, message: ToolMessage) -> dict[str, Any]:
-        """The state of a call that has its result."""
+        """Return the state of a call that has its result."""
         at = message.sent_at or self._at
         time = {"start": min(self._at, at), "end": at}
         files: list[dict[str, Any]] = []
@@ -422,7 +422,7 @@ class RecordWriter:
 
 
 def _kept_state(old: Fields, new: dict[str, Any]) -> dict[str, Any]:
-    """The state of a call in an edited record: what is called completed stays so, also where it failed."""
+    """Return the state of a call in an edited record: what is called completed stays so, also where it failed."""
     before, now = string(old, "status"), new["status"]
     if now == "pending" and before in {"pending", "running"}:
         return {key: old[key] for key in ("status", "raw") if key in old} | {
@@ -448,7 +448,7 @@ def _names_model(message: Message) -> bool:
 
 
 def _belongs(group: Sequence[Entry], message: Message) -> bool:
-    """Whether a message is the result of a call in the last answer of a group that has none yet."""
+    """Return whether a message is the result of a call in the last answer of a group that has none yet."""
     if not isinstance(message, ToolMessage) or not is_sent(message):
         return False
     calls = [
@@ -477,13 +477,13 @@ class Ids:
         self._last = max((int(each[1], 16) for each in found if each), default=0)
 
     def made(self, prefix: str, at: int, *names: object) -> str:
-        """The next id, of Unix milliseconds and whatever names the thing."""
+        """Return the next id, of Unix milliseconds and whatever names the thing."""
         self._last = max(self._last + 1, at << 12 & _BITS)
         return f"{prefix}_{self._last:012x}{_letters(*names)}"
 
 
 def session_id(at: int, *names: object) -> str:
-    """The id of a session: the latest first."""
+    """Return the id of a session: the latest first."""
     return f"ses_{~(at << 12) & _BITS:012x}{_letters(*names)}"
 
 

@@ -6,7 +6,7 @@ such: what a span repeats is read once. The runs of tools (``execute_tool``) are
 (``gen_ai.prompt.0.role``, events of a span) are read, never written.
 JSON text that was cut is reported, and kept.
 
-What it cannot say: citations, cache marks, markers; arguments that are no JSON stay text; usage, model, times and ids
+Not represented: citations, cache marks, markers; arguments that are no JSON stay text; usage, model, times and ids
 are a span's, and a conversation from elsewhere is written as a list of messages.
 
 Stability: experimental.
@@ -64,7 +64,7 @@ def detect(head: Head) -> Detection | None:
 
 
 def _is_record(record: Mapping[str, Any]) -> bool:
-    """Whether a record has the attributes of the conventions where spans and events have them.
+    """Return whether a record has the attributes of the conventions where spans and events have them.
 
     A tool that keeps spans in documents of its own has the same names deeper inside.
     """
@@ -76,7 +76,7 @@ def _is_record(record: Mapping[str, Any]) -> bool:
 
 
 def _names(span: object) -> Iterator[str]:
-    """The name of a span or an event, and the names of its attributes."""
+    """Yield the name of a span or an event, and the names of its attributes."""
     if not isinstance(span, dict):
         return
     fields = cast("dict[str, Any]", span)

@@ -108,7 +108,7 @@ class RecordReader:
         self._last = self._talks[named]
 
     def _odd(self, record: Record) -> Iterator[Step]:
-        """A record that says nothing."""
+        """Yield a record that says nothing."""
         if self._last is None:
             yield from self._talk(None)
         if self._last is not None:
@@ -251,7 +251,7 @@ def _at(message: Message, at: int | None) -> Message:
 
 
 def _answered(message: Message, span: Span, place: int) -> Message:
-    """An answer with what the span says of it; the counters go to the first."""
+    """Return an answer with what the span says of it; the counters go to the first."""
     if not isinstance(message, AssistantMessage):
         return message
     reason, raw = message.finish_reason, message.finish_reason_raw

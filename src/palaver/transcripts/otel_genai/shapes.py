@@ -150,7 +150,7 @@ class Parts:
         return trusted.SystemMessage(content=content)
 
     def _split(self, cls: type, raws: list[Raw], fields: Fields) -> list[Message]:
-        """The results that a message holds, and the rest of it."""
+        """Return the results that a message holds, and the rest of it."""
         results: list[Message] = []
         others: list[Raw] = []
         for raw in raws:
@@ -308,13 +308,13 @@ class Span(NamedTuple):
 
 
 def spans_of(fields: Fields, watch: Watch, line: int | None) -> list[Span]:
-    """The spans that a record holds messages of."""
+    """Return the spans that a record holds messages of."""
     found = [span for each in _each(fields) if (span := _span(each, watch, line)) is not None]
     return sorted(found, key=lambda span: span.started or 0)
 
 
 def _each(fields: Fields) -> Iterator[Fields]:
-    """The spans of a record: several in an export of OTLP."""
+    """Yield the spans of a record: several in an export of OTLP."""
     groups = listed(fields, "resourceSpans")
     if not groups:
         yield fields
@@ -351,7 +351,7 @@ def _span(fields: Fields, watch: Watch, line: int | None) -> Span | None:
 
 
 def _tool_run(attributes: Fields) -> dict[str, list[Raw]] | None:
-    """The call and the result of a span ``execute_tool``; ``None`` for any other."""
+    """Return the call and the result of a span ``execute_tool``; ``None`` for any other."""
     named, name = string(attributes, "gen_ai.tool.call.id"), string(attributes, "gen_ai.tool.name")
     if string(attributes, "gen_ai.operation.name") != "execute_tool" or named is None:
         return None
@@ -371,7 +371,7 @@ def _time(fields: Fields, key: str) -> int | None:
 
 
 def attributes_of(fields: Fields) -> Fields:
-    """The attributes of a span, or of what is only its attributes."""
+    """Return the attributes of a span, or of what is only its attributes."""
     raw = fields.get("attributes")
     if raw is None:
         return fields
@@ -382,7 +382,7 @@ def attributes_of(fields: Fields) -> Fields:
 
 
 def _any(stored: Any) -> Any:
-    """A value of OTLP as plain JSON."""
+    """Return a value of OTLP as plain JSON."""
     if not isinstance(stored, dict):
         return None
     for kind, each in cast("dict[str, Any]", stored).items():
@@ -409,7 +409,7 @@ def _object(found: object) -> Mapping[str, Any]:
 
 
 def _list(raw: Raw, key: str, watch: Watch, line: int | None) -> list[Raw] | None:
-    """The items of an attribute; ``None`` when it is none, or was cut."""
+    """Return the items of an attribute; ``None`` when it is none, or was cut."""
     try:
         text = jsontext.text(raw).encode("utf-8", "backslashreplace") if jsontext.kind(raw) == "a string" else raw
         return jsontext.items(text)
@@ -458,7 +458,7 @@ def _told(events: list[Fields]) -> dict[str, list[Raw]]:
 
 
 def _message(told: Mapping[str, Any], role: str) -> dict[str, Any]:
-    """A message of an older generation in the form of today."""
+    """Return a message of an older generation in the form of today."""
     parts: list[dict[str, Any]] = []
     content = told.get("content")
     if role == "tool":

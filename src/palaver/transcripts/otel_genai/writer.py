@@ -72,11 +72,11 @@ class RecordWriter:
         self._closed = not self._listed and any(b"\n" in piece.raw.strip() for piece in pieces)
 
     def head(self) -> Iterator[bytes]:
-        """The bracket that opens the list."""
+        """Yield the bracket that opens the list."""
         yield b"["
 
     def tail(self, old: bytes | None) -> bytes:
-        """The bracket that closes it."""
+        """Return the bracket that closes it."""
         return b"]\n" if old is None else old
 
     def groups(self, entries: Sequence[Entry]) -> Iterable[Sequence[Entry]]:
@@ -94,7 +94,7 @@ class RecordWriter:
             yield group
 
     def render(self, group: Sequence[Entry], old: Sequence[bytes]) -> Iterator[bytes]:
-        """The records of a group."""
+        """Yield the records of a group."""
         if old and self._listed:
             for entry, before in zip(group, (*old, *[None] * len(group)), strict=False):
                 message = self._message(entry)
@@ -117,7 +117,7 @@ class RecordWriter:
     # -- spans ---------------------------------------------------------------------------------------------------------
 
     def _span(self, group: Sequence[Entry]) -> bytes:
-        """A line of attributes: all that was said, and the answer."""
+        """Return a line of attributes: all that was said, and the answer."""
         path = self._writing.thread.path(self._writing.options.branch)
         ids = [entry.id for entry in path]
         end = ids.index(group[-1].id) if group[-1].id in ids else -1
@@ -135,14 +135,14 @@ class RecordWriter:
         return jsontext.encode(attributes)
 
     def _key(self, entry: Entry) -> str | None:
-        """The id of the conversation, as a record of it says."""
+        """Return the id of the conversation, as a record of it says."""
         for piece in original_bytes.records_of(NAME, [entry.message]) or ():
             for span in spans_of(split(Raw(piece.raw.strip())), Watch(), None):
                 return span.key
         return None
 
     def _edited(self, group: Sequence[Entry], old: bytes) -> bytes:
-        """A span with the messages that it added replaced."""
+        """Return a span with the messages that it added replaced."""
         fields = split(Raw(old))
         stored = split(fields["attributes"]) if "attributes" in fields else fields
         spans = spans_of(fields, Watch(), None)
@@ -212,7 +212,7 @@ class RecordWriter:
                 yield written
 
     def _result(self, entry: Entry, message: ToolMessage) -> dict[str, Any]:
-        """One part, with all that the tool gave back."""
+        """Return one part, with all that the tool gave back."""
         parts = message.content
         if len(parts) == 1 and isinstance(parts[0], Text):
             response: Any = parts[0].text

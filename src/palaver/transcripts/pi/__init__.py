@@ -5,7 +5,7 @@ and summaries of branches are user messages with a ``source``. A ``compaction`` 
 summary and the entries that it kept follow with ``source="compaction"``. ``thinkingSignature`` and
 ``thoughtSignature`` are the proof of the wire that ``api`` names. Aborted turns stay as they are.
 
-What it cannot say: system and developer messages (pi writes its own prompt; they are kept in ``custom`` entries, which
+Not represented: system and developer messages (pi writes its own prompt; they are kept in ``custom`` entries, which
 pi never sends), audio, video and files, citations, refusals as such, markers, arguments that are no JSON object (they
 become text). pi reads version 3, which is what is written; all branches are. A file whose header is gone is read too.
 
@@ -40,7 +40,7 @@ def detect(head: Head) -> Detection | None:
 
 
 def _is_entry(record: Mapping[str, Any]) -> bool:
-    """Whether a record is an entry that has a place in the tree: of a file whose header is gone."""
+    """Return whether a record is an entry that has a place in the tree: of a file whose header is gone."""
     if not {"id", "parentId", "timestamp"} <= record.keys():
         return False
     message: object = record.get("message")

@@ -284,7 +284,7 @@ class RecordReader:
 
 
 def _id(fields: Fields) -> str | None:
-    """The id of an entry; the header has that of the session."""
+    """Return the id of an entry; the header has that of the session."""
     return None if string(fields, "type") == "session" else string(fields, "id")
 
 

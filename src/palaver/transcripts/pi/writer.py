@@ -69,7 +69,7 @@ class RecordWriter:
         self._reader = RecordReader(Origin(), Watch())
 
     def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-        """A message alone; the marker of a compaction with the summary behind it, which are one entry."""
+        """Yield a message alone; the marker of a compaction with the summary behind it, which are one entry."""
         place = 0
         while place < len(entries):
             marked = _marks(entries[place]) and place + 1 < len(entries) and self._compacts(entries[place + 1])
@@ -78,7 +78,7 @@ class RecordWriter:
             place = end
 
     def head(self) -> Iterator[bytes]:
-        """The header."""
+        """Yield the header."""
         yield jsontext.encode(
             {
                 "type": "session",
@@ -93,7 +93,7 @@ class RecordWriter:
         """Lines have none."""
 
     def render(self, group: Sequence[Entry], old: Sequence[bytes]) -> Iterator[bytes]:
-        """The entry of a message."""
+        """Yield the entry of a message."""
         marker = next((entry for entry in group if _marks(entry)), None)
         if marker is not None and (summary := _behind(group, marker)) is not None:
             yield jsontext.encode(self._entry(summary, old[0] if old else None, marker=marker))
@@ -128,7 +128,7 @@ class RecordWriter:
         return record
 
     def _compacts(self, entry: Entry) -> bool:
-        """Whether a message is the summary of a compaction: it stands behind its marker."""
+        """Return whether a message is the summary of a compaction: it stands behind its marker."""
         if not isinstance(entry.message, UserMessage) or not entry.message.is_summary:
             return False
         before = None if entry.parent is None else self._writing.thread.entry(entry.parent).message
@@ -215,7 +215,7 @@ class RecordWriter:
                 return None
 
     def _parent(self, entry: Entry) -> str | None:
-        """The id of the entry before, which may be one that was left out."""
+        """Return the id of the entry before, which may be one that was left out."""
         parent = entry.parent
         while parent is not None and parent not in self._ids and not self._writing.is_native(parent):
             parent = self._writing.thread.entry(parent).parent
@@ -234,15 +234,15 @@ class RecordWriter:
 
 
 def _marks(entry: Entry) -> bool:
-    """Whether an entry is the marker of a compaction."""
+    """Return whether an entry is the marker of a compaction."""
     return isinstance(entry.message, FlushMarker) and entry.message.source == COMPACTION
 
 
 def _behind(group: Sequence[Entry], marker: Entry) -> Entry | None:
-    """The summary behind a marker."""
+    """Return the summary behind a marker."""
     return next((each for each in group if each.parent == marker.id), None)
 
 
 def _is_plain(marker: Message) -> bool:
-    """Whether a marker says no more than that a compaction was here."""
+    """Return whether a marker says no more than that a compaction was here."""
     return structs.replace(extension_slot.without_records(marker), id=None, sent_at=None) == hidden_before()

@@ -4,7 +4,7 @@ Read: a list of messages, an object with ``messages``, or a message a line. One 
 an answer for each step, and the results of its calls behind it. Provider data becomes the proof of the wire that its
 package speaks. ``metadata`` is the payload; usage, model, time and finish reason are taken from its usual keys.
 
-What it cannot say: developer messages (they become system messages), results before or without their calls, usage of
+Not represented: developer messages (they become system messages), results before or without their calls, usage of
 each step (it is that of the run), citations within a text (they become sources), results of several parts other than
 texts and inline images, markers, files without a URL, the session (working directory, title). Version 5 is what is
 written. By default it is what the model sees, for that is what applications send.
@@ -35,7 +35,7 @@ _HOLDS: Final = {"text": "text", "reasoning": "text", "file": "url", "reasoning-
 
 
 def detect(head: Head) -> Detection | None:
-    """Messages with ``parts`` whose ``type`` we know, or with the ``toolInvocations`` of version 4."""
+    """Return messages with ``parts`` whose ``type`` we know, or with the ``toolInvocations`` of version 4."""
     best = None
     for each in [*head.items, *_objects(head.fields.get("messages")), *head.lines]:
         if word(each, "role") not in _ROLES or "info" in each:

@@ -136,7 +136,7 @@ class RecordReader:
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def _run(self, parts: list[Fields | Raw]) -> list[Message]:
-        """The steps of a run, each with its results."""
+        """Return the steps of a run, each with its results."""
         run: list[Message] = []
         content: list[Any] = []
         results: list[ToolMessage] = []
@@ -165,7 +165,7 @@ class RecordReader:
         return run
 
     def _said(self, part: Fields | Raw) -> AnyPart:
-        """A part that is no call."""
+        """Return a part that is no call."""
         if not isinstance(part, dict):
             self._watch.note("block", jsontext.kind(part))
             return trusted.Opaque(NAME, jsontext.own(part))
@@ -187,7 +187,7 @@ class RecordReader:
                 return trusted.Opaque(NAME, jsontext.raw(part))
 
     def _tool(self, part: Fields, kind: str) -> tuple[list[AnyPart], ToolMessage | None]:
-        """A call, and its result where it has one."""
+        """Return a call, and its result where it has one."""
         self._watch.keys(part, shapes.PARTS["dynamic-tool"], "tool")
         approval = inner(part, "approval")
         self._watch.keys(approval, approval, "approval")  # whatever else it has may stay
@@ -224,7 +224,7 @@ class RecordReader:
 
 
 def _cut(data: bytes) -> Cut:
-    """The messages of a list, of an object with ``messages``, or of lines."""
+    """Return the messages of a list, of an object with ``messages``, or of lines."""
     found = documents.cut(data)
     if found.tail is None:
         found = documents.cut(data, "messages")
@@ -232,7 +232,7 @@ def _cut(data: bytes) -> Cut:
 
 
 def _lines(data: bytes) -> Cut | None:
-    """Lines as a list: what parts two stands before the second. ``None`` for less than two messages."""
+    """Return lines as a list: what parts two stands before the second. ``None`` for less than two messages."""
     lines = Lines()
     records = [*lines.feed(data), *lines.finish()]
     if sum(record.fields is not None for record in records) < 2 or "parts" not in (records[0].fields or {}):  # noqa: PLR2004
@@ -251,7 +251,7 @@ _NAMES: Final = {"args": "input", "result": "output"}
 
 
 def _modern(part: Fields | Raw) -> Fields | Raw:
-    """A call or a source of version 4 as later versions write it; anything else as it is."""
+    """Return a call or a source of version 4 as later versions write it; anything else as it is."""
     if not isinstance(part, dict):
         return part
     if "toolInvocation" in part:
@@ -267,7 +267,7 @@ def _modern(part: Fields | Raw) -> Fields | Raw:
 
 
 def _parts_of(fields: Fields) -> Iterator[Fields | Raw]:
-    """The parts of a message of version 4 that has none."""
+    """Yield the parts of a message of version 4 that has none."""
     reasoning = string(fields, "reasoning")
     if reasoning:
         yield {"type": jsontext.raw("reasoning"), "reasoning": jsontext.raw(reasoning)}

@@ -97,11 +97,11 @@ class RecordWriter:
                     self._requested[entry.id] = (call, place)
 
     def head(self) -> Iterator[bytes]:
-        """The list begins."""
+        """Yield the list begins."""
         yield b"["
 
     def tail(self, old: bytes | None) -> bytes:
-        """The list ends."""
+        """Return the list ends."""
         return b"]" if old is None else old
 
     def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
@@ -119,7 +119,7 @@ class RecordWriter:
             yield run
 
     def continues(self, before: Sequence[Entry], group: Sequence[Entry]) -> bool:
-        """Whether results are those of calls that the run before has open; then all of it belongs there."""
+        """Return whether results are those of calls that the run before has open; then all of it belongs there."""
         return (
             isinstance(group[0].message, ToolMessage)
             and group[0].id in self._requested
@@ -127,7 +127,7 @@ class RecordWriter:
         )
 
     def render(self, group: Sequence[Entry], old: Sequence[bytes]) -> Iterator[bytes]:
-        """The UI message of a group."""
+        """Yield the UI message of a group."""
         known: Fields = jsontext.fields(old[0]) if old else {}
         role, parts = self._parts(group, known)
         if not parts:
@@ -157,7 +157,7 @@ class RecordWriter:
     # -- messages ------------------------------------------------------------------------------------------------------
 
     def _parts(self, group: Sequence[Entry], known: Fields) -> tuple[str, list[dict[str, Any]]]:
-        """The role and the parts of a group."""
+        """Return the role and the parts of a group."""
         olds = [split(raw) for raw in listed(known, "parts")]
         if any(_in_run(entry.message) for entry in group):
             run = [part for entry in group for part in self._step(entry, group, olds)]
@@ -195,7 +195,7 @@ class RecordWriter:
                 self._unsent(entry)
 
     def _loose(self, entry: Entry, message: ToolMessage, group: Sequence[Entry]) -> Iterator[dict[str, Any]]:
-        """A result whose call is not in its group."""
+        """Yield a result whose call is not in its group."""
         call, place = self._requested.get(entry.id, (None, 0))
         if call is not None and self._answer(call, place, group) is entry:
             if call.id not in {each.id for each in group}:
@@ -211,7 +211,7 @@ class RecordWriter:
         yield {**self._named(made.id, made.name, entry), **_input(made), **self._output(entry, message)}
 
     def _answer(self, call: Entry, place: int, group: Sequence[Entry]) -> Entry | None:
-        """The result that stands with a call: one of its group, or any where neither has a record."""
+        """Return the result that stands with a call: one of its group, or any where neither has a record."""
         found = self._answers.get((call.id, place))
         native = self._writing.is_native
         together = {entry.id for entry in group}
@@ -310,7 +310,7 @@ class RecordWriter:
         return made | state
 
     def _named(self, wanted: str, name: str, entry: Entry) -> dict[str, Any]:
-        """How the part of a call begins, with an id that no other has."""
+        """Return how the part of a call begins, with an id that no other has."""
         named = wanted
         if not self._writing.is_native(entry.id):
             number = 1
@@ -323,7 +323,7 @@ class RecordWriter:
         return {"type": f"{TOOL}{name}", "toolCallId": named}
 
     def _output(self, entry: Entry, message: ToolMessage) -> dict[str, Any]:
-        """The state of a call that has its result."""
+        """Return the state of a call that has its result."""
         content = message.content
         if message.is_error:
             if [type(part) for part in content] not in ([], [Text]):
@@ -340,7 +340,7 @@ class RecordWriter:
         return {"state": "output-available", "output": output}
 
     def _result_block(self, entry: Entry, place: int, part: AnyPart) -> dict[str, Any] | None:
-        """A block of a result of MCP."""
+        """Return a block of a result of MCP."""
         if isinstance(part, (Image, Audio)) and isinstance(part.source, Inline):
             kind = "image" if isinstance(part, Image) else "audio"
             return {"type": kind, "data": part.source.data, "mimeType": packages.media_type_of(part)}
@@ -434,7 +434,7 @@ def _calls(message: AssistantMessage) -> list[tuple[int, ToolCall | MalformedToo
 
 
 def _ours(group: Sequence[Entry]) -> dict[str, Any]:
-    """The part of a message that no model is sent."""
+    """Return the part of a message that no model is sent."""
     told = [
         {"role": entry.message.role, "text": entry.message.text}
         if not isinstance(entry.message, (RescueMarker, FlushMarker))
@@ -445,7 +445,7 @@ def _ours(group: Sequence[Entry]) -> dict[str, Any]:
 
 
 def _executed(message: Message, part: AnyPart) -> Any:
-    """The result that a provider gave a call, or the call of such a result; ``None`` where there is none."""
+    """Return the result that a provider gave a call, or the call of such a result; ``None`` where there is none."""
     named = part.id if isinstance(part, ToolCall) else part.tool_call_id if isinstance(part, ServerToolResult) else None
     wanted = ServerToolResult if isinstance(part, ToolCall) else ToolCall
     for each in message.content:
@@ -472,7 +472,7 @@ def _input(part: ToolCall) -> dict[str, Any]:
 
 
 def _provider(part: AnyPart, key: str) -> dict[str, Any]:
-    """The provider data of a part."""
+    """Return the provider data of a part."""
     made = packages.provider_data(part, NAME)
     return {key: made} if made else {}
 
@@ -494,7 +494,7 @@ def _tag(part: AnyPart) -> str:
 
 
 def _is_part(raw: Raw) -> bool:
-    """Whether an opaque part is one that the SDK takes."""
+    """Return whether an opaque part is one that the SDK takes."""
     fields = split(raw)
     kind = string(fields, "type") or ""
     if kind.startswith(shapes.DATA):
