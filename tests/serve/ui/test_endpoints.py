@@ -427,6 +427,32 @@ async def test_a_conversation_is_answered_once_at_a_time_at_all_endpoints_of_a_s
     assert chunks(await server.post("/agui", json=agui("quick")))[-1]["type"] == "RUN_FINISHED"
 
 
+@pytest.mark.parametrize("store", [None, MemoryStore()])
+async def test_routes_do_not_reach_the_conversations_that_the_application_names(store):
+    endpoint = AiSdkEndpoint(agent(), store=store)
+
+    async def own(request):
+        return await endpoint.respond(request, conversation="users/ann")
+
+    app = Starlette(routes=[*endpoint.routes("/chat"), Route("/own", own, methods=["POST"])])
+    async with served(app) as (url, _), httpx.AsyncClient(base_url=url) as client:
+        async with client.stream("POST", "/own", json=ui("slow")) as first:
+            await anext(first.aiter_bytes())
+            assert (await client.get("/chat/users/ann/stream")).status_code == 204
+            assert (await client.delete("/chat/users/ann")).json() == {"stopped": False}
+            assert (await client.post("/chat", json=ui("hi", id="users/ann"))).status_code == 200
+            assert (await client.post("/own", json=ui("hi"))).status_code == 409
+
+
+@pytest.mark.parametrize(("prefix", "name"), [(None, "chat:boss"), ("web-", "web-boss"), ("", "boss")])
+async def test_the_prefix_begins_the_names_of_a_swarms_clients(prefix, name):
+    async with Swarm("shop", [SwarmAgent("desk", ScriptedModel(["Moin."]))]).start() as live:
+        app = Starlette(routes=AiSdkEndpoint(live, prefix=prefix).routes("/chat"))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+            assert "Moin." in (await client.post("/chat", json=ui("hi", id="boss"))).text
+        assert live.clients == (name,)
+
+
 async def test_a_response_that_is_never_sent_does_not_block_its_conversation():
     endpoint = AiSdkEndpoint(agent())
 
@@ -585,7 +611,7 @@ async def test_a_swarm_is_asked_by_the_name_of_its_client():
             assert "".join(each["delta"] for each in found if each["type"] == "text-delta") == "Moin, you."
             other = chunks(await client.post("/agui", json=agui("hi") | {"threadId": "ann"}))
             assert "".join(each.get("delta", "") for each in other) == "Again."
-            assert live.clients == ("ann",)
+            assert live.clients == ("chat:ann",)
 
 
 def look(city: str) -> str:

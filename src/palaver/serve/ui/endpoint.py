@@ -4,8 +4,8 @@ Rules:
 
 - ``routes(path)`` gives the routes for an application; ``respond(request)`` answers one request inside a route of your
   own, with the conversation that you name.
-- Conversations of clients are threads whose ids begin with ``prefix``, so no client can name another thread of the
-  store. Who may read which conversation is for the application to decide: give ``conversation``, or use ``respond``.
+- The names of clients' conversations begin with ``prefix``, so no client can name another thread of the store, another
+  client of the swarm, or what ``respond`` was given as ``conversation``. Who may read which conversation is for the application to decide: give ``conversation``, or use ``respond``.
 - A conversation answers one request at a time; another one gets 409, at any endpoint over the same store or swarm in
   this process. In two processes, the one that writes second ends with an error (``AgentTurns``).
 - With ``resume`` an answer goes on when its reader leaves, and can be read again from its beginning; without it the
@@ -121,7 +121,7 @@ class UiEndpoint:
         source: object,
         *,
         store: Store | None = None,
-        prefix: str = "chat/",
+        prefix: str | None = None,
         conversation: Callable[[Request, str], str] | None = None,
         resume: bool = True,
         show_tools: bool | None = None,
@@ -131,7 +131,9 @@ class UiEndpoint:
         """Serve ``source``: an ``Agent``, or a swarm that has been started (``LiveSwarm``).
 
         ``store`` keeps an agent's conversations; without one the client's messages are the conversation. ``prefix``
-        begins the id of each thread. ``conversation`` gives the name of the conversation for a request and the id that
+        begins the names of the conversations that clients name: ``chat/`` for an agent, ``chat:`` for a swarm, whose
+        clients they are. With an empty one, they reach all threads of the store, and all clients of the swarm.
+        ``conversation`` gives the name of the conversation for a request and the id that
         the client sent (the user's own name in front of it, say); it may raise ``Refused``. ``resume``: answers go on
         without a reader. ``show_tools``: whether clients see calls with their arguments and results; by default those
         of an agent, and not those of a swarm, whose clients see what is said to them. ``access`` checks hosts, origins
@@ -141,7 +143,7 @@ class UiEndpoint:
         given = {key: value for key, value in locals().items() if key not in {"source", "self"}}
         check_arguments(type(self).__name__, UiEndpoint.__init__, given)
         self._turns: Turns = turns_of(source, store, show_tools=show_tools)
-        self._prefix = prefix if store is not None else ""
+        self._prefix = self._turns.prefix if prefix is None else prefix
         self._conversation = conversation
         self._resume = resume
         self._access = access

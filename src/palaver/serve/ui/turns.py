@@ -111,9 +111,13 @@ Turn: TypeAlias = "AgentEvent | StateChanged | Ignored | Ended"
 
 
 class Turns(Protocol):
-    """Answers requests. ``owner`` has the conversations: a store, a swarm, or nobody."""
+    """Answers requests.
+
+    ``owner`` has the conversations: a store, a swarm, or nobody. ``prefix`` begins the names that clients give them.
+    """
 
     owner: object | None
+    prefix: str
 
     @abstractmethod
     def check(self, request: UiRequest) -> None:
@@ -139,6 +143,8 @@ def turns_of(source: object, store: Store | None, *, show_tools: bool | None = N
 
 class AgentTurns(Turns):
     """Answers with an agent."""
+
+    prefix = "chat/"
 
     def __init__(self, agent: Agent[Any], store: Store | None, *, show_tools: bool) -> None:
         """Keep conversations in ``store``, or nowhere."""
@@ -340,6 +346,8 @@ def _sent(value: object, name: str) -> bytes | None:
 
 class SwarmTurns(Turns):
     """Answers with a swarm that has been started."""
+
+    prefix = "chat:"
 
     def __init__(self, live: LiveSwarm, *, show_tools: bool) -> None:
         """Ask ``live``; sessions are opened as clients come, and stay open."""
