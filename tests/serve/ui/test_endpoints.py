@@ -427,6 +427,35 @@ async def test_a_conversation_is_answered_once_at_a_time_at_all_endpoints_of_a_s
     assert chunks(await server.post("/agui", json=agui("quick")))[-1]["type"] == "RUN_FINISHED"
 
 
+@pytest.mark.parametrize("resume", [True, False])
+@pytest.mark.parametrize("sent", [0, 1, 2])
+async def test_a_send_that_fails_is_a_reader_who_left(resume, sent):
+    store, ended = MemoryStore(), []
+
+    async def model(_prompt):
+        try:
+            await anyio.sleep(0.05)
+        finally:
+            ended.append("ended")
+        return "the answer"
+
+    endpoint = AiSdkEndpoint(Agent(FunctionModel(model)), store=store, resume=resume)
+    response = await endpoint.respond(Posted(ui("hi")), conversation="c")
+    messages = []
+
+    async def send(message):
+        if len(messages) == sent:
+            raise OSError("the client has left")
+        messages.append(message)
+
+    await response({"type": "http"}, anyio.sleep_forever, send)
+    assert not endpoint._answers
+    assert len(messages) == sent
+    assert [each.text for each in store.open("c").path().messages if each.role == "assistant"] == (
+        ["the answer"] if resume else []
+    )
+
+
 @pytest.mark.parametrize("store", [None, MemoryStore()])
 async def test_routes_do_not_reach_the_conversations_that_the_application_names(store):
     endpoint = AiSdkEndpoint(agent(), store=store)
@@ -435,13 +464,16 @@ async def test_routes_do_not_reach_the_conversations_that_the_application_names(
         return await endpoint.respond(request, conversation="users/ann")
 
     app = Starlette(routes=[*endpoint.routes("/chat"), Route("/own", own, methods=["POST"])])
-    async with served(app) as (url, _), httpx.AsyncClient(base_url=url) as client:
-        async with client.stream("POST", "/own", json=ui("slow")) as first:
-            await anext(first.aiter_bytes())
-            assert (await client.get("/chat/users/ann/stream")).status_code == 204
-            assert (await client.delete("/chat/users/ann")).json() == {"stopped": False}
-            assert (await client.post("/chat", json=ui("hi", id="users/ann"))).status_code == 200
-            assert (await client.post("/own", json=ui("hi"))).status_code == 409
+    async with (
+        served(app) as (url, _),
+        httpx.AsyncClient(base_url=url) as client,
+        client.stream("POST", "/own", json=ui("slow")) as first,
+    ):
+        await anext(first.aiter_bytes())
+        assert (await client.get("/chat/users/ann/stream")).status_code == 204
+        assert (await client.delete("/chat/users/ann")).json() == {"stopped": False}
+        assert (await client.post("/chat", json=ui("hi", id="users/ann"))).status_code == 200
+        assert (await client.post("/own", json=ui("hi"))).status_code == 409
 
 
 @pytest.mark.parametrize(("prefix", "name"), [(None, "chat:boss"), ("web-", "web-boss"), ("", "boss")])

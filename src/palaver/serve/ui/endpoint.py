@@ -5,7 +5,8 @@ Rules:
 - ``routes(path)`` gives the routes for an application; ``respond(request)`` answers one request inside a route of your
   own, with the conversation that you name.
 - The names of clients' conversations begin with ``prefix``, so no client can name another thread of the store, another
-  client of the swarm, or what ``respond`` was given as ``conversation``. Who may read which conversation is for the application to decide: give ``conversation``, or use ``respond``.
+  client of the swarm, or what ``respond`` was given as ``conversation``. Who may read which conversation is for the
+  application to decide: give ``conversation``, or use ``respond``.
 - A conversation answers one request at a time; another one gets 409, at any endpoint over the same store or swarm in
   this process. In two processes, the one that writes second ends with an error (``AgentTurns``).
 - With ``resume`` an answer goes on when its reader leaves, and can be read again from its beginning; without it the
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -282,7 +283,7 @@ class _Streaming(Response):
         async with anyio.create_task_group() as tasks:
             if self._request is not None:
                 tasks.start_soon(self._endpoint.run, self._name, self._answer, self._request)
-            with anyio.CancelScope() as reader:
+            with anyio.CancelScope() as reader, suppress(OSError):  # that of a server whose client has left (ASGI 2.4)
                 tasks.start_soon(_until_disconnect, receive, reader)
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
                 async for piece in self._answer.read():
