@@ -8,6 +8,9 @@ import anyio
 import httpx
 import pytest
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from palaver import Agent, MessageError, assistant, open_store, tool_call
 from palaver.agent import ToolContext, pending
@@ -411,6 +414,154 @@ async def test_a_stream_is_resumed_while_it_goes_on_and_one_request_is_answered_
     assert [each.text for each in server.store.open("chat/s").path().messages] == ["slow", "Hello slow"]
 
 
+async def test_a_conversation_is_answered_once_at_a_time_at_all_endpoints_of_a_store(server):
+    async with server.stream("POST", "/chat", json=ui("slow", id="t")) as first:
+        pieces = first.aiter_text()
+        await anext(pieces)
+        assert (await server.post("/agui", json=agui("quick"))).status_code == 409
+        assert (await server.get("/agui/t/stream")).status_code == 204  # it is of another protocol
+        assert (await server.post("/bare", json=ui("quick", id="t"))).status_code == 200
+        assert (await server.delete("/agui/t")).json() == {"stopped": True}
+        text = "".join([piece async for piece in pieces])
+    assert '"type":"abort"' in text
+    assert chunks(await server.post("/agui", json=agui("quick")))[-1]["type"] == "RUN_FINISHED"
+
+
+@pytest.mark.parametrize("resume", [True, False])
+@pytest.mark.parametrize("sent", [0, 1, 2])
+async def test_a_send_that_fails_is_a_reader_who_left(resume, sent):
+    store, ended = MemoryStore(), []
+
+    async def model(_prompt):
+        try:
+            await anyio.sleep(0.05)
+        finally:
+            ended.append("ended")
+        return "the answer"
+
+    endpoint = AiSdkEndpoint(Agent(FunctionModel(model)), store=store, resume=resume)
+    response = await endpoint.respond(Posted(ui("hi")), conversation="c")
+    messages = []
+
+    async def send(message):
+        if len(messages) == sent:
+            raise OSError("the client has left")
+        messages.append(message)
+
+    await response({"type": "http"}, anyio.sleep_forever, send)
+    assert not endpoint._answers
+    assert len(messages) == sent
+    assert [each.text for each in store.open("c").path().messages if each.role == "assistant"] == (
+        ["the answer"] if resume else []
+    )
+
+
+@pytest.mark.parametrize("store", [None, MemoryStore()])
+async def test_routes_do_not_reach_the_conversations_that_the_application_names(store):
+    endpoint = AiSdkEndpoint(agent(), store=store)
+
+    async def own(request):
+        return await endpoint.respond(request, conversation="users/ann")
+
+    app = Starlette(routes=[*endpoint.routes("/chat"), Route("/own", own, methods=["POST"])])
+    async with (
+        served(app) as (url, _),
+        httpx.AsyncClient(base_url=url) as client,
+        client.stream("POST", "/own", json=ui("slow")) as first,
+    ):
+        await anext(first.aiter_bytes())
+        assert (await client.get("/chat/users/ann/stream")).status_code == 204
+        assert (await client.delete("/chat/users/ann")).json() == {"stopped": False}
+        assert (await client.post("/chat", json=ui("hi", id="users/ann"))).status_code == 200
+        assert (await client.post("/own", json=ui("hi"))).status_code == 409
+
+
+@pytest.mark.parametrize(("prefix", "name"), [(None, "chat:boss"), ("web-", "web-boss"), ("", "boss")])
+async def test_the_prefix_begins_the_names_of_a_swarms_clients(prefix, name):
+    async with Swarm("shop", [SwarmAgent("desk", ScriptedModel(["Moin."]))]).start() as live:
+        app = Starlette(routes=AiSdkEndpoint(live, prefix=prefix).routes("/chat"))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+            assert "Moin." in (await client.post("/chat", json=ui("hi", id="boss"))).text
+        assert live.clients == (name,)
+
+
+async def test_a_response_that_is_never_sent_does_not_block_its_conversation():
+    endpoint = AiSdkEndpoint(agent())
+
+    async def lost(request):
+        await endpoint.respond(request, conversation="c")
+        return Response("something else")
+
+    app = Starlette(routes=[Route("/lost", lost, methods=["POST"])])
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        for _ in range(2):
+            assert (await client.post("/lost", json=ui("hi"))).text == "something else"
+    first, second = [await endpoint.respond(Posted(ui("hi")), conversation="c") for _ in range(2)]
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+        if message["type"] == "http.response.start" and len(sent) == 1:
+            await second({"type": "http"}, anyio.sleep_forever, send)
+
+    await first({"type": "http"}, anyio.sleep_forever, send)
+    assert [each["status"] for each in sent if each["type"] == "http.response.start"] == [200, 409]
+
+
+class Posted(Request):
+    """A request that was posted."""
+
+    def __init__(self, value):
+        body = json.dumps(value).encode()
+
+        async def receive():
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        headers = [(b"content-type", b"application/json")]
+        super().__init__({"type": "http", "method": "POST", "headers": headers}, receive)
+
+
+async def test_the_second_of_two_processes_is_told_and_its_answer_is_kept(tmp_path):
+    ours, theirs = (open_store(tmp_path / "a.db") for _ in range(2))
+    for endpoint, other, end in (
+        (AiSdkEndpoint, AgUiEndpoint, '"type":"error","errorText":"The conversation was continued elsewhere.'),
+        (AgUiEndpoint, AiSdkEndpoint, '"type":"RUN_ERROR","message":"The conversation was continued elsewhere.'),
+    ):
+        began, gone_on = anyio.Event(), anyio.Event()
+
+        async def late(_prompt, began=began, gone_on=gone_on):
+            began.set()
+            await gone_on.wait()
+            return "the late answer"
+
+        first, second = endpoint(Agent(FunctionModel(late)), store=ours), other(agent(), store=theirs)
+        app = Starlette(routes=[*first.routes("/first"), *second.routes("/second")])
+        transport = httpx.ASGITransport(app)
+        async with (
+            httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
+            anyio.create_task_group() as tasks,
+        ):
+            body = {"threadId": "c", "runId": "r", **ui("x"), "messages": [said("late", "u1") | {"content": "late"}]}
+            answers = []
+
+            async def ask(client=client, body=body, answers=answers):
+                answers.append(await client.post("/first", json=body))
+
+            tasks.start_soon(ask)
+            await began.wait()
+            body = body | {"messages": [said("quick", "u2") | {"content": "quick"}]}
+            assert "Hello " in (await client.post("/second", json=body)).text
+            gone_on.set()
+        assert end in answers[0].text
+        thread = ours.load("chat/c")
+        (kept,) = [name for name in thread.branches if name.startswith("main/late-")]
+        assert [each.text for each in thread.path(kept).messages] == ["late", "the late answer"]
+        assert [each.text for each in thread.path().messages] == ["late", "quick", "Hello quick"]
+        ours.delete("chat/c")
+    ours.close()
+    theirs.close()
+
+
 async def test_a_stream_is_stopped(server):
     async with anyio.create_task_group() as tasks, server.stream("POST", "/chat", json=ui("slow", id="s")) as first:
         pieces = first.aiter_text()
@@ -492,7 +643,7 @@ async def test_a_swarm_is_asked_by_the_name_of_its_client():
             assert "".join(each["delta"] for each in found if each["type"] == "text-delta") == "Moin, you."
             other = chunks(await client.post("/agui", json=agui("hi") | {"threadId": "ann"}))
             assert "".join(each.get("delta", "") for each in other) == "Again."
-            assert live.clients == ("ann",)
+            assert live.clients == ("chat:ann",)
 
 
 def look(city: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from palaver.core.errors import DecodeError
+from palaver.core.errors import ConflictError, DecodeError
 from palaver.core.parts import Json
 from palaver.swarm.call import LOGGER
 
@@ -72,8 +72,14 @@ def usage_of(ended: Ended) -> dict[str, Any]:
     return made
 
 
+_CONFLICT: Final = "The conversation was continued elsewhere. This answer is not part of it."
+
+
 def error_text(error: Exception | None, general: str) -> str:
-    """Return what a client is told of an error; the error itself goes to the log."""
+    """Return what a client is told of ``error``, which itself goes to the log.
+
+    That is ``general``, except where another process has written to the conversation.
+    """
     if error is not None:
         LOGGER.error("a run failed", exc_info=error)
-    return general
+    return _CONFLICT if isinstance(error, ConflictError) else general

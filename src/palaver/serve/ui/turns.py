@@ -7,6 +7,8 @@ Rules:
 - With a store, the id of the client's last message says where it belongs: a known one is answered again there, so a
   request that comes twice does not ask twice; with another text, it takes the place of the old one; an unknown one
   follows the end. What it leaves behind stays in the thread.
+- Where another process has written to the conversation meanwhile, the run fails with ``ConflictError``, and the answer
+  is kept on a branch ``main/late-…``.
 - A call that only the client can answer (``client_tool``, ``ask_user``) waits; the client's result comes with a later
   request and is the decision ``answer``. Tools, context and state of a request are for that run.
 - ``SwarmTurns`` asks a swarm: the conversation is that of the client whose name the request's id is. A client sees what
@@ -29,7 +31,7 @@ from msgspec import Struct, structs
 from palaver.agent.agent import Agent, is_agent
 from palaver.agent.functions import client_tool
 from palaver.core import jsontext
-from palaver.core.errors import DecodeError, MessageError, PalaverError
+from palaver.core.errors import ConflictError, DecodeError, MessageError, PalaverError
 from palaver.core.events import TextDelta
 from palaver.core.factories import assistant
 from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
@@ -39,6 +41,7 @@ from palaver.core.usage import Usage
 from palaver.serve.ui.client_messages import with_results
 from palaver.serve.ui.shapes import SOURCE
 from palaver.store.store import Store, to_thread
+from palaver.store.stored_thread import StoredThread
 from palaver.swarm.bus import Where
 from palaver.swarm.call import LOGGER
 from palaver.swarm.events import is_public
@@ -52,7 +55,6 @@ from palaver.turn.approvals import ApprovalRequest, Decision, answer, pending
 from palaver.turn.middleware import Middleware
 
 if TYPE_CHECKING:
-    from palaver.store.stored_thread import StoredThread
     from palaver.swarm.events import Event
     from palaver.swarm.session import Session
     from palaver.threads.thread import Entry
@@ -109,7 +111,13 @@ Turn: TypeAlias = "AgentEvent | StateChanged | Ignored | Ended"
 
 
 class Turns(Protocol):
-    """Answers requests."""
+    """Answers requests.
+
+    ``owner`` has the conversations: a store, a swarm, or nobody. ``prefix`` begins the names that clients give them.
+    """
+
+    owner: object | None
+    prefix: str
 
     @abstractmethod
     def check(self, request: UiRequest) -> None:
@@ -136,9 +144,12 @@ def turns_of(source: object, store: Store | None, *, show_tools: bool | None = N
 class AgentTurns(Turns):
     """Answers with an agent."""
 
+    prefix = "chat/"
+
     def __init__(self, agent: Agent[Any], store: Store | None, *, show_tools: bool) -> None:
         """Keep conversations in ``store``, or nowhere."""
         self._agent, self._store, self._show_tools = agent, store, show_tools
+        self.owner = store
 
     def check(self, request: UiRequest) -> None:
         """Refuse decisions without a store: the client's word would be all that is known of the calls."""
@@ -160,7 +171,7 @@ class AgentTurns(Turns):
         except PalaverError as error:
             yield Ended(outcome="failed", error=error)
             return
-        async for event in _events(stream, values):
+        async for event in _events(stream, values, thread):
             for shown in (event,) if self._show_tools else _without_tools(event):
                 yield shown
 
@@ -278,14 +289,19 @@ def _last_of(entries: Sequence[Entry], id: str | None) -> Entry | None:
     return None
 
 
-async def _events(stream: Any, values: Mapping[str, Any]) -> AsyncIterator[Turn]:
+async def _events(stream: Any, values: Mapping[str, Any], thread: Thread | StoredThread) -> AsyncIterator[Turn]:
     """Yield the events of a run, changes of the state that it shares, and how it ended."""
     shown = _sent(values.get("state"), "state")
+    told: list[str] = []
     try:
         async with stream as run:
             async for event in run:
                 if not isinstance(event, events.ToolProgress) or _sent(event.value, "progress") is not None:
                     yield event
+                if isinstance(event, events.TextDelta):
+                    told.append(event.text)
+                if isinstance(event, events.MessageAdded):
+                    told.clear()
                 if isinstance(event, events.MessageAdded) and isinstance(event.message, ToolMessage):
                     now = _sent(values.get("state"), "state")
                     if now is not None and now != shown:
@@ -296,6 +312,8 @@ async def _events(stream: Any, values: Mapping[str, Any]) -> AsyncIterator[Turn]
         return
     result = run.result
     last = result.answer
+    if isinstance(result.error, ConflictError) and isinstance(thread, StoredThread) and told:
+        await to_thread(_keep, thread, "".join(told))
     yield Ended(
         outcome=result.outcome,
         error=result.error,
@@ -305,6 +323,16 @@ async def _events(stream: Any, values: Mapping[str, Any]) -> AsyncIterator[Turn]
         cost=result.cost,
         finish_reason=None if last is None else last.finish_reason,
     )
+
+
+def _keep(thread: StoredThread, text: str) -> None:
+    """Keep an answer that came too late: another process has gone on with the branch."""
+    branch = f"{thread.branch}/late-{uuid7()}"
+    try:
+        thread.fork(branch, at=thread.head).append(assistant(text))
+        LOGGER.warning("thread %s: another process has gone on; the answer is on branch %s", thread.id, branch)
+    except PalaverError:
+        LOGGER.exception("thread %s: another process has gone on; the answer is lost", thread.id)
 
 
 def _sent(value: object, name: str) -> bytes | None:
@@ -319,9 +347,12 @@ def _sent(value: object, name: str) -> bytes | None:
 class SwarmTurns(Turns):
     """Answers with a swarm that has been started."""
 
+    prefix = "chat:"
+
     def __init__(self, live: LiveSwarm, *, show_tools: bool) -> None:
         """Ask ``live``; sessions are opened as clients come, and stay open."""
         self._live, self._show_tools = live, show_tools
+        self.owner = live
 
     def check(self, request: UiRequest) -> None:
         """Refuse another answer to the same message: a swarm answers each message once."""
