@@ -310,7 +310,7 @@ def command(
     if form == "json":
         stores.print_json([plain(window_contents)])
     elif form == "csv":
-        rows.write(plain(window_contents)["kinds"], form)
+        rows.write(plain(window_contents)["kinds"], form, ["kind", "tokens", "count"])
     else:
         _draw(found, window_contents)
 

@@ -10,7 +10,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import click
@@ -27,6 +27,12 @@ from palaver.models.server_models import list_models
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+_NAMES: Final = (
+    *("name", "window", "max_output", "input", "output", "cache_read", "cache_write", "takes", "tools", "reasoning"),
+    *("key", "source", "checked"),
+)
 
 
 @click.command(name="models")
@@ -54,7 +60,7 @@ def command(
         return
     found = [row for row in _rows(catalogue().cards) if _has_words(row, words)]
     if form is not None:
-        rows.write(found, form)
+        rows.write(found, form, _NAMES)
     elif found:
         _draw(found)
         echo(f"{count(len(found), 'row')}; a row is for all models whose name begins so", err=True)
@@ -77,7 +83,7 @@ def _list_server(
     names = [each if server is None else f"{server}/{each}" for each in anyio.run(ask)]
     names = [each for each in names if all(word.lower() in each.lower() for word in words)]
     if form is not None:
-        rows.write(({"name": each} for each in names), form)
+        rows.write(({"name": each} for each in names), form, ["name"])
         return
     for each in names:
         echo(safe(each))
