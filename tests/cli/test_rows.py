@@ -22,14 +22,15 @@ def location(tmp_path):
         (("threads",), ("threads", "--tag", "nope")),
         (("search", "ferry"), ("search", "nope")),
         (("logs",), ("logs", "-q", "nope")),
+        (("models", "claude"), ("models", "nope")),
     ],
 )
 def test_an_empty_listing_has_the_names_of_a_full_one(run, location, listing, none):
     with open_store(location) as store:
         store.open("t").append(p.user("Is there a ferry?"), p.assistant("Yes."))
-    names, *rows = run(*listing, "--csv", "--store", location).out.splitlines()
+    names, *rows = run(*listing, "--csv").out.splitlines()
     assert rows
-    assert run(*none, "--csv", "--store", location).out.splitlines() == [names]
+    assert run(*none, "--csv").out.splitlines() == [names]
 
 
 def test_a_sound_store_has_a_line_of_names_for_its_damage(run, location):

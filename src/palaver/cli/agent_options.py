@@ -28,6 +28,7 @@ from palaver.agent import mcp
 from palaver.agent.functions import function_tool
 from palaver.cli import completion, files, key_store, stores, swarm_file
 from palaver.cli.demo_model import NAME, demo_model, demo_tools
+from palaver.cli.ranges import WholeNumber
 from palaver.cli.suggestions import Choice, meant
 from palaver.cli.terminal import bad_input, echo
 from palaver.core import jsontext
@@ -35,7 +36,6 @@ from palaver.core.errors import DecodeError, MessageError, ToolError, UnknownNam
 from palaver.core.request import Settings
 from palaver.models import names, providers
 from palaver.models.catalogue import Capabilities, capabilities_of, catalogue
-from palaver.models.endpoint import first_set
 from palaver.models.redaction import shown_url
 from palaver.turn.tool import AgentTool
 
@@ -171,12 +171,8 @@ _OPTIONS: Final = (
         show_default=True,
         help="What to do with calls that do more than read.",
     ),
-    click.option(
-        "--max-steps", "steps", type=click.IntRange(min=1), metavar="N", help="Ask the model at most N times."
-    ),
-    click.option(
-        "--window", type=click.IntRange(min=1), metavar="TOKENS", help="The model's window, when it is not known."
-    ),
+    click.option("--max-steps", "steps", type=WholeNumber(1), metavar="N", help="Ask the model at most N times."),
+    click.option("--window", type=WholeNumber(1), metavar="TOKENS", help="The model's window, when it is not known."),
     click.option("--no-compaction", is_flag=True, help="Do not compact a conversation that fills the window."),
 )
 
@@ -250,14 +246,13 @@ def choose_model(name: str | None, *, demo: bool = True, url: str | None = None,
     if url is not None:
         return names.model(f"{key_store.SERVER}/{name}", url=url, wire=wire, key=key_store.server_key())
     provider = name.partition("/")[0]
-    row = providers.PROVIDERS.get(provider)
-    key = None if row is None or first_set(row.keys) else key_store.find(provider)
     if "/" not in name and near(name, [NAME]) is not None:
         raise UnknownNameError(f"{name!r} is not a model name; did you mean {NAME}?")
-    found = names.model(name, wire=wire, key=key)
-    if row is not None and row.needs_key and row.keys and key is None and first_set(row.keys) is None:
+    found = names.model(name, wire=wire, key=key_store.provider_key(provider))
+    missing = key_store.missing_key(provider)
+    if missing is not None:
         hints = [f"or store it: palaver keys set {provider}", *(_demo_hint() if demo else ())]
-        _exit_with_hint(f"{provider}: no key: set {' or '.join(row.keys)}", iter(hints))
+        _exit_with_hint(missing, iter(hints))
     return found
 
 

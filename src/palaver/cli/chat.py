@@ -251,11 +251,9 @@ class Chat:
 
     def _model(self, name: str) -> None:
         if name:
-            url, wire = self._conversation.server
-            plain = name if url is None else name.removeprefix("server/")
             with suppress(click.exceptions.Exit):  # choose_model has printed what to set
-                model = agent_options.choose_model(plain, url=url, wire=wire)
-                self._conversation.agent = self._conversation.agent.replace(model=model)
+                self._conversation.change_model(name)
+                self._options = self._options._replace(model=name)
         self._renderer.command(safe_line(self._conversation.agent.model.name))
 
     def _tools(self, _: str) -> None:

@@ -32,17 +32,17 @@ from rich.text import Text as Line
 
 from palaver.agent import Agent, Limits
 from palaver.agent.driver import ActiveRun
-from palaver.cli import agent_options, stores
+from palaver.cli import agent_options, key_store, stores, thread_model
 from palaver.cli.agent_options import TypedDecision, toolset
 from palaver.cli.progress import interrupts
 from palaver.cli.terminal import safe, safe_line
+from palaver.cli.thread_model import ThreadModel
 from palaver.context.compaction import DEFAULT
 from palaver.context.contents import contents
 from palaver.core import jsontext
 from palaver.core.errors import MessageError, NotFoundError, PalaverError
 from palaver.core.parts import Audio, File, Image, UserPart, Video
 from palaver.core.usage import Usage
-from palaver.models.redaction import shown_url
 from palaver.store.location import open_store
 from palaver.threads.ids import now_ms, uuid7
 from palaver.threads.thread import MAIN
@@ -238,18 +238,18 @@ class Conversation:
         portal: BlockingPortal,
         agent: Agent,
         thread: StoredThread,
+        asked: ThreadModel,
         *,
         existed: bool,
         stored: bool = True,
-        server: tuple[str | None, str | None] = (None, None),
     ) -> None:
-        """Use an agent and its thread. ``existed``: the thread is not new; ``stored``: it outlasts the command.
+        """Use an agent and its thread.
 
-        ``server`` is the address and the wire of ``--url`` and ``--wire``.
+        ``asked`` names the agent's model; ``existed``: the thread is not new; ``stored``: it outlasts the command.
         """
-        self.server = server
         self._portal = portal
         self.agent = agent
+        self._asked = asked
         self.thread = thread
         self.existed = existed
         self.stored = stored
@@ -273,6 +273,14 @@ class Conversation:
         self.thread = thread or self.thread
         self._previous = None
 
+    def change_model(self, name: str) -> None:
+        """Ask another model from now on; after ``--url``, a model of that server. Raises as ``choose_model``."""
+        asked = ThreadModel(name)
+        if self._asked.url is not None:
+            asked = structs.replace(self._asked, model=name.removeprefix(f"{key_store.SERVER}/"))
+        self.agent = self.agent.replace(model=agent_options.choose_model(asked.model, url=asked.url, wire=asked.wire))
+        self._asked = asked
+
     def run_once(
         self,
         prompt: Input,
@@ -286,6 +294,8 @@ class Conversation:
         With ``steered``, lines that the user types meanwhile go to the agent and to ``steered``. Raises as
         ``Agent.run``.
         """
+        if self.stored:
+            thread_model.keep(self.thread, self._asked)
         queue: Queue[AgentEvent | None] = Queue()  # SimpleQueue.get may hang after a signal (CPython 3.11)
         active: list[ActiveRun] = []
         cancelled, self.busy = False, True
@@ -424,8 +434,9 @@ def open_conversation(options: AgentOptions, *, create: bool = True) -> Generato
 
     A new thread without messages is deleted at the end. Raises ``click.ClickException`` and ``PalaverError``.
     """
-    options = _with_known_model(options)
-    model = agent_options.choose_model(options.model, url=options.url, wire=options.wire)
+    options = thread_model.complete(options)
+    asked = thread_model.from_options(options)
+    model = agent_options.choose_model(asked.model, url=asked.url, wire=asked.wire)
     if options.window is not None:
         model = structs.replace(model, capabilities=structs.replace(model.capabilities, window=options.window))
     names = (*options.tools, *(["demo"] if model.name.startswith("demo/") and "demo" not in options.tools else []))
@@ -438,8 +449,7 @@ def open_conversation(options: AgentOptions, *, create: bool = True) -> Generato
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(toolset(names)) as tools,
     ):
-        thread, existed = _thread(store, _last(store) if options.last else options.thread, create=create)
-        _keep_model(store, thread, options)
+        thread, existed = _thread(store, stores.last_thread(store) if options.last else options.thread, create=create)
         agent = Agent(
             model,
             instructions=options.system,
@@ -451,57 +461,15 @@ def open_conversation(options: AgentOptions, *, create: bool = True) -> Generato
             middleware=() if options.no_compaction else (Compactor(),),
         )
         try:
-            yield Conversation(
-                portal, agent, thread, existed=existed, stored=options.stored, server=(options.url, options.wire)
-            )
+            yield Conversation(portal, agent, thread, asked, existed=existed, stored=options.stored)
         finally:
             if not existed and not store.info(thread.id).length:
                 store.delete(thread.id)
 
 
-MODEL: Final = "model"
-"""The metadata key of a thread that holds its last model: ``name``, and the ``url`` and ``wire`` of a server."""
-
-
-def _with_known_model(options: AgentOptions) -> AgentOptions:
-    """Return the options with the model of the thread that continues, unless a model is given."""
-    if options.model is not None or options.url is not None or not stores.exists(options.location):
-        return options
-    if not options.last and options.thread is None:
-        return options
-    with open_store(options.location) as store, suppress(NotFoundError):
-        name = _last(store) if options.last else options.thread or ""
-        known = stores.find_address(store, name).info.metadata.get(MODEL)
-        if isinstance(known, Mapping):
-            fields = cast("Mapping[str, str | None]", known)
-            return options._replace(
-                model=fields.get("name"), url=fields.get("url"), wire=options.wire or fields.get("wire")
-            )
-    return options
-
-
-def _keep_model(store: Store, thread: StoredThread, options: AgentOptions) -> None:
-    """Keep the model in the thread's metadata, and the address of its server without a password."""
-    if options.model is None:
-        return
-    url = None if options.url is None else shown_url(options.url)
-    given = {"name": options.model, "url": url, "wire": options.wire}
-    kept = {key: text for key, text in given.items() if text is not None}
-    metadata = store.info(thread.id).metadata
-    if metadata.get(MODEL) != kept:
-        store.update(thread.id, metadata={**metadata, MODEL: kept})
-
-
 def _policy(mode: Judgement, tools: tuple[AgentTool, ...]) -> Policy:
     """Return a policy that allows tools that only read, and applies ``mode`` to the others."""
     return {tool.name: mode for tool in tools if tool.effect != "read"}
-
-
-def _last(store: Store) -> str:
-    """Return the id of the thread that changed last. Raises ``NotFoundError`` when there is none."""
-    for info in store.threads(limit=1):
-        return info.id
-    raise NotFoundError("there is no thread to continue")
 
 
 def _thread(store: Store, name: str | None, *, create: bool) -> tuple[StoredThread, bool]:

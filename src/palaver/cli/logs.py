@@ -21,6 +21,7 @@ from rich.text import Text
 
 from palaver.cli import code_block, completion, files, rows, stores
 from palaver.cli.code_block import Which
+from palaver.cli.ranges import WholeNumber
 from palaver.cli.rows import Form
 from palaver.cli.terminal import bad_input, console, count, echo, safe, when
 from palaver.core.messages import AssistantMessage, UserMessage
@@ -45,7 +46,7 @@ _MAX_LINES: Final = 12
     "-n",
     "--count",
     "number",
-    type=click.IntRange(min=1),
+    type=WholeNumber(1),
     metavar="N",
     help="The number of threads. Default: 3, and 1 with --response and --extract.",
 )

@@ -14,6 +14,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from palaver.cli import completion, rows, stores
+from palaver.cli.ranges import WholeNumber
 from palaver.cli.rows import Form
 from palaver.cli.suggestions import Choice
 from palaver.cli.terminal import console, count, echo, parse_time, safe, when
@@ -43,7 +44,7 @@ _NAMES: Final = ("thread", "entry", "role", "agent", "sent_at", "tags", "excerpt
 @click.option("--until", callback=parse_time, metavar="TIME", help="Before that time.")
 @click.option("-t", "--thread", metavar="THREAD", shell_complete=completion.threads, help="In this thread only.")
 @click.option(
-    "-n", "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="At most N messages."
+    "-n", "--limit", type=WholeNumber(1), default=20, show_default=True, metavar="N", help="At most N messages."
 )
 @rows.options
 @stores.option

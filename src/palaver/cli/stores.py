@@ -149,6 +149,13 @@ def _no_thread(name: str, known: Sequence[ThreadInfo]) -> NotFoundError:
     return NotFoundError(f"no thread is named {excerpt(name)!r}{hint}")
 
 
+def last_thread(store: Store) -> str:
+    """Return the id of the thread that changed last. Raises ``NotFoundError`` when there is none."""
+    for info in store.threads(limit=1):
+        return info.id
+    raise NotFoundError("there is no thread to continue")
+
+
 def find_position(store: Store, info: ThreadInfo, name: str) -> str:
     """Find a branch or an entry of a thread by a name that a user typed. Raises ``NotFoundError``."""
     if name in info.branches:

@@ -13,6 +13,7 @@ import click
 from rich.text import Text
 
 from palaver.cli import rows, stores
+from palaver.cli.ranges import WholeNumber
 from palaver.cli.rows import Form
 from palaver.cli.tables import Column, Listing
 from palaver.cli.terminal import console, count, echo, safe, when
@@ -31,7 +32,7 @@ _NAMES: Final = ("id", "title", "tags", "created_at", "updated_at", "messages", 
 @click.command(name="threads")
 @click.option("--tag", metavar="TAG", help="Only threads with this tag.")
 @click.option(
-    "-n", "--limit", type=click.IntRange(min=1), default=50, show_default=True, metavar="N", help="At most N threads."
+    "-n", "--limit", type=WholeNumber(1), default=50, show_default=True, metavar="N", help="At most N threads."
 )
 @rows.options
 @stores.option
