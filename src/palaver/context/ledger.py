@@ -10,7 +10,7 @@ Rules (KAI-03, D29, F37):
   with media teaches less, since calibration is about text.
 - Reasoning counts while its turn is open and the answer carries the proof that its provider wants back; a user message
   ends the turn. The share that the provider keeps is learned.
-- An answer is no anchor behind a marker or compaction, from another model, or when the provider ran tools.
+- An answer is not an anchor behind a marker or compaction, from another model, or when the provider ran tools.
 - Expired messages are subtracted from the anchor's report.
 - After an append, every call costs what is new; with lifetimes, what is visible.
 

@@ -294,7 +294,7 @@ class _Tree:
 
     @cached_property
     def _spans(self) -> dict[str, tuple[int, int]]:
-        """Return the span of each entry and its descendants, in an order where descendants follow their entry."""
+        """The span of each entry and its descendants, in an order where descendants follow their entry."""
         sizes = dict.fromkeys(self._entries, 1)
         for entry in reversed(self._entries.values()):
             if entry.parent is not None:

@@ -243,7 +243,7 @@ def digest_of(blob: object) -> bytes:
 
 
 def blob_digests(message: Message) -> Iterator[bytes]:
-    """Return the digests of the blobs that a message names; other names are skipped."""
+    """Yield the digests of the blobs that a message names; other names are skipped."""
     for part in message.content:
         if isinstance(part, Media) and isinstance(part.source, Blob):
             with suppress(NotFoundError):

@@ -233,39 +233,39 @@ class Commits(SessionEvents):
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """Return all messages of the log, in order, markers included."""
+        """All messages of the log, in order, markers included."""
         return self.log.messages
 
     @property
     def user_history(self) -> tuple[Message, ...]:
-        """Return the messages of the user."""
+        """The messages of the user."""
         return tuple([each for each in self.messages if isinstance(each, UserMessage) and each.mode == "user"])
 
     @property
     def assistant_history(self) -> tuple[Message, ...]:
-        """Return the messages of the agents, without answers that were not shown (``messages`` has them)."""
+        """The messages of the agents, without answers that were not shown (``messages`` has them)."""
         said = (each for each in self.messages if isinstance(each, AssistantMessage))
         return tuple([each for each in said if _HIDDEN.isdisjoint(each.tags)])
 
     @property
     def last_user(self) -> str | None:
-        """Return the last text of the user."""
+        """The last text of the user."""
         return next((m.text for m in self._backwards() if isinstance(m, UserMessage) and m.mode == "user"), None)
 
     @property
     def last_assistant(self) -> str | None:
-        """Return the last text of an agent, without answers that were not shown."""
+        """The last text of an agent, without answers that were not shown."""
         said = (each for each in self._backwards() if isinstance(each, AssistantMessage))
         return next((each.text for each in said if _HIDDEN.isdisjoint(each.tags)), None)
 
     @property
     def last_tool(self) -> str | None:
-        """Return the last result of a tool."""
+        """The last result of a tool."""
         return next((each.text for each in self._backwards() if isinstance(each, ToolMessage)), None)
 
     @property
     def last_system(self) -> str | None:
-        """Return the last committed system message."""
+        """The last committed system message."""
         return next((each.text for each in self._backwards() if isinstance(each, SystemMessage)), None)
 
     def _backwards(self) -> Iterable[Message]:

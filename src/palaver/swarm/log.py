@@ -67,7 +67,7 @@ class Log:
 
     @property
     def path(self) -> Path:
-        """Return all entries, records included; costs only new ones."""
+        """All entries, records included; costs only new ones."""
         return self._journal.path
 
     @property
@@ -77,7 +77,7 @@ class Log:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """Return the messages, markers included, without records. Costs the length of the thread."""
+        """The messages, markers included, without records. Costs the length of the thread."""
         return tuple([each.message for each in self.path if RECORD not in each.message.tags])
 
     async def is_current(self) -> bool:

@@ -151,7 +151,7 @@ class LiveSwarm:
 
     @property
     def clients(self) -> tuple[str, ...]:
-        """Return the clients with a session."""
+        """The clients with a session."""
         return tuple(self._sessions)
 
     def enter(self, session: Session) -> None:

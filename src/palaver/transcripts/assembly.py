@@ -230,7 +230,7 @@ def _read_again(file: _File, reread: Rereader) -> Sequence[Transcript]:
 
 
 def _unread(drafts: Sequence[_Draft]) -> Iterator[Loss]:
-    """Return the unread parts of the files of the conversations, once for each file.
+    """Yield the unread parts of the files of the conversations, once for each file.
 
     A conversation with records of the transcript format is written with those that could not be read.
     """
@@ -445,7 +445,7 @@ def _continued(
 def _groups(
     file_format: str, entries: Sequence[Entry], rendering: RecordWriter
 ) -> Iterator[tuple[Sequence[Entry], tuple[original_bytes.Piece, ...] | None]]:
-    """Return the groups to write, with their records, if any."""
+    """Yield the groups to write, with their records, if any."""
     fresh: list[Entry] = []
     place = 0
     while place < len(entries):

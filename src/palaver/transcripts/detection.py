@@ -149,7 +149,7 @@ _MOST: Final = 24
 
 
 def candidates(head: Head, names: Iterable[str]) -> Iterator[str]:
-    """Return the formats among ``names`` that a file may have. A format without a signature always is one."""
+    """Yield the formats among ``names`` that a file may have. A format without a signature always is one."""
     found = features(head)
     for name in names:
         rules = _RULES.get(name)

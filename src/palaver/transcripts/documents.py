@@ -225,7 +225,7 @@ def _skipped_comma(text: str, place: int) -> int:
 
 
 def _each(text: str, place: int, opened: str = "[") -> Iterator[tuple[int, int]]:
-    """Return the spans of the items of a list, or of the pairs of an object, each with its separator."""
+    """Yield the spans of the items of a list, or of the pairs of an object, each with its separator."""
     if text[place] != opened:
         raise ValueError(opened)
     start = place + 1

@@ -130,7 +130,7 @@ def _sum(message: Message) -> str:
 
 
 def _fields(message: Message, read: Message) -> Iterator[tuple[str, LossKind]]:
-    """Return the fields that differ, except the content."""
+    """Yield the fields that differ, except the content."""
     if type(message) is not type(read):
         yield message.role, "converted"
         return

@@ -81,7 +81,7 @@ def _equal(messages: Sequence[Message], said: Sequence[Message], *, times: bool)
 
 
 def differing_fields(message: Message, other: Message, *, leave: Collection[str]) -> Iterator[str]:
-    """Return the names of the fields in which messages of one role differ; JSON is compared by value."""
+    """Yield the names of the fields in which messages of one role differ; JSON is compared by value."""
     for name in type(message).__struct_fields__:
         stored, instead = getattr(message, name), getattr(other, name)
         if stored is instead or name in leave or stored == instead:
@@ -140,7 +140,7 @@ _LACKING: Final[ContextVar[list[tuple[Message, str]] | None]] = ContextVar("lack
 
 
 def _differences(messages: Sequence[Message], said: Sequence[Message]) -> Iterator[tuple[Message, str]]:
-    """Return the fields of messages, and of their parts, that differ from those of the record.
+    """Yield the fields of messages, and of their parts, that differ from those of the record.
 
     Each is compared with the record's part of its kind: the first tool result with the first, and so on; a part that is
     written as another kind, with the part in its place.

@@ -228,7 +228,7 @@ class Reader:
         self._watch = watch
 
     def feed(self, data: bytes) -> Iterator[Step]:
-        """Return the steps of the records that end within ``data``."""
+        """Yield the steps of the records that end within ``data``."""
         if self._framing != "lines":
             self._whole.append(data)
             self._size += len(data)
@@ -249,7 +249,7 @@ class Reader:
             yield from self._take(record)
 
     def finish(self) -> Iterator[Step]:
-        """Return the remaining steps, and the report."""
+        """Yield the remaining steps, and the report."""
         whole = b"".join(self._whole)
         self._whole.clear()
         if self._framing == "either" and _is_record(whole):

@@ -169,7 +169,7 @@ class _RecordWriter:
                 return None
 
     def _beside(self, entry: Entry, message: Message, thoughts: int) -> None:
-        """Return the losses of fields of the message."""
+        """Report the losses of the message's fields."""
         for name in unsupported(extension_slot.without_records(message), _SAID):
             self._lose(entry, "dropped", name, "the format has no place for it")
         for place, part in enumerate(message.content):

@@ -285,7 +285,7 @@ def _cut(record: Record, holes: Sequence[tuple[int, str]]) -> _StoredRecord:
 
 
 def _cuts(text: str, holes: Sequence[tuple[int, str]]) -> Iterator[tuple[int, int, int]]:
-    """Return the places of parts in a record. Of many parts, each is searched behind the one before it, once."""
+    """Yield the places of parts in a record. Of many parts, each is searched behind the one before it, once."""
     often = len(holes) <= _MANY
     last = 0
     for number, token in holes:

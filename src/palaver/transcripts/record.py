@@ -64,7 +64,7 @@ class Lines:
         self._line = 0
 
     def feed(self, data: bytes) -> Iterator[Record]:
-        """Return the records that end within ``data``.
+        """Yield the records that end within ``data``.
 
         Raises ``DecodeError`` for a line longer than ``LONGEST``, and for more than ``BLANKS`` blank ones in a row.
         """
@@ -84,7 +84,7 @@ class Lines:
                 raise DecodeError(f"longer than {LONGEST:,} bytes", path=f"line {self._line + 1}")
 
     def finish(self) -> Iterator[Record]:
-        """Return the record behind the last line break."""
+        """Yield the record behind the last line break."""
         if self._rest:
             piece = b"".join(self._rest)
             self._rest.clear()

@@ -70,12 +70,12 @@ class ParentsFirst:
             yield from self._release([self._first()])
 
     def rest(self) -> Iterator[Record]:
-        """Return the records whose parent did not arrive."""
+        """Yield the records whose parent did not arrive."""
         while self._stored:
             yield from self._release([self._first()])
 
     def _first(self) -> int:
-        """Return the waiting record that is the root of the oldest one and its ancestors; in a cycle, any of them."""
+        """Return the topmost waiting ancestor of the oldest record; in a cycle, any of them."""
         number = next(iter(self._stored))
         known_messages: set[int] = set()
         while number not in known_messages:
@@ -85,7 +85,7 @@ class ParentsFirst:
         return number
 
     def _release(self, numbers: list[int]) -> Iterator[Record]:
-        """Return these records and all that wait for them, each as early as the order of the file allows."""
+        """Yield these records and all that wait for them, each as early as the order of the file allows."""
         heapify(numbers)
         while numbers:
             number = heappop(numbers)

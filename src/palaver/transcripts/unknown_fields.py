@@ -140,7 +140,7 @@ class Watch:
 
     @property
     def report(self) -> tuple[UnknownFields, ...]:
-        """Return the drift, in the order of the first occurrences."""
+        """The drift, in the order of the first occurrences."""
         return tuple(self._met.values())
 
 

@@ -247,7 +247,7 @@ def is_record(entry: Entry) -> bool:
 
 
 def chosen_history(path: Sequence[Entry], history: History) -> Iterator[Entry]:
-    """Return what the model sees at the end of a path, what its user saw (and its system messages), or all of it."""
+    """Yield what the model sees at the end of a path, what its user saw (and its system messages), or all of it."""
     match history:
         case "model":
             known_messages = {id(message) for message in for_model(path)}

@@ -356,7 +356,7 @@ def _read_lines(file: Path, scanner: Scanner, damage: list[Damage]) -> list[_Rea
 
 
 def _lost_bytes(file: Path, scanner: Scanner) -> list[journal.LostBytes]:
-    """Yield the contents of the damaged stretches of a file that was read."""
+    """Return the contents of the damaged stretches of a file that was read."""
     if not scanner.lost:
         return []
     found: list[journal.LostBytes] = []

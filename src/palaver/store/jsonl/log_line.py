@@ -115,7 +115,7 @@ _OURS: Final = frozenset({*lines.FRAME, *_TYPES, "time", "message"})
 
 
 def fields(message: Message, context: LogContext, now: int) -> Iterator[tuple[str, bytes]]:
-    """Return the fields of a line, by name. Raises ``EncodeError`` for a value that JSON cannot express."""
+    """Yield the fields of a line, by name. Raises ``EncodeError`` for a value that JSON cannot express."""
     yield "time", b'"%b"' % _iso_time(now).encode()
     assistant = isinstance(message, AssistantMessage)
     for name in _TYPES:

@@ -62,7 +62,7 @@ class LogReader(Iterator[LogLine]):
                     yield from self._parsed(found)
 
     def _parsed(self, line: Line) -> Iterator[LogLine]:
-        """Return the contents of a line. A line with an unreadable message keeps its place, for the lines behind it."""
+        """Yield the contents of a line. A line with an unreadable message keeps its place, for the lines behind it."""
         try:
             yield log_line.read(line)
         except DecodeError as error:

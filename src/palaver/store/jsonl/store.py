@@ -95,7 +95,7 @@ class _State(MemoryStore):
         ]
 
     def whole(self) -> Iterator[list[Change]]:
-        """Return the changes that make this state from an empty one, in pieces."""
+        """Yield the changes that make this state from an empty one, in pieces."""
         for name, held in self._states.items():
             yield [
                 ThreadCreated(thread=name, at=held.created_at, title=held.title, tags=held.tags, metadata=held.metadata)

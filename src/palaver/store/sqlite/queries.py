@@ -110,7 +110,7 @@ def info_of(db: sqlite3.Connection, thread: ThreadRow) -> ThreadInfo:
 
 
 def infos_of(db: sqlite3.Connection, numbers: Iterable[int], tag: str | None) -> Iterator[ThreadInfo]:
-    """Return the existing threads, with a tag if one is given."""
+    """Yield the existing threads, with a tag if one is given."""
     for number in numbers:
         row = db.execute(_THREAD + "number = ?", (number,)).fetchone()
         if row is None or (tag is not None and tag not in details_of(db, number).get("tags", ())):

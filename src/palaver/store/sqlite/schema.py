@@ -6,7 +6,7 @@ Rules:
   or with tables and another ``application_id``, is refused and not changed.
 - ``entries`` is keyed by thread and place, in reading order. ``bodies`` and ``blobs`` hold each content once. Seals are
   those of ``message_codec``; a row that no seal or hash covers has a ``mark``, a checksum of its values.
-- ``moves`` records each move of a head that is no append; it only grows.
+- ``moves`` records each move of a head other than an append; it only grows.
 - No two tables have rows of the same shape, so ``recover`` can identify a row by its columns.
 - ``messages`` and ``conversations`` are views for readers of the file; they are ``NULL`` where a body is not JSON.
 - ``words`` is a contentless FTS5 index, up to the body that ``states.indexed`` names.

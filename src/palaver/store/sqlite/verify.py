@@ -3,7 +3,7 @@
 Rules:
 
 - Nothing is changed, and damage is reported by table and row, not raised. A table that SQLite cannot read to its end is
-  damage of that table; the others are checked all the same.
+  damage of that table; the others are still checked.
 - SQLite checks its structure, its indexes (``integrity_check``) and the index of words. This module compares each body
   and blob with its address, each entry with its seal and each other row with its mark, looks up every reference, and
   derives from each message which blobs it needs.

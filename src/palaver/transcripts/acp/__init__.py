@@ -1,8 +1,8 @@
 """Logs of the Agent Client Protocol, version 1: updates, a JSON-RPC message to a line (docs/spec/dialects.md#13).
 
-Read: ``reader`` turns updates into messages, ``shapes`` blocks and calls. It is what a user interface was
-told. Lines may be notifications, their ``params`` alone, or stand in an envelope; requests and their answers are read
-where the log holds them. Names of tools do not exist: the title stands for one, else the kind.
+Read: ``reader`` turns updates into messages, ``shapes`` blocks and calls. The log has what a user interface received.
+Lines may be notifications, their ``params`` alone, or either in an envelope; requests and responses are read if the log
+has them. Tools have no names: the title is used instead, else the kind.
 
 Not represented: names of tools (written as titles), signatures and encrypted reasoning, usage and model of an
 answer, system and developer messages, markers (all carried in ``_meta``), branches, video, calls that providers ran.

@@ -1,16 +1,16 @@
-"""A log of ACP into messages (docs/spec/dialects.md#13).
+"""Read a log of ACP into messages (docs/spec/dialects.md#13).
 
 Rules:
 
 - A line is a JSON-RPC message, the ``params`` of one, or either in an envelope (Grok Build's has Unix seconds).
-- An answer is the thoughts, texts and calls that follow one another, with the results of its calls, as one group. It
-  ends where the agent goes on after all its calls have ended, where a chunk has another ``messageId``, with a prompt.
-- A prompt is a ``session/prompt`` request, or chunks of the user; chunks behind the request repeat it.
+- An answer is the successive thoughts, texts and calls, with the results of its calls, as one group. It ends when the
+  agent continues after all its calls have ended, when a chunk has another ``messageId``, and with a prompt.
+- A prompt is a ``session/prompt`` request, or chunks of the user; chunks after the request repeat it.
 - ``stopReason`` of the answer to a prompt, and Grok Build's ``turn_completed``, belong to the last answer of the turn.
-- ``session/load`` tells the history again: where the log holds it, what it tells stays a record. So does what tells
-  again a message or a call whose id the log held before.
-- What we carry stands in the last update of a message, and ends it.
-- ``usage_update`` says how full the context is: it is no usage. Plans, modes and commands are records.
+- ``session/load`` repeats the history: if the log has it, the repeated messages stay records. So does an update that
+  repeats a message or a call whose id the log had before.
+- Carried data are in the last update of a message, and end it.
+- ``usage_update`` says how full the context is: it is not usage. Plans, modes and commands are records.
 
 Stability: experimental.
 """
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from palaver.transcripts.unknown_fields import Watch
 
 _HELD: Final = 4096
-"""So many records wait for one that names the session, at most."""
+"""The most records that wait for one that names the session."""
 _WRAPS: Final = ("message", "payload", "notification", "data", "msg", "rpc")
 _TIMES: Final = ("timestamp", "ts", "time")
 _METHODS: Final = frozenset(
@@ -73,7 +73,7 @@ _METHODS: Final = frozenset(
 
 
 def rpc_of(fields: Fields) -> Fields:
-    """Return the JSON-RPC message of a line: itself, or what its envelope holds; ``params`` alone get a method."""
+    """Return the JSON-RPC message of a line: itself, or that in its envelope; ``params`` alone get a method."""
     for key in ("", *_WRAPS):
         found = inner(fields, key) if key else fields
         if "method" in found or "result" in found or "error" in found:
@@ -87,7 +87,7 @@ class RecordReader:
     """Reads one log."""
 
     def __init__(self, origin: Origin, watch: Watch) -> None:
-        """Begin before the first record."""
+        """Start before the first record."""
         self._origin = origin
         self._watch = watch
         self._form = Form(watch)
@@ -96,8 +96,8 @@ class RecordReader:
         self._session = Session(file_format=NAME)
         self._title: str | None = None
         self._open: list[Group] = []
-        self._told: set[str] = set()  # ids of messages and calls that joined
-        self._loading: str | None = None  # the id of the request whose replay goes on
+        self._told: set[str] = set()  # ids of messages and calls that were added
+        self._loading: str | None = None  # the id of the request whose replay is in progress
         self._any = False
 
     def record(self, record: Record) -> Iterator[Step]:
@@ -113,7 +113,7 @@ class RecordReader:
         yield from self._read(record, rpc)
 
     def end(self) -> Iterator[Step]:
-        """Close what is open."""
+        """Close the open groups."""
         if self._conversation is None:
             if not self._early:
                 return
@@ -176,7 +176,7 @@ class RecordReader:
         self._open.append(group)
 
     def _answered(self, record: Record, rpc: Fields) -> Iterator[Step]:
-        """Yield the answer to a request; that to a prompt ends a turn."""
+        """Yield the steps of a response; the response to a prompt ends a turn."""
         request, result = _id(rpc), inner(rpc, "result")
         if not rpc and record.fields is not None:
             self._watch.note("record", "neither JSON-RPC nor an update", record.line)
@@ -214,7 +214,7 @@ class RecordReader:
             yield from self._beside(record, kind, fields, params)
 
     def _beside(self, record: Record, kind: str, fields: Fields, params: Fields) -> Iterator[Step]:
-        """Yield an update that tells nothing, or carries what ACP has no update for."""
+        """Yield the steps of an update without messages, or with carried data."""
         if kind == "session_info_update":
             self._title = string(fields, "title") or self._title
             found = extension_slot.restored([], _slot(params))
@@ -273,7 +273,7 @@ class RecordReader:
     # -- groups --------------------------------------------------------------------------------------------------------
 
     def _close(self, *, all_: bool = True) -> Iterator[Step]:
-        """Let the groups join that nothing can be added to any more: all, or those at the front without open calls."""
+        """Add the groups that are complete: all, or those at the front without open calls."""
         while self._open and (all_ or not self._open[0].pending):
             group = self._open.pop(0)
             if self._conversation is None:
@@ -292,7 +292,7 @@ class RecordReader:
 
 
 def messages_of(group: Group, form: Form) -> list[Message]:
-    """What a group tells, with what it carries. Raises ``PalaverError``."""
+    """Return the messages of a group, with carried data. Raises ``PalaverError``."""
     plain = group.messages(form)
     found = None if group.slot is None else extension_slot.restored(plain, group.slot)
     return plain if not found else list(found)

@@ -2,12 +2,12 @@
 
 Rules:
 
-- Texts that follow one another are one text: they are pieces of a stream. A block with annotations stays by itself.
-- Of a tool call the last value of each field counts. It has no name: its title stands for one, else its kind. Its
-  arguments are ``rawInput``, where there is one.
-- A call has a result once it is completed, or has failed: its content; where that says nothing but diffs and terminals,
-  ``rawOutput`` stands before them.
-- What a block holds beside is kept under ``provider["acp"]``.
+- Successive texts are one text: they are pieces of a stream. A block with annotations stays separate.
+- Of a tool call, the last value of each field counts. It has no name: its title is used instead, else its kind. Its
+  arguments are ``rawInput``, if it has them.
+- A call has a result once it is completed, or has failed: its content; if that has only diffs and terminals,
+  ``rawOutput`` is placed before them.
+- Further fields of a block are kept under ``provider["acp"]``.
 
 Stability: experimental.
 """
@@ -94,7 +94,7 @@ _BESIDE: Final = frozenset(("annotations", "_meta", "uri", "description", "size"
 
 
 class Group(Struct):
-    """A prompt, or an answer with the results of its calls, while it is told."""
+    """A prompt, or an answer with the results of its calls, while it is read."""
 
     user: bool = False
     records: list[Record] = []
@@ -119,14 +119,14 @@ class Group(Struct):
         return self.ids.get("user") or self.ids.get("said") or self.ids.get("thought")
 
     def begins_anew(self, variant: str, named: str | None) -> bool:
-        """Return whether a chunk with that id is one of another message."""
+        """Return whether a chunk with that id starts another message."""
         known = self.ids.get(variant)
         if variant == "thought" and known is None:
-            known = self.ids.get("said")  # what is thought behind a text
+            known = self.ids.get("said")  # thoughts after a text
         return known is not None and named is not None and known != named
 
     def add(self, part: AnyPart, *, thought: bool = False) -> None:
-        """Take a block of a chunk."""
+        """Add a block of a chunk."""
         last = self.content[-1] if self.content else None
         if thought and isinstance(part, Text):
             part = trusted.Reasoning(part.text, provider_json=part.provider_json)
@@ -136,7 +136,7 @@ class Group(Struct):
         self.content.append(part)
 
     def call(self, named: str, fields: Fields, at: int | None) -> None:
-        """Take the fields of a call; what it says last counts."""
+        """Add the fields of a call; the last value of each counts."""
         given = {key: raw for key, raw in fields.items() if key not in {"sessionUpdate", "toolCallId", "_meta"}}
         if named not in self.calls:
             self.calls[named] = given
@@ -146,7 +146,7 @@ class Group(Struct):
         self.times[named] = at
 
     def messages(self, form: Form) -> list[Message]:
-        """What was told."""
+        """Return the messages of the group."""
         if self.user:
             content: Any = tuple(self.content)
             return [trusted.UserMessage(content=content, sent_at=self.at)]
@@ -171,12 +171,12 @@ class Form:
     """Reads blocks."""
 
     def __init__(self, watch: Watch) -> None:
-        """Report to ``watch`` what is not foreseen."""
+        """Report unexpected contents to ``watch``."""
         self._watch = watch
         self.line: int | None = None
 
     def block(self, raw: Raw | None) -> AnyPart | None:
-        """Return a content block; one that nobody knows stays as it is."""
+        """Return a content block; an unknown one stays as it is."""
         fields = {} if raw is None else split(raw)
         if raw is None or not fields:
             return None
@@ -223,7 +223,7 @@ class Form:
 
 
 def _run(last: Text | Reasoning, part: Text | Reasoning) -> bool:
-    """Return whether a text goes on with the one before it."""
+    """Return whether a text continues the one before it."""
     return type(part) is type(last) and part.provider_json is UNSET and last.provider_json is UNSET
 
 
@@ -264,7 +264,7 @@ def _but(stored: Fields) -> dict[str, Raw]:
 
 
 def turn_usage(fields: Fields) -> Usage | None:
-    """What a turn cost, as Grok Build says it: input counts the cache, output the reasoning."""
+    """Return the usage of a turn from Grok Build: input includes the cache, output the reasoning."""
     if not fields:
         return None
     given, cached = integer(fields, "inputTokens"), integer(fields, "cachedReadTokens")
@@ -281,7 +281,7 @@ def turn_usage(fields: Fields) -> Usage | None:
 
 
 def block_of(part: AnyPart) -> dict[str, Any] | Raw | None:
-    """Return a part as a content block; ``None`` for one that ACP has none for."""
+    """Return a part as a content block; ``None`` for one that ACP lacks."""
     beside: dict[str, Any] = dict(part.provider.get(NAME, {}))
     match part:
         case Text() if "resource" in beside:

@@ -2,11 +2,11 @@
 
 Rules:
 
-- A line is a ``session/update`` notification; its ``_meta`` says when it was. A part is a chunk; a call is a
+- A line is a ``session/update`` notification; its ``_meta`` has the time. A part is a chunk; a call is a
   ``tool_call``, its result a ``tool_call_update``.
-- The name of a tool is written as its title. Signatures, usage, models, and what ends an answer have no update:
-  they are carried in ``_meta``, which others pass over.
-- What nobody said to anybody (system messages, markers) is carried in a ``session_info_update`` that says nothing else.
+- The name of a tool is written as its title. Signatures, usage, models, and finish reasons have no update: they are
+  carried in ``_meta``, which others ignore.
+- Messages that are not shown (system messages, markers) are carried in a ``session_info_update`` with nothing else.
 
 Stability: experimental.
 """
@@ -51,28 +51,28 @@ class RecordWriter:
     """Writes the updates of one conversation."""
 
     def __init__(self, writing: WriteState) -> None:
-        """Begin a log, or go on with one."""
+        """Start a log, or continue one."""
         self._writing = writing
         self._form = Form(Watch())
         session = session_of(writing.metadata)
-        self._used: set[str] = set()  # ids of calls that were written
-        self._names: dict[str, str] = {}  # those of the message at hand, by their own
+        self._used: set[str] = set()  # ids of written calls
+        self._names: dict[str, str] = {}  # those of the current message, by their own ids
         self._session = session.id or writing.thread.id
         times = (entry.message.sent_at for entry in writing.entries)
         first = next((at for at in times if at is not None), None)
         self._at = session.started_at or first or now_ms()
 
     def head(self) -> Iterator[bytes]:
-        """Yield the title, where there is one."""
+        """Yield the title, if there is one."""
         title = self._writing.take_title()
         if title is not None:
             yield jsontext.encode(self._notice({"sessionUpdate": "session_info_update", "title": title}))
 
     def tail(self, old: bytes | None) -> None:
-        """Lines have none."""
+        """Return nothing: lines have no tail."""
 
     def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-        """Return an answer with the results of its calls that follow it."""
+        """Group an answer with the results of its calls that follow it."""
         return with_results(entries, _call_ids)
 
     def render(self, group: Sequence[Entry], _old: Sequence[bytes]) -> Iterator[bytes]:
@@ -109,7 +109,7 @@ class RecordWriter:
         return {"jsonrpc": "2.0", "method": "session/update", "params": params}
 
     def _plain(self, notices: Sequence[dict[str, Any]], messages: Sequence[Message]) -> list[Message]:
-        """What the updates say to a reader."""
+        """Return the messages of the updates as they are read."""
         group: Group | None = None
         for notice in notices:
             fields = inner(inner(jsontext.fields(_line(notice)), "params"), "update")
@@ -156,7 +156,7 @@ class RecordWriter:
         yield from self._chunks(entry, "agent_message_chunk")
 
     def _named(self, called: str | None, otherwise: str) -> str:
-        """Return the id of a call: its own, where no call before has it; a log knows each call once."""
+        """Return the id of a call: its own, unless an earlier call has it; a log has each call once."""
         own = called or otherwise
         if own not in self._names:
             made = self._names[own] = own if own not in self._used else otherwise
@@ -259,7 +259,7 @@ class RecordWriter:
 
 
 def _line(notice: dict[str, Any]) -> bytes:
-    """Return a notification as it is written; results may hold line breaks between their values."""
+    """Return a notification as a line; results may contain line breaks between their values."""
     return bytes(one_line(jsontext.encode(notice).decode()))
 
 

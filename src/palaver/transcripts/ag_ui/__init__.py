@@ -1,9 +1,9 @@
 """AG-UI 1.0, and streams of earlier versions (docs/spec/dialects.md#12).
 
 Read: a list of messages, alone or in a ``RunAgentInput`` or a ``MESSAGES_SNAPSHOT``; streams of events, as JSON lines
-or as an event stream. Responses that are spread over messages and events are one message each. Activities, state, steps
-and what else is for the user interface stay in their records. Counters of a run that ends behind a tool's result have
-no message, and stay in their record too.
+or as an event stream. A response that spans several messages and events is one message. Activities, state, steps and
+other data for the user interface stay in their records. Counters of a run that ends after a tool's result have no
+message, and stay in their record too.
 
 Not represented: counters of each call, finish reasons, whether a proof was a signature, citations, media in answers,
 JSON results (they become text), markers, times in lists; malformed arguments stay text.
@@ -32,7 +32,7 @@ _OWN: Final = frozenset(("toolCalls", "encryptedValue", "subagentRunId", "activi
 
 
 def detect(head: Head) -> Detection | None:
-    """Events by their types and ids, a ``RunAgentInput`` by its keys, a list by what only messages of AG-UI have."""
+    """Detect events by their types and ids, a ``RunAgentInput`` by its keys, a list by keys that only AG-UI has."""
     first = head.first or _streamed(head.data)
     kind = first.get("type")
     if isinstance(kind, str) and kind in EVENTS and kind.upper() == kind and kind:

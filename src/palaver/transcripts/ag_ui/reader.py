@@ -2,11 +2,11 @@
 
 Rules (docs/spec/dialects.md#12):
 
-- A response is open until something that is not of it comes; what stands between its events goes with it.
-  ``RUN_FINISHED`` gives the counters of its run to the response that is open then.
-- A list that begins with what was said adds the rest (``RUN_STARTED.input``, ``MESSAGES_SNAPSHOT``, a whole
-  ``RunAgentInput``). Another list replaces what was said: that is hidden, and the list follows; what of it was said
-  before has ``source="compaction"`` there.
+- A response is open until an event of something else arrives; records between its events belong to it. ``RUN_FINISHED``
+  gives the counters of its run to the response that is open then.
+- A list that begins with the earlier messages adds the rest (``RUN_STARTED.input``, ``MESSAGES_SNAPSHOT``, a whole
+  ``RunAgentInput``). Any other list replaces the earlier messages: these are hidden, and the list follows; its messages
+  that occurred before have ``source="compaction"`` there.
 - In a stream a sub-agent has a thread of its own; in a list it is a branch, named ``subagent-<id>``.
 - Events before 1.0 (``THINKING_…``) are reasoning.
 
@@ -64,7 +64,7 @@ class RecordReader:
     """Reads one file."""
 
     def __init__(self, origin: Origin, watch: Watch) -> None:
-        """Begin before the first record."""
+        """Start before the first record."""
         self._origin = origin
         self._watch = watch
         self._talks: dict[tuple[str | None, str | None], _Talk] = {}
@@ -75,7 +75,7 @@ class RecordReader:
         self._early: list[Record] = []
 
     def expects(self, record: Record) -> bool:
-        """Return whether a line that is no object is one of an event stream."""
+        """Return whether a line that is not an object is part of an event stream."""
         body = record.raw.strip()
         return event_of(record) is not None or body.startswith(_FIELDS_OF_STREAMS)
 
@@ -118,7 +118,7 @@ class RecordReader:
         return self._talks.get(key, key)
 
     def _talk(self, found: _Talk | tuple[str | None, str | None]) -> Iterator[Step]:
-        """Begin a conversation, where it has not begun."""
+        """Yield a conversation, which is started if it is new."""
         if isinstance(found, _Talk):
             return
         thread, sub = found
@@ -139,14 +139,14 @@ class RecordReader:
             yield from self._passed(talk, record)
 
     def _opened(self, fields: Fields) -> None:
-        """Note the thread that a run is of."""
+        """Note the thread of a run."""
         self._thread = string(fields, "threadId") or self._thread
         version = string(fields, "protocolVersion")
         if version is not None and version != VERSION:
             self._watch.note("version", version)
 
     def _passed(self, found: _Talk | tuple[str | None, str | None], record: Record) -> Iterator[Step]:
-        """Yield a record that says nothing: it goes with the response that is open."""
+        """Yield the steps of a record without messages: it belongs to the open response."""
         yield from self._talk(found)
         talk = found if isinstance(found, _Talk) else self._talks[found]
         if talk.open is not None:
@@ -228,7 +228,7 @@ class RecordReader:
         self._names |= {piece.id: piece.name for piece in response.pieces if piece.kind == "call"}
 
     def _whole(self, talk: _Talk, record: Record, raws: Sequence[Raw]) -> Iterator[Step]:
-        """Yield a list within one record: it adds to what was said, or replaces it."""
+        """Yield the steps of a list in one record: it adds to the earlier messages, or replaces them."""
         yield from self._close(talk)
         units = list(self.units(raws, record.line))
         keys = [_key(message) for message, _, _ in units]
@@ -250,7 +250,7 @@ class RecordReader:
         talk.keys = keys
 
     def units(self, raws: Sequence[Raw], line: int | None) -> Iterator[tuple[Message, str | None, list[Raw]]]:
-        """Yield the messages of a list, each with its id and what it was told by."""
+        """Yield the messages of a list, each with its id and its source."""
         response, told = Response(), list[Raw]()
         for raw in raws:
             fields = split(raw)
@@ -327,7 +327,7 @@ class RecordReader:
         yield from self._close(talk)
 
     def _spoken(self, talk: _Talk, kind: str, fields: Fields, at: int | None) -> Iterator[Step]:
-        """Yield an event that a message is made of."""
+        """Yield the steps of an event of a message."""
         family, _, step = kind.rpartition("_")
         if kind == "REASONING_ENCRYPTED_VALUE":
             self._sealed(talk, fields)
@@ -358,7 +358,7 @@ class RecordReader:
         piece.texts.append(string(fields, "delta") or "")
 
     def _begin(self, talk: _Talk, which: str, named: str, fields: Fields) -> Iterator[Step]:
-        """Open a response for a new piece, where the one that is open does not take it."""
+        """Open a response for a new piece that the open one does not take."""
         role = (string(fields, "role") or "assistant") if which == "text" else "assistant"
         if talk.open is not None and (role != "assistant" or not talk.open.takes(which, named)):
             yield from self._close(talk)
@@ -393,7 +393,7 @@ def event_of(record: Record) -> Fields | None:
 
 
 def _key(message: Message) -> str:
-    """What a message says, without what a list of messages leaves out."""
+    """Return the content of a message, without fields that a list of messages leaves out."""
     said: list[object] = [message.role, message.text]
     said += [[call.id, call.name, call.arguments_json] for call in message.tool_calls]
     said += [[call.id, call.name, call.raw] for call in message.malformed_tool_calls]

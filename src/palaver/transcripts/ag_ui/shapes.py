@@ -3,7 +3,7 @@
 Rules (docs/spec/dialects.md#12):
 
 - A response is one message here: reasoning, then text, then calls, as several messages or as events. Calls without text
-  belong to the text before them; text or reasoning behind text or calls begins the next response, unless its id says
+  belong to the text before them; text or reasoning after text or calls starts the next response, unless its id says
   that it was written as a piece of the one before (``<id>-2``).
 - ``activity`` is for the user interface only.
 
@@ -106,7 +106,7 @@ EVENTS: Final = {
     "": _INPUT | {"type"},
 }
 SPOKEN: Final = ("TEXT_MESSAGE_", "TOOL_CALL_", "REASONING_", "THINKING_")
-"""How the types of events begin that a message is made of."""
+"""The prefixes of the types of message events."""
 
 _MESSAGE: Final = frozenset(("id", "role", "content", "name", "encryptedValue", "metadata", "subagentRunId"))
 ROLES: Final = {
@@ -137,7 +137,7 @@ _CLASSES: Final[dict[str, type[Any]]] = {
 
 
 class Piece:
-    """A part that is being told."""
+    """A part in progress."""
 
     def __init__(self, kind: str, named: str, text: str = "") -> None:
         """``kind`` is ``text``, ``reasoning`` or ``call``."""
@@ -149,7 +149,7 @@ class Piece:
 
     @property
     def part(self) -> AnyPart:
-        """The part, as far as it was told."""
+        """The part, as far as it was received."""
         text = "".join(self.texts)
         if self.kind == "text":
             return trusted.Text(text)
@@ -160,10 +160,10 @@ class Piece:
 
 
 class Response:
-    """A message that is being told, and the records that told it."""
+    """A message in progress, and its records."""
 
     def __init__(self, role: str = "assistant") -> None:
-        """Nothing is said yet."""
+        """Start empty."""
         self.role = role
         self.records: list[Record] = []
         self.pieces: list[Piece] = []
@@ -180,7 +180,7 @@ class Response:
         return next((each for each in reversed(self.pieces) if each.kind == kind and each.id == named), None)
 
     def takes(self, kind: str, named: str) -> bool:
-        """Return whether a new piece is of this response."""
+        """Return whether a new piece belongs to this response."""
         if self.role != "assistant":
             return False
         if self.id is not None and (named == self.id or named.startswith(f"{self.id}-")):
@@ -189,7 +189,7 @@ class Response:
 
     @property
     def plain(self) -> Message:
-        """What was said, without what it carries."""
+        """The message, without carried data."""
         content: Any = tuple([each.part for each in self.pieces])
         if self.role != "assistant":
             cls = _CLASSES.get(self.role, UserMessage)
@@ -204,7 +204,7 @@ class Response:
 
     @property
     def message(self) -> Message:
-        """What was said."""
+        """The message."""
         plain = self.plain
         found = None if self.slot is None else extension_slot.restored([plain], self.slot)
         message = plain if not found else found[0]
@@ -238,7 +238,7 @@ def told(response: Response, fields: Fields) -> None:
 
 
 def goes_on(response: Response, fields: Fields) -> bool:
-    """Return whether a message of the list is of the response before it."""
+    """Return whether a message of the list belongs to the response before it."""
     kind = "reasoning" if string(fields, "role") == "reasoning" else "text"
     if kind == "text" and "content" not in fields and listed(fields, "toolCalls"):
         kind = "call"
@@ -246,12 +246,12 @@ def goes_on(response: Response, fields: Fields) -> bool:
 
 
 def slot_of(fields: Fields) -> Any:
-    """What a message carries."""
+    """Return the carried data of a message."""
     return value(inner(fields, "metadata"), extension_slot.SLOT)
 
 
 def plain_message(fields: Fields, names: dict[str, str], watch: Watch, line: int | None) -> Message | None:
-    """Return a message that is no response; ``None`` for one that is for nobody but the user interface."""
+    """Return a message that is not a response; ``None`` for one that is only for the user interface."""
     role = string(fields, "role") or ""
     if role == "tool":
         return result(fields, names, watch, line)
@@ -267,7 +267,7 @@ def _named(message: Message, name: str | None) -> Message:
 
 
 def result(fields: Fields, names: dict[str, str], watch: Watch, line: int | None) -> ToolMessage:
-    """Return a tool message, or the event that gives a result."""
+    """Return a tool message, from a message or an event with a result."""
     call = string(fields, "toolCallId")
     failed = string(fields, "error")
     content = content_of(ToolMessage, fields, watch, line)
@@ -327,7 +327,7 @@ def _part(raw: Raw, watch: Watch, line: int | None) -> AnyPart:
 
 
 def _binary(fields: Fields) -> AnyPart | None:
-    """Return a medium as it was told before 1.0."""
+    """Return a medium in the form before 1.0."""
     mime = string(fields, "mimeType")
     cls = _MEDIA.get((mime or "").partition("/")[0])
     data, url, named = string(fields, "data"), string(fields, "url"), string(fields, "id")
@@ -344,7 +344,7 @@ def _binary(fields: Fields) -> AnyPart | None:
 
 
 def usage_of(entries: Sequence[Raw]) -> tuple[Usage | None, str | None]:
-    """Return the counters at the end of a run, which include their parts, and the model where it was one."""
+    """Return the counters at the end of a run, which include their details, and the model if there was only one."""
     if not entries:
         return None, None
     total = trusted.Usage()

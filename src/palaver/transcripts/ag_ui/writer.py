@@ -2,11 +2,11 @@
 
 Rules (docs/spec/dialects.md#12):
 
-- A conversation from elsewhere is a ``RunAgentInput``: one object with the list of messages, a line for its head, so
-  that it is read as a document. A response becomes several messages where it has reasoning, or text behind a call.
-- In a stream, what was edited or is new is written as events; events of the run that stood between stay. A later list
-  that tells an edited message again has it as it is now, by its id.
-- What a message says beyond that is carried in ``metadata``, which the protocol leaves to whoever writes it.
+- A conversation from elsewhere is a ``RunAgentInput``: one object with the list of messages, and a line for its head,
+  so that it is read as a document. A response becomes several messages if it has reasoning, or text after a call.
+- In a stream, edited and new messages are written as events; events of the run between them stay. A later list that
+  repeats an edited message is updated, by the message's id.
+- Further data of a message are carried in ``metadata``, which the protocol leaves to the writer.
 
 Stability: experimental.
 """
@@ -60,7 +60,7 @@ class RecordWriter:
     groups = staticmethod(singly)
 
     def __init__(self, writing: WriteState) -> None:
-        """Look what the conversation came from."""
+        """Find the original form of the conversation."""
         self._writing = writing
         writing.never_writes("sent_at")
         self._watch = Watch()
@@ -80,7 +80,7 @@ class RecordWriter:
         self._edited = {entry.id: entry for entry in writing.entries if writing.native and _is_edited(entry)}
 
     def head(self) -> Iterator[bytes]:
-        """Yield the run that would be asked for, up to its list."""
+        """Yield the run that would be requested, up to its list."""
         session = session_of(self._writing.metadata)
         run: dict[str, Any] = {
             "threadId": session.id or self._writing.thread.id,
@@ -171,7 +171,7 @@ class RecordWriter:
                 yield {"type": "REASONING_ENCRYPTED_VALUE", "subtype": "tool-call", **seal}
 
     def _relisted(self, group: Sequence[Entry], old: Sequence[bytes], place: int) -> Iterator[bytes]:
-        """Yield a record with a list of messages, those that were edited replaced."""
+        """Yield a record with a list of messages in which edited ones are replaced."""
         event = (
             event_of(Record(0, 0, old[place], split(Raw(old[place])) if old[place].startswith(b"{") else None)) or {}
         )
@@ -196,7 +196,7 @@ class RecordWriter:
             yield each if at != place else self._line({**event, **new}).rstrip(b"\n")
 
     def repeat(self, group: Sequence[Entry], old: Sequence[bytes]) -> Sequence[bytes]:
-        """Return the records of a group, with the edits of messages that its list tells again."""
+        """Return the records of a group, with the edits of messages that its list repeats."""
         if self._listed or not self._edited:
             return old
         try:
@@ -205,14 +205,14 @@ class RecordWriter:
             if place is None:
                 return old
             units = list(RecordReader(Origin(), Watch()).units(lists[place] or [], None))
-        except PalaverError:  # a list that could not be read, and stays as it is
+        except PalaverError:  # an unreadable list, which stays as it is
             return old
         if not any(named in self._edited and self._edited[named] not in group for _, named, _ in units):
             return old
         return list(self._relisted(group, old, place))
 
     def _again(self, units: Sequence[tuple[Message, str | None, list[Raw]]]) -> list[Any]:
-        """What a list tells again, by the ids of its messages: those that were edited as they are now."""
+        """Return the messages that a list repeats, by id: edited ones in their new form."""
         written: list[Any] = []
         for place, (_, named, told_by) in enumerate(units):
             entry = self._edited.get(named or "")
@@ -227,7 +227,7 @@ class RecordWriter:
     # -- messages ------------------------------------------------------------------------------------------------------
 
     def _messages(self, entry: Entry) -> list[dict[str, Any]]:
-        """Return the messages that a message is told by."""
+        """Return the messages in which a message is written."""
         message, before = entry.message, self._before
         self._before = message
         if isinstance(message, (FlushMarker, RescueMarker)):
@@ -244,7 +244,7 @@ class RecordWriter:
         return written
 
     def _plain(self, written: Sequence[dict[str, Any]]) -> list[Message]:
-        """What the messages say."""
+        """Return the messages as they are read."""
         response = Response()
         for message in written:
             fields = jsontext.fields(jsontext.encode(message))
@@ -267,7 +267,7 @@ class RecordWriter:
         return written
 
     def _content(self, entry: Entry) -> Any:
-        """Return a string where it is text; only user and tool messages may hold parts."""
+        """Return a string for text; only user and tool messages may hold parts."""
         message = entry.message
         texts = [part.text for part in message.content if isinstance(part, Text)]
         if len(texts) == len(message.content) == 1:
@@ -370,12 +370,12 @@ def part_has_citations(part: Text | Refusal) -> bool:
 
 
 def _is_edited(entry: Entry) -> bool:
-    """Return whether a message has records, and says something else now."""
+    """Return whether a message has records, and differs from them."""
     return original_bytes.leads(entry.message, NAME) and original_bytes.state_of(NAME, [entry.message]) == "edited"
 
 
 def _event(raw: bytes) -> Fields | None:
-    """Return the event of a record that was kept."""
+    """Return the event of a kept record."""
     try:
         return event_of(Record(0, 0, raw, jsontext.fields(raw) if raw.startswith(b"{") else None))
     except DecodeError:
@@ -383,7 +383,7 @@ def _event(raw: bytes) -> Fields | None:
 
 
 def _list_of(event: dict[str, Raw]) -> list[Raw] | None:
-    """Return the list of messages that an event holds."""
+    """Return the list of messages of an event."""
     if "messages" in event:
         return listed(event, "messages")
     return listed(inner(event, "input"), "messages") if "input" in event else None
@@ -394,7 +394,7 @@ def _fails(event: Fields) -> bool:
 
 
 def _failed(group: Sequence[Entry], event: Fields) -> bool:
-    """Return whether an answer still says that it ended as an event tells."""
+    """Return whether an answer still ended as an event says."""
     answers = (entry.message for entry in group if isinstance(entry.message, AssistantMessage))
     return any(
         each.finish_reason == "error" and each.metadata.get("error") == (string(event, "message") or "")

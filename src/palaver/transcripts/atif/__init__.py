@@ -1,15 +1,15 @@
 """Agent Trajectory Interchange Format (ATIF), versions 1.0 to 1.8 (docs/spec/dialects.md#5).
 
-Read: a step is a message; the results that an agent's step observed stand behind it, in one group with it. The
-trajectories of sub-agents inside the document are conversations of their own; their bytes stay in what stands behind
-the steps. ``is_copied_context`` marks what an earlier trajectory said: its usage is not counted again. Media is a path
-or a URL, and stays one.
+Read: a step is a message; the results that an agent's step observed follow it, in one group with it. The trajectories
+of sub-agents inside the document are conversations of their own; their bytes stay in the part after the steps.
+``is_copied_context`` marks messages of an earlier trajectory: their usage is not counted again. Media is a path or a
+URL, and stays one.
 
 Not represented: the proof of reasoning, the order of blocks in an answer, several texts of reasoning, failures of
 tools (kept in ``extra``), arguments that are not an object (``{}``, the text in ``extra.raw_arguments``), inline media
-(written beside as files), films and documents, markers, branches (one file each). What it cannot say is carried in
-``extra.palaver`` of the step. Version 1.7 is written, 1.8 where there is audio. A file of a version that we do not know
-is read, and written as it was; an edited one is refused.
+(written beside as files), videos and documents, markers, branches (one file each). These are carried in
+``extra.palaver`` of the step. Version 1.7 is written, 1.8 if there is audio. A file of an unknown version is read, and
+written as it was; an edited one is refused.
 
 Stability: experimental.
 """
@@ -62,7 +62,7 @@ class Trajectories(TranscriptFormat, frozen=True, kw_only=True):
         branch: str = MAIN,
         carry: bool = True,
     ) -> Written:
-        """Write one trajectory, as ``TranscriptFormat.write`` does; the main branch, or the one that is asked for."""
+        """Write one trajectory, as ``TranscriptFormat.write`` does; the main branch, or the requested one."""
         return self._whole(transcript, (), losses, Options(history=history, branch=branch, carry=carry))
 
     def write_many(
@@ -76,7 +76,7 @@ class Trajectories(TranscriptFormat, frozen=True, kw_only=True):
     ) -> Written:
         """Write a trajectory with those of its sub-agents inside it.
 
-        Raises ``EncodeError`` when it is not one that all others come from, else as ``write`` does.
+        Raises ``EncodeError`` when there is not one root of all others, else as ``write`` does.
         """
         given = list(transcripts)
         known = {each.thread.id for each in given}

@@ -1,4 +1,4 @@
-"""A conversation is made one line of steps before it is written, and sub-agents are held against their documents.
+"""Arrange a conversation as one line of steps before it is written, and match sub-agents with their documents.
 
 Stability: experimental.
 """
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 def arranged(transcript: Transcript, branch: str) -> tuple[Transcript, tuple[str, ...]]:
     """Return the branch as one line, each result behind its call, and the names of the branches that are left out.
 
-    Raises ``NotFoundError`` for a branch that is not there.
+    Raises ``NotFoundError`` for an unknown branch.
     """
     return line_of(NAME, transcript, branch, _settled)
 
 
 def _settled(path: Sequence[Entry]) -> Iterator[Entry]:
-    """Put each result behind the answer with its call; results of a later step are part of the step of the call."""
+    """Put each result after the answer with its call; results of a later step are part of the step of the call."""
     owners: dict[str, int] = {}
     behind: dict[int, list[Entry]] = {}
     order: list[int] = []
@@ -73,14 +73,14 @@ def _ids(message: AssistantMessage) -> Iterator[str]:
 
 
 def inside(transcript: Transcript) -> list[bytes]:
-    """Return the documents of sub-agents that lie in what was kept of a trajectory."""
+    """Return the documents of sub-agents in the records of a trajectory."""
     head, tail = frame_of(transcript.thread.entries, NAME)
     document = head + (tail or b"")
     return [bytes(each) for each in listed(fields_of(document), "subagent_trajectories")]
 
 
 def offspring(root: Transcript, given: Sequence[Transcript]) -> Iterator[Transcript]:
-    """Yield a conversation, and all that come from it, in the order in which a document holds them."""
+    """Yield a conversation and its descendants, in the order in which a document holds them."""
     yield root
     children = [each for each in given if session_of(each.metadata).parent == root.thread.id]
     for child in sorted(children, key=_place):
@@ -94,7 +94,7 @@ def _place(transcript: Transcript) -> int:
 
 
 def same(old: Sequence[Transcript], new: Sequence[Transcript]) -> bool:
-    """Return whether conversations say what a document says."""
+    """Return whether conversations match a document."""
     return [_sum(each) for each in old] == [_sum(each) for each in new]
 
 
@@ -104,7 +104,7 @@ def _sum(transcript: Transcript) -> str:
 
 
 def laid_over(old: Transcript, new: Transcript) -> Transcript:
-    """A conversation whose messages have the records of a document again, as far as they still follow each other."""
+    """Return a conversation with the records of a document, as far as its messages still follow each other."""
     mine = [entry.message for entry in new.thread.path()]
     own = [entry for entry in old.thread.path() if not is_record(entry)]
     if len(mine) < len(own) or any(type(a.message) is not type(b) for a, b in zip(own, mine, strict=False)):

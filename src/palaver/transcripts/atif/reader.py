@@ -1,4 +1,4 @@
-"""Trajectories are read: a step is a message, with the results of its calls behind it.
+"""Reading of trajectories: a step is a message, followed by the results of its calls.
 
 Stability: experimental.
 """
@@ -38,7 +38,7 @@ class RecordReader:
     """Reads one document, and the trajectories of sub-agents inside it."""
 
     def __init__(self, origin: Origin, watch: Watch) -> None:
-        """Begin before the document."""
+        """Start before the document."""
         self._origin = origin
         self._watch = watch
 
@@ -67,7 +67,7 @@ class RecordReader:
             yield from self._inside(frame, thread, steps.calls, 1)
 
     def end(self) -> tuple[Step, ...]:
-        """Everything was said."""
+        """Return no steps: the document has ended with its record."""
         return ()
 
     def _thread(self, session: Session) -> str:
@@ -77,7 +77,7 @@ class RecordReader:
         return derived_id(NAME, named or self._origin.name)
 
     def _inside(self, fields: Fields, parent: str, calls: dict[str, str | None], depth: int) -> Iterator[Step]:
-        """The trajectories of sub-agents: conversations of their own, whose bytes lie in the tail of the document."""
+        """Yield the trajectories of sub-agents: conversations whose bytes are in the tail of the document."""
         for place, raw in enumerate(listed(fields, "subagent_trajectories")):
             inside = split(raw)
             if not inside or depth > _DEEPEST:
@@ -99,7 +99,7 @@ class RecordReader:
 
 
 def session_of(fields: Fields, watch: Watch) -> Session:
-    """What a trajectory says of its session."""
+    """Return the session of a trajectory."""
     agent = inner(fields, "agent")
     version = string(fields, "schema_version")
     known = shapes.version_of(version)
@@ -130,16 +130,16 @@ def _times(fields: Fields) -> Iterator[int]:
 
 
 class Steps:
-    """Reads steps. ``model`` answers where a step names none; ``calls`` says which call a sub-agent was given by."""
+    """Reads steps. ``model`` answers steps that name none; ``calls`` has the call of each sub-agent."""
 
     def __init__(self, model: str | None, watch: Watch) -> None:
-        """Begin before the first step."""
+        """Start before the first step."""
         self._model = model
         self._watch = watch
         self.calls: dict[str, str | None] = {}
 
     def messages(self, fields: Fields) -> list[Message] | None:
-        """Return the messages of a step; ``None`` when it is none that anybody said."""
+        """Return the messages of a step; ``None`` when it has none."""
         try:
             plain = self.plain(fields)
             slot = value(inner(fields, "extra"), extension_slot.SLOT)
@@ -153,7 +153,7 @@ class Steps:
         return [structs.replace(each, sent_at=at) if each.sent_at is None else each for each in restored]
 
     def plain(self, fields: Fields) -> list[Message] | None:
-        """What a step says, without what it carries."""
+        """Return the messages of a step, without carried data."""
         self._watch.keys(fields, KEYS["step"], "step")
         at = read_time(value(fields, "timestamp"))
         content = self._content(fields, "message")
@@ -188,7 +188,7 @@ class Steps:
             *said,
             *(self._call(split(each)) for each in listed(fields, "tool_calls")),
         )
-        copied = value(fields, shapes.COPIED) is True  # what is repeated was counted where it was said
+        copied = value(fields, shapes.COPIED) is True  # repeated messages were counted at the original
         return trusted.AssistantMessage(
             content=parts,
             model=string(fields, "model_name") or self._model,
@@ -213,7 +213,7 @@ class Steps:
         return trusted.MalformedToolCall(text, "the arguments are not an object", name, call)
 
     def _result(self, fields: Fields, names: dict[str, str], unnamed: Iterator[str], at: int | None) -> ToolMessage:
-        """Return a result; one that names no call is of the next of its step that no result names."""
+        """Return a result; one that names no call belongs to the next call of its step without a result."""
         self._watch.keys(fields, KEYS["result"], "result")
         call, extra = string(fields, "source_call_id"), inner(fields, "extra")
         if call is None:
@@ -257,7 +257,7 @@ class Steps:
 
 
 def usage_of(fields: Fields, watch: Watch | None = None) -> Usage | None:
-    """The counters of a step; those that ``prompt_tokens`` and ``completion_tokens`` include are taken out of them."""
+    """Return the counters of a step, without those that ``prompt_tokens`` and ``completion_tokens`` include."""
     raw = fields.get("metrics")
     if raw is None or jsontext.kind(raw) != "an object":
         return None
@@ -286,7 +286,7 @@ def _without(whole: int | None, *parts: int | None) -> int | None:
 
 
 def _only(content: tuple[AnyPart, ...], *kinds: type[AnyPart]) -> Any:
-    """Return the parts that a message may hold; what else stands there is kept as it is."""
+    """Return the parts that a message may hold; others are kept as they are."""
     return tuple([part if isinstance(part, kinds) else _opaque(part) for part in content])
 
 
@@ -299,5 +299,5 @@ def _opaque(part: AnyPart) -> Opaque:
 
 
 def _is_silent(message: Message) -> bool:
-    """Return whether a step of the system only holds what was observed."""
+    """Return whether a step of the system has only an observation."""
     return isinstance(message, SystemMessage) and not message.text and len(message.content) <= 1

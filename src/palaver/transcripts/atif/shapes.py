@@ -18,11 +18,11 @@ Version: TypeAlias = tuple[int, int]
 
 NEWEST: Final[Version] = (1, 8)
 USUAL: Final[Version] = (1, 7)
-"""The version of a new file, where nothing in it asks for a newer one."""
+"""The version of a new file that needs no newer one."""
 
 PARTS_SINCE: Final = (1, 6)
 EXTRA_SINCE: Final = (1, 7)
-"""From when on calls and results have ``extra``."""
+"""The first version with ``extra`` in calls and results."""
 AUDIO_SINCE: Final = (1, 8)
 
 _VERSION: Final = re.compile(rf"{PREFIX}(\d+)\.(\d+)")
@@ -78,7 +78,7 @@ KEYS: Final[Mapping[str, frozenset[str]]] = {
         )
     ),
 }
-"""What each object may hold. Every one forbids what is not in its row, from 1.0 on."""
+"""The keys of each object. Every object forbids others, from 1.0 on."""
 
 IMAGES: Final[Mapping[str, str]] = {
     "image/jpeg": "jpg",
@@ -86,7 +86,7 @@ IMAGES: Final[Mapping[str, str]] = {
     "image/gif": "gif",
     "image/webp": "webp",
 }
-"""The images that a content part may name, and how their files end."""
+"""The image types of a content part, and their file extensions."""
 
 AUDIO: Final[Mapping[str, str]] = {
     "audio/wav": "wav",
@@ -114,7 +114,7 @@ ALIASES: Final[Mapping[str, str]] = {
     "audio/x-flac": "audio/flac",
     "audio/x-aiff": "audio/aiff",
 }
-"""Spellings that the format takes for one of those."""
+"""Spellings that the format accepts for one of those."""
 
 RAW_ARGUMENTS: Final = "raw_arguments"
 IS_ERROR: Final = "is_error"
@@ -122,19 +122,19 @@ TIMESTAMP: Final = "timestamp"
 """Keys in the ``extra`` of a call or a result: arguments that are not an object, a failure, its own time."""
 
 FAILED: Final = (IS_ERROR, "tool_result_is_error")
-"""What says of a result that it is a failure: ours, and what Harbor makes of a Claude Code session."""
+"""The marks of a failed result: ours, and that of Harbor for a Claude Code session."""
 
 CACHE_WRITE: Final = ("cache_creation_input_tokens",)
 REASONING: Final = ("reasoning_output_tokens", "reasoning_tokens")
-"""Counters in the ``extra`` of metrics, under the names that Harbor's converters use; the first is the one we write."""
+"""Counters in the ``extra`` of metrics, under the names of Harbor's converters; the first one is written."""
 
 COPIED: Final = "is_copied_context"
 REFS: Final = "subagent_trajectory_ref"
-"""Keys of a message's metadata: the step repeats one of an earlier trajectory; whom the call gave its task to."""
+"""Keys of a message's metadata: the step repeats one of an earlier trajectory; the agent of a delegating call."""
 
 
 def version_of(text: str | None) -> Version | None:
-    """``(1, 7)`` of ``ATIF-v1.7``; ``None`` for what is no such version."""
+    """``(1, 7)`` of ``ATIF-v1.7``; ``None`` for any other text."""
     found = None if text is None else _VERSION.fullmatch(text)
     return None if found is None else (int(found[1]), int(found[2]))
 

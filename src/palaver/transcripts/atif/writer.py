@@ -1,4 +1,4 @@
-"""Trajectories are written: steps by the rules of Harbor's models, which forbid every key they do not know.
+"""Writing of trajectories: steps by the rules of Harbor's models, which forbid every unknown key.
 
 Stability: experimental.
 """
@@ -94,7 +94,7 @@ class RecordWriter:
         dropped: Sequence[str] = (),
         named: str | None = None,
     ) -> None:
-        """Begin with no step. ``dropped`` are branches that are left out, ``named`` the id of the trajectory."""
+        """Start without steps. ``dropped`` are branches that are left out, ``named`` the id of the trajectory."""
         self._writing = writing
         writing.whole = True
         self._session = session_of(writing.metadata)
@@ -121,7 +121,7 @@ class RecordWriter:
     # -- the document --------------------------------------------------------------------------------------------------
 
     def head(self) -> Iterator[bytes]:
-        """Everything before the steps. A trajectory has one step at least."""
+        """Yield everything before the steps. A trajectory has at least one step."""
         session = self._session
         agent: dict[str, Any] = {"name": session.agent or "palaver", "version": session.program or "unknown"}
         if session.model is not None:
@@ -137,7 +137,7 @@ class RecordWriter:
         yield whole(jsontext.encode({**root, "agent": agent}))[:-1] + b',"steps":[' + first
 
     def _empty(self) -> dict[str, Any]:
-        """Return a step that says nothing, and says so, where there is none."""
+        """Return an empty step, for a trajectory without any."""
         self._next += 1
         step: dict[str, Any] = {"step_id": 1, "source": "system", "message": ""}
         plain = self._steps.plain(jsontext.fields(jsontext.encode(step))) or []
@@ -145,7 +145,7 @@ class RecordWriter:
         return {**step, "extra": {extension_slot.SLOT: extension_slot.carried([], plain)}}
 
     def tail(self, old: bytes | None) -> bytes | None:
-        """What stands behind the steps, with sums that follow the steps."""
+        """Return everything after the steps, with sums that match the steps."""
         if old is not None:
             return self._revised(old) if self._changed or self._embedded else old
         if self._writing.native:
@@ -170,7 +170,7 @@ class RecordWriter:
         return body[len(self._head) :] if body.startswith(self._head) else old
 
     def revised_head(self) -> bytes | None:
-        """Return the head, where the sums stand before the steps and have to follow them; ``None`` when it stays."""
+        """Return the head, if it has sums that must match the steps; ``None`` when it stays."""
         if not self._writing.native or not self._changed:
             return None
         size = len(self._document) - len(self._head)
@@ -179,7 +179,7 @@ class RecordWriter:
         return head if head != self._head and body.endswith(self._document[len(self._head) :]) else None
 
     def _sums(self, since: int) -> dict[tuple[str | int, ...], bytes]:
-        """Return the sums that changed, as far as the document names them and they stand behind a place."""
+        """Return the sums that changed, if the document has them after a place."""
         stored = inner(self._root, "final_metrics")
         sums: dict[tuple[str | int, ...], bytes] = {}
         for total, key in _SUMS.items():
@@ -196,7 +196,7 @@ class RecordWriter:
     # -- the steps -----------------------------------------------------------------------------------------------------
 
     def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-        """Return an answer with the results of its calls; anything else alone."""
+        """Group an answer with the results of its calls; any other message alone."""
         return with_results(entries, _answered, repeated=True)
 
     def render(self, group: Sequence[Entry], old: Sequence[bytes]) -> Iterator[bytes]:
@@ -231,7 +231,7 @@ class RecordWriter:
             raise EncodeError(f"{NAME}: this document has no list of steps that could be edited")
 
     def _count(self, step: Mapping[str, Any], before: Fields) -> None:
-        """Let the sums follow, but for what is repeated from an earlier trajectory."""
+        """Update the sums, without messages repeated from an earlier trajectory."""
         for sign, fields in ((1, jsontext.fields(jsontext.encode(step))), (-1, before)):
             metrics = {} if value(fields, shapes.COPIED) is True else inner(fields, "metrics")
             for key in _SUMS.values():
@@ -245,7 +245,7 @@ class RecordWriter:
             step["extra"] = {**step.get("extra", {}), extension_slot.SLOT: slot}
 
     def _carried(self, group: Sequence[Entry], step: Mapping[str, Any], *, new: bool) -> dict[str, Any] | None:
-        """What the step does not say. Media that was written beside is carried as the path to it."""
+        """Return what the step lacks. Media that was written beside is carried as its path."""
         text = jsontext.encode(step)
         plain = self._steps.plain(jsontext.fields(whole(text) if new else text)) or []
         messages = [self._beside(entry.message) for entry in group]
@@ -254,7 +254,7 @@ class RecordWriter:
     def _step(self, group: Sequence[Entry], old: Fields) -> dict[str, Any] | None:
         entry, message = group[0], group[0].message
         results = group[1:]
-        if isinstance(message, ToolMessage):  # a result that nobody asked for
+        if isinstance(message, ToolMessage):  # a result without a call
             results = group
         number = value(old, "step_id") if old else self._next
         step: dict[str, Any] = {"step_id": number}
@@ -285,7 +285,7 @@ class RecordWriter:
                 yield entry, place, part
 
     def _is_repeated(self, entry: Entry) -> bool:
-        """Return whether a message is one that a compaction kept: it was said before."""
+        """Return whether a message was repeated by a compaction."""
         if entry.parent is None or not entry.message.is_summary:
             return False
         before = self._writing.thread.entry(entry.parent).message
@@ -410,7 +410,7 @@ class RecordWriter:
         return {"type": kind, "source": {"media_type": named, "path": path}}
 
     def _path(self, part: Media) -> str | None:
-        """Return where media lies; inline bytes are written beside the trajectory, under their hash."""
+        """Return the path of media; inline bytes are written beside the trajectory, under their hash."""
         if isinstance(part.source, Url):
             return part.source.url
         if not isinstance(part.source, Inline) or not part.source.valid:
@@ -427,7 +427,7 @@ class RecordWriter:
         return path
 
     def _beside(self, message: Message) -> Message:
-        """Return a message whose inline media is the path to it."""
+        """Return a message with the path in place of its inline media."""
         content = [self._pointing(part) for part in message.content]
         return message if content == list(message.content) else structs.replace(message, content=tuple(content))
 
@@ -437,7 +437,7 @@ class RecordWriter:
         return structs.replace(part, source=trusted.Url(path))
 
     def _allows(self, since: shapes.Version) -> bool:
-        """Return whether the version has something; a new file takes the version that has it."""
+        """Return whether the version has a feature; a new file gets the version that has it."""
         if self._version is None or since <= self._version:
             return True
         if not self._writing.native:
@@ -450,7 +450,7 @@ class RecordWriter:
 
 
 def _answered(message: Message) -> set[str | None]:
-    """Return the calls whose results stand in the step of a message; those that name no call stand there too."""
+    """Return the calls with results in the step of a message; those that name no call are in it too."""
     return {None, *_calls(message)} if isinstance(message, AssistantMessage) else set()
 
 
@@ -471,7 +471,7 @@ def _is_ordered(message: AssistantMessage) -> bool:
 
 
 def _metrics(usage: Usage) -> dict[str, Any]:
-    """Counters as ATIF has them: prompt tokens with those from a cache, completion tokens with those of reasoning."""
+    """Return counters as ATIF has them: prompt tokens include the cache, completion tokens the reasoning."""
     prompt = [each for each in (usage.input, usage.cache_read, usage.cache_write) if each is not None]
     completion = [each for each in (usage.output, usage.reasoning) if each is not None]
     metrics: dict[str, Any] = {}
@@ -491,7 +491,7 @@ def _metrics(usage: Usage) -> dict[str, Any]:
 
 
 def _laid_over(new: dict[str, Any], old: Fields) -> dict[str, Any]:
-    """Take from an old step, call or result what messages do not say."""
+    """Add the fields of an old step, call or result that messages lack."""
     extra: dict[str, Any] = {key: raw for key, raw in inner(old, "extra").items() if key not in _EXTRAS}
     extra |= new.get("extra", {})
     left = {key: raw for key, raw in old.items() if key not in _OURS or jsontext.is_null(raw)}

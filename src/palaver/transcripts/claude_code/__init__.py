@@ -1,14 +1,14 @@
 """Claude Code sessions: JSON Lines, a tree of records (docs/spec/dialects.md#2).
 
 Read: ``reader`` turns records into messages; ``links`` finds where the conversation ends and what compaction keeps;
-``injected_text`` finds what nobody typed. Provider blocks are those of ``anthropic_messages``. Texts that a hook or
-the program put in have a ``source``: models see them, people do not. An answer that the program itself wrote (an error)
-is a placeholder. Notices, progress and snapshots stay records. A sub-agent's file is a thread of its own, whose
-``parent`` is the session's. What the UI keeps beside a result (``toolUseResult``) stays in its record.
+``injected_text`` finds text that the user did not type. Provider blocks are those of ``anthropic_messages``. Texts that
+a hook or the program added have a ``source``: models see them, people do not. An answer that the program wrote itself
+(an error) is a placeholder. Notices, progress and snapshots stay records. A sub-agent's file is a thread of its own,
+whose ``parent`` is the session's. The UI's copy of a result (``toolUseResult``) stays in its record.
 
 Not represented: system and developer messages, discarded answers and markers other than a flush (kept in records
-that the program passes over), reasoning of other providers (its proof binds it), audio, video, malformed calls (inside
-an object), results that answer no call (told as text), refusals as such.
+that the program ignores), reasoning of other providers (its proof binds it), audio, video, malformed calls (inside
+an object), results that answer no call (written as text), refusals as such.
 
 A session's file is named by its session (``file_name``), in a folder named after the working directory.
 ``session_store`` serves the SDK of the same vendor.
@@ -32,7 +32,7 @@ _LEAST: Final = 0.7
 
 
 def detect(head: Head) -> Detection | None:
-    """Records of the chain, which say whether they are a sidechain; or records of a session before them."""
+    """Detect records of the chain, which have ``isSidechain``, or records of a session before them."""
     for line in head.lines:
         if "uuid" in line and "sessionId" in line and word(line, "type") in KEYS:
             message: Any = line.get("message")

@@ -1,15 +1,15 @@
-"""What stands in a session that nobody typed: wrappers in prompts, attachments, steering.
+"""Text in a session that the user did not type: wrappers in prompts, attachments, steering.
 
 Rules (docs/spec/dialects.md#2):
 
-- A text block that is nothing but wrappers of the program, of a hook or an editor is not the user's, also where what
-  they typed stands beside it in one record: that record is several messages then, those of the program with a
-  ``source``. A wrapper within what was typed stays where it is.
-- An attachment of a kind that tells the model something is a user message with its kind as ``source``; its text is what
-  the attachment holds, without the sentence that the program puts around it when it sends it. Every other one is a link
-  of the chain.
-- A ``queued_command`` was typed, while the model worked; so was what left the queue by ``remove``. Programs write
-  one of the two or both: the second of the same text says nothing new.
+- A text block with only wrappers of the program, of a hook or an editor is not the user's, even if the same record has
+  typed text: that record is then several messages, those of the program with a ``source``. A wrapper inside typed text
+  stays in place.
+- An attachment of a kind for the model is a user message with its kind as ``source``; its text is the content of the
+  attachment, without the sentence that the program adds when it sends it. Every other attachment is a link of the
+  chain.
+- A ``queued_command`` was typed while the model worked; so was a text that left the queue by ``remove``. Programs write
+  one of the two or both: the second one with the same text adds nothing.
 
 Stability: experimental.
 """
@@ -72,7 +72,7 @@ _TELLING: Final = {
     "agent_listing_delta": ("addedLines",),
     "mcp_instructions_delta": ("addedBlocks",),
 }
-"""The attachments that the model is told of, and where their text stands."""
+"""The attachments for the model, and the keys of their text."""
 
 _SILENT: Final = frozenset(
     (
@@ -83,17 +83,17 @@ _SILENT: Final = frozenset(
         "ultra_effort_enter", "ultra_effort_exit",
     )
 )  # fmt: skip
-"""The attachments that are known and hold no text for the model that could be told as it was sent."""
+"""The known attachments without text for the model."""
 
 _HEARD: Final = frozenset(("SessionStart", "UserPromptSubmit"))
-"""The events at which the model hears what a hook printed."""
+"""The events whose hook output the model gets."""
 
 _INNER: Final = ("blockingError", "content", "text", "subject", "file", "snippet")
 _REMEMBERED: Final = 64
 
 
 def source_of(text: str) -> str | None:
-    """Return the wrapper that a text is, from its first character to its last; of several, the first. Else ``None``."""
+    """Return the wrapper that encloses a whole text; of several, the first; else ``None``."""
     first: str | None = None
     rest = text.strip()
     while rest:
@@ -107,7 +107,7 @@ def source_of(text: str) -> str | None:
 
 
 def parted(message: Message, source: str | None) -> Iterator[Message]:
-    """Yield a message of a record, parted where what was typed and what was not stand side by side."""
+    """Yield a message of a record, split where typed and added text are side by side."""
     if not isinstance(message, UserMessage):
         yield message
         return
@@ -129,19 +129,19 @@ class Attachments:
     """Reads attachments and the queue of a session, in order."""
 
     def __init__(self) -> None:
-        """Begin with nothing told."""
+        """Start before the first record."""
         self._wire = wires.get(WIRE)
         self._queue: deque[str] = deque(maxlen=_REMEMBERED)
         self._attached: deque[str] = deque(maxlen=_REMEMBERED)
         self._removed: deque[str] = deque(maxlen=_REMEMBERED)
 
     def knows(self, fields: Fields) -> bool:
-        """Return whether an attachment is of a kind that the tables have."""
+        """Return whether the kind of an attachment is known."""
         kind = string(fields, "type")
         return kind in _TELLING or kind in _SILENT
 
     def told(self, fields: Fields, sent_at: int | None) -> list[Message]:
-        """What an attachment tells the model; empty for nothing. Raises ``DecodeError``."""
+        """Return the messages of an attachment; empty for none. Raises ``DecodeError``."""
         kind = string(fields, "type") or ""
         if kind == "queued_command":
             return self._command(fields, sent_at)
@@ -152,7 +152,7 @@ class Attachments:
         return [trusted.UserMessage(content=(trusted.Text(text),), source=kind, sent_at=sent_at)] if text else []
 
     def queued(self, fields: Fields, sent_at: int | None) -> list[Message]:
-        """What an operation on the queue told the model; empty for nothing."""
+        """Return the messages of an operation on the queue; empty for none."""
         content = string(fields, "content")
         match string(fields, "operation"):
             case "enqueue" if content is not None:
@@ -190,7 +190,7 @@ class Attachments:
 
 
 def _again(told: deque[str], text: str) -> bool:
-    """Return whether a text was told the other way already; it is taken from what was."""
+    """Return whether a text occurred in the other form already; it is then removed from the memory."""
     if text not in told:
         return False
     told.remove(text)
@@ -198,7 +198,7 @@ def _again(told: deque[str], text: str) -> bool:
 
 
 def _said(raw: Raw, key: str) -> str:
-    """Return the text of a value: of a list, a line for each item; of an object, where its text stands."""
+    """Return the text of a value: of a list, a line for each item; of an object, its text field."""
     match either(raw, key, "a string", "an array", "an object"):
         case "a string":
             return jsontext.text(raw)

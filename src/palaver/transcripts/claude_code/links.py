@@ -1,16 +1,16 @@
-"""The links between the records of a session: where the conversation goes on, and what a compaction preserved.
+"""The links between the records of a session: where the conversation continues, and what a compaction preserved.
 
 Rules (docs/spec/dialects.md#2, *Tree* and *Two histories*):
 
-- Links are ``parentUuid`` only. A record that comes again under its ``uuid`` stands where it came last.
+- Links are ``parentUuid`` only. A record that is repeated under its ``uuid`` counts at its last place.
 - A terminal is a record that none names as its parent. Its leaf is the nearest record of a user or an assistant, up the
-  chain; the walk ends at a cycle. The conversation goes on at the terminal whose leaf stands last in the file, among
-  those that are no sidechain, no team mate's and not ``isMeta``; without any such, among all. ``last-prompt`` overrides
-  this until a main line goes on behind it.
+  chain; the walk ends at a cycle. The conversation continues at the terminal whose leaf is last in the file, among
+  those that are not a sidechain, a team mate's or ``isMeta``; without any such, among all. ``last-prompt`` overrides
+  this until a main line continues after it.
 - A boundary names the messages that it preserves in ``compactMetadata``: ``preservedMessages.uuids``, or
   ``preservedSegment`` from ``headUuid`` to ``tailUuid``. Any record of a response may stand for it.
 - Memory: two ids for each record, and the last ``MOST`` messages, ``SIZE`` bytes, since the last compaction. Older
-  messages are not repeated behind the summary.
+  messages are not repeated after the summary.
 
 Stability: experimental.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from palaver.core.jsontext import Fields
 
 Standing: TypeAlias = Literal["link", "aside", "main"]
-"""A record that nobody said; one beside the conversation; one of it."""
+"""A record without a message; one beside the conversation; one of it."""
 
 FAR: Final = 1024
 
@@ -42,7 +42,7 @@ class _Node(NamedTuple):
 
 
 class _Way(NamedTuple):
-    """What lies on the way from a record to its root: the nearest that was said, and whether the one named does."""
+    """The path from a record to its root: the nearest record with a message, and whether it has the named one."""
 
     said: str | None = None
     named: bool = False
@@ -55,27 +55,27 @@ class Links:
     """The links of one file."""
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Start without records."""
         self._nodes: dict[str, _Node] = {}
         self._named: str | None = None
 
     def add(self, uuid: str, parent: str | None, standing: Standing) -> None:
-        """Take the next record."""
+        """Add the next record."""
         self._nodes.pop(uuid, None)  # one string for each id: a long file has many records
         self._nodes[intern(uuid)] = _Node(None if parent is None else intern(parent), standing)
         if standing == "main":
             self._named = None
 
     def name(self, uuid: str | None) -> None:
-        """Take what ``last-prompt`` names."""
+        """Set the record that ``last-prompt`` names."""
         self._named = uuid
 
     def __contains__(self, uuid: object) -> bool:
-        """Return whether there was a record of that id."""
+        """Return whether there was a record with that id."""
         return uuid in self._nodes
 
     def above(self, uuid: str | None) -> Iterator[str]:
-        """Yield the records from one up to its root, ``FAR`` of them at most."""
+        """Yield the records from one up to its root, at most ``FAR`` of them."""
         for _ in range(FAR):
             if uuid is None:
                 return
@@ -84,7 +84,7 @@ class Links:
             uuid = None if node is None else node.parent
 
     def end(self) -> str | None:
-        """Return the terminal at which the conversation goes on; ``None`` when nothing was said."""
+        """Return the terminal at which the conversation continues; ``None`` without messages."""
         parents = {node.parent for node in self._nodes.values()}
         places = {uuid: place for place, uuid in enumerate(self._nodes)}
         ways: dict[str, _Way] = {}
@@ -103,7 +103,7 @@ class Links:
         return found
 
     def _way(self, uuid: str, ways: dict[str, _Way]) -> _Way:
-        """Return the way from a record; those that were walked before are not walked again."""
+        """Return the path from a record; known paths are not walked again."""
         path: list[str] = []
         passed: set[str] = set()
         at: str | None = uuid
@@ -129,7 +129,7 @@ class _Held(NamedTuple):
 
 
 class Preserved(NamedTuple):
-    """What was preserved: the messages, and the records that stood for them."""
+    """The preserved messages, and their records."""
 
     messages: tuple[Message, ...] = ()
     uuids: tuple[str, ...] = ()
@@ -139,12 +139,12 @@ class Recent:
     """The messages since the last compaction."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start without messages."""
         self._stored: deque[_Held] = deque()
         self._size = 0
 
     def add(self, uuid: str, messages: Sequence[Message], size: int) -> None:
-        """Hold the messages of a record or a response."""
+        """Add the messages of a record or a response."""
         said = [each for each in messages if isinstance(each, UserMessage | AssistantMessage | ToolMessage)]
         if not said:
             return
@@ -154,7 +154,7 @@ class Recent:
             self._size -= self._stored.popleft().size
 
     def preserved(self, metadata: Fields, at: Mapping[str, str]) -> Preserved:
-        """What a boundary says was preserved; ``at`` tells which entry a record became."""
+        """Return the messages that a boundary preserves; ``at`` returns the entry of a record."""
         listing = listed(inner(metadata, "preservedMessages"), "uuids")
         uuids = [jsontext.text(each) for each in listing if jsontext.kind(each) == "a string"]
         if uuids:
@@ -170,12 +170,12 @@ class Recent:
         return Preserved(messages, tuple(dict.fromkeys([*uuids, *(each.uuid for each in found)])))
 
     def compacted(self, preserved: Preserved) -> None:
-        """Begin anew behind a compaction, with what it preserved."""
+        """Start again after a compaction, with the messages that it preserved."""
         self._stored = deque([each for each in self._stored if each.uuid in preserved.uuids])
         self._size = sum(each.size for each in self._stored)
 
     def _segment(self, entries: Sequence[str | None], ends: Sequence[str | None]) -> list[_Held]:
-        """What is held from one entry to another; nothing when one of them is not."""
+        """Return the messages from one entry to another; nothing when one of them is missing."""
         if not ends or None in ends or any(each not in entries for each in ends):
             return []
         stop = len(entries) - entries[::-1].index(ends[-1])

@@ -2,21 +2,21 @@
 
 Rules (docs/spec/dialects.md#2):
 
-- The blocks of one response lie in records of their own, with other records between them. A response stays open until
-  its writer (the session, a sidechain, a sub-agent) goes on: with another response, a prompt, a compaction. Then it
-  joins as one message, its usage the largest report, under the ``uuid`` of its last record.
-- What came in between and hangs on it stands on one line behind it, in the order in which it came: a plain walk would
-  lose all results of parallel calls but one. A result that comes later joins the response that made its call: the one
-  that its parent, else its ``sourceToolAssistantUUID`` names, else the only one of its writer with a call of that id,
-  unless it hangs on it already, behind what was said in between.
-- A child of any record of a group follows the group. One whose parent comes later waits for it (``parents_first``);
-  one whose parent is not in the file begins anew.
-- A file that is read while a response grows holds it under another ``uuid`` the next time; both are in the tree.
-- A ``compact_boundary`` has no parent; its entry follows what ``logicalParentUuid`` names, where that is there, so that
-  people see one path. The view of models begins at it: with the summary, and once more what it says was preserved.
-- A title is what a person gave (``custom-title``), else what a model did (``ai-title``), else a ``summary`` whose leaf
-  is in the file: programs wrote those of other sessions too. One that stands alone is believed.
-- ``links`` says where ``main`` ends; ``injected_text``, what stands there that nobody typed.
+- The blocks of one response are in several records, with other records between them. A response stays open until its
+  writer (the session, a sidechain, a sub-agent) continues: with another response, a prompt, a compaction. Then it is
+  added as one message, with the largest usage report, under the ``uuid`` of its last record.
+- Records in between that are its descendants are put on one line after it, in the order of their arrival: a plain walk
+  would lose all but one of the results of parallel calls. A later result is added to the response that made its call:
+  the one that its parent, else its ``sourceToolAssistantUUID`` names, else the only one of its writer with a call of
+  that id, unless it is a descendant already, after the messages in between.
+- A child of any record of a group follows the group. One whose parent arrives later waits for it (``parents_first``);
+  one whose parent is not in the file starts a new root.
+- A file that is read while a response grows has it under another ``uuid`` the next time; both are in the tree.
+- A ``compact_boundary`` has no parent; its entry follows the one in ``logicalParentUuid``, if it exists, so that people
+  see one path. The view of models begins at it: with the summary, and a copy of the preserved messages.
+- A title is from a person (``custom-title``), else from a model (``ai-title``), else from a ``summary`` whose leaf is
+  in the file: programs wrote those of other sessions too. A single one is accepted.
+- ``links`` finds where ``main`` ends; ``injected_text`` finds text that the user did not type.
 
 Stability: experimental.
 """
@@ -59,12 +59,12 @@ if TYPE_CHECKING:
     from palaver.transcripts.unknown_fields import Watch
 
 _HELD: Final = 4096
-"""So many records wait behind an open response, at most."""
+"""The most records that wait behind an open response."""
 _MORE: Final = ("slug", "teamName", "sessionKind", "entrypoint", "forkedFrom")
 
 
 class _Open:
-    """A response that may not have ended, and what came behind it."""
+    """A response that may not have ended, and the records after it."""
 
     def __init__(self, writer: str, key: tuple[str, str | None]) -> None:
         self.writer = writer
@@ -74,12 +74,12 @@ class _Open:
         self.uuids: set[str] = set()
 
     def takes(self, key: tuple[str, str | None]) -> bool:
-        """Whether a record is of this response. One that does not name its request is, by the id of the message."""
+        """Return whether a record is of this response. One that names no request is compared by the message's id."""
         return self.key[0] == key[0] and (self.key[1] == key[1] or None in (self.key[1], key[1]))
 
 
 class _Line:
-    """What hangs on a response: the entry it became, and the records on the line behind it."""
+    """The line of a response: its entry, and the records on the line after it."""
 
     def __init__(self, entry: str, uuids: set[str]) -> None:
         self.entry = entry
@@ -90,7 +90,7 @@ class RecordReader:
     """Reads one file."""
 
     def __init__(self, origin: Origin, watch: Watch) -> None:
-        """Begin before the first record."""
+        """Start before the first record."""
         self._origin = origin
         self._watch = watch
         self._wire = wires.get(WIRE)
@@ -102,10 +102,10 @@ class RecordReader:
         self._session = Session(file_format=NAME)
         self._open: dict[str, _Open] = {}  # by writer
         self._at: dict[str, str] = {}  # by uuid: the entry of a record
-        self._calls: dict[tuple[str, str], tuple[str, ...]] = {}  # by writer and call: the responses that made it
+        self._calls: dict[tuple[str, str], tuple[str, ...]] = {}  # by writer and call: the responses with it
         self._titles: dict[str, str] = {}
         self._summaries: dict[str, str | None] = {}
-        self._boundary: str | None = None  # the last entry behind a boundary that no summary follows yet
+        self._boundary: str | None = None  # the last entry after a boundary without a summary yet
         self._metadata: Fields = {}  # of that boundary
         self._recent = Recent()
 
@@ -123,14 +123,14 @@ class RecordReader:
         yield from self._take(record)
 
     def _take(self, record: Record) -> Iterator[Step]:
-        """Note what a record says of the session, and read the records whose parents are known now."""
+        """Note the session data of a record, and read the records whose parents are known now."""
         fields = record.fields or {}
         self._describe(fields)
         for ready in self._order.take(record, _link_id(fields), _named(fields)):
             yield from self._read(ready)
 
     def _read(self, record: Record) -> Iterator[Step]:
-        """Read a record whose parent was read, or is not in the file."""
+        """Read a record whose parent was read, or is missing in the file."""
         fields = record.fields or {}
         writer, named = _writer(fields), string(fields, "parentUuid")
         for other in [each for each, stored in self._open.items() if each != writer and named in stored.uuids]:
@@ -154,7 +154,7 @@ class RecordReader:
             opened.uuids.add(uuid)
 
     def end(self) -> Iterator[Step]:
-        """Close what is open, and name the leaf."""
+        """Close open responses, and name the leaf."""
         if self._conversation is None:
             if not self._early:
                 return
@@ -193,7 +193,7 @@ class RecordReader:
             yield from self._take(record)
 
     def _describe(self, fields: Fields) -> None:
-        """Take from a record what it says of the session: in its file's order, as the leaf is the last there."""
+        """Read the session data of a record, in the file's order, as the leaf is the last there."""
         kind = string(fields, "type")
         if (uuid := _link_id(fields)) is not None:
             self._links.add(uuid, string(fields, "parentUuid"), self._standing(fields, kind))
@@ -230,7 +230,7 @@ class RecordReader:
     # -- responses -----------------------------------------------------------------------------------------------------
 
     def _close(self, writer: str) -> Iterator[Step]:
-        """Let an open response join, and what waited behind it."""
+        """Add an open response, and the records that waited behind it."""
         opened = self._open.pop(writer)
         yield from self._answer(writer, opened.records)
         first = string(opened.records[0].fields or {}, "uuid")
@@ -249,7 +249,7 @@ class RecordReader:
             plain = self.answer(stored, records[0].line)
             group = self._restored([plain], stored[0])
         except PalaverError as error:
-            if len(records) > 1:  # one that cannot be read does not take the others with it
+            if len(records) > 1:  # an unreadable one does not affect the others
                 for record in records:
                     yield from self._answer(writer, [record])
                 return
@@ -272,7 +272,7 @@ class RecordReader:
             self._session = structs.replace(self._session, model=named)
 
     def answer(self, records: Sequence[Fields], line: int | None = None) -> AssistantMessage:
-        """Return the message of a response; blocks that cannot be read are left out where ``line`` is given.
+        """Return the message of a response; with ``line``, unreadable blocks are left out.
 
         Raises ``DecodeError``.
         """
@@ -300,7 +300,7 @@ class RecordReader:
     # -- everything else -----------------------------------------------------------------------------------------------
 
     def _join(self, record: Record, line: _Line | None = None) -> Iterator[Step]:
-        """Let a record join that is no part of a response; ``line`` is that of the response behind which it waited."""
+        """Add a record that is not part of a response; ``line`` is that of the response for which it waited."""
         conversation, fields = self._conversation, record.fields
         if conversation is None:
             return
@@ -343,12 +343,12 @@ class RecordReader:
         self._recent.add(string(fields, "uuid") or "", group, len(record.raw))
         if _is_boundary(fields):
             self._boundary, self._metadata = conversation.head, inner(fields, "compactMetadata")
-            self._calls.clear()  # what is kept behind it is a copy, and stands where it says
+            self._calls.clear()  # the messages kept after it are copies, placed by their own links
         elif string(fields, "type") == "attachment" and parent == self._boundary:
             self._boundary = conversation.head
 
     def _compacted(self, kept: Preserved) -> None:
-        """Go on behind a compaction: what follows a record that it preserved follows what stands in its place."""
+        """Continue after a compaction: children of a preserved record follow its copy."""
         head = self._conversation.head if self._conversation is not None else None
         for uuid in kept.uuids:
             self._at[uuid] = head or ""
@@ -356,7 +356,7 @@ class RecordReader:
         self._metadata, self._boundary = {}, None
 
     def _link(self, record: Record, line: _Line | None = None) -> Iterator[Step]:
-        """Let a record join that nobody said; one with a ``uuid`` as a link of the chain."""
+        """Add a record without messages; one with a ``uuid`` as a link of the chain."""
         conversation, fields = self._conversation, record.fields or {}
         if conversation is None:
             return
@@ -375,7 +375,7 @@ class RecordReader:
             self._boundary = conversation.head
 
     def read_record(self, fields: Fields, line: int | None = None) -> list[Message]:
-        """Return the messages of a record that is no answer; empty when it says nothing. Raises ``DecodeError``."""
+        """Return the messages of a record that is not an answer; empty without any. Raises ``DecodeError``."""
         sent_at = read_time(value(fields, "timestamp"))
         match string(fields, "type"):
             case "user" if "uuid" in fields:
@@ -436,7 +436,7 @@ class RecordReader:
         return found
 
     def _behind(self, fields: Fields, group: Sequence[Message], line: _Line | None) -> str | None:
-        """Return the end of the line behind a response, for what belongs there; else ``None``."""
+        """Return the end of the line after a response, for records that belong there; else ``None``."""
         conversation = self._conversation
         if conversation is None:
             return None
@@ -447,7 +447,7 @@ class RecordReader:
         return None if entry is None else conversation.tip(entry)
 
     def _owner(self, fields: Fields, results: Sequence[ToolMessage]) -> str | None:
-        """The response to which these results have to be moved; ``None`` when it cannot be told, or they are there."""
+        """Return the response to which these results must be moved; ``None`` if it is unknown, or they are there."""
         writer, parent = _writer(fields), string(fields, "parentUuid")
         claimed = [self._calls.get((writer, result.tool_call_id or ""), ()) for result in results]
         for place, key in enumerate((parent, string(fields, "sourceToolAssistantUUID"))):
@@ -458,18 +458,18 @@ class RecordReader:
         return None if found is None or self._is_below(parent, found) else found
 
     def _is_below(self, uuid: str | None, entry: str) -> bool:
-        """Return whether a record hangs on an entry, with others between them or without."""
+        """Return whether a record is a descendant of an entry."""
         return any(self._at.get(each) == entry for each in self._links.above(uuid))
 
     def _place(self, records: Sequence[Fields], entry: str) -> None:
-        """Remember where the records of a group went."""
+        """Remember the entries of a group's records."""
         for fields in records:
             uuid = string(fields, "uuid")
             if uuid is not None:
                 self._at[intern(uuid)] = intern(entry)
 
     def _known(self, record: Record) -> None:
-        """Report what the tables do not have."""
+        """Report what the tables lack."""
         fields = record.fields or {}
         kind = string(fields, "type")
         if kind in KEYS:
@@ -481,13 +481,13 @@ class RecordReader:
 
 
 def _writer(fields: Fields) -> str:
-    """Who writes a record: the session, a sidechain of it, or a sub-agent."""
+    """Return the writer of a record: the session, a sidechain of it, or a sub-agent."""
     side = "side" if value(fields, "isSidechain") is True else ""
     return f"{side} {string(fields, 'agentId') or ''}"
 
 
 def _named(fields: Fields) -> str | None:
-    """Return the record that a record of the chain follows."""
+    """Return the parent of a record of the chain."""
     return None if _link_id(fields) is None else string(fields, "parentUuid") or string(fields, "logicalParentUuid")
 
 
@@ -501,7 +501,7 @@ def _is_boundary(fields: Fields) -> bool:
 
 
 def _response(fields: Fields) -> tuple[str, str | None] | None:
-    """What makes records of one response: its id and that of its request. Without an id, a record is one alone."""
+    """Return the key of a response's records: its id and that of its request. Without an id, a record is alone."""
     if string(fields, "type") != "assistant" or "message" not in fields or "uuid" not in fields:
         return None
     message = inner(fields, "message")
@@ -512,7 +512,7 @@ def _response(fields: Fields) -> tuple[str, str | None] | None:
 
 
 def _goes_on(fields: Fields) -> bool:
-    """Whether a record ends the response before it: a prompt or a compaction, not a result or what stands beside."""
+    """Return whether a record ends the response before it: a prompt or a compaction, but not a result."""
     match string(fields, "type"):
         case "user" if value(fields, "isMeta") is True:
             return False

@@ -10,17 +10,17 @@ Give it to the SDK's options, and every session that runs is mirrored into the s
 Rules:
 
 - A key (project, session, file of a sub-agent) is a thread of its own, and an entry a record in it: a message that no
-  view shows, with the entry as its bytes. What is appended is kept when ``append`` returns, in the order of the calls.
-- An entry with a ``uuid`` that the thread has is passed over, also when another process wrote it meanwhile; those
-  without one are kept as often as they come.
-- ``conversation`` reads the entries as the session that they are, with answers in one piece. It is read anew each time:
-  an answer that is still growing has no message of its own yet.
+  view shows, with the entry as its bytes. Appended entries are stored when ``append`` returns, in the order of calls.
+- An entry with a ``uuid`` that the thread has is skipped, even if another process wrote it meanwhile; entries without
+  one are always stored.
+- ``conversation`` reads the entries as a session, with whole answers. It reads them again each time: an answer that is
+  still growing has no message of its own yet.
 - Deleting a session deletes the files of its sub-agents.
-- The SDK's own summaries are kept where its function for them is given (``SummingSessionStore``): it says what they
-  are, here they are only kept. A batch that the SDK sends again is added again, so that a summary that a crash left
-  behind catches up. Of two processes that write one session at once, one may miss what the other added to its summary.
+- The SDK's own summaries are stored if its function for them is given (``SummingSessionStore``), which defines them. A
+  batch that the SDK sends again is added again, so that a summary that a crash left behind catches up. Of two processes
+  that write one session at the same time, one may miss what the other added to its summary.
 
-It knows of a store what ``Threads`` says, so every store of Palaver will do.
+It needs only the methods of ``Threads``, so every store of Palaver will do.
 
 Stability: experimental.
 """
@@ -52,14 +52,14 @@ if TYPE_CHECKING:
     from palaver.transcripts.conversation import Transcript
 
 KEY: Final = "session_store"
-"""The key of a thread's metadata that says which key of the SDK it is kept under."""
+"""The key of a thread's metadata for the key of the SDK."""
 
 SUMMARY: Final = "session_summary"
 _META: Final = "agent_metadata"
 
 
 class Info(Protocol):
-    """What is read of a thread's description."""
+    """The description of a thread."""
 
     @property
     def id(self) -> str:
@@ -68,26 +68,26 @@ class Info(Protocol):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What is kept beside its messages."""
+        """The metadata of the thread."""
         ...
 
     @property
     def updated_at(self) -> int:
-        """When it changed last, Unix milliseconds."""
+        """The time of its last change, Unix milliseconds."""
         ...
 
 
 class Threads(Protocol):
-    """What is needed of a store; ``palaver.store.Store`` has it, and says what each promises."""
+    """The required methods of a store; ``palaver.store.Store`` has them, and documents each."""
 
     def create(
         self, id: str | None = None, *, tags: Iterable[str] = (), metadata: Mapping[str, Any] | None = None
     ) -> object:
-        """Begin a thread. Raises ``ConflictError`` when there is one of that id."""
+        """Create a thread. Raises ``ConflictError`` when one with that id exists."""
         ...
 
     def info(self, thread: str) -> Info:
-        """Describe a thread. Raises ``NotFoundError``."""
+        """Return the description of a thread. Raises ``NotFoundError``."""
         ...
 
     def threads(self, *, tag: str | None = None) -> Iterator[Info]:
@@ -95,7 +95,7 @@ class Threads(Protocol):
         ...
 
     def update(self, thread: str, *, metadata: Mapping[str, Any] | UnsetType = UNSET) -> object:
-        """Change what is kept beside the messages of a thread."""
+        """Change the metadata of a thread."""
         ...
 
     def delete(self, thread: str) -> None:
@@ -103,7 +103,7 @@ class Threads(Protocol):
         ...
 
     def append(self, thread: str, messages: Iterable[Message], *, expect: str | UnsetType | None = UNSET) -> object:
-        """Let messages join. Raises ``ConflictError`` when the head is another than expected."""
+        """Append messages. Raises ``ConflictError`` when the head is not the expected one."""
         ...
 
     def read(self, thread: str, *, start: int = 0) -> Sequence[Entry]:
@@ -130,13 +130,13 @@ class _Key(Struct, frozen=True):
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What is kept of it beside its thread."""
+        """The metadata of its thread."""
         stored = {"project_key": self.project, "session_id": self.session}
         return {KEY: stored if self.subpath is None else {**stored, "subpath": self.subpath}}
 
 
 class _Seen:
-    """What is known of a thread: how much of it was read, where it ends, and which entries it has."""
+    """The known state of a thread: how much of it was read, its head, and the entries it has."""
 
     def __init__(self) -> None:
         self.places = 0
@@ -145,7 +145,7 @@ class _Seen:
 
 
 class SessionStore:
-    """Keeps the sessions of the SDK in a store. Its methods are those that the SDK asks for."""
+    """Stores the sessions of the SDK in a store. Its methods are those that the SDK calls."""
 
     def __init__(self, store: Threads) -> None:
         """Use a store; it is not closed here."""
@@ -156,7 +156,7 @@ class SessionStore:
     # -- what the SDK calls --------------------------------------------------------------------------------------------
 
     async def append(self, key: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> None:
-        """Keep entries behind those that are there."""
+        """Append entries."""
         await run_sync(partial(self._append, _key(key), entries))
 
     async def load(self, key: Mapping[str, Any]) -> list[Any] | None:
@@ -168,7 +168,7 @@ class SessionStore:
         return await run_sync(partial(self._sessions, project_key))
 
     async def delete(self, key: Mapping[str, Any]) -> None:
-        """Remove a session with its sub-agents, or the one file that the key names. One that is not there is gone."""
+        """Remove a session with its sub-agents, or the one file that the key names. A missing one is ignored."""
         await run_sync(partial(self._delete, _key(key)))
 
     async def list_subkeys(self, key: Mapping[str, Any]) -> list[str]:
@@ -178,7 +178,7 @@ class SessionStore:
     # -- what it adds --------------------------------------------------------------------------------------------------
 
     async def conversation(self, key: Mapping[str, Any]) -> Transcript | None:
-        """Return the conversation that the entries of a key are; ``None`` for one that was never written."""
+        """Return the conversation of a key's entries; ``None`` for one that was never written."""
         return await run_sync(partial(self._conversation, _key(key)))
 
     # -- the store -----------------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class SessionStore:
                     self._store.append(
                         key.thread, _messages(key.thread, fresh, known_messages.places), expect=known_messages.head
                     )
-                except ConflictError:  # another process wrote; what it wrote is looked at, and the rest follows
+                except ConflictError:  # another process wrote; its entries are read, and the rest follows
                     known_messages = self._known(key) or _Seen()
                     continue
                 break
@@ -204,16 +204,16 @@ class SessionStore:
             self._appended(key, entries)
 
     def _appended(self, key: _Key, entries: Sequence[Mapping[str, Any]]) -> None:
-        """Called when entries were kept, with nobody else writing in this process."""
+        """Called when entries were stored, under the lock of this process."""
 
     def _begin(self, key: _Key) -> None:
         try:
             self._store.create(key.thread, tags=(key.tag,), metadata=key.metadata)
         except ConflictError:
-            return  # another process was quicker
+            return  # another process was faster
 
     def _known(self, key: _Key) -> _Seen | None:
-        """What is known of a key's thread, with what is new in it; ``None`` when there is no thread."""
+        """Return the state of a key's thread, after reading new entries; ``None`` without a thread."""
         known_messages = self._seen.setdefault(key.thread, _Seen())
         try:
             new = self._store.read(key.thread, start=known_messages.places)
@@ -264,7 +264,7 @@ class SessionStore:
                     try:
                         self._store.delete(each.thread)
                     except NotFoundError:
-                        continue  # another was quicker
+                        continue  # another writer was faster
 
     def _conversation(self, key: _Key) -> Transcript | None:
         entries = self._load(key)
@@ -279,7 +279,7 @@ class SessionStore:
 
 
 class SummingSessionStore(SessionStore):
-    """A store that keeps the SDK's summaries too; ``fold`` is its ``fold_session_summary``."""
+    """A store that also stores the SDK's summaries; ``fold`` is its ``fold_session_summary``."""
 
     def __init__(self, store: Threads, fold: Callable[..., Any]) -> None:
         """Use a store, and the function that adds entries to a summary."""
@@ -311,7 +311,7 @@ def _key(key: Mapping[str, Any]) -> _Key:
 
 
 def _fresh(entries: Sequence[Mapping[str, Any]], known: set[str]) -> list[Mapping[str, Any]]:
-    """Return the entries that are new; of two with one ``uuid``, the first."""
+    """Return the new entries; of two with one ``uuid``, the first."""
     fresh: list[Mapping[str, Any]] = []
     taken = set(known)
     for entry in entries:
@@ -325,7 +325,7 @@ def _fresh(entries: Sequence[Mapping[str, Any]], known: set[str]) -> list[Mappin
 
 
 def _messages(thread: str, entries: Sequence[Mapping[str, Any]], start: int) -> list[Message]:
-    """Entries as records; ``start`` is the number of the first."""
+    """Return entries as records; ``start`` is the number of the first."""
     conversation = Conversation(NAME, thread)
     records = (Record(at, at + 1, jsontext.encode(entry) + b"\n") for at, entry in enumerate(entries, start))
     return [structs.replace(step.entry.message, id=None) for record in records for step in conversation.record(record)]

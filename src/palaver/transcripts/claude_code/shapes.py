@@ -1,4 +1,4 @@
-"""The record types of Claude Code and their keys, and what both halves read out of a record.
+"""The record types of Claude Code and their keys, and what reader and writer both extract from a record.
 
 Source: docs/spec/dialects.md#2.
 Stability: experimental.
@@ -16,7 +16,7 @@ from palaver.transcripts.extension_slot import SLOT
 NAME: Final = "claude_code"
 WIRE: Final = "anthropic_messages"
 SYNTHETIC: Final = "<synthetic>"
-"""The model of an answer that the program itself wrote: an error, a notice."""
+"""The model of an answer that the program wrote itself: an error, a notice."""
 
 CHAIN: Final = frozenset(
     (
@@ -39,7 +39,7 @@ KEYS: Final = {
     "attachment": CHAIN | {"attachment"},
     "progress": CHAIN | {"data"},
 }  # fmt: skip
-"""What the records of the chain hold."""
+"""The keys of the records of the chain."""
 
 SESSION: Final = frozenset(
     (
@@ -47,10 +47,10 @@ SESSION: Final = frozenset(
         "agent-setting", "pr-link", "queue-operation", "file-history-snapshot", "content-replacement",
     )
 )  # fmt: skip
-"""Records that are no links of the chain."""
+"""Records that are not links of the chain."""
 
 TITLES: Final = {"custom-title": "customTitle", "ai-title": "aiTitle"}
-"""The records that give a session its title, a stronger one first, and where it stands."""
+"""The records with the title of a session, a stronger one first, and the key of the title."""
 
 _FILE: Final = re.compile(r"(?:.*[/\\])?agent-([^/\\]+)\.jsonl")
 
@@ -68,17 +68,17 @@ def thread_of(session: str | None, name: str, agent: str | None = None) -> str:
 
 
 def as_uuid(text: str | None) -> str | None:
-    """Return a text, where it is a UUID as the program writes them."""
+    """Return a text that is a UUID as the program writes it, else ``None``."""
     return text if text is not None and is_uuid(text) else None
 
 
 def session_id(session: Session, thread: str) -> str:
-    """Return the id of the session that a thread is written as, and the name of its file."""
+    """Return the id of the session of a thread, which is also the name of its file."""
     return as_uuid(session.id) or as_uuid(thread) or derived_id(thread)
 
 
 def file_name(transcript: Transcript) -> str:
-    """Return the name of the file that a conversation belongs in, from the folder of its project on."""
+    """Return the path of the file of a conversation, relative to the folder of its project."""
     session = session_of(transcript.metadata)
     named = session_id(session, transcript.thread.id)
     if session.file_format == NAME and session.agent is not None:

@@ -3,16 +3,17 @@
 Rules:
 
 - Every record is a link of one chain per branch: a block of an answer, a prompt, a result. An answer's id, request and
-  usage stand on each of its records, why it ended on the last.
-- Blocks are those of the wire: what it cannot say is in its receipt, and so in ours.
-- Ids are those of the messages where they are UUIDs, else derived from them. The id of a response or of a call is given
-  once: the program takes records with the same id for one response, and the provider refuses a call that comes twice.
+  usage are on each of its records, its finish reason on the last.
+- Blocks are those of the wire: its losses are on our receipt too.
+- Ids are those of the messages if they are UUIDs, else derived from them. The id of a response or of a call is used
+  once: the program takes records with the same id for one response, and the provider refuses a repeated call.
 - A flush is a ``compact_boundary``, a summary behind it a user record with ``isCompactSummary``.
-- An answer that only people were shown is one of the program's own, which it does not send. What it has no record for
-  (system messages, discarded answers, other markers) is a ``system`` record that it passes over.
-- A prompt or an answer without content says ``(no content)``: the provider refuses an empty one.
-- Where the conversation ends in what is no leaf to the program, a notice or a flush, a ``last-prompt`` names it.
-- A record of an answer that was edited keeps its ``uuid`` where its block is still there, so that results find it.
+- An answer that only people were shown is one of the program's own, which it does not send. Messages without a record
+  type (system messages, discarded answers, other markers) are a ``system`` record that it ignores.
+- A prompt or an answer without content becomes ``(no content)``: the provider refuses an empty one.
+- If the conversation ends in an entry that is not a leaf to the program, a notice or a flush, a ``last-prompt`` names
+  it.
+- A record of an edited answer keeps its ``uuid`` if its block still exists, so that results find it.
 
 Stability: experimental.
 """
@@ -67,10 +68,10 @@ _BASE: Final = (
     "requestId",
 )
 _NO_LOSS: Final = frozenset(("max_tokens", "model", "first message", "tool call ids"))
-"""What a request must have, and a record need not."""
+"""Fields that a request requires and a record may lack."""
 
 _EMPTY: Final = "(no content)"
-"""What the program itself writes where there is nothing to say."""
+"""The program's own text for an empty content."""
 
 _KEPT: Final = "the program writes its own; kept in a record that it ignores"
 _REFUSED: Final = "has a block that the provider does not accept; kept in a record that the program ignores"
@@ -85,7 +86,7 @@ class RecordWriter:
     """Writes the records of one conversation."""
 
     def __init__(self, writing: WriteState) -> None:
-        """Begin a session, or go on with one."""
+        """Start a session, or continue one."""
         self._writing = writing
         self._wire = wires.get(WIRE)
         self._reader = RecordReader(Origin(), Watch())
@@ -103,14 +104,14 @@ class RecordWriter:
         self._main = path[-1] if path else None
         self._links = UuidLinks(writing)
         self._responses: dict[str, str] = {}  # by the id of a response: the entry that has it
-        self._called: dict[str, str] = {}  # by the id of a call: the entry that made it first
+        self._called: dict[str, str] = {}  # by the id of a call: the entry that had it first
         for entry in writing.entries:
             if writing.is_native(entry.id) and isinstance(entry.message, AssistantMessage):
                 self._responses.setdefault(entry.message.response_id or "", entry.id)
                 for each in entry.message.tool_calls:
                     self._called.setdefault(each.id, entry.id)
 
-        self._followed: set[str] = set()  # entries behind which something is said: a boundary needs that
+        self._followed: set[str] = set()  # entries with a message after them: a boundary needs one
         for entry in reversed(writing.thread.entries):
             if isinstance(entry.message, UserMessage | AssistantMessage | ToolMessage) or entry.id in self._followed:
                 self._followed.update(filter(None, [entry.parent]))
@@ -118,13 +119,13 @@ class RecordWriter:
     groups = staticmethod(singly)
 
     def head(self) -> Iterator[bytes]:
-        """A session has no header; its title, where it has one."""
+        """Yield the title, if there is one; a session has no header."""
         title = self._writing.take_title()
         if title is not None:
             yield jsontext.encode({"type": "custom-title", "customTitle": title, "sessionId": self._session})
 
     def tail(self, old: bytes | None) -> None:
-        """Lines have none."""
+        """Return nothing: lines have no tail."""
 
     def render(self, group: Sequence[Entry], old: Sequence[bytes]) -> Iterator[bytes]:
         """Yield the records of a message, or of the messages that shared one."""
@@ -133,7 +134,7 @@ class RecordWriter:
         self._at = next((at for at in times if at is not None), self._at)
         try:
             records = self._records(group, olds)
-        except DecodeError:  # a block of the wire's own that it does not take
+        except DecodeError:  # a block of the wire that it refuses
             records = [self._aside(entry, {}, _REFUSED) for entry in group]
         yield from map(jsontext.encode, records)
 
@@ -183,14 +184,14 @@ class RecordWriter:
         return records
 
     def _response_id(self, entry: Entry, message: AssistantMessage) -> str:
-        """Return the id of a response, which no other has in this file."""
+        """Return the id of a response, which is unique in this file."""
         named = message.response_id
         if named and self._responses.setdefault(named, entry.id) == entry.id:
             return named
         return f"msg_{derived_id(entry.id).replace('-', '')[:24]}"
 
     def _with_own_calls(self, entry: Entry, message: AssistantMessage) -> AssistantMessage:
-        """Return the message with ids for its calls that no call before it has."""
+        """Return the message with ids for its calls that no earlier call has."""
         content = [
             part.replace(id=self._call_id(entry, part.id or ""))
             if isinstance(part, ToolCall | MalformedToolCall)
@@ -200,13 +201,13 @@ class RecordWriter:
         return message if tuple(content) == message.content else message.replace(content=tuple(content))
 
     def _call_id(self, entry: Entry, named: str) -> str:
-        """Return the id of a call, which no other has in this file."""
+        """Return the id of a call, which is unique in this file."""
         if named and self._called.setdefault(named, entry.id) == entry.id:
             return named
         return f"toolu_{derived_id(entry.id, named).replace('-', '')[:24]}"
 
     def _block_uuids(self, entry: Entry, matched: Sequence[Fields]) -> list[str]:
-        """Return the ``uuid`` of each record of an answer: that of the record it was, the entry's own, or a new one."""
+        """Return the ``uuid`` of each record of an answer: that of its old record, the entry's own, or a new one."""
         kept_on = [as_uuid(string(old, "uuid")) for old in matched]
         own = self._links.uuid(entry)
         if own not in kept_on:
@@ -231,7 +232,7 @@ class RecordWriter:
         return self._aside(entry, old, _PASSED.get(message.role, _KEPT))
 
     def _aside(self, entry: Entry, old: Fields, why: str) -> dict[str, Any]:
-        """Return a record that the program passes over; what it would have said is carried in it."""
+        """Return a record that the program ignores; it carries the message."""
         self._writing.lose("converted" if self._writing.options.carry else "dropped", entry.message.role, why, entry)
         kept_in: dict[str, Any] = {"subtype": "palaver", "content": "", "level": "info", "isMeta": True}
         record = {**self._base("system", self._links.uuid(entry), self._links.parent(entry), old), **kept_in}
@@ -255,7 +256,7 @@ class RecordWriter:
             return self._other(marker, old)
         said = [entry for entry in group if isinstance(entry.message, UserMessage | ToolMessage)]
         summary = value(old, "isCompactSummary") is True
-        if summary:  # what stands behind it in its group is said elsewhere
+        if summary:  # the rest of its group is written elsewhere
             said = said[:1]
         record = self._base("user", self._links.uuid(group[-1]), self._links.parent(group[0]), old)
         record["message"] = self._body(said)
@@ -267,7 +268,7 @@ class RecordWriter:
         return self._reader.read_record(jsontext.fields(on_one_line(jsontext.encode(record))))
 
     def _body(self, entries: Sequence[Entry]) -> object:
-        """Return the wire's message of prompts and results; a request is made around them, which is then left out."""
+        """Return the wire's message of prompts and results; the request around them is left out."""
         messages: list[Message] = []
         calls: list[ToolCall] = []
         for entry in entries:
@@ -291,7 +292,7 @@ class RecordWriter:
         return {"role": "user", "content": blocks or _EMPTY}
 
     def _caller(self, entry: Entry) -> Entry | None:
-        """The answer whose call a result answers: the nearest with a call of that id that the program still sees."""
+        """Return the answer with a result's call: the nearest one with that id that the program still sees."""
         named, at = entry.message.tool_call_id if isinstance(entry.message, ToolMessage) else None, entry.parent
         while named is not None and at is not None:
             before = self._writing.thread.entry(at)
@@ -329,7 +330,7 @@ class RecordWriter:
             record[extension_slot.SLOT] = slot
 
     def _compacts(self, entry: Entry) -> bool:
-        """Return whether a message is the summary of a compaction: it stands behind its marker."""
+        """Return whether a message is the summary of a compaction: it follows its marker."""
         if not entry.message.is_summary:
             return False
         before = None if entry.parent is None else self._writing.thread.entry(entry.parent).message
@@ -344,7 +345,7 @@ class RecordWriter:
 
 
 def _is_boundary(message: Message) -> bool:
-    """Return whether a message hides all that stands before it from the program."""
+    """Return whether a message hides all messages before it from the program."""
     return isinstance(message, FlushMarker) and message.scope in {None, "thread"}
 
 
@@ -353,7 +354,7 @@ def _calls_of(message: Message) -> Sequence[ToolCall | MalformedToolCall]:
 
 
 def _blocks(content: Raw) -> list[Raw]:
-    """Return the blocks of content, also where it is a string."""
+    """Return the blocks of content, even if it is a string."""
     if jsontext.kind(content) == "an array":
         return jsontext.items(content)
     text = jsontext.text(content) if jsontext.kind(content) == "a string" else ""
@@ -361,7 +362,7 @@ def _blocks(content: Raw) -> list[Raw]:
 
 
 def _matched(blocks: Sequence[Raw], olds: Sequence[Fields]) -> list[Fields]:
-    """For each block the record in which it stood; as many as there were stand as they stood."""
+    """Return the old record of each block; the same number of blocks stays in place."""
     if len(blocks) == len(olds):
         return list(olds)
     left = {_identity(found[0]): old for old in olds if (found := listed(inner(old, "message"), "content"))}
@@ -369,6 +370,6 @@ def _matched(blocks: Sequence[Raw], olds: Sequence[Fields]) -> list[Fields]:
 
 
 def _identity(block: Raw) -> str:
-    """What tells a block from others: the id of a call, else all of it."""
+    """Return the identity of a block: the id of a call, else all of it."""
     fields = jsontext.fields(block) if jsontext.kind(block) == "an object" else {}
     return string(fields, "id") or bytes(jsontext.normal(block)).decode()

@@ -2,17 +2,17 @@
 
 Source: docs/spec/codebuff.md#1.
 
-A list of messages, one alone, or the state of a run (``sessionState.mainAgentState.messageHistory``). Read: fields and
-parts as they are; a string for content, and a result within a ``tool-result``, as the first form has them. The
-deprecated keys are obeyed, reported once, and never written: ``timeToLive`` becomes a tag (``expires:…``),
+A list of messages, a single one, or the state of a run (``sessionState.mainAgentState.messageHistory``). Read: fields
+and parts as they are; a string for content, and a result within a ``tool-result``, as in the first form. The deprecated
+keys are obeyed, reported once, and never written: ``timeToLive`` becomes a tag (``expires:…``),
 ``keepDuringTruncation`` and the last message of each of ``keepLastTags`` are ``verbatim``.
 
-``providerOptions`` are what only one provider understands. Options of ``openaiCompatible`` are fields of the wire
+``providerOptions`` are options of one provider. Options of ``openaiCompatible`` are fields of the wire
 ``openai_chat``; the cache mark of ``anthropic`` and the proofs of reasoning become those of their wires. Other options
-are in the spelling of the AI SDK, which no wire takes, and stay under the name that they have.
+are in the spelling of the AI SDK, which no wire uses, and stay under the name that they have.
 
 Not represented: ids, agents, modes, developer messages (they become system messages), markers, malformed calls (a
-user message tagged ``TOOL_CALL_ERROR`` tells of them), refusals (as text), results that are text (as JSON), media by
+user message tagged ``TOOL_CALL_ERROR`` names them), refusals (as text), results that are text (as JSON), media by
 URL in results, usage and model, payloads, metadata.
 
 Stability: experimental.

@@ -2,11 +2,11 @@
 
 Rules:
 
-- Two levels, both objects: ``{provider: {option: JSON}}``. What is not so is kept as it is, and means nothing.
-- A wire writes what it finds under its own name into its bodies. So only options that are spelled as the wire spells
-  them go there; the others stay under the name that the AI SDK has for the provider, which is no wire's.
+- Two levels, both objects: ``{provider: {option: JSON}}``. Any other value is kept as it is, without a meaning.
+- A wire writes the fields under its own name into its bodies. So only options in the wire's own spelling go there; the
+  others stay under the name of the provider in the AI SDK, which is not a wire's name.
 - Notes of a wire are never among the options that a provider is sent.
-- What would not come back the same is kept whole, as it is.
+- A value that would not come back the same is kept whole, as it is.
 
 Stability: experimental.
 """
@@ -39,7 +39,7 @@ _PROOFS: Final = {
     "google": ("google_generate", "thoughtSignature", None),
     "openai": ("openai_responses", None, "reasoningEncryptedContent"),
 }
-"""Provider: its wire, the option with the signature, the option with what is encrypted."""
+"""Provider: its wire, the option with the signature, the option with the encrypted text."""
 
 
 class Proof(NamedTuple):
@@ -66,7 +66,7 @@ def proof_of(options: Raw | None) -> Proof | None:
 def provider_read(
     options: Raw | None, proof: Proof | None = None, *, reasoning: bool = False
 ) -> tuple[dict[str, dict[str, Any]], bool]:
-    """``provider`` of what has these options, and whether they come back the same."""
+    """Return ``provider`` for these options, and whether they come back the same."""
     given = {} if options is None else as_object(options)
     if not given:
         return {}, False

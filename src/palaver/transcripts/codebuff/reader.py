@@ -1,4 +1,4 @@
-"""Codebuff messages, read. ``options`` reads what only one provider understands.
+"""Reading of Codebuff messages. ``options`` reads the data of single providers.
 
 Stability: experimental.
 """
@@ -76,7 +76,7 @@ class CodebuffReader(Form):
     unsupported: ClassVar[Mapping[str, str]] = {"id": "a message of Codebuff has no id"}
 
     def __init__(self, watch: Watch) -> None:
-        """Begin with no call met."""
+        """Start without calls."""
         super().__init__(watch)
         self._last: frozenset[int] = frozenset()
         self._place = -1
@@ -93,11 +93,11 @@ class CodebuffReader(Form):
         return session
 
     def slot(self, fields: Fields) -> Any:
-        """What a message carries among its options."""
+        """Return the carried data among the options of a message."""
         return value(inner(fields, "providerOptions"), extension_slot.SLOT)
 
     def read(self, fields: Fields, line: int | None) -> list[Message]:
-        """What a message says, with what it carries."""
+        """Return the messages of a record, with carried data."""
         self._place += 1
         messages = super().read(fields, line)
         if self._place in self._last:
@@ -105,7 +105,7 @@ class CodebuffReader(Form):
         return messages
 
     def plain(self, fields: Fields) -> list[Message]:
-        """What a message says; nothing where it is the note that we put behind a malformed call."""
+        """Return the messages of a record; nothing for our note after a malformed call."""
         role = string(fields, "role") or ""
         cls = CLASSES.get(role)
         if cls is None or "content" not in fields:
@@ -133,7 +133,7 @@ class CodebuffReader(Form):
         return [built(cls, provider_json=provider_of({**provider, EXTRA: beside}), **says)]
 
     def _around(self, fields: Fields) -> tuple[dict[str, Any], set[str]]:
-        """Tags, time, and what the deprecated keys ask for."""
+        """Return tags, time, and the effects of the deprecated keys."""
         for key in DEPRECATED:
             if key in fields:
                 self.watch.note("deprecated", f"message.{key}", self.line)
@@ -185,7 +185,7 @@ class CodebuffReader(Form):
 
 
 def _hoisted(fields: Fields) -> Fields:
-    """Return a result of the first form as the later one has it: what stands in its content stands beside it."""
+    """Return a result of the first form in the later form, with the fields of its content beside the content."""
     content = as_object(fields.get("content", jsontext.NULL))
     if string(content, "type") != "tool-result":
         return fields
@@ -194,7 +194,7 @@ def _hoisted(fields: Fields) -> Fields:
 
 
 def _failed(content: Sequence[AnyPart]) -> bool:
-    """Return whether a result is wholly what Codebuff answers with when a tool fails: JSON with an ``errorMessage``."""
+    """Return whether a result is only Codebuff's answer for a failed tool: JSON with an ``errorMessage``."""
     match content:
         case (Json(value_json=raw),):
             return "errorMessage" in as_object(raw)
@@ -203,7 +203,7 @@ def _failed(content: Sequence[AnyPart]) -> bool:
 
 
 def _made(kind: str, fields: Fields, beside: dict[str, Any]) -> AnyPart | None:
-    """Return a part that has what it needs; ``None`` when it cannot be said in neutral fields."""
+    """Return a part with its required fields; ``None`` when neutral fields cannot represent it."""
     match kind:
         case "text":
             return trusted.Text(string(fields, "text") or "")

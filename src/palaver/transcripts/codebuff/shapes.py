@@ -24,7 +24,7 @@ from palaver.transcripts.message_list import message_classes
 NAME: Final = "codebuff"
 EXTRA: Final = "codebuff_fields"
 ERROR: Final = "TOOL_CALL_ERROR"
-"""The tag of the note that tells the model of a call that was none."""
+"""The tag of the note to the model about a malformed call."""
 
 CLASSES: Final = message_classes()
 OWN_KEYS: Final = frozenset(("sentAt", "tags", "timeToLive", "keepDuringTruncation", "keepLastTags"))
@@ -58,5 +58,5 @@ MEDIA: Final[dict[str, type[Image | Audio | Video]]] = {"image": Image, "audio":
 
 
 def base64_prefix(kind: str, media_type: str | None) -> str:
-    """What stands before base64 where we write it: an image is a data URI, a file is plain."""
+    """Return the text before base64 in our records: an image is a data URI, a file is plain."""
     return f"data:{media_type};base64," if kind == "image" and media_type is not None else ""

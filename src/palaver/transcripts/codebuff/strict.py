@@ -1,10 +1,10 @@
-"""Hold a Codebuff history to the types of its messages: every required field, every field of its type (CBF-01).
+"""Check a Codebuff history against the types of its messages: required fields, and the type of each (CBF-01).
 
 Rules (docs/spec/codebuff.md#1.1, #1.2):
 
 - The later form alone: content is a list of parts, a result names its call beside its content.
 - ``providerOptions`` are objects of objects. ``file`` needs a media type, ``image`` does not.
-- Fields that the types do not name are taken: a later version may have them.
+- Fields that the types do not name are accepted: a later version may have them.
 
 Stability: experimental.
 """

@@ -1,4 +1,4 @@
-"""Codebuff messages, written. Each is read again, and compared (``message_list``).
+"""Writing of Codebuff messages. Each is read again, and compared (``message_list``).
 
 Stability: experimental.
 """
@@ -59,11 +59,11 @@ class CodebuffForm(CodebuffReader):
     """A message of Codebuff, read and written."""
 
     def carry(self, record: dict[str, Any], slot: dict[str, Any]) -> None:
-        """Let a message carry something among its options."""
+        """Add carried data to a message, among its options."""
         record["providerOptions"] = {**record.get("providerOptions", {}), extension_slot.SLOT: slot}
 
     def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-        """Yield a malformed call, the results that follow, and the note behind them are one group."""
+        """Group a malformed call, the results that follow, and the note after them."""
         group: list[Entry] = []
         for entry in entries:
             message = entry.message
@@ -77,12 +77,12 @@ class CodebuffForm(CodebuffReader):
             yield group
 
     def packs(self, group: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-        """Each message is a record."""
+        """Split a group into single messages, each of which is a record."""
         for entry in group:
             yield (entry,)
 
     def behind(self, group: Sequence[Entry]) -> Iterator[dict[str, Any]]:
-        """Yield the note on calls that could not be read, unless the conversation has it already."""
+        """Yield the note on malformed calls, unless the conversation has it already."""
         broken = group[0].message.malformed_tool_calls
         if broken and group[0].id not in self._noted:
             texts = [f"{part.reason}: {part.raw}" for part in broken]

@@ -1,12 +1,12 @@
-"""Codex rollouts: JSON Lines, also packed with Zstandard (docs/spec/dialects.md#3).
+"""Codex rollouts: JSON Lines, also compressed with Zstandard (docs/spec/dialects.md#3).
 
-Read: ``reader`` turns lines into messages. Items are those of ``openai_responses``. The files are linear: turns
-that were rolled back stay as branches. Both histories are kept: what the program put in for the model has a ``source``,
-what only people were shown is a placeholder. ``base_instructions`` are the system message.
+Read: ``reader`` turns lines into messages. Items are those of ``openai_responses``. The files are linear: rolled back
+turns stay as branches. Both histories are kept: text that the program added for the model has a ``source``, text that
+only people were shown is a placeholder. ``base_instructions`` are the system message.
 
-Not represented: branches (the one that was asked for is written), files, audio, video, refusals as such, reasoning
-and server tools of other providers (their proof binds them), error flags, and markers that hide less than all before
-them. What is lost to the program is carried in the line, under ``palaver``: its types pass over keys they do not know.
+Not represented: branches (the requested one is written), files, audio, video, refusals as such, reasoning
+and server tools of other providers (their proof binds them), error flags, and markers that hide only a part of the
+earlier messages. These losses are carried in the line, under ``palaver``: the program's types ignore unknown keys.
 
 A rollout is named ``rollout-<time>-<id>.jsonl``, in a folder for each day.
 
@@ -28,7 +28,7 @@ _NAME: Final = re.compile(r"(?:.*[/\\])?rollout-\d{4}-\d{2}-\d{2}T[\d-]+-[0-9a-f
 
 
 def detect(head: Head) -> Detection | None:
-    """Return a first line ``session_meta`` with a payload; or lines with time, type and payload; or the file's name."""
+    """Detect a first line ``session_meta`` with a payload; lines with time, type and payload; or the file's name."""
     first = head.first
     if first.get("type") == "session_meta" and isinstance(first.get("payload"), dict):
         mode: Any = first["payload"].get("history_mode")

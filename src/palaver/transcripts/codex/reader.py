@@ -1,23 +1,23 @@
-"""Codex rollout lines into messages.
+"""Read Codex rollout lines into messages.
 
 Rules (docs/spec/dialects.md#3):
 
-- The items that a model made in a row are one message. It stays open until the model is heard again behind results, a
-  ``token_count`` with new totals or a ``turn_context``, or until somebody else speaks. Results and other lines wait
-  behind it.
+- The items that a model made in a row are one message. It stays open until the model continues after results, a
+  ``token_count`` with new totals or a ``turn_context``, or until another role follows. Results and other lines wait
+  for it.
 - ``user_message`` and ``agent_message`` events repeat the items for the screen (in a paginated file ``item_completed``
-  does). An event and an item that say the same are one message, each counted once, whichever comes first; the event's
+  does). An event and an item with the same text are one message, each counted once, whichever comes first; the event's
   line belongs to its message. An event that no item repeats by the end of its turn was shown to people only, and is a
   placeholder; so is an error.
-- What the program put in for the model (``<environment_context>`` and the like) has a ``source``: people do not see it.
-  In a paginated file so has any prompt that no event tells.
-- Usage is the ``last_token_usage`` of the first count with new totals behind an answer, or its ``token_usage_record``;
+- Text that the program added for the model (``<environment_context>`` and the like) has a ``source``: people do not see
+  it. In a paginated file, so has any prompt without an event.
+- Usage is the ``last_token_usage`` of the first count with new totals after an answer, or its ``token_usage_record``;
   lines that a sub-agent's file copied (``subagent_history_start_ordinal``) are not counted again. Before the first
-  answer of a file, a count is a record of its own that has the usage.
-- ``compacted`` hides what stands before it; its ``replacement_history`` follows, in older files its message.
-- ``thread_rolled_back`` takes the last prompts back: what follows goes on before them, and they stay as a branch.
-- What a fork copied is read like anything else: the model saw it. ``turns`` in the session tells which turns a file
-  has, so that two files can be compared.
+  answer of a file, a count is a record with the usage.
+- ``compacted`` hides the messages before it; its ``replacement_history`` follows, in older files its message.
+- ``thread_rolled_back`` removes the last prompts: the next lines continue before them, and they stay as a branch.
+- Copied lines of a fork are read like any others: the model saw them. ``turns`` in the session lists the turns of a
+  file, so that two files can be compared.
 
 Stability: experimental.
 """
@@ -82,10 +82,10 @@ if TYPE_CHECKING:
     from palaver.transcripts.unknown_fields import Watch
 
 _HELD: Final = 4096
-"""So many lines wait behind an open message, at most."""
+"""The most lines that wait for an open message."""
 _EARLY: Final = 64
 _RECENT: Final = 64
-"""So many messages that no event has told yet are remembered, and so many events that no item has."""
+"""The most messages without an event, and the most events without an item, that are remembered."""
 _ROLES: Final = {
     "user_message": "user",
     "agent_message": "assistant",
@@ -103,7 +103,7 @@ class RecordReader:
     """Reads one file."""
 
     def __init__(self, origin: Origin, watch: Watch) -> None:
-        """Begin before the first line."""
+        """Start before the first line."""
         self._origin = origin
         self._watch = watch
         self._items = Items(watch.note)
@@ -114,16 +114,16 @@ class RecordReader:
         self._title: str | None = None
         self._model: str | None = None
         self._paginated = False
-        self._own_from = 0  # the ordinal of the first line that is no copy
+        self._own_from = 0  # the ordinal of the first line that is not a copy
         self._total: bytes | None = None
         self._has_answer = False
-        self._unanswered: dict[int, Raw] = {}  # what calls cost, by the number of the line
-        self._counted_by: str | None = None  # the type of the lines that say so
+        self._unanswered: dict[int, Raw] = {}  # usage of calls, by the number of the line
+        self._counted_by: str | None = None  # the type of the lines with usage
         self._open: Open | None = None
-        self._loose: list[tuple[str, str, Record]] = []  # events that no item has repeated yet: role, text
+        self._loose: list[tuple[str, str, Record]] = []  # events without an item so far: role, text
         self._recent: deque[tuple[str, list[frozenset[str]]]] = deque(maxlen=_RECENT)
-        self._names: dict[str, str] = {}  # of the tools called, by the id of the call
-        self._turns: list[str | None] = []  # what stood before each prompt
+        self._names: dict[str, str] = {}  # names of the called tools, by the id of the call
+        self._turns: list[str | None] = []  # the entry before each prompt
         self._turn_ids: dict[str, None] = {}
 
     # -- lines ---------------------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ class RecordReader:
                 yield from self._aside(record)
 
     def end(self) -> Iterator[Step]:
-        """Close what is open."""
+        """Close the open message."""
         if self._conversation is None:
             if not self._early:
                 return
@@ -192,7 +192,7 @@ class RecordReader:
             yield from self._conversation.record(record)
 
     def _describe(self, meta: Fields) -> None:
-        """Take what the first ``session_meta`` says; a second one is the copied head of another file."""
+        """Read the first ``session_meta``; a second one is the copied head of another file."""
         self._described = True
         self._paginated = string(meta, "history_mode") == "paginated"
         self._own_from = integer(meta, "subagent_history_start_ordinal") or 0
@@ -238,7 +238,7 @@ class RecordReader:
         yield from self._aside(record)
 
     def _aside(self, record: Record) -> Iterator[Step]:
-        """Yield a line that nobody said: behind what is open, where something is."""
+        """Yield the steps of a line without messages: it goes to the open message, if any."""
         if self._open is None and self._conversation is not None:
             yield from self._later(record)
         elif self._open is not None:
@@ -281,7 +281,7 @@ class RecordReader:
                 self._loose.remove(loose)
 
     def _close(self) -> Iterator[Step]:
-        """Let an open message join, and what waited behind it."""
+        """Add an open message, and the lines that waited for it."""
         opened, self._open = self._open, None
         if opened is None:
             return
@@ -295,7 +295,7 @@ class RecordReader:
             yield from self._later(record, said=record.at not in bad)
 
     def _unread(self, opened: Open) -> dict[int, Record]:
-        """Return the lines of items that cannot be read, by their number."""
+        """Return the lines of unreadable items, by their number."""
         bad: dict[int, Record] = {}
         try:
             self._items.read([item for _, item in opened.items])
@@ -330,7 +330,7 @@ class RecordReader:
         yield from conversation.join(group, records)
 
     def _sourced(self, message: Message, opened: Open) -> Message:
-        """Say where a prompt comes from that nobody typed."""
+        """Set the source of a prompt that nobody typed."""
         if not isinstance(message, UserMessage) or opened.told:
             return message
         texts = [part.text for part in message.content if isinstance(part, Text)]
@@ -338,7 +338,7 @@ class RecordReader:
         return structs.replace(message, source=source)
 
     def _later(self, record: Record, *, said: bool = True) -> Iterator[Step]:
-        """Let a line join that belongs to no open message: a result, what a developer says, or nothing."""
+        """Add a line that belongs to no open message: a result, a developer's message, or none."""
         conversation, fields = self._conversation, record.fields
         if conversation is None:
             return
@@ -368,13 +368,13 @@ class RecordReader:
         return message
 
     def _prompt(self, message: Message, record: Record, fields: Fields) -> Iterator[Step]:
-        """Let a line join with which a turn begins."""
+        """Add a line that starts a turn."""
         if self._conversation is not None:
             self._turns.append(self._conversation.head)
             yield from self._conversation.join(timed(_restored([message], fields), fields), [record])
 
     def _kept(self, record: Record, fields: Fields) -> Iterator[Step]:
-        """Let a line join that the program passes over, and that carries what it could not be told."""
+        """Add a line that the program ignores, and that carries messages."""
         yield from self._close()
         group = _restored([], fields)
         if not group:
@@ -427,7 +427,7 @@ class RecordReader:
                 yield from self._settle()
 
     def _settle(self, role: str | None = None) -> Iterator[Step]:
-        """Close what is open; events that no item has repeated were shown to people only."""
+        """Close the open message; events without an item were shown to people only."""
         yield from self._close()
         loose, self._loose = self._loose, []
         for each, text, record in loose:
@@ -443,7 +443,7 @@ class RecordReader:
             yield from self._conversation.join(group, [record])
 
     def _count(self, record: Record, info: Fields, fields: Fields) -> bool:
-        """Take the usage of the call that just ended; totals that repeat say nothing new."""
+        """Set the usage of the call that just ended; repeated totals add nothing."""
         taken = False
         total = info.get("total_token_usage")
         normal = None if total is None or jsontext.is_null(total) else jsontext.normal(total)
@@ -453,7 +453,7 @@ class RecordReader:
         return taken
 
     def _spent(self, record: Record, usage: Raw | None, response: str | None, fields: Fields) -> bool:
-        """Take the usage of what is open; whether the line is a part of it now."""
+        """Set the usage of the open message; return whether the line is a part of it now."""
         opened = self._open
         if usage is None or jsontext.kind(usage) != "an object":
             return False
@@ -469,14 +469,14 @@ class RecordReader:
         return True
 
     def _alone(self, record: Record, usage: Raw, fields: Fields) -> None:
-        """Note what a call cost in a file that has no answer so far; of two types of lines that say so, one counts."""
+        """Note the usage of a call in a file without an answer so far; of two types of lines with it, one counts."""
         kind = string(fields, "type")
         self._counted_by = self._counted_by or kind
         if not self._has_answer and kind == self._counted_by and (integer(fields, "ordinal") or 0) >= self._own_from:
             self._unanswered[record.at] = usage
 
     def _without_answer(self, usage: Raw) -> AssistantMessage:
-        """What a call cost of which the file has no answer: a record, which counts and says nothing."""
+        """Return the usage of a call without an answer in the file: a record that only counts."""
         return trusted.AssistantMessage(tags=(RECORD,), model=self._model, usage=read_usage(usage))
 
     # -- what was hidden -----------------------------------------------------------------------------------------------
@@ -499,7 +499,7 @@ class RecordReader:
             yield step
 
     def in_place(self, payload: Fields, line: int = 0) -> list[Message]:
-        """What a model sees in place of what a compaction hid."""
+        """Return what a model sees in place of compacted messages."""
         if "replacement_history" in payload and not jsontext.is_null(payload["replacement_history"]):
             items = [
                 each
@@ -512,7 +512,7 @@ class RecordReader:
         return [structs.replace(each, source=COMPACTION) for each in said]
 
     def reads(self, item: Raw) -> bool:
-        """Return whether an item in place of what was hidden says anything."""
+        """Return whether an item in place of hidden messages has content."""
         return not is_unsaid(item) and bool(self._items.read_well([item]))
 
     def _rolled_back(self, record: Record, turns: int) -> Iterator[Step]:
@@ -531,7 +531,7 @@ class RecordReader:
     # -- drift ---------------------------------------------------------------------------------------------------------
 
     def _known(self, fields: Fields, kind: str | None, payload: Fields, line: int) -> None:
-        """Report what the tables do not have."""
+        """Report what the tables lack."""
         if "payload" not in fields:
             if kind not in {"response_item", "session_meta"} and "record_type" not in fields:
                 self._watch.note("record", kind or "without a type", line)

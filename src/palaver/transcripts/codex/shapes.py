@@ -2,12 +2,12 @@
 
 Rules:
 
-- What a model made in a row is one message; any other item is one of its own. An item that the wire refuses raises
-  ``DecodeError``; the caller keeps it.
+- The items that a model made in a row are one message; any other item is one of its own. An item that the wire refuses
+  raises ``DecodeError``; the caller keeps it.
 - ``agent_message`` is a user message of another agent, with a ``source``. Older files have results that are an object,
   ``{content, success}``.
-- An item has a text for each of its parts, and all of them as one; an event repeats one of these. Items and events
-  match as a multiset: texts without a partner stay apart. Spaces do not count, nor a character that was cut.
+- An item has a text for each of its parts, and all of them joined; an event repeats one of these. Items and events
+  match as a multiset: texts without a partner stay apart. Spaces do not count, nor does a character that was cut.
 
 Stability: experimental.
 """
@@ -56,7 +56,7 @@ WIRE: Final = "openai_responses"
 NOTES: Final = BOOKKEEPING + WIRE
 
 UNKNOWN: Final = "unknown"
-"""The model of a turn that nobody told us: a ``turn_context`` names one."""
+"""The model of a turn without a ``turn_context``."""
 
 LINE: Final = frozenset(("timestamp", "ordinal", "type", "payload", "metadata", SLOT))
 TYPES: Final = frozenset(
@@ -82,7 +82,7 @@ PAYLOADS: Final = {
         )
     ),
 }  # fmt: skip
-"""Keys of a payload, where they say something of the conversation."""
+"""Keys of a payload with data of the conversation."""
 
 _ITEM: Final = frozenset(("type", "id", "status", "metadata", "internal_chat_message_metadata_passthrough"))
 ITEMS: Final = {
@@ -105,12 +105,12 @@ ITEMS: Final = {
     "ghost_snapshot": _ITEM | {"ghost_commit"},
     "other": _ITEM,
 }
-"""Response items and their keys; the program passes over any other."""
+"""Response items and their keys; the program ignores any other."""
 RESULTS: Final = frozenset(("function_call_output", "custom_tool_call_output"))
 UNSUPPORTED: Final = frozenset(("ghost_snapshot", "other"))
-"""Items that the program keeps for itself."""
+"""Items for the program's own use."""
 OTHERS: Final = RESULTS | {"agent_message", "compaction_trigger"} | UNSUPPORTED
-"""Items that no model makes, beside messages."""
+"""Items that no model makes, in addition to messages."""
 CONTENT: Final = frozenset(("input_text", "input_image", "output_text"))
 """Parts of messages that the program reads."""
 
@@ -133,11 +133,11 @@ _TAGS: Final = (
     "|model_switch|collaboration_mode|personality_spec|apps_instructions|subagent_notification|subagents|hook_prompt"
 )
 INJECTED: Final = re.compile(rf"\s*(?:<({_TAGS})[\s>]|(# AGENTS\.md instructions))", re.IGNORECASE)
-"""How a text begins that the program put in, and no user typed."""
+"""The prefixes of texts that the program added, and no user typed."""
 
 
 def injected(texts: list[str]) -> str | None:
-    """Return where a prompt comes from, when the program put all of it in."""
+    """Return the source of a prompt that the program added as a whole."""
     found = [INJECTED.match(text) for text in texts]
     if not found or not all(found) or found[0] is None:
         return None
@@ -150,7 +150,7 @@ _COUNTERS: Final = frozenset(
 
 
 def read_usage(raw: Raw) -> Usage:
-    """What one call cost; the counters of the file hold each other."""
+    """Return the usage of one call; the counters of the file include each other."""
     counts = split(raw)
     cached = integer(counts, "cached_input_tokens")
     written = integer(counts, "cache_write_input_tokens")
@@ -160,7 +160,7 @@ def read_usage(raw: Raw) -> Usage:
 
 
 def write_usage(usage: Usage) -> Any:
-    """Return the counters of the file: the object they came in, where it still says the same."""
+    """Return the counters of the file: the original object, if it still matches."""
     raw = usage.raw_json
     if raw is not UNSET and split(raw).keys() >= _COUNTERS and read_usage(raw) == usage:
         return raw
@@ -204,7 +204,7 @@ class Items:
     """Reads response items."""
 
     def __init__(self, note: Note | None = None) -> None:
-        """Find the wire. ``note`` is called with what is left out of an item; without it nothing is, but raised."""
+        """Find the wire. ``note`` is called with omitted parts of an item; without it, they raise."""
         self._note = note
         self._wire = wires.get(WIRE)
 
@@ -220,7 +220,7 @@ class Items:
         return messages
 
     def read_well(self, items: Sequence[Raw], failed: Callable[[DecodeError], None] = _KEEP) -> list[Message]:
-        """Return the messages of items, without those that cannot be read."""
+        """Return the messages of items, without unreadable ones."""
         try:
             return self.read(items)
         except DecodeError:
@@ -280,20 +280,20 @@ def _agent_message(fields: Fields) -> UserMessage:
 
 
 def native_type(node: Message | AnyPart) -> str | None:
-    """Return the type of the item that a call or a result came with, where it is none of a function."""
+    """Return the original item type of a call or a result, unless it was that of a function."""
     found = node.provider.get(NOTES, {}).get("type")
     return found if isinstance(found, str) else None
 
 
 class Open:
-    """A message that may not have ended, and what came behind it. ``claims`` are its texts that no event told."""
+    """A message that may not have ended, and the lines after it. ``claims`` are its texts without an event."""
 
     def __init__(self, role: str, model: str | None = None) -> None:
-        """Begin without items. ``model`` is that of the turn."""
+        """Start without items. ``model`` is that of the turn."""
         self.role = role
         self.model = model
         self.items: list[tuple[Record, Raw]] = []
-        self.beside: list[Record] = []  # lines that say of it what its items do not
+        self.beside: list[Record] = []  # lines with data that its items lack
         self.waiting: list[Record] = []
         self.claims: list[frozenset[str]] = []
         self.told = False
@@ -303,19 +303,19 @@ class Open:
         self.aborted: str | None = None
 
     def add(self, record: Record, item: Raw) -> None:
-        """Take one of its items in."""
+        """Add one of its items."""
         self.items.append((record, item))
         self.claims += _claims(self.role, item)
 
     def claim(self, text: str) -> bool:
-        """Return whether an event tells one of its texts, each once."""
+        """Return whether an event repeats one of its texts, each once."""
         found = claimed(self.claims, text)
         self.told = self.told or found
         return found
 
 
 def _plain(text: str) -> str:
-    """Return a text as far as both places keep it: without spaces, and without what a cut left of a character."""
+    """Return a text without spaces, and without the rest of a character that was cut."""
     return "".join(text.encode("utf-8", "ignore").decode().split())
 
 
@@ -328,7 +328,7 @@ def _claims(role: str, item: Raw) -> list[frozenset[str]]:
 
 
 def claimed(claims: list[frozenset[str]], text: str) -> bool:
-    """Return whether one of the texts is told; then it is told no more."""
+    """Return whether a text is among these, and remove it."""
     plain = _plain(text)
     for place, each in enumerate(claims):
         if plain in each:
@@ -338,7 +338,7 @@ def claimed(claims: list[frozenset[str]], text: str) -> bool:
 
 
 def shown(role: str, text: str, *, failed: bool = False) -> Message:
-    """What people were shown, and no model sees."""
+    """Return a message that people were shown, and no model sees."""
     content = (trusted.Text(text),)
     if role == "user":
         return trusted.UserMessage(content=content, tags=(PLACEHOLDER,))
@@ -346,7 +346,7 @@ def shown(role: str, text: str, *, failed: bool = False) -> Message:
 
 
 def kind_and_payload(fields: Fields) -> tuple[str | None, Fields]:
-    """Return the kind of a line and its payload; the oldest files have items, and a head without a type, bare."""
+    """Return the kind of a line and its payload; the oldest files have items, and a head without a type, directly."""
     kind = string(fields, "type")
     if "payload" in fields:
         return kind, inner(fields, "payload")
@@ -356,13 +356,13 @@ def kind_and_payload(fields: Fields) -> tuple[str | None, Fields]:
 
 
 def timed(group: list[Any], fields: Fields) -> list[Any]:
-    """Give messages without a time that of their line."""
+    """Return messages, with the time of their line if they have none."""
     sent_at = read_time(value(fields, "timestamp"))
     return [structs.replace(each, sent_at=sent_at) if each.sent_at is None else each for each in group]
 
 
 def answered(message: Message, model: str | None, usage: Any, opened: Open) -> Message:
-    """Give an answer what the lines around it say."""
+    """Return an answer with the data of the lines around it."""
     if not isinstance(message, AssistantMessage):
         return message
     told = structs.replace(message, model=model, usage=usage, response_id=opened.response)
@@ -372,12 +372,12 @@ def answered(message: Message, model: str | None, usage: Any, opened: Open) -> M
 
 
 def is_unsaid(item: Raw) -> bool:
-    """Return whether an item says nothing to a model."""
+    """Return whether an item has no content for a model."""
     return string(as_object(item), "type") in UNSUPPORTED
 
 
 def begins_turn(message: UserMessage, source: str | None = None) -> bool:
-    """Return whether a rollback counts a prompt: it was typed, or another agent said it."""
+    """Return whether a rollback counts a prompt: it was typed, or is from another agent."""
     if message.source == "agent_message":
         return True
     texts = [part.text for part in message.content if isinstance(part, Text)]
@@ -385,7 +385,7 @@ def begins_turn(message: UserMessage, source: str | None = None) -> bool:
 
 
 def event_text(fields: Fields) -> str:
-    """Return the text of an event, or of the item that one says is complete."""
+    """Return the text of an event, or of the item in a completion event."""
     message = string(fields, "message")
     if message is not None:
         return message

@@ -1,13 +1,13 @@
-"""What the program's own types read of response items: what is written is cut to that.
+"""The parts of response items that the program's own types read: written items are reduced to them.
 
 Rules:
 
-- The program reads a line whole or not at all: an unknown kind of content, or a field of another kind, and the line is
-  passed over. So items are cut to the kinds and keys of the table (``ITEMS``), content to texts and images.
+- The program reads a line whole or not at all: with an unknown kind of content, or a field of another type, it skips
+  the line. So items are reduced to the kinds and keys of the table (``ITEMS``), content to texts and images.
 - Calls of tools that it does not know are function calls, and their results too. Those that a provider ran are left
   out.
-- Arguments are text, and stay as the model wrote them, also where they are no JSON.
-- Texts of a refusal are texts. What cannot be said is told to ``lose``.
+- Arguments are text, and stay as the model wrote them, even if they are not JSON.
+- Texts of a refusal are texts. Losses are reported to ``lose``.
 
 Source: the program's types of response items (codex-rs/protocol).
 
@@ -48,7 +48,7 @@ _NEEDED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "tool_search_output": {"tools": ("an array",)},
     "compaction": {"encrypted_content": ("a string",)},
 }
-"""Fields without which the program reads nothing of an item, and what they may be."""
+"""The required fields of an item, and their types."""
 _DEFAULTS: Final[dict[str, dict[str, Any]]] = {
     "reasoning": {"encrypted_content": None},
     "local_shell_call": {"status": "completed"},
@@ -58,7 +58,7 @@ _DEFAULTS: Final[dict[str, dict[str, Any]]] = {
     "image_generation_call": {"id": "ig_0", "status": "completed", "result": ""},
 }
 _UNSAID: Final = frozenset((("annotations", b"[]"), ("detail", b'"auto"')))
-"""What the wire writes of a part that says nothing of it."""
+"""The values that the wire writes for missing fields of a part."""
 _KINDS: Final = {("web_search_call", "action"): "an object"}
 
 
@@ -66,7 +66,7 @@ _KINDS: Final = {("web_search_call", "action"): "an object"}
 
 
 def without_extra_fields(message: M) -> M:
-    """Return a message whose calls and results the program knows."""
+    """Return a message with only calls and results that the program knows."""
     content = cast("tuple[AnyPart, ...]", message.content)
     parts: Any = tuple([_part(each) for each in content])
     plain = structs.replace(message, content=parts)
@@ -82,7 +82,7 @@ def _part(part: AnyPart) -> AnyPart:
 
 
 def with_calls(message: AssistantMessage, name: str) -> tuple[AssistantMessage, dict[str, str]]:
-    """Return a message whose calls the wire takes, and the arguments of those that it would not, by id."""
+    """Return a message with calls that the wire accepts, and the arguments of other calls, by id."""
     raws: dict[str, str] = {}
     content: list[Any] = []
     for place, part in enumerate(message.content):
@@ -108,7 +108,7 @@ def with_text(item: Raw, raws: dict[str, str]) -> Raw:
 
 
 def strict(item: Raw, ids: frozenset[str], lose: Callable[[str, str], None]) -> Raw | None:
-    """An item as the program reads it; ``None`` when it reads none of it. ``ids`` are those that items came with."""
+    """Return an item as the program reads it; ``None`` for an unreadable one. ``ids`` are those of original items."""
     fields = split(item)
     kind = string(fields, "type") if "type" in fields else "message" if "role" in fields else None
     if kind is None or kind not in ITEMS:
@@ -129,7 +129,7 @@ def strict(item: Raw, ids: frozenset[str], lose: Callable[[str, str], None]) -> 
 
 
 def _checked(kept: dict[str, Any], lose: Callable[[str, str], None]) -> Raw | None:
-    """Return an item whose fields are of the kinds that the program reads."""
+    """Return an item whose fields have the types that the program reads."""
     kind = kept["type"]
     fields = split(jsontext.raw(kept))
     for key, default in _DEFAULTS.get(kind, {}).items():
@@ -146,7 +146,7 @@ def _checked(kept: dict[str, Any], lose: Callable[[str, str], None]) -> Raw | No
 
 
 def ids_of(message: Message) -> frozenset[str]:
-    """Return the ids that items of a message came with: any other was made up by the wire."""
+    """Return the original ids of a message's items: any other was made by the wire."""
     found: list[Any] = []
     for each in (message, *message.content):
         item: Any = each.provider.get(NOTES, {}).get("item", {})
@@ -156,7 +156,7 @@ def ids_of(message: Message) -> frozenset[str]:
 
 
 def _unmade(kept: dict[str, Any], ids: frozenset[str]) -> None:
-    """Leave out an id and a status that the wire made up; the program reads no status of a message or a call."""
+    """Remove an id and a status that the wire added; the program reads no status of a message or a call."""
     if "id" in kept and string(kept, "id") not in ids and kept["type"] != "image_generation_call":
         del kept["id"]
     if kept["type"] in {"message", "function_call"}:

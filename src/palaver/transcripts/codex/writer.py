@@ -2,15 +2,15 @@
 
 Rules:
 
-- Legacy history: ``session_meta`` first, with the system message that leads as ``base_instructions``; before each
-  prompt a ``turn_context`` with the model that answers it. A prompt and an answer are response items, and once more
-  events, without which a session is not listed. Usage is a ``token_count`` behind its answer.
-- Items are those of the wire, cut to what the program's own types read (``strict``): one unknown word in a line, and it
-  drops the line. What the wire or the program cannot say is in the receipt. Later system messages are the developer's.
+- Legacy history: ``session_meta`` first, with the leading system message as ``base_instructions``; before each prompt a
+  ``turn_context`` with the model that answers it. A prompt and an answer are response items, and also events, without
+  which a session is not listed. Usage is a ``token_count`` after its answer.
+- Items are those of the wire, reduced to what the program's own types read (``strict``): for one unknown word, it drops
+  the whole line. Losses of the wire and the program are on the receipt. Later system messages become the developer's.
 - A compaction, and any marker that hides all before it, is a ``compacted`` line with what the model sees instead.
-- What was shown to people only is an event without an item. What is nothing to the program (other markers, discarded
-  answers) is an item ``other``, which it reads and passes over, and which carries it.
-- An edited message keeps its lines, the events that repeat it too, where there are as many of each as before.
+- Text that people only were shown is an event without an item. Messages without a meaning for the program (other
+  markers, discarded answers) are an item ``other``, which it reads and ignores, and which carries them.
+- An edited message keeps its lines, and the events that repeat it, if there are as many of each as before.
 
 Stability: experimental.
 """
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 _VERSION: Final = "0.60.0"
 _NO_LOSS: Final = frozenset(("model", "tool call ids"))
 _ASKED: Final = trusted.UserMessage(content=(trusted.Text("."),))
-"""Stands before what is given to the wire, which wants a prompt; it is left out again."""
+"""A prompt that the wire requires before its input; it is removed again."""
 _LINE: Final = ("timestamp", "ordinal")
 
 
@@ -78,7 +78,7 @@ class RecordWriter:
     """Writes the lines of one conversation."""
 
     def __init__(self, writing: WriteState) -> None:
-        """Begin a rollout, or go on with one."""
+        """Start a rollout, or continue one."""
         self._writing = writing
         self._wire = wires.get(WIRE)
         self._items = Items()
@@ -91,13 +91,13 @@ class RecordWriter:
         self._calls: dict[str, tuple[int, ToolCall]] = {}  # by id, with the place of the answer
         self._places: dict[str, int] = {}
         self._models: dict[str, str] = {}
-        self._model: str | None = None  # that of the last turn
+        self._model: str | None = None  # the model of the last turn
         self._totals: dict[str, Usage] = {}
         self._before: dict[str, Message] = {}
         self._look()
 
     def _look(self) -> None:
-        """Learn what lines say of others: calls that results answer, the model of each turn, the sum of usage."""
+        """Collect data that span lines: calls with results, the model of each turn, the sum of usage."""
         total, before = trusted.Usage(), None
         for place, entry in enumerate(self._writing.entries):
             message = entry.message
@@ -121,7 +121,7 @@ class RecordWriter:
     # -- the frame -----------------------------------------------------------------------------------------------------
 
     def head(self) -> Iterator[bytes]:
-        """Yield the line that begins a rollout."""
+        """Yield the first line of a rollout."""
         own = self._session.file_format == NAME
         named = self._session.id or self._writing.thread.id
         named = named if is_uuid(named) else derived_id(named)
@@ -148,10 +148,10 @@ class RecordWriter:
         return self._session.started_at or next((at for at in times if at is not None), self._at)
 
     def tail(self, old: bytes | None) -> None:
-        """Lines have none."""
+        """Return nothing: lines have no tail."""
 
     def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-        """Yield a compaction and what follows in its place share a line; any other message stands alone."""
+        """Group a compaction with the messages in its place, which share a line; any other message alone."""
         place = 0
         while place < len(entries):
             end = place + 1
@@ -203,7 +203,7 @@ class RecordWriter:
         return entry.message.is_summary and self._writing.entries[0] is entry
 
     def _begins(self, entry: Entry) -> bool:
-        """Return whether a system message is what a new file begins with."""
+        """Return whether a system message is the one at the head of a new file."""
         return not self._writing.native and self._writing.entries[0] is entry
 
     # -- messages ------------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ class RecordWriter:
             self._writing.lose("converted", "assistant", "written as an empty answer", entry)
         follows = isinstance(self._before.get(entry.id), AssistantMessage)
         if new and (follows or self._model != self._models[entry.id]):
-            yield self._turn(entry)  # parts it from the answer before, and says whose it is
+            yield self._turn(entry)  # separates it from the answer before, and names its model
         lines = [self._line("response_item", item) for item in items]
         spent = None if message.usage is None or not message.usage.total else write_usage(message.usage)
         model = self._models[entry.id]
@@ -270,7 +270,7 @@ class RecordWriter:
         return self._line("event_msg", told)
 
     def _other(self, entry: Entry, message: Message, olds: Sequence[Fields]) -> Iterator[dict[str, Any]]:
-        """Yield a result, or what a developer says."""
+        """Yield a result, or a developer's message."""
         was = inner(olds[0], "payload") if olds else {}
         if isinstance(message, ToolMessage) and inner(was, "output"):  # an older file
             output = {**inner(was, "output"), "content": message.text, "success": not message.is_error}
@@ -287,7 +287,7 @@ class RecordWriter:
         yield line
 
     def _shown(self, entry: Entry, olds: Sequence[Fields]) -> Iterator[dict[str, Any]]:
-        """What people were shown, and no model sees."""
+        """Yield a message that people were shown, and no model sees."""
         message = entry.message
         role = "user" if isinstance(message, UserMessage) else "assistant"
         if len(message.text) == 0 and not olds:
@@ -307,7 +307,7 @@ class RecordWriter:
         yield line
 
     def _unsupported(self, entry: Entry) -> Iterator[dict[str, Any]]:
-        """What the program passes over."""
+        """Yield an item that the program ignores."""
         message = entry.message
         if not self._writing.options.carry:
             self._writing.lose("dropped", message.role, "a rollout has no such line", entry)
@@ -334,7 +334,7 @@ class RecordWriter:
         return line
 
     def _among(self, olds: Sequence[Raw], items: list[Raw]) -> list[Raw]:
-        """Items with those among them that nobody could read, where the others are as many as they were."""
+        """Return items together with unreadable ones, if the number of the others is unchanged."""
         read = [self._reader.reads(each) for each in olds]
         if sum(read) != len(items):
             return items
@@ -352,7 +352,7 @@ class RecordWriter:
         return [item for each in made if (item := self._strict(each, *entries)) is not None]
 
     def _item(self, entry: Entry, message: Message) -> Raw:
-        """The item of a message that no model made. A result is given a call to answer, which is then left out."""
+        """Return the item of a message that no model made. A result gets a call to answer, which is then left out."""
         plain = without_extra_fields(_developer(message))
         if isinstance(message, SystemMessage):
             self._writing.lose("converted", "system", "written as the developer's", entry)
@@ -375,7 +375,7 @@ class RecordWriter:
         return jsontext.raw({"type": "message", "role": plain.role, "content": []})
 
     def _call(self, entry: Entry, named: str | None) -> ToolCall | None:
-        """Return the call that a result answers, where it was made before."""
+        """Return the call that a result answers, if it precedes the result."""
         place, call = self._calls.get(named or "", (0, None))
         return call if place < self._places[entry.id] else None
 
@@ -394,7 +394,7 @@ class RecordWriter:
     # -- lines ---------------------------------------------------------------------------------------------------------
 
     def _turn(self, entry: Entry) -> dict[str, Any]:
-        """Return the line that begins a turn; the sandbox in the words of older and newer versions."""
+        """Return the line that starts a turn; the sandbox in the terms of older and newer versions."""
         self._model = self._models[entry.id]
         return self._line(
             "turn_context",
@@ -422,7 +422,7 @@ class RecordWriter:
 
 
 def _in_place(lines: list[dict[str, Any]], olds: Sequence[Fields]) -> list[dict[str, Any]]:
-    """New lines in the order of the old ones; as they are, where there are not as many of each kind."""
+    """Return new lines in the order of the old ones; unchanged when the numbers of any kind differ."""
     places: dict[tuple[str, str], list[int]] = {}
     for place, old in enumerate(olds):
         places.setdefault(_kind(old), []).append(place)
@@ -432,7 +432,7 @@ def _in_place(lines: list[dict[str, Any]], olds: Sequence[Fields]) -> list[dict[
         waiting = places.get(_kind(split_line))
         if not waiting:
             if _kind(split_line)[0] == "event_msg" and len(olds) < len(lines):
-                continue  # what is repeated for the screen has a line of its own elsewhere, or none
+                continue  # the event for the screen is elsewhere, or missing
             return lines
         place = waiting.pop(0)
         old = olds[place]
@@ -456,27 +456,27 @@ def _in_place(lines: list[dict[str, Any]], olds: Sequence[Fields]) -> list[dict[
 
 
 def _say_the_same(old: Raw, new: Raw) -> bool:
-    """Whether two items are read alike, so that an edit beside them changes nothing of how the old one was written."""
+    """Return whether two items are read alike, so that an edit elsewhere changes nothing of the old one's text."""
     items = Items()
     return items.read_well([old]) == items.read_well([new])
 
 
 def _timed(line: dict[str, Any], olds: Sequence[Fields], at: int | None) -> dict[str, Any]:
-    """Return a line with the time of its message, where that was edited: no line of the message has it."""
+    """Return a line with the time of its message, if that was edited: no line of the message has it."""
     if at is None or any(read_time(value(old, "timestamp")) == at for old in olds):
         return line
     return line | {"timestamp": iso(at)}
 
 
 def _recount(usage: Usage | None, spent: object) -> dict[str, Any]:
-    """What an edit says of a count: the sum of all is not its own, and what did not change stays."""
+    """Return a count after an edit: the total is not its own, and unchanged values stay."""
     raw = UNSET if usage is None else usage.raw_json
     same = raw is not UNSET and jsontext.kind(raw) == "an object" and read_usage(raw) == usage
     return {"type": "token_count", "info": {"last_token_usage": raw if same else spent}}
 
 
 def _kind(line: Fields) -> tuple[str, str]:
-    """What a line is to its message: an item, what repeats one, or what it cost."""
+    """Return the role of a line for its message: an item, an event that repeats one, or usage."""
     kind = string(line, "type") or ""
     if "payload" not in line:
         return "response_item", ""
@@ -487,7 +487,7 @@ def _kind(line: Fields) -> tuple[str, str]:
 
 
 def _completed(old: Fields, new: Fields) -> Raw:
-    """Return the payload of an event that tells a whole item, with another text."""
+    """Return the payload of an event with a whole item, with another text."""
     if string(old, "type") != "item_completed":
         return jsontext.raw(new)
     item = inner(old, "item")
@@ -502,11 +502,11 @@ def _completed(old: Fields, new: Fields) -> Raw:
 _FROM_LINES: Final = (
     "model", "usage", "response_id", "finish_reason", "finish_reason_raw", "source", "agent", "tool_name", "tags",
 )  # fmt: skip
-"""What a message has from the lines around its own: an edit of its own leaves them be."""
+"""Fields of a message from the lines around its own: an edit of its own lines leaves them unchanged."""
 
 
 def _with_other_lines(plain: Message, message: Message) -> Message:
-    """What an edited line says, beside what other lines say of its message."""
+    """Return the content of an edited line, with data of the message from other lines."""
     if type(plain) is not type(message):
         return plain
     told = {key: getattr(message, key) for key in _FROM_LINES if hasattr(message, key)}
@@ -522,17 +522,17 @@ def _agent_part(part: Text | Opaque) -> Any:
 
 
 def _hides(message: Message) -> bool:
-    """Return whether a marker hides all that stands before it."""
+    """Return whether a marker hides all messages before it."""
     return isinstance(message, FlushMarker | RescueMarker) and scope_of(message) == "thread"
 
 
 def _stands_in(message: Message) -> bool:
-    """Return whether a message stands in a model's view in place of what a compaction hid."""
+    """Return whether a message replaces compacted ones in a model's view."""
     return message.is_summary and not isinstance(message, FlushMarker | RescueMarker)
 
 
 def _called(named: str, result: ToolMessage, call: ToolCall | None) -> ToolCall:
-    """Return a call for a result to answer, of the kind that decides how the result is written."""
+    """Return a call for a result to answer, of the type that decides how the result is written."""
     if call is None:
         return trusted.ToolCall(named, result.tool_name or "tool")
     if native_type(call) == "tool_search_call" and not call.provider_executed:
@@ -541,5 +541,5 @@ def _called(named: str, result: ToolMessage, call: ToolCall | None) -> ToolCall:
 
 
 def _developer(message: Message) -> Message:
-    """Return a rollout keeps what a system message says as the developer's."""
+    """Return a system message as a developer's message, as a rollout has it."""
     return trusted.DeveloperMessage(content=message.content) if isinstance(message, SystemMessage) else message

@@ -1,12 +1,12 @@
 """Chats of Gemini CLI: a log of patches, and the one document of older versions (docs/spec/dialects.md#14).
 
-Read: the log is replayed (``reader``), and its end state is the conversation; what a rewind took away is a branch. An
-answer and the results of its calls share a row (``shapes``). Notices (``info``, ``error``, ``warning``) are
-placeholders. A sub-agent's file lies in a folder named by the session of its parent. The working directory is known as
-a hash only.
+Read: the log is replayed (``reader``), and its final state is the conversation; messages that a rewind removed are a
+branch. An answer and the results of its calls share a row (``shapes``). Notices (``info``, ``error``, ``warning``) are
+placeholders. A sub-agent's file is in a folder named by the session of its parent. The working directory is known only
+as a hash.
 
-Not represented: system and developer messages and markers (kept in changes of the metadata, which the program passes
-over), signatures and encrypted reasoning, why an answer ended, branches of other programs, sources of prompts.
+Not represented: system and developer messages and markers (kept in changes of the metadata, which the program
+ignores), signatures and encrypted reasoning, finish reasons, branches of other programs, sources of prompts.
 
 Stability: experimental.
 """
@@ -25,7 +25,7 @@ _LEAST: Final = 0.7
 
 
 def detect(head: Head) -> Detection | None:
-    """Metadata with a session and the hash of a project; or rows that change a list of messages."""
+    """Detect metadata with a session and the hash of a project; or rows that change a list of messages."""
     for fields in (head.first, head.fields):
         if "sessionId" in fields and "projectHash" in fields:
             return Detection(1.0)

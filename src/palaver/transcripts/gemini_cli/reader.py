@@ -1,14 +1,14 @@
-"""Gemini CLI's chat files into messages (docs/spec/dialects.md#14).
+"""Read Gemini CLI's chat files into messages (docs/spec/dialects.md#14).
 
 Rules:
 
 - The log is replayed: a line is a rewind, a message, a change of the metadata, or metadata, tested in that order. Any
-  later line may replace a message, so that nothing is known before the end: the file is held.
+  later line may replace a message, so nothing is known before the end: the whole file is held in memory.
 - A message that is replaced keeps its place. It is one message with all its rows, of which the last one counts.
-- What a rewind took away stays as a branch. What follows the rewind follows what it left; a rewind to what is not there
-  leaves nothing.
-- ``$set`` with ``messages`` is a new list: as far as its beginning says what the list said, nothing changed; the rest
-  is a group of the record's own, and what stood there before stays as a branch.
+- Messages that a rewind removed stay as a branch. The next messages follow those that remain; a rewind to an unknown
+  message leaves none.
+- ``$set`` with ``messages`` is a new list: as far as its beginning equals the old list, nothing changed; the rest is a
+  group of the record's own, and the old messages there stay as a branch.
 - The one document of older versions is a list of messages; the same document on one line is too.
 
 Stability: experimental.
@@ -46,7 +46,7 @@ _FOLDER: Final = re.compile(r"(?:^|/)chats/([^/]+)/[^/]+\.jsonl?$")
 
 
 class _Slot(Struct):
-    """A message of the list: its last row, and the entry that stands last for it, once it joined."""
+    """A message of the list: its last row, and its last entry, once it was added."""
 
     fields: Fields | None
     block: _Block
@@ -54,7 +54,7 @@ class _Slot(Struct):
 
 
 class _Block(Struct):
-    """Records that join together, behind ``after``; without slots, one that is no message."""
+    """Records that are added together, after ``after``; without slots, one that is not a message."""
 
     records: list[Record]
     after: _Slot | None
@@ -65,24 +65,24 @@ class RecordReader:
     """Reads one file."""
 
     def __init__(self, origin: Origin, watch: Watch) -> None:
-        """Begin before the first record."""
+        """Start before the first record."""
         self._origin = origin
         self._watch = watch
         self._form = Form(watch)
         self._records: list[Record] = []
         self._blocks: list[_Block] = []
         self._list: dict[str, _Slot] = {}
-        self._answered: set[str | None] = set()  # calls whose results were told
+        self._answered: set[str | None] = set()  # calls with a result so far
         self._session = Session(file_format=NAME)
         self._title: str | None = None
 
     def record(self, record: Record) -> Iterator[Step]:
-        """Hold the next record."""
+        """Store the next record."""
         self._records.append(record)
         return iter(())
 
     def end(self) -> Iterator[Step]:
-        """Replay the log, and tell what it comes to."""
+        """Replay the log, and yield the steps of its final state."""
         if not self._records:
             return
         records = self._records
@@ -106,7 +106,7 @@ class RecordReader:
 
     @property
     def places(self) -> list[tuple[str | None, str | None]]:
-        """The list at the end: the id of each message as its row gives it, and the entry that stands last for it."""
+        """The list at the end: the id of each message in its row, and its last entry."""
         return [
             (None if slot.fields is None else string(slot.fields, "id"), slot.entry) for slot in self._list.values()
         ]
@@ -163,7 +163,7 @@ class RecordReader:
         block.slots.append(slot)
 
     def _replace(self, given: list[Raw], record: Record) -> None:
-        """Take a list in place of the one that was; an empty one changes nothing."""
+        """Replace the list by another one; an empty one changes nothing."""
         same = 0
         for (key, slot), raw in zip(self._list.items(), given, strict=False):
             if slot.fields is None or string(split(raw), "id") != key or not _equal(slot.fields, raw):
@@ -182,7 +182,7 @@ class RecordReader:
             self._list[string(split(raw), "id") or f"{record.at}/{place}"] = slot
 
     def _cut(self, cut: documents.Cut) -> None:
-        """Take the messages of a document; one comes after the other."""
+        """Read the messages of a document, in order."""
         self._aside(cut.head)
         for item in cut.items:
             if item.fields is None:
@@ -225,7 +225,7 @@ class RecordReader:
             slot.entry = joined[end] if end >= 0 else after
 
     def _said(self, slot: _Slot, line: int) -> tuple[list[Message], str | None]:
-        """Return the messages of a slot, and its id; an empty list when it says nothing."""
+        """Return the messages of a slot, and its id; an empty list without any."""
         if slot.fields is None:
             return [], None
         fields = slot.fields
@@ -237,7 +237,7 @@ class RecordReader:
         results = [each.tool_call_id for each in made if isinstance(each, ToolMessage)]
         ours = extension_slot.SLOT in fields
         if results and not ours and string(fields, "type") == "user" and {*results} <= self._answered:
-            made = [] if len(results) == len(made) else made  # the answer before it has told these results already
+            made = [] if len(results) == len(made) else made  # the answer before it has these results already
         self._answered.update(each for each in results if each)
         if not self._session.model and made:
             model = getattr(made[0], "model", None)
@@ -247,7 +247,7 @@ class RecordReader:
         return made, string(fields, "id") if made else None
 
     def _describe(self, fields: Fields) -> None:
-        """Take from metadata what it says of the session; the last one wins."""
+        """Read the session data of metadata; the last one wins."""
         known = self._session
         more: dict[str, Any] = {key: said for key in _MORE if (said := string(fields, key)) is not None}
         if folders := [jsontext.text(raw) for raw in listed(fields, "directories") if jsontext.kind(raw) == "a string"]:
@@ -261,7 +261,7 @@ class RecordReader:
         self._title = string(fields, "summary") or self._title
 
     def _parent(self, thread: str) -> str | None:
-        """Return the thread of the session whose folder a sub-agent's file lies in."""
+        """Return the thread of the session whose folder contains a sub-agent's file."""
         found = _FOLDER.search(self._origin.name.replace("\\", "/"))
         if self._session.more.get("kind") != "subagent" or found is None:
             return None

@@ -1,12 +1,12 @@
-"""The names of Gemini CLI's chat files, and how one message of theirs is read (docs/spec/dialects.md#14).
+"""The names in Gemini CLI's chat files, and the reading of one message (docs/spec/dialects.md#14).
 
 Rules:
 
 - A ``gemini`` message is one answer and the results of its calls: thoughts, then the content, then the calls.
-- Contents are parts of ``google_generate``; a string is a text, and "" beside thoughts or calls is nothing.
+- Contents are parts of ``google_generate``; a string is a text, and "" beside thoughts or calls is no part.
 - Thoughts are summaries: ``**subject**`` and the description, without a proof. They are never sent again.
-- ``tokens.input`` counts what came from a cache; what tools of Google read (``tool``) is input too.
-- ``info``, ``error`` and ``warning`` are what the user was shown: placeholders, which no model sees.
+- ``tokens.input`` includes cached tokens; the input of Google's tools (``tool``) is input too.
+- ``info``, ``error`` and ``warning`` were shown to the user: placeholders, which no model sees.
 - ``displayContent`` and ``resultDisplay`` are what the user saw of a message: they stay in its record.
 
 Stability: experimental.
@@ -75,7 +75,7 @@ _CALL: Final = frozenset(
     )
 )
 _THOUGHT: Final = frozenset(("subject", "description", "timestamp"))
-_LINES: Final = re.compile(rb"[\r\n]+[ \t]*")  # inside a string there are none
+_LINES: Final = re.compile(rb"[\r\n]+[ \t]*")  # strings contain none
 _FAILED: Final = frozenset(("error", "cancelled"))
 
 
@@ -83,19 +83,19 @@ class Form:
     """Reads messages."""
 
     def __init__(self, watch: Watch) -> None:
-        """Report to ``watch`` what is not foreseen."""
+        """Report unexpected contents to ``watch``."""
         self._watch = watch
         self._wire = wires.get(WIRE)
 
     def messages(self, fields: Fields, line: int | None) -> list[Message]:
-        """What a message of the file says, with what it carries. Raises ``PalaverError``."""
+        """Return the messages of a row, with carried data. Raises ``PalaverError``."""
         plain = self.plain(fields, line)
         slot = fields.get(extension_slot.SLOT)
         found = None if slot is None else extension_slot.restored(plain, jsontext.value(slot))
         return plain if found is None else list(found)
 
     def plain(self, fields: Fields, line: int | None = None) -> list[Message]:
-        """What a message of the file says; empty when nobody knows its type. Raises ``PalaverError``."""
+        """Return the messages of a row; empty for an unknown type. Raises ``PalaverError``."""
         fields = {key: _on_one_line(raw) for key, raw in fields.items()}
         kind = string(fields, "type") or ""
         if kind not in _KEYS:
@@ -136,7 +136,7 @@ class Form:
         content: list[Any] = list(said.content)
         if value(fields, "content") == "" and (thoughts or calls):
             content = []
-        listed_once = {string(call, "id") for call in calls}  # the program may tell a call in the content too
+        listed_once = {string(call, "id") for call in calls}  # the program may repeat a call in the content
         content = [each for each in content if not (isinstance(each, ToolCall) and each.id in listed_once)]
         made: list[AssistantPart] = [*thoughts, *content]
         results: list[Message] = []
@@ -156,7 +156,7 @@ class Form:
         return [message, *results]
 
     def _result(self, call: Fields, part: ToolCall | MalformedToolCall, sent_at: int | None) -> Iterator[ToolMessage]:
-        """Yield the result of a call, where one was recorded."""
+        """Yield the result of a call, if it was recorded."""
         raw = call.get("result")
         if raw is None or jsontext.is_null(raw):
             return
@@ -180,7 +180,7 @@ class Form:
 
 
 def usage_of(fields: Fields) -> Usage | None:
-    """What an answer cost."""
+    """Return the usage of an answer."""
     counts = inner(fields, "tokens")
     if not counts:
         return None
@@ -196,13 +196,13 @@ def usage_of(fields: Fields) -> Usage | None:
 
 
 def _on_one_line(raw: Raw) -> Raw:
-    """Return a value of a document that was written for people, as a message can hold it."""
+    """Return a value of an indented document on one line, as a message can hold it."""
     text = bytes(raw)
     return raw if b"\n" not in text else jsontext.own(Raw(_LINES.sub(b" ", text)))
 
 
 def _part(raw: Raw) -> Any:
-    """Return a part; a string is one of text."""
+    """Return a part; a string is a text part."""
     return {"text": jsontext.text(raw)} if jsontext.kind(raw) == "a string" else raw
 
 

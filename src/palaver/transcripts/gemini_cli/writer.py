@@ -2,11 +2,11 @@
 
 Rules:
 
-- A line of metadata, then a line for each message; an answer and the results of its calls share one. What comes new
-  stands behind what is there; what was edited is written in the place of its last row.
-- Where a new message does not follow the end of the list, a ``$rewindTo`` stands before it.
-- Proof of reasoning has no place. What the program has no message for (system messages, markers) is kept in a change
-  of the metadata, which it passes over. In the one document of older versions there is no such place.
+- A line of metadata, then a line for each message; an answer and the results of its calls share one. New messages are
+  written at the end; edited ones in place of their last row.
+- If a new message does not follow the end of the list, a ``$rewindTo`` precedes it.
+- Proofs of reasoning have no place. Messages without a type in the program (system messages, markers) are kept in a
+  change of the metadata, which it ignores. The single document of older versions has no such place.
 
 Stability: experimental.
 """
@@ -47,14 +47,14 @@ if TYPE_CHECKING:
 
 _SUBJECT: Final = re.compile(r"\*\*([^*\n]+)\*\*\n(.*)", re.DOTALL)
 _NO_LOSS: Final = frozenset(("model", "first message", "tool call ids", "message"))
-"""What a request must have, and a row need not."""
+"""Fields that a request requires and a row may lack."""
 
 
 class RecordWriter:
     """Writes the rows of one conversation."""
 
     def __init__(self, writing: WriteState) -> None:
-        """Begin a session, or go on with one."""
+        """Start a session, or continue one."""
         self._writing = writing
         self._wire = wires.get(WIRE)
         self._form = Form(Watch())
@@ -84,11 +84,11 @@ class RecordWriter:
         yield jsontext.encode(metadata)
 
     def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-        """Return an answer with the results of its calls that follow it, each call's first."""
+        """Group an answer with the results of its calls that follow it, each call's first."""
         return with_results(entries, lambda message: [call.id for call in client_calls(message)])
 
     def tail(self, old: bytes | None) -> bytes | None:
-        """What stood behind the messages of a document."""
+        """Return the part after the messages of a document."""
         return old
 
     def render(self, group: Sequence[Entry], old: Sequence[bytes]) -> Iterator[bytes]:
@@ -110,7 +110,7 @@ class RecordWriter:
         yield _line(row)
 
     def _rewound(self, entry: Entry) -> Iterator[bytes]:
-        """What takes back the end of the list, where a new message does not follow it."""
+        """Yield a rewind of the end of the list, if a new message does not follow it."""
         parent, thread = entry.parent, self._writing.thread
         while parent is not None and is_record(thread.entry(parent)):
             parent = thread.entry(parent).parent
@@ -127,7 +127,7 @@ class RecordWriter:
 
     @cached_property
     def _places(self) -> list[tuple[str | None, str | None]]:
-        """The list that the file holds: ids of rows, and the last entry of each."""
+        """The list of the file: ids of rows, and the last entry of each."""
         reading = RecordReader(Origin(), Watch())
         pieces: list[original_bytes.Piece] = []
         group: list[Message] = []
@@ -160,14 +160,14 @@ class RecordWriter:
         row = {"id": string(old, "id") or first.id, "timestamp": stamp if same else iso(self._at), **said}
         if self._writing.options.carry:
             row |= self._slot(row, messages)
-            row |= self._slot(row, messages)  # a slot with half a character changes how the whole row is read
+            row |= self._slot(row, messages)  # a slot with a lone surrogate changes how the whole row is read
         return row
 
     def _slot(self, row: dict[str, Any], messages: Sequence[Message]) -> dict[str, Any]:
-        """What a row carries, seen from how it is read."""
+        """Return the carried data of a row, compared with the row as it is read."""
         try:
             plain = self._form.plain(jsontext.fields(_line(row)))
-        except PalaverError:  # the wire does not read what it wrote
+        except PalaverError:  # the wire cannot read its own output
             plain = []
         dated = [*(each.sent_at for each in messages), *[None] * len(plain)]
         said = [structs.replace(each, sent_at=at) for each, at in zip(plain, dated, strict=False)]
@@ -225,7 +225,7 @@ class RecordWriter:
         return row
 
     def _content(self, entry: Entry, message: AssistantMessage) -> Any:
-        """What an answer says beside thoughts and calls: a string, where it is one text."""
+        """Return the content of an answer beside thoughts and calls: a string if it is one text."""
         places = [
             place
             for place, part in enumerate(message.content)
@@ -249,7 +249,7 @@ class RecordWriter:
         return parts
 
     def _is_thought(self, entry: Entry, place: int, part: Reasoning) -> bool:
-        """Return whether there is something to summarise; a proof alone says nothing here."""
+        """Return whether reasoning has text to summarize; a proof alone has no place here."""
         if part.signature is not None or part.encrypted is not None:
             self._writing.lose("dropped", "reasoning proof", "Gemini CLI keeps summaries", entry, place)
         return bool(part.text)
@@ -285,7 +285,7 @@ class RecordWriter:
         return call if agent is None else {**call, "agentId": agent}
 
     def _sent(self, entries: Sequence[Entry]) -> list[Raw]:
-        """Return the parts of a prompt or a result; a result is given a call to answer, which is then left out."""
+        """Return the parts of a prompt or a result; a result gets a call to answer, which is then left out."""
         message = entries[-1].message
         before: list[Message] = []
         if isinstance(message, ToolMessage):
@@ -304,7 +304,7 @@ class RecordWriter:
 
 
 def _line(row: dict[str, Any]) -> bytes:
-    """Return a row as it is written; results may hold line breaks between their values."""
+    """Return a row as a line; results may contain line breaks between their values."""
     return bytes(one_line(jsontext.encode(row).decode()))
 
 
@@ -315,7 +315,7 @@ def _tokens(usage: Usage) -> dict[str, int]:
 
 
 def _is_sound(part: AnyPart) -> bool:
-    """Whether a result of a tool that Google ran is one that the wire knows; other wires' are its own to refuse."""
+    """Return whether a result of a tool run by Google is valid for its wire; results of other wires always are."""
     if not isinstance(part, ServerToolResult) or part.wire != WIRE:
         return True
     output = split(part.output_json)

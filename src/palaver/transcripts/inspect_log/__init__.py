@@ -1,14 +1,13 @@
 """Inspect's logs: ``.json`` documents, and ``.eval`` archives, of version 2 (docs/spec/dialects.md#11).
 
-Read: each sample is a conversation; its ``messages`` are the final state of what the model saw. Events become no
-messages; those of models say what an answer took, when it came and how it ended, by the id of its message. Texts and
-media that are attachments are put in where a message has them. ``.eval`` archives are read as the document that they
-stand for, samples in one member or in many, and are written as that document. ``NaN`` and ``Infinity`` stay in their
-bytes.
+Read: each sample is a conversation; its ``messages`` are the final state of the model's view. Events are not messages;
+those of models give the usage, time and finish reason of an answer, by the id of its message. Texts and media that are
+attachments are inserted into their messages. ``.eval`` archives are read as the document that they represent, with
+samples in one member or in many, and are written as that document. ``NaN`` and ``Infinity`` stay in their bytes.
 
-Not represented: markers, branches and what a compaction hid (the model's view is written), developer messages,
-arguments that do not parse, order of calls among text, what each answer took but for the last (all is summed for the
-sample), ids of provider's files. What it cannot say is carried in the ``metadata`` of the message.
+Not represented: markers, branches and compacted messages (the model's view is written), developer messages, malformed
+arguments, the order of calls in the text, the usage of each answer but the last (the sample has the sum), ids of a
+provider's files. These are carried in the ``metadata`` of the message.
 
 Stability: experimental.
 """
@@ -46,7 +45,7 @@ _CLOSING: Final = b"]}"
 
 
 def detect(head: Head) -> Detection | None:
-    """Return an archive with the members of a log, or a document with ``eval`` and what a log has beside it."""
+    """Detect an archive with the members of a log, or a document with ``eval`` and other keys of a log."""
     if head.data.startswith(archive.MAGIC):
         named = any(member in head.data for member in archive.MEMBERS)
         return Detection(1.0 if named else 0.7) if named or head.name.endswith(".eval") else None
@@ -64,7 +63,7 @@ def detect(head: Head) -> Detection | None:
 
 
 class _Part(NamedTuple):
-    """A sample that was written, with how much of it belongs to the log around it, and which of how many it is."""
+    """A written sample, the size of the log's own parts in it, and its number among how many."""
 
     written: Written
     record_writer: RecordWriter
@@ -80,7 +79,7 @@ class _Part(NamedTuple):
 
 
 class Logs(TranscriptFormat, frozen=True, kw_only=True):
-    """The transcript format: a log is a document with a list of samples, each of which is cut at its messages."""
+    """The transcript format: a log is a document with a list of samples, each of which is split at its messages."""
 
     def write(
         self,
@@ -103,7 +102,7 @@ class Logs(TranscriptFormat, frozen=True, kw_only=True):
         branch: str = MAIN,
         carry: bool = True,
     ) -> Written:
-        """Write a log. The samples that were read from one, all of them, are written with the log they came from."""
+        """Write a log. All samples that were read from one log are written with that log around them."""
         options = Options(history=history, branch=branch, carry=carry)
         parts = [self._part(each, losses, options) for each in transcripts]
         places = [part.place for part in parts]
@@ -118,14 +117,14 @@ class Logs(TranscriptFormat, frozen=True, kw_only=True):
         tail = _CLOSING
         if first is not None:
             head = first.written.body[: first.frame[0]]
-        if last is not None and last is first:  # what stands behind belongs to what stands before
+        if last is not None and last is first:  # the part behind belongs to the part before
             tail = last.written.body[-last.frame[1] :]
         if any(part.place is not None for part in parts):
             lost.append(Loss("approximated", "log", "its results and totals belong to other samples, or are missing"))
         return Written((head, b",".join(part.sample for part in parts), tail), tuple(lost), beside)
 
     def _read_again(self, data: bytes) -> tuple[Transcript, ...]:
-        """Read a sample, which may stand behind another, and have more behind it."""
+        """Read a sample, which may be preceded and followed by others."""
         begun = data.lstrip()
         log = b'{"samples":[' + begun[1:] if begun.startswith(b",") else begun
         return self.read(log if jsontext.is_json(log) else log + _CLOSING)

@@ -1,13 +1,13 @@
-"""A log packed as ``.eval``, made the one document that it stands for.
+"""Convert a log packed as ``.eval`` into the document that it represents.
 
 Rules (docs/spec/dialects.md#11):
 
 - Members are packed with deflate or Zstandard, or not at all. ``header.json`` is the log without samples; while an
   evaluation runs there is only ``_journal/start.json``.
-- A sample is one member, or a folder whose sequences (messages, events, calls, attachments) lie in members named after
-  the number of their first item. Which of the two is seen from the names.
-- What cannot be unpacked is left out and reported. Members that say they are far larger than the archive are not
-  unpacked at all; neither are messages that a sample names again and again.
+- A sample is one member, or a folder whose sequences (messages, events, calls, attachments) are in members named after
+  the number of their first item. The names show which.
+- Members that cannot be unpacked are left out and reported. Members that claim to be far larger than the archive are
+  not unpacked at all; neither are messages that a sample names too often.
 
 Stability: experimental.
 """
@@ -47,7 +47,7 @@ _LOCAL: Final = struct.Struct("<26xHH")
 _LARGEST: Final = 1 << 26
 _TIMES: Final = 400
 _AGAIN: Final = 4
-"""How often a sample may name its messages, on average; mostly that is once."""
+"""How often a sample may name each message, on average; usually once."""
 _FEW: Final = 256
 _SAMPLE: Final = re.compile(r"samples/(?:.+/sample|(?P<whole>.+))\.json")
 _SEQUENCE: Final = re.compile(r"(?P<folder>.+)/(?P<name>messages|events|calls|attachments)/(?P<start>\d+)\.json")
@@ -66,7 +66,7 @@ _ERRORS: Final = (
 
 
 def document(data: bytes, watch: Watch) -> bytes | None:
-    """Return the log as one JSON document; ``None`` when the archive holds none that can be read."""
+    """Return the log as one JSON document; ``None`` when the archive has no readable log."""
     try:
         archive = zipfile.ZipFile(BytesIO(data))
     except _ERRORS:
@@ -119,7 +119,7 @@ class _Archive:
                 yield bytes(self._sample(name.removesuffix("/sample.json"), fields_of(raw)))
 
     def _sample(self, folder: str, shell: Fields) -> Raw:
-        """A sample in a folder: its messages by their numbers in the sequence, the sequences as a log has them."""
+        """Return a sample in a folder: its messages by number in the sequence, the sequences as a log has them."""
         messages = self._sequence(folder, "messages")
         numbers: list[int] = []
         refs = items_of(shell.get("message_refs"))
@@ -147,7 +147,7 @@ class _Archive:
         return [item for part in parts if part for item in items_of(Raw(part))]
 
     def member(self, name: str) -> bytes | None:
-        """The text of a member, if it is JSON; one that is not there is nothing, one that is broken is reported."""
+        """Return the text of a member, if it is JSON; a missing member is empty, a broken one is reported."""
         info = self._members.get(name)
         if info is None:
             return None
@@ -174,7 +174,7 @@ class _Archive:
 
 
 def _range(raw: Raw) -> tuple[int, int]:
-    """Return a half-open range of numbers; nothing when it is none."""
+    """Return a half-open range of numbers; an empty one for any other value."""
     try:
         start, end = msgspec.json.decode(raw, type=tuple[int, int])
     except (msgspec.MsgspecError, ValueError):

@@ -1,4 +1,4 @@
-"""Logs are read: a sample is a conversation, its ``messages`` are what was said in the end.
+"""Reading of logs: a sample is a conversation, with its final ``messages``.
 
 Stability: experimental.
 """
@@ -57,10 +57,10 @@ _MEDIA: Final[Mapping[str, type[Image | Audio | Video | File]]] = {
 
 
 class RecordReader:
-    """Reads one log: a document, or an archive that stands for one."""
+    """Reads one log: a document, or an archive."""
 
     def __init__(self, origin: Origin, watch: Watch) -> None:
-        """Begin before the document."""
+        """Start before the document."""
         self._origin = origin
         self._watch = watch
         self._names: set[str] = set()
@@ -87,7 +87,7 @@ class RecordReader:
             yield from self._sample(log, item, (place, len(cut.items)), (before, behind))
 
     def end(self) -> tuple[Step, ...]:
-        """Everything was said."""
+        """Return no steps: the document has ended with its record."""
         return ()
 
     def _without_samples(self, log: Fields, data: bytes) -> Iterator[Step]:
@@ -149,7 +149,7 @@ def _session(log: Fields, sample: Fields, place: tuple[int, int], frame: tuple[b
             "sample": (string if kind_of(sample, "id") == "a string" else integer)(sample, "id"),
             "epoch": integer(sample, "epoch"),
         }
-    # which of how many samples it is, and how much of its first and last record belongs to the log
+    # the number of the sample among how many, and the size of the log's own parts in its first and last record
     more |= {"place": list(place), "frame": [len(each) for each in frame]}
     return Session(
         file_format=NAME,
@@ -164,7 +164,7 @@ def _session(log: Fields, sample: Fields, place: tuple[int, int], frame: tuple[b
 
 
 class _Answer(Struct, frozen=True):
-    """What an event says of the answer that it brought."""
+    """The data of an event about its answer."""
 
     usage: Usage | None
     stop: str | None
@@ -176,7 +176,7 @@ class Messages:
     """Reads the messages of a sample."""
 
     def __init__(self, sample: Fields, model: str | None, watch: Watch) -> None:
-        """Look at the events for what each answer took."""
+        """Read the usage of each answer from the events."""
         self._watch = watch
         self._wire = shapes.WIRES.get((model or "").partition("/")[0], "")
         self._attachments = inner(sample, "attachments")
@@ -204,7 +204,7 @@ class Messages:
                 )
 
     def message(self, fields: Fields) -> Message | None:
-        """Return a message; ``None`` for what is none."""
+        """Return a message; ``None`` for any other value."""
         try:
             plain = self.plain(fields)
             slot = value(inner(fields, "metadata"), extension_slot.SLOT)
@@ -227,7 +227,7 @@ class Messages:
         )
 
     def plain(self, fields: Fields) -> Message | None:
-        """What a message says, without what it carries and what events say of it."""
+        """Return the message, without carried data and without data of events."""
         role = string(fields, "role")
         known = shapes.MESSAGES.get(role or "")
         if role is None or known is None:
@@ -339,7 +339,7 @@ class Messages:
         return trusted.ToolCall(call, name, text)
 
     def _resolved(self, text: str) -> str:
-        """Return a text, or the attachment that stands for it."""
+        """Return a text, or the attachment that it refers to."""
         if not text.startswith(shapes.ATTACHMENT):
             return text
         found = string(self._attachments, text.removeprefix(shapes.ATTACHMENT))
@@ -349,14 +349,14 @@ class Messages:
 
 
 def with_failure(content: tuple[AnyPart, ...], failure: str | None) -> tuple[AnyPart, ...]:
-    """Return the content of a result that failed, with what its model sees of the failure."""
+    """Return the content of a failed result, with the error text that its model sees."""
     if not failure or any(isinstance(part, Text) and failure in part.text for part in content):
         return content
     return (*content, trusted.Text(failure))
 
 
 def usage_of(output: Fields) -> Usage | None:
-    """Counters; those of reasoning are among those of the output."""
+    """Return counters; those of reasoning are included in those of the output."""
     raw = output.get("usage")
     if raw is None or jsontext.kind(raw) != "an object":
         return None
@@ -373,7 +373,7 @@ def usage_of(output: Fields) -> Usage | None:
 
 
 def _tool_use(fields: Fields) -> tuple[AnyPart, ...]:
-    """Return a tool that the provider ran: its call and what came back, which are one item."""
+    """Return a tool that the provider ran: its call and its result, which are one item."""
     call, name = string(fields, "id") or "", string(fields, "name") or ""
     failed = value(fields, "error") is not None
     result = jsontext.raw(

@@ -1,6 +1,6 @@
 """Names and keys of Inspect's logs, version 2, and their JSON, which may hold ``NaN`` and ``Infinity``.
 
-The bytes of a file are cut and kept as they are. In what is read out of them, not a number becomes a string of
+The bytes of a file are cut and kept as they are. Where values are extracted from them, not-a-number becomes a string of
 its name (docs/spec/dialects.md#0.11, #11).
 
 Stability: experimental.
@@ -48,7 +48,7 @@ MESSAGES: Final[Mapping[str, frozenset[str]]] = {
     "assistant": _MESSAGE | {"tool_calls", "model"},
     "tool": _MESSAGE | {"tool_call_id", "function", "error", "tool_error"},
 }
-"""What a message of each role may hold."""
+"""The keys of a message of each role."""
 
 _CONTENT: Final = frozenset(("type", "internal"))
 CONTENT: Final[Mapping[str, frozenset[str]]] = {
@@ -70,7 +70,7 @@ EVENTS: Final = frozenset(
         *("span_end", "state", "step", "store", "subtask", "tool"),
     )
 )
-"""Kinds of events. None becomes a message: ``messages`` is what they led to."""
+"""Kinds of events. None becomes a message: ``messages`` has their results."""
 
 WIRES: Final[Mapping[str, str]] = {
     "anthropic": "anthropic_messages",
@@ -81,8 +81,7 @@ WIRES: Final[Mapping[str, str]] = {
     "vertex": "google_generate",
     "bedrock": "bedrock_converse",
 }
-"""The wire that a model is reached by, by what stands before the slash in its name; it is what made the proof of its
-reasoning."""
+"""The wire of a model, by the part of its name before the slash; its reasoning has the proof of that wire."""
 
 FINISH: Final[Mapping[str, FinishReason]] = {
     "stop": "stop",
@@ -112,11 +111,11 @@ FORMATS: Final[Mapping[str, Mapping[str, str]]] = {"audio": AUDIO, "video": VIDE
 
 ATTACHMENT: Final = "attachment://"
 FAILURE: Final = "error"
-"""The key of a message's metadata that holds the kind of a tool's failure and what it said."""
+"""The key of a message's metadata for the kind and text of a tool's failure."""
 
 
 def fields_of(data: bytes) -> Fields:
-    """Return the fields of an object; empty when it is none."""
+    """Return the fields of an object; empty for any other value."""
     if found := documents.fields_of(data):
         return found
     parsed = _parsed(data)
@@ -126,7 +125,7 @@ def fields_of(data: bytes) -> Fields:
 
 
 def items_of(data: Raw | None) -> list[Raw]:
-    """Return the items of an array; empty when it is none."""
+    """Return the items of an array; empty for any other value."""
     if data is None or jsontext.kind(data) != "an array":
         return []
     try:
@@ -136,7 +135,7 @@ def items_of(data: Raw | None) -> list[Raw]:
 
 
 def is_json(data: bytes) -> bool:
-    """Return whether it is JSON, or would be but for numbers that are none."""
+    """Return whether a text is JSON, except for numbers such as ``NaN``."""
     return jsontext.is_json(data) or _parsed(data) is not None
 
 

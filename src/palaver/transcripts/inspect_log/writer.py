@@ -1,4 +1,4 @@
-"""Logs are written: a conversation is a sample, and without a log around it gets one that Inspect reads.
+"""Writing of logs: a conversation is a sample; without a log, one is made that Inspect can read.
 
 Stability: experimental.
 """
@@ -65,7 +65,7 @@ _OURS: Final = frozenset(
         *("arguments", "parse_error", "type"),
     )
 )
-"""Keys of messages and calls that are written from messages; the others stay as an old one has them."""
+"""Keys of messages and calls that are written from messages; the others stay as in the old ones."""
 
 _FAILURES: Final = frozenset(
     (
@@ -83,7 +83,7 @@ class RecordWriter:
     groups = staticmethod(singly)
 
     def __init__(self, writing: WriteState, dropped: Sequence[str] = ()) -> None:
-        """Begin with no message. ``dropped`` are branches that are left out."""
+        """Start without messages. ``dropped`` are branches that are left out."""
         self._writing = writing
         writing.whole = True
         self._session = session_of(writing.metadata)
@@ -107,7 +107,7 @@ class RecordWriter:
 
     @property
     def frame(self) -> tuple[int, int]:
-        """How many bytes of what is written stand before the sample and behind it."""
+        """The number of bytes before the sample and after it."""
         if not self._writing.native:
             return len(self.opening()), len(_CLOSING)
         try:
@@ -154,7 +154,7 @@ class RecordWriter:
         yield self.opening() + whole(jsontext.encode(sample))[:-1] + b',"messages":['
 
     def tail(self, old: bytes | None) -> bytes | None:
-        """What stands behind the messages: as it was, or the last answer and what all of them took."""
+        """Return the part after the messages: unchanged, or the last answer and the usage of all."""
         if old is not None or self._writing.native:
             return old
         rest: dict[str, Any] = {}
@@ -179,7 +179,7 @@ class RecordWriter:
                 yield jsontext.encode(message) if before is not None else self._made(entry, message)
 
     def _made(self, entry: Entry, message: dict[str, Any]) -> bytes:
-        """Return a new message, with whole characters only: Inspect cannot read others."""
+        """Return a new message without lone surrogates: Inspect cannot read them."""
         text = jsontext.encode(message)
         if (made := whole(text)) != text:
             self._writing.lose("approximated", "text", HALVES, entry)
@@ -225,7 +225,7 @@ class RecordWriter:
         slot = extension_slot.carried(
             [entry.message],
             [] if plain is None else [plain],
-            read_as=[] if alone is None else [alone],  # what events say of an answer is not what its message says
+            read_as=[] if alone is None else [alone],  # data of events are not part of the message
         )
         if slot is None:
             return
@@ -310,7 +310,7 @@ class RecordWriter:
         return items
 
     def _known(self, message: Message, old: Fields) -> list[tuple[tuple[AnyPart, ...], Raw]]:
-        """Return the items of an old message with the parts that they are, so that those stay as they were written."""
+        """Return the items of an old message with their parts, so that unchanged items keep their text."""
         known = ((self._messages.parts(raw), raw) for raw in listed(old, "content"))
         return [(parts, raw) for parts, raw in known if parts and all(part in message.content for part in parts)]
 
@@ -353,7 +353,7 @@ class RecordWriter:
             return None
         said: dict[str, Any] = {"type": kind, kind: where}
         if isinstance(part, File):
-            # Inspect fills these in; what stands here is what it reads
+            # Inspect fills these in; these are the values that it reads
             ending = (part.media_type or "").rpartition("/")[2] or "bin"
             inline = isinstance(part.source, Inline)
             said["filename"] = part.name or (f"document.{ending}" if inline else where.rpartition("/")[2] or "document")
@@ -361,7 +361,7 @@ class RecordWriter:
         return said | ({} if named is None else {"format": named})
 
     def _served(self, entry: Entry, place: int, part: AnyPart, served: set[int]) -> dict[str, Any] | None:
-        """Return a tool that the provider ran: a call with the result behind it."""
+        """Return a tool that the provider ran: a call followed by the result."""
         content = entry.message.content
         if isinstance(part, ServerToolResult):
             self._lose("server_tool_result", "its call is missing", entry, place)
@@ -424,7 +424,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
 
 
 def _without_failure(entry: Entry, old: Fields) -> Entry:
-    """Return a result without the text that its ``error`` says, unless its content said it before."""
+    """Return a result without the text of its ``error``, unless its content had it before."""
     message = entry.message
     if not isinstance(message, ToolMessage) or not message.is_error or message.metadata_json is UNSET:
         return entry

@@ -1,10 +1,10 @@
 """LangChain messages (docs/spec/dialects.md#15).
 
 Read: lists of ``messages_to_dict``, of flat dumps and of the constructor form, alone, in a state (``messages``,
-``values.messages``), or a message a line; nothing is ever constructed. ``lc_source: summarization`` is a compaction.
-What stands in ``additional_kwargs`` and ``response_metadata`` beyond model, finish reason, arguments, reasoning and
-proof stays in its record and goes nowhere else. A tool's ``artifact`` is the payload of its message. Checkpoints of
-LangGraph in a database are not read, nor several lists, one a line.
+``values.messages``), or one message on each line; no class is ever constructed. ``lc_source: summarization`` is a
+compaction. Keys of ``additional_kwargs`` and ``response_metadata`` other than model, finish reason, arguments,
+reasoning and proof stay in their record. A tool's ``artifact`` is the payload of its message. Checkpoints of LangGraph
+in a database are not read, and neither are several lists, one on each line.
 
 Not represented: times, markers other than the removal of everything, arguments that are not an object, JSON as a
 result (it becomes text), branches.
@@ -34,7 +34,7 @@ _OWN: Final = frozenset(("human", "ai", "remove"))
 
 
 def detect(head: Head) -> Detection | None:
-    """Return a message with ``data`` or in the constructor form, in a list or on a line; a flat one by its own keys."""
+    """Detect a message with ``data`` or in the constructor form, in a list or on a line; a flat one by its own keys."""
     items = [*head.items, *_listed(head.fields), *_listed(head.first), *head.lines[:8]]
     found = [confidence for each in items[:16] if (confidence := _confidence(each))]
     if not found:

@@ -3,9 +3,9 @@
 Rules (docs/spec/dialects.md#15):
 
 - Content is a string, or a list of strings and blocks. Blocks are of a provider, or LangChain's own (``v1``, and the
-  ``source_type`` blocks before it); either way the type of a block says what it is.
-- What only a provider says (a document of Anthropic, a search of OpenAI) is read by the codec of its wire.
-- A block that nobody knows, or that the role cannot hold, is an ``Opaque`` part.
+  ``source_type`` blocks before it); in both cases the type of a block identifies it.
+- Blocks that only a provider has (a document of Anthropic, a search of OpenAI) are read by the codec of its wire.
+- An unknown block, or one that the role cannot hold, is an ``Opaque`` part.
 
 Stability: experimental.
 """
@@ -51,10 +51,10 @@ _MEDIA: Final[Mapping[str, type[Image | Audio | Video | File]]] = {
 
 
 class Blocks:
-    """Reads the content of one message: of class ``cls``, that came by ``wire`` as far as that is known."""
+    """Reads the content of one message: of class ``cls``, from ``wire`` if it is known."""
 
     def __init__(self, cls: type, wire: str | None, watch: Watch, line: int | None) -> None:
-        """Nothing is read yet."""
+        """Start without parts."""
         self._cls = cls
         self._wire = wire
         self._watch = watch
@@ -101,7 +101,7 @@ class Blocks:
             output = fields.get("output", jsontext.NULL)
             failed = string(fields, "status") == "error"
             call, name = string(fields, "tool_call_id") or "", string(fields, "name")
-            # in the form of LangChain, whoever ran it: no wire takes that as its own
+            # in the form of LangChain, for any executor: no wire accepts that as its own
             return [ServerToolResult(call, jsontext.own(output), NAME, name, failed)]
         if kind in _READ:
             return [_READ[kind](fields, self._wire)]
@@ -109,7 +109,7 @@ class Blocks:
 
 
 def _native(kind: str, fields: Fields) -> str | None:
-    """Return the wire of a block whose type alone does not tell."""
+    """Return the wire of a block whose type does not identify it."""
     if kind in _MEDIA and "source" in fields:
         return "anthropic_messages"
     if kind == "text" and listed(fields, "citations"):
@@ -122,7 +122,7 @@ def _native(kind: str, fields: Fields) -> str | None:
 
 
 def _decoded(wire: str, raw: Raw, cls: type) -> list[AnyPart] | None:
-    """Return the parts that a block is, by the codec of its wire; ``None`` when that refuses it."""
+    """Return the parts of a block, by the codec of its wire; ``None`` when that refuses it."""
     role = "user" if holds(cls, trusted.Image(trusted.Url(""))) and not holds(cls, trusted.Reasoning()) else "assistant"
     if wire == "openai_responses":
         body: dict[str, Any] = {"model": "", "input": [raw]}
@@ -198,7 +198,7 @@ def _call(fields: Fields, _: str | None) -> AnyPart:
 def called(
     named: str, name: str, arguments: Raw, signature: str | None = None, *, served: bool = False
 ) -> ToolCall | MalformedToolCall:
-    """Return a call whose arguments are an object, or text that may be none."""
+    """Return a call whose arguments are an object, or text that may be malformed."""
     kind = jsontext.kind(arguments)
     text = jsontext.text(arguments) if kind == "a string" else "" if kind == "null" else bytes(arguments).decode()
     call = settled(trusted.ToolCall(named, name, text, provider_executed=served))
@@ -238,7 +238,7 @@ _READ: Final[Mapping[str, Callable[[Fields, str | None], AnyPart]]] = {
 
 
 def _medium(kind: str, fields: Fields, wire: str | None) -> AnyPart | None:
-    """Return a medium; ``None`` when it comes from nowhere."""
+    """Return a medium; ``None`` when it has no source."""
     mime = string(fields, "mime_type")
     extras = inner(fields, "extras")
     name = next((found for each in (fields, extras) if (found := string(each, "filename"))), None)

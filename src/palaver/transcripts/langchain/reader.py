@@ -1,15 +1,15 @@
-"""LangChain messages, read.
+"""Reading of LangChain messages.
 
 Rules (docs/spec/dialects.md#15):
 
 - A document is a list, or an object with the list in it (``ROOTS``); else each line is a message, or an object with a
   list, which is a conversation of its own.
-- A call that stands in a block and in ``tool_calls`` is one call, where its block stands. Its arguments are the
-  model's own text where that is kept (``additional_kwargs``, ``function_call`` blocks, chunks).
+- A call that is in a block and in ``tool_calls`` is one call, in the place of its block. Its arguments are the
+  model's own text if that is kept (``additional_kwargs``, ``function_call`` blocks, chunks).
 - Neighbouring chunks of one id are one message, as LangChain joins them: texts are joined, items that share an
-  ``index`` are one, counters are added, and of what can be said once the last counts.
-- ``remove`` messages that take back the end of the conversation make what follows go on from before it; others hide
-  what stands before them, and what is left follows once more, with ``source="compaction"``.
+  ``index`` are one, counters are added, and of single values the last counts.
+- ``remove`` messages that remove the end of the conversation make the next messages continue before it; others hide
+  the messages before them, and the remaining ones follow again, with ``source="compaction"``.
 
 Stability: experimental.
 """
@@ -72,7 +72,7 @@ _NOTHING: Final[Fields] = {}
 
 
 class _Held(NamedTuple):
-    """A message that is in the list: the id it has there, its entry, and itself."""
+    """A message of the list: its id there, its entry, and itself."""
 
     id: str | None
     entry: str | None
@@ -83,7 +83,7 @@ class RecordReader:
     """Reads one file."""
 
     def __init__(self, origin: Origin, watch: Watch) -> None:
-        """Begin before the first record."""
+        """Start before the first record."""
         self._origin = origin
         self._watch = watch
         self._conversation: Conversation | None = None
@@ -115,7 +115,7 @@ class RecordReader:
             yield from self._state(record, path)
 
     def end(self) -> Iterator[Step]:
-        """Say what is known at the end."""
+        """Yield the last steps."""
         if self._conversation is not None:
             yield from self._flush(self._conversation)
             yield self._conversation.ended(metadata=self._session.metadata())
@@ -131,7 +131,7 @@ class RecordReader:
             yield self._conversation.began()
 
     def _odd(self, record: Record) -> Iterator[Step]:
-        """Yield a record that is no message."""
+        """Yield the steps of a record that is not a message."""
         yield from self._started()
         conversation = cast("Conversation", self._conversation)
         yield from self._flush(conversation)
@@ -152,7 +152,7 @@ class RecordReader:
             yield from self._odd(found.tail)
 
     def _state(self, record: Record, path: Sequence[str]) -> Iterator[Step]:
-        """Yield a line with a list in it: a conversation of its own."""
+        """Yield the steps of a line with a list in it: a conversation of its own."""
         yield from self.end()
         self._said += 1
         yield from self._started()
@@ -177,7 +177,7 @@ class RecordReader:
             yield from conversation.record(record)
 
     def _line(self, record: Record) -> Iterator[Step]:
-        """Yield a record that is a message."""
+        """Yield the steps of a record that is a message."""
         yield from self._started()
         conversation = cast("Conversation", self._conversation)
         found = shape(record.fields or {})
@@ -208,7 +208,7 @@ class RecordReader:
         return before is not None and string(before.data, "id") in {id, None}
 
     def _flush(self, conversation: Conversation, *, removed: bool = True) -> Iterator[Step]:
-        """Let the chunks and removals that are waiting join."""
+        """Add the waiting chunks and removals."""
         if self._chunks:
             records, self._chunks = self._chunks, []
             message = self._message(_whole(records), records[0].line)
@@ -237,7 +237,7 @@ class RecordReader:
             yield step
 
     _cleared: Sequence[_Held] = ()
-    """What a removal of everything took away: what comes back of it is told once more to the model only."""
+    """The messages that a removal of everything removed: returning ones are repeated for the model only."""
 
     def _remove(self, conversation: Conversation, records: list[Record]) -> Iterator[Step]:
         gone = [string(found.data, "id") for each in records if (found := shape(each.fields or {})) is not None]
@@ -272,7 +272,7 @@ class RecordReader:
     # -- messages ------------------------------------------------------------------------------------------------------
 
     def _message(self, fields: Fields, line: int) -> Message | None:
-        """What a record says, with what it carries; ``None`` for what cannot be read."""
+        """Return the message of a record, with carried data; ``None`` for an unreadable one."""
         found = shape(fields)
         at = line if self._lines else None
         if found is None:
@@ -318,7 +318,7 @@ def _whole(records: Sequence[Record]) -> Fields:
 
 
 def _check_piece(data: Fields) -> None:
-    """Ask for the texts of a piece: put together, one that is none takes the place of the others."""
+    """Check the texts of a piece: joined, another value would replace them."""
     either(data.get("content"), "content", "a string", "an array")
     for raw in listed(data, "tool_call_chunks"):
         piece = split(raw)
@@ -328,7 +328,7 @@ def _check_piece(data: Fields) -> None:
 
 
 def plain_message(fields: Fields, watch: Watch, line: int | None) -> Message:
-    """What a record says, without what it carries. It has a shape."""
+    """Return the message of a record, without carried data. The record has a shape."""
     found = shape(fields)
     kind, data = ("human", fields) if found is None else (found.kind, found.data)
     watch.keys(data, KEYS[kind], kind, line)
@@ -363,7 +363,7 @@ def _named(message: Message, name: str | None) -> Message:
 
 
 def _function_id(name: str | None) -> str:
-    """Return an id for a call that has none, by which its result is found."""
+    """Return an id for a call without one, by which its result is found."""
     return f"function_call:{name or ''}"
 
 
@@ -373,7 +373,7 @@ def _assistant(data: Fields, kwargs: Fields, watch: Watch, line: int | None) -> 
     parts = Blocks(AssistantMessage, wire, watch, line).parts(data)
     content = _with_calls(parts, data, kwargs)
     if len(content) > 1 and parts and parts[0] == trusted.Text("") and jsontext.kind(data["content"]) == "a string":
-        content.remove(parts[0])  # there is only a call: its content is empty
+        content.remove(parts[0])  # with only a call, the content is empty
     reasoning = string(kwargs, "reasoning_content") or string(data, "reasoning_content")
     if reasoning is not None and not any(isinstance(part, Reasoning) for part in content):
         content.insert(0, trusted.Reasoning(reasoning, wire=wire or "openai_chat"))
@@ -466,7 +466,7 @@ def _calls(data: Fields, kwargs: Fields) -> list[ToolCall | MalformedToolCall]:
 
 
 def _own_texts(kwargs: Fields) -> Mapping[str, Fields]:
-    """What OpenAI's own calls say, which LangChain keeps beside its own, by their ids."""
+    """Return the data of OpenAI's own calls, which LangChain keeps beside its own, by their ids."""
     found: dict[str, Fields] = {}
     for raw in listed(kwargs, "tool_calls"):
         fields = split(raw)
@@ -477,7 +477,7 @@ def _own_texts(kwargs: Fields) -> Mapping[str, Fields]:
 
 
 def _same(text: Raw, arguments: Raw) -> bool:
-    """Return whether the model's own text says what LangChain made of it."""
+    """Return whether the model's own text equals LangChain's value."""
     if either(text, "arguments", "a string") == "null":
         return False
     try:
@@ -490,7 +490,7 @@ _ONCE: Final = frozenset(("type", "id", "index", "name", "model_name", "model_pr
 
 
 def merged(one: dict[str, Any], other: dict[str, Any], *, add: bool = False) -> dict[str, Any]:
-    """Two pieces as one; neither is changed. ``add`` adds numbers instead of taking the later one."""
+    """Return two pieces as one; neither is changed. ``add`` adds numbers instead of taking the later one."""
     result = dict(one)
     for key, value in other.items():
         stored = result.get(key)
@@ -533,7 +533,7 @@ def _lists(stored: list[object], new: list[object]) -> list[Any]:
 
 
 def _place(items: list[Any], new: object) -> int | None:
-    """Return where the piece stands that a new piece goes on."""
+    """Return the place of the piece that a new piece continues."""
     index = cast("dict[str, Any]", new).get("index") if isinstance(new, dict) else None
     if index is None:
         return None

@@ -3,7 +3,7 @@
 Rules (docs/spec/dialects.md#15):
 
 - ``dict``: ``{type, data}`` of ``messages_to_dict``. ``flat``: the fields beside ``type``. ``lc``: the constructor form
-  ``{lc: 1, type: "constructor", id: [path], kwargs}``, of which only the last name of the path is looked at; nothing is
+  ``{lc: 1, type: "constructor", id: [path], kwargs}``, of which only the last name of the path is used; no class is
   ever constructed.
 - A type is a short word (``ai``) or a class name (``AIMessageChunk``).
 
@@ -40,7 +40,7 @@ REMOVE_ALL: Final = "__remove_all__"
 DEVELOPER: Final = "__openai_role__"
 THOUGHTS: Final = "__gemini_function_call_thought_signatures__"
 ROOTS: Final = (("messages",), ("values", "messages"), ("channel_values", "messages"), ("kwargs", "messages"))
-"""Where the list stands in a document that is an object: a state, a snapshot of one, a checkpoint, a prompt value."""
+"""The path of the list in a document that is an object: a state, a snapshot of one, a checkpoint, a prompt value."""
 
 WIRES: Final = {
     "openai": "openai_chat",
@@ -165,7 +165,7 @@ NATIVE: Final = {
 
 
 class Shape(NamedTuple):
-    """A message as a record holds it: its form, its kind, whether it is a piece of a stream, and its fields."""
+    """A message as a record has it: its form, its kind, whether it is a piece of a stream, and its fields."""
 
     form: Form
     kind: str
@@ -174,7 +174,7 @@ class Shape(NamedTuple):
 
 
 def shape(fields: Fields) -> Shape | None:
-    """Tell what a record is; ``None`` when it is no message."""
+    """Return the shape of a record; ``None`` when it is not a message."""
     named = string(fields, "type")
     if named == "constructor" and "lc" in fields:
         path = listed(fields, "id")
@@ -192,13 +192,13 @@ def shape(fields: Fields) -> Shape | None:
 
 
 def kind_of(name: str) -> str | None:
-    """``AIMessageChunk`` and ``ai`` are ``ai``."""
+    """Return the kind of a type: ``AIMessageChunk`` and ``ai`` are ``ai``."""
     kind = name.removesuffix("Chunk").removesuffix("Message").lower()
     return kind if kind in KINDS and (name == kind or name[:1].isupper()) else None
 
 
 def shaped(form: Form, kind: str, data: Mapping[str, Any], *, chunk: bool = False) -> dict[str, Any]:
-    """Put the fields of a message into a form."""
+    """Return the fields of a message in a form."""
     named = CLASSES[kind] + ("Chunk" if chunk else "")
     match form:
         case "dict":

@@ -1,13 +1,13 @@
-"""LangChain messages, written.
+"""Writing of LangChain messages.
 
 Rules (docs/spec/dialects.md#15):
 
-- A new file is a list of dict forms, as ``messages_to_dict`` writes it. A message that joins a file is written in the
-  form of the others there.
-- Calls go to ``tool_calls``; where the content is a list, they are blocks of it as well, as the integrations do it.
-  What LangChain could not parse goes to ``invalid_tool_calls``.
+- A new file is a list of dict forms, as ``messages_to_dict`` writes it. A message that is added to a file is written in
+  the form of the others there.
+- Calls go to ``tool_calls``; if the content is a list, they are also blocks of it, as in the integrations. Malformed
+  calls go to ``invalid_tool_calls``.
 - Reasoning is written as the block of its provider, media as blocks of LangChain's own, which every integration takes.
-- What a message says beyond that is carried in ``additional_kwargs``.
+- Further data of a message are carried in ``additional_kwargs``.
 
 Stability: experimental.
 """
@@ -79,7 +79,7 @@ class RecordWriter:
     groups = staticmethod(singly)
 
     def __init__(self, writing: WriteState) -> None:
-        """Look which form the file has."""
+        """Find the form of the file."""
         self._writing = writing
         writing.never_writes("sent_at")
         self._form: Form = self._form_of()
@@ -95,7 +95,7 @@ class RecordWriter:
 
     def render(self, group: Sequence[Entry], old: Sequence[bytes]) -> Iterator[bytes]:
         """Yield the record of a message."""
-        if old and any(is_record(entry) for entry in group):  # what a removal left, told once more
+        if old and any(is_record(entry) for entry in group):  # the rest after a removal, repeated
             self._writing.lose("dropped", "edit", "what remains after a removal has no record of its own", group[-1])
             yield from old
             return
@@ -159,7 +159,7 @@ class RecordWriter:
         chunk = before is not None and before.chunk
         data["type"] = CLASSES[kind] + "Chunk" if chunk else kind
         if "tool_call_chunks" in stored:
-            data["tool_call_chunks"] = []  # else they would still say what the calls were
+            data["tool_call_chunks"] = []  # else they would still have the old calls
         if self._writing.options.carry:
             self._carry(message, data, lambda: shaped(form, kind, data, chunk=chunk))
         return shaped(form, kind, data, chunk=chunk)
@@ -248,7 +248,7 @@ class RecordWriter:
 
 
 def _renewed(message: AssistantMessage, old: Fields) -> dict[str, Any]:
-    """What ``additional_kwargs`` said once more of the message, as it is now."""
+    """Return the copies of the message in ``additional_kwargs``, as they are now."""
     calls = [{"name": call.name, "arguments": call.arguments_json} for call in message.tool_calls]
     calls += [{"name": call.name or "", "arguments": call.raw} for call in message.malformed_tool_calls]
     ids = [*(call.id for call in message.tool_calls), *(call.id for call in message.malformed_tool_calls)]
@@ -281,7 +281,7 @@ def _usage(usage: Usage | None, old: Fields) -> Any:
 
 
 class _Written:
-    """The content of one message: blocks, and the calls that stand beside them."""
+    """The content of one message: blocks, and the calls beside them."""
 
     def __init__(self, writing: WriteState, entry: Entry, wire: str, *, v1: bool = False) -> None:
         self._writing = writing
@@ -292,7 +292,7 @@ class _Written:
         self.invalid: list[dict[str, Any]] = []
 
     def content(self, *, as_list: bool) -> Any:
-        """``content``: a string where it is one text, or none."""
+        """The ``content``: a string if it is one text, or empty."""
         parts = self._entry.message.content
         blocks: list[Any] = []
         calls: list[int] = []
@@ -334,7 +334,7 @@ class _Written:
                 if part.wire == NAME:
                     return cast("dict[str, Any]", {**jsontext.fields(part.raw_json)}) if _is_block(part) else None
                 lose("converted", "opaque", f"a block of {part.wire}, written as non_standard", self._entry, place)
-                whole = jsontext.kind(part.raw_json) == "an object"  # LangChain looks into it as into one
+                whole = jsontext.kind(part.raw_json) == "an object"  # LangChain expects one
                 return {"type": "non_standard", "value": part.raw_json if whole else {"value": part.raw_json}}
             case Media():
                 return self._medium(place, part)
@@ -352,7 +352,7 @@ class _Written:
                 self._writing.lose("dropped", kind, "its bytes are in a store", self._entry, place)
                 return None
         mime = part.media_type
-        if mime is None and "base64" in source:  # LangChain refuses bytes without one
+        if mime is None and "base64" in source:  # LangChain refuses bytes without a type
             mime = "application/octet-stream"
             self._writing.lose("approximated", kind, "its media type is not known", self._entry, place)
         named = {"extras": {"filename": part.name}} if isinstance(part, File) and part.name is not None else {}
@@ -402,7 +402,7 @@ def _is_block(part: Opaque) -> bool:
 
 
 def _annotations(part: Text) -> dict[str, Any]:
-    """Return the citations of a text, as LangChain's own."""
+    """Return the citations of a text in LangChain's form."""
     notes: list[dict[str, Any]] = []
     for each in part.citations:
         stored = {"url": each.url, "title": each.title, "cited_text": each.quote}
@@ -412,7 +412,7 @@ def _annotations(part: Text) -> dict[str, Any]:
 
 
 def arguments_of(call: ToolCall) -> Raw | None:
-    """Return the arguments as an object on one line; ``None`` when they are none."""
+    """Return the arguments as an object on one line; ``None`` when they are not an object."""
     text = call.arguments_json.strip() or "{}"
     if not text.startswith("{"):
         return None

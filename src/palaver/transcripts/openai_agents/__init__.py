@@ -1,11 +1,11 @@
 """Items of the OpenAI Agents SDK (docs/spec/dialects.md#9).
 
-Read: what ``to_input_list()`` gives, as a list or an item a line, and the state of a run (``$schemaVersion``). Sessions
-in a SQLite database are read and written by ``read_sqlite`` and ``write_sqlite``; a row is an item. Encrypted rows
-stay as they are. ``provider_data`` is kept.
+Read: the result of ``to_input_list()``, as a list or one item on each line, and the state of a run
+(``$schemaVersion``). Sessions in a SQLite database are read and written by ``read_sqlite`` and ``write_sqlite``; a row
+is an item. Encrypted rows stay as they are. ``provider_data`` is kept.
 
-Not represented: times, markers, branches (the one that was asked for is written), the reasoning of other providers,
-and what items of the wire cannot. Usage, models and what else an item does not say is carried in ``provider_data``.
+Not represented: times, markers, branches (the requested one is written), the reasoning of other providers, and what
+items of the wire cannot represent. Usage, models and other data that an item lacks are carried in ``provider_data``.
 
 Stability: experimental.
 """
@@ -32,7 +32,7 @@ _MORE: Final = 0.1
 
 
 def detect(head: Head) -> Detection | None:
-    """Return the state of a run by its version; items by their types, where most of them are one."""
+    """Detect the state of a run by its version; items by their types, if most of them are items."""
     for fields in (head.fields, head.first):
         if is_run(fields):
             version = fields[VERSION]
@@ -45,7 +45,7 @@ def detect(head: Head) -> Detection | None:
 
 
 def _confidence(items: Sequence[Mapping[str, Any]], least: float) -> float | None:
-    """How sure it is that these are items. Where the first is one of the chat wire too, the types behind it tell."""
+    """Return the confidence that these are items. If the first is one of the chat wire too, the next types decide."""
     known = [each for each in items if is_item(each) or is_locked(each)]
     if not known or known[0] is not items[0] or len(known) * 2 <= len(items):
         return None

@@ -2,12 +2,12 @@
 
 Rules:
 
-- A row is an item, a session a conversation; rows come in the order of their ids. The database is opened for reading
-  only. Rows that hold no item stay records.
-- Where there are the tables of ``AdvancedSQLiteSession``, branches are read from ``message_structure``: they share the
-  messages before they part. What a turn cost (``turn_usage``) lies with the last answer of the turn.
-- Written are the two tables of ``SQLiteSession``, with the main branch of each conversation; sessions that are there
-  already are not touched.
+- A row is an item, a session a conversation; rows are read in the order of their ids. The database is opened read-only.
+  Rows without an item stay records.
+- With the tables of ``AdvancedSQLiteSession``, branches are read from ``message_structure``: they share the messages
+  before they diverge. The usage of a turn (``turn_usage``) is added to the last answer of the turn.
+- The two tables of ``SQLiteSession`` are written, with the main branch of each conversation; existing sessions are not
+  changed.
 
 Stability: experimental.
 """
@@ -68,11 +68,11 @@ _SESSIONS: Final = """
         WHERE session_id NOT IN (SELECT session_id FROM agent_sessions) GROUP BY session_id
     ) ORDER BY rank, place
 """
-"""A session whose own row is gone still has its messages."""
+"""A session whose own row is missing still has its messages."""
 
 
 class _Placed(NamedTuple):
-    """A row in a branch, and the turn that it is of."""
+    """A row in a branch, and its turn."""
 
     row: int
     turn: int | None
@@ -93,7 +93,7 @@ def read_sqlite(path: str | Path) -> tuple[Transcript, ...]:
 
 
 def _text(raw: bytes) -> str:
-    """Return a text of the database, also one that is no UTF-8."""
+    """Return a text of the database, even one that is not UTF-8."""
     return raw.decode("utf-8", "surrogateescape")
 
 
@@ -149,7 +149,7 @@ def _branches(file: sqlite3.Connection, name: str) -> dict[str, list[_Placed]]:
 def _usages(
     file: sqlite3.Connection, name: str, branches: dict[str, list[_Placed]], records: dict[int, Record]
 ) -> Iterator[tuple[int, Any]]:
-    """What each turn cost, by the number of the last record that a model made in it."""
+    """Yield the usage of each turn, by the number of the last record that a model made in it."""
     keys = ("requests", "input_tokens", "output_tokens", "total_tokens")
     details = ("input_tokens_details", "output_tokens_details")
     rows = file.execute("SELECT * FROM turn_usage WHERE session_id = ? ORDER BY id", [name])
@@ -170,7 +170,7 @@ def _model_made(record: Record) -> bool:
 
 
 def _steps(reading: RecordReader, records: dict[int, Record], branches: dict[str, list[_Placed]]) -> Iterator[Step]:
-    """Read each row once: a branch goes on from the last one that it shares with what was read."""
+    """Read each row once: a branch continues from the last row that it shares with those read before."""
     yield from reading.begin()
     heads: dict[int, str | None] = {}
     ends: dict[str, str | None] = {}
@@ -191,13 +191,13 @@ def _steps(reading: RecordReader, records: dict[int, Record], branches: dict[str
         yield from reading.close()
         ends[branch] = reading.conversation.head
     for row, record in records.items():
-        if row not in heads:  # what no branch names
+        if row not in heads:  # rows that no branch names
             yield from reading.record(record)
     yield from reading.end(ends)
 
 
 def _forks(branches: dict[str, list[_Placed]]) -> set[int]:
-    """Return the rows behind which branches part."""
+    """Return the rows after which branches diverge."""
     known_messages: set[int] = set()
     found: set[int] = set()
     for rows in branches.values():
@@ -211,10 +211,10 @@ def _forks(branches: dict[str, list[_Placed]]) -> set[int]:
 
 
 def write_sqlite(path: str | Path, transcripts: Iterable[Transcript]) -> tuple[Loss, ...]:
-    """Write conversations as sessions of a database, which is made where there is none; give what was lost.
+    """Write conversations as sessions of a database, which is created if it is missing; return the losses.
 
-    A session is named as it was, else as its thread. Raises ``EncodeError`` for one that is there already,
-    ``StoreError`` for a file that cannot be written; then nothing is.
+    A session keeps its name, or has that of its thread. Raises ``EncodeError`` for an existing one, ``StoreError`` for
+    a file that cannot be written; then nothing is written.
     """
     losses: list[Loss] = []
     try:
@@ -243,7 +243,7 @@ def _write(file: sqlite3.Connection, transcript: Transcript) -> tuple[Loss, ...]
 
 
 def _main(transcript: Transcript, session: Session) -> Transcript:
-    """Return the main branch of a conversation alone; of a run, without its record, which is no row."""
+    """Return only the main branch of a conversation; of a run, without its record, which is not a row."""
     run = session.more.get("form") == RUN
     thread = Thread(transcript.thread.id)
     parent: str | None = None
@@ -255,7 +255,7 @@ def _main(transcript: Transcript, session: Session) -> Transcript:
 
 
 def _rows(body: bytes) -> Sequence[bytes]:
-    """Return the items of what was written, a row each."""
+    """Return the items of a written file, a row each."""
     cut = documents.cut(body)
     if cut.tail is not None:
         found = [each.raw[len(documents.lead_of(each.raw)) :] for each in cut.items]

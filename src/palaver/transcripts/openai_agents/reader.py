@@ -1,16 +1,16 @@
-"""Items of the OpenAI Agents SDK into messages.
+"""Read items of the OpenAI Agents SDK into messages.
 
 Rules (docs/spec/dialects.md#9):
 
 - A document is a list of items; else each line is an item. Items are those of ``openai_responses``.
-- The items that a model made in a row are one message, as long as ``provider_data.response_id``, or the response of a
-  run in which they stand, does not differ. It stays open over blank lines. What is carried says where it stands in
-  its message, and of how many items that is.
+- The items that a model made in a row are one message, as long as ``provider_data.response_id``, or their response in a
+  run, is the same. It stays open over blank lines. Carried data have their place in the message, and its number of
+  items.
 - ``provider_data`` stays with its item. Its model and response id are those of the message.
 - The state of a run is one record: the messages of its input, then those of its generated items. Usage and response
   ids are those of ``model_responses``.
-- What the SDK puts around a text of which there is no more than the text (``__fake_id__``, a status) says nothing.
-- An encrypted row is a record that is no message.
+- Keys that the SDK adds to an item with only a text (``__fake_id__``, a status) have no meaning.
+- An encrypted row is a record that is not a message.
 
 Stability: experimental.
 """
@@ -65,7 +65,7 @@ _READ: Final = frozenset(("1.0", *(f"1.{minor}" for minor in range(1, 22))))
 
 
 class Response(NamedTuple):
-    """A response of a run: its number, what it cost, and its id."""
+    """A response of a run: its number, its usage, and its id."""
 
     number: int
     usage: Usage | None
@@ -76,7 +76,7 @@ class RecordReader:
     """Reads one file, or the rows of one session."""
 
     def __init__(self, origin: Origin, watch: Watch) -> None:
-        """Begin before the first record."""
+        """Start before the first record."""
         self._watch = watch
         self._wire = wires.get(WIRE)
         self.session = Session(file_format=NAME)
@@ -87,9 +87,9 @@ class RecordReader:
         self._names: dict[str, str] = {}
         self.conversation = Conversation(NAME, derived_id(NAME, origin.name))
         self.usages: dict[int, Usage] = {}
-        """What the message cost that ends in the record of this number, where its file does not say it."""
+        """The usage of the message that ends in the record of this number, if its file lacks it."""
         self.times: dict[int, int] = {}
-        """When the record of this number was written, where its file does not say it."""
+        """The time of the record of this number, if its file lacks it."""
 
     # -- records -------------------------------------------------------------------------------------------------------
 
@@ -102,13 +102,13 @@ class RecordReader:
             yield from self._line(record)
 
     def begin(self) -> Iterator[Step]:
-        """Say that a conversation begins, once."""
+        """Yield the first step of a conversation, once."""
         if not self._began:
             self._began = True
             yield self.conversation.began()
 
     def end(self, branches: Mapping[str, str | None] | None = None) -> Iterator[Step]:
-        """Let what is open join; ``branches`` are the heads, where they are not the last entry."""
+        """Add open items; ``branches`` are the heads, unless they are the last entry."""
         yield from self.close()
         if self._began:
             yield self.conversation.ended(branches, metadata=self.session.metadata())
@@ -162,7 +162,7 @@ class RecordReader:
             yield from self.conversation.record(record)
 
     def _known(self, fields: Fields, item: Raw, line: int | None) -> list[Message]:
-        """Return the messages of one item; empty when it is none. Raises ``DecodeError``."""
+        """Return the messages of one item; empty for any other value. Raises ``DecodeError``."""
         kind = string(fields, "type")
         if (kind is None and ("role" not in fields or "content" not in fields)) or LOCKED in fields:
             self._watch.note("record", "without a type", line)
@@ -172,7 +172,7 @@ class RecordReader:
         return self.messages([item])
 
     def close(self) -> Iterator[Step]:
-        """Let what a model said join."""
+        """Add the open items of a model."""
         opened, self._open = self._open, []
         self._growing = _Growing()
         waiting, self._waiting = self._waiting, []
@@ -272,7 +272,7 @@ class RecordReader:
         return read
 
     def placed(self, group: Sequence[Message], items: Sequence[Raw]) -> list[Message]:
-        """Say which tool a result is of, and which model and response an answer."""
+        """Set the tool of a result, and the model and response of an answer."""
         data = [inner(split(each), HELD) for each in items]
         model = next((found for each in data if (found := string(each, "model"))), None)
         response = next((found for each in data if (found := string(each, "response_id"))), None)
@@ -290,7 +290,7 @@ class RecordReader:
         return placed
 
     def restored(self, group: Sequence[Message], items: Sequence[Raw]) -> Sequence[Message]:
-        """What was carried beside the items, where it still fits."""
+        """Return the carried message, if it still matches the items."""
         slots = (inner(split(each), HELD).get(extension_slot.SLOT) for each in items)
         slot = next((each for each in slots if each is not None), None)
         found = None if slot is None else extension_slot.restored(group, jsontext.value(slot))
@@ -298,7 +298,7 @@ class RecordReader:
 
 
 def _bare(item: Raw) -> Raw:
-    """Return an item without what is carried, and without what the SDK makes up for what no server made."""
+    """Return an item without carried data, and without the SDK's own keys for items that no server made."""
     fields = split(item)
     stored = inner(fields, HELD)
     if extension_slot.SLOT in stored:
@@ -319,7 +319,7 @@ def _bare(item: Raw) -> Raw:
 
 
 def _plain(fields: Fields) -> Raw | UnsetType:
-    """Return the text of a message that holds one text, and nothing beside."""
+    """Return the text of a message with one text, and nothing else."""
     content = listed(fields, "content")
     if len(content) != 1:
         return UNSET
@@ -337,22 +337,22 @@ def _response_of(item: Raw) -> str | None:
 
 
 def _extent(item: Raw) -> tuple[int, int] | None:
-    """Return where an item that carries something stands in its message, and how many items that has."""
+    """Return the place in its message of an item that carries something, and how many items the message has."""
     slot = inner(inner(split(item), HELD), extension_slot.SLOT)
     at, count = integer(slot, AT), integer(slot, ITEMS)
     return None if at is None or count is None or not 0 <= at < count else (at, count)
 
 
 class _Growing:
-    """The length of a message that is open, item by item, in constant time for each."""
+    """The length of an open message, item by item, in constant time for each."""
 
     def __init__(self) -> None:
         self.size = 0
         self._last: Raw | None = None
-        self._extent: tuple[int, int] | None = None  # of the last item that says one: its place, and the end it names
+        self._extent: tuple[int, int] | None = None  # of the last item with one: its place, and its end
 
     def going_on(self, item: Raw) -> int:
-        """Return how many of the items, from the last one on, are of the message of the next item."""
+        """Return how many of the last items belong to the message of the next item."""
         if self._last is None:
             return 0
         if (extent := _extent(item)) is not None:
@@ -378,7 +378,7 @@ def _differ(one: Raw, other: Raw) -> bool:
 
 
 def responses_of(fields: Fields) -> dict[str, Response]:
-    """Return the responses of a run, by the ids of what they hold."""
+    """Return the responses of a run, by the ids of their items."""
     found: dict[str, Response] = {}
     for number, raw in enumerate(listed(fields, "model_responses")):
         stored = split(raw)
@@ -390,12 +390,12 @@ def responses_of(fields: Fields) -> dict[str, Response]:
 
 
 def owner_of(item: Raw, responses: dict[str, Response]) -> Response | None:
-    """Return the response that an item is of."""
+    """Return the response of an item."""
     return next((responses[each] for each in item_ids(split(item)) if each in responses), None)
 
 
 def _runs(items: Sequence[Raw], responses: dict[str, Response]) -> Iterator[list[Raw]]:
-    """Yield part items into those that are one message."""
+    """Split items into those that are one message."""
     run: list[Raw] = []
     growing = _Growing()
     for item in items:

@@ -1,4 +1,4 @@
-"""Items of the OpenAI Agents SDK, and what it keeps them in (docs/spec/dialects.md#9).
+"""Items of the OpenAI Agents SDK, and their containers (docs/spec/dialects.md#9).
 
 Stability: experimental.
 """
@@ -38,16 +38,16 @@ NEEDED: Final = {
     "function_call": ("call_id", "name"),
     "function_call_output": ("output",),
 }
-"""What an item of these types has, so that it is not taken for a record of somebody else."""
+"""Required keys of items of these types, so that a foreign record is not taken for one."""
 EASY: Final = frozenset(("role", "content", "phase", "provider_data"))
 
 LOCKED: Final = "__enc__"
 FAKE_ID: Final = "__fake_id__"
-"""The id that the SDK gives to items that no server made, and takes away before it sends them."""
+"""The id that the SDK gives to items that no server made, and removes before it sends them."""
 HELD: Final = "provider_data"
 AT: Final = "at"
 ITEMS: Final = "items"
-"""Keys of what is carried: where its item stands in its message, and of how many items that is."""
+"""Keys of carried data: the place of the item in its message, and the message's number of items."""
 VERSION: Final = "$schemaVersion"
 GENERATED: Final = "generated_items"
 ORIGINAL: Final = "original_input"
@@ -63,7 +63,7 @@ RUN_ITEMS: Final = {
     "tool_search_call": "tool_search_call_item",
     "tool_search_output": "tool_search_output_item",
 }
-"""What the SDK calls an item in a run, by its type; outputs and other calls are told by how their types end."""
+"""The SDK's names of items in a run, by type; outputs and other calls are recognized by the end of their types."""
 
 
 def is_item(fields: Mapping[str, Any]) -> bool:
@@ -93,7 +93,7 @@ def item_ids(item: Fields) -> tuple[str, ...]:
 
 
 def read_usage(raw: Raw) -> Usage:
-    """What a response, or a turn, cost. Its counters hold each other; details are an object, or a list of one."""
+    """Return the usage of a response, or a turn. Its counters include each other; details are an object, or a list."""
     counts = split(raw)
     cached = integer(_details(counts, "input_tokens_details"), "cached_tokens")
     written = integer(_details(counts, "input_tokens_details"), "cache_write_tokens")

@@ -1,14 +1,14 @@
-"""Messages into items that the OpenAI Agents SDK takes as its input (docs/spec/dialects.md#9).
+"""Write messages as items that the OpenAI Agents SDK accepts as its input (docs/spec/dialects.md#9).
 
 Rules:
 
-- A new file is a list of items, as ``to_input_list()`` gives it. Items are those of the wire; ``status: null`` goes,
-  ids stay. A text of an answer that has no id gets ``__fake_id__``, as the SDK itself does it: it takes that away
-  before it sends the item.
-- What an item cannot say is carried in its ``provider_data``, which the SDK takes away as well before it sends.
-  Reasoning with ``provider_data`` would not be sent at all, so that it never carries anything.
-- A run holds what was said in one record, to which new messages are added as generated items; what the run keeps beside
-  (its steps, its responses) is left as it was.
+- A new file is a list of items, as ``to_input_list()`` returns it. Items are those of the wire, without ``status:
+  null``, with their ids. A text of an answer without an id gets ``__fake_id__``, as from the SDK itself, which removes
+  it before it sends the item.
+- Data that an item lacks are carried in its ``provider_data``, which the SDK removes too. Reasoning with
+  ``provider_data`` would not be sent at all, so it never carries anything.
+- A run has its conversation in one record, to which new messages are added as generated items; its other data (its
+  steps, its responses) stay as they are.
 
 Stability: experimental.
 """
@@ -68,7 +68,7 @@ class RecordWriter:
     groups = staticmethod(singly)
 
     def __init__(self, writing: WriteState) -> None:
-        """Begin a list."""
+        """Start a list."""
         self._writing = writing
         writing.never_writes("sent_at")
         self._wire = wires.get(WIRE)
@@ -88,7 +88,7 @@ class RecordWriter:
         return b"]\n" if old is None else old
 
     def continues(self, before: Sequence[Entry], group: Sequence[Entry]) -> bool:
-        """What is new in a run belongs into its record."""
+        """Return whether new entries belong to the record: they do in a run."""
         return self._is_run and bool(before) and not any(is_record(entry) for entry in group)
 
     def render(self, group: Sequence[Entry], old: Sequence[bytes]) -> Iterator[bytes]:
@@ -106,7 +106,7 @@ class RecordWriter:
     # -- items ---------------------------------------------------------------------------------------------------------
 
     def _items(self, entry: Entry, *, strict: bool = True) -> list[Fields]:
-        """Return the items of a message, with what they cannot say; ``strict``, those of a type that is known alone."""
+        """Return the items of a message, with carried data; ``strict``, only those of known types."""
         message = entry.message
         if isinstance(message, RescueMarker | FlushMarker):
             self._writing.lose("dropped", message.role, "a list of items has no markers", entry)
@@ -117,14 +117,14 @@ class RecordWriter:
                 self._writing.lose("dropped", f"item {kind}", "the SDK has no such item", entry)
         items = [item for item in items if not strict or string(item, "type") in TYPES]
         if not items:
-            if message.content:  # the wire names a message without any
+            if message.content:  # the wire refuses a message without any
                 self._writing.lose("dropped", "message", "it says nothing that an item can hold", entry)
             return []
         self._carry(message, items, entry)
         return items
 
     def _encoded(self, entry: Entry) -> list[Raw]:
-        """The wire's items of one message: a call stands before a result, and results behind calls, and go again."""
+        """Return the wire's items of one message, without the call before a result and the results after calls."""
         message = entry.message
         before: list[Message] = [_FIRST]
         first = len(before)
@@ -151,7 +151,7 @@ class RecordWriter:
         return [each for item in items for each in _answered(message, item)] if after or _told(message) else items
 
     def _called(self, result: ToolMessage) -> ToolCall:
-        """Return the call that a result answers, of the kind that it was."""
+        """Return the call that a result answers, of its original type."""
         for entry in reversed(self._writing.entries):
             for call in entry.message.tool_calls:
                 if call.id == result.tool_call_id:
@@ -159,7 +159,7 @@ class RecordWriter:
         return trusted.ToolCall(result.tool_call_id or "", result.tool_name or "tool")
 
     def _carry(self, message: Message, items: list[Fields], entry: Entry) -> None:
-        """Let an item carry what they all do not say: any but reasoning, which would not be sent any more."""
+        """Let an item carry the data that all of them lack: any but reasoning, which would not be sent any more."""
         whole = [jsontext.raw(each) for each in items]
         try:
             plain = self._reader.placed(self._reader.messages(whole), whole)
@@ -189,11 +189,11 @@ class RecordWriter:
         items[place] = jsontext.fields(jsontext.encode({**items[place], HELD: stored}))
 
     def _beside(self, entry: Entry) -> bool:
-        """Return whether an answer stands beside another, with which it would be read as one."""
+        """Return whether an answer is next to another, with which it would be read as one."""
         return entry.id in self._answers and not self._writing.is_native(entry.id)
 
     def _known(self, message: Message, plain: Message, *, known: bool) -> Message:
-        """What an item is read as, with what its run says beside."""
+        """Return the messages of an item as it is read, with data from its run."""
         if not self._is_run:
             return plain
         made = structs.replace(plain, agent=message.agent)
@@ -231,7 +231,7 @@ class RecordWriter:
         return jsontext.encode({**given, **_respent(old, responses, spent), GENERATED: made})
 
     def _wrapping(self, entry: Entry, item: Fields, old: Fields) -> dict[str, Any]:
-        """What a run keeps around an item."""
+        """Return the part of a run around an item."""
         kind = string(item, "type") or "message"
         if not isinstance(entry.message, AssistantMessage | ToolMessage):
             self._writing.lose("approximated", entry.message.role, "a run generates answers and results only", entry)
@@ -242,7 +242,7 @@ class RecordWriter:
 
 
 def _respent(old: Fields, responses: dict[str, Response], spent: Mapping[int, Usage | None]) -> dict[str, Any]:
-    """Return the responses of a run, where an edit changed what one cost."""
+    """Return the responses of a run, if an edit changed the usage of one."""
     before = {each.number: each.usage for each in responses.values()}
     edited = {number: usage for number, usage in spent.items() if usage != before[number]}
     if not edited:
@@ -257,12 +257,12 @@ def _respent(old: Fields, responses: dict[str, Response], spent: Mapping[int, Us
 
 
 def _told(message: Message) -> bool:
-    """Return whether the wire tells a call that could not be read as what the user says."""
+    """Return whether the wire writes a malformed call as a user message."""
     return any(isinstance(part, MalformedToolCall) for part in message.content)
 
 
 def _answered(message: Message, item: Raw) -> Iterator[Raw]:
-    """An item of an answer: none of the results that stood behind its calls, and nothing in the name of the user."""
+    """Yield the items of an answer, without results after its calls and without user messages."""
     fields = split(item)
     own = [part.tool_call_id for part in message.content if isinstance(part, ServerToolResult)]
     if (string(fields, "type") or "").endswith("call_output") and string(fields, "call_id") not in own:
@@ -290,7 +290,7 @@ def _names(wrapped: Fields) -> Iterator[str]:
 def _clean(item: Raw) -> Fields:
     """Return an item as the SDK writes it: no empty status, messages with a type, and an answer in full.
 
-    A message without a type and with another key is none to the SDK.
+    A message without a type and with another key is not a message for the SDK.
     """
     fields = split(item)
     if jsontext.is_null(fields.get("status", jsontext.EMPTY_OBJECT)):

@@ -4,10 +4,10 @@ Source: docs/spec/dialects.md#4.
 
 Rules:
 
-- What the user asks is the instruction, and the input on a line behind it where there is one. ``history`` holds
-  pairs of a question and an answer that stand before it.
+- The user's question is the instruction, followed by the input on a new line, if any. ``history`` has the earlier pairs
+  of a question and an answer.
 - ``chosen`` and ``rejected`` are texts; the rejected one is a branch.
-- Written, columns that still say the same keep their text. The format is text: anything else is on the receipt.
+- When written, unchanged columns keep their text. The format is text: anything else is on the receipt.
 
 Stability: experimental.
 """
@@ -51,7 +51,7 @@ def answer(fields: Fields, key: str) -> list[Message]:
 
 
 def columns(lines: Sequence[Sequence[Message]], old: Fields, lose: Losing) -> dict[str, Any]:
-    """Return the columns that say some messages, and a rejected answer in a second line; ``old`` is their record."""
+    """Return the columns of messages, and a rejected answer in a second line; ``old`` is their record."""
     names = ("chosen", "rejected") if "chosen" in old else ("output",)
     main = list(lines[0])
     texts = [_text(message, place, lose) for place, message in enumerate(main)]
@@ -81,7 +81,7 @@ def columns(lines: Sequence[Sequence[Message]], old: Fields, lose: Losing) -> di
 
 
 def _text(message: Message, place: int, lose: Losing) -> str:
-    """Return the text of a message, which is all that a column holds."""
+    """Return the text of a message; a column has nothing else."""
     for index, part in enumerate(message.content):
         if not isinstance(part, Text):
             lose("dropped", str(type(part).__struct_config__.tag), "a column is text", place, index)

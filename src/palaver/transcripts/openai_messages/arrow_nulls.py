@@ -1,11 +1,11 @@
-"""Nulls that a table put there: Arrow gives every row of a column of dicts every key that any row has.
+"""Nulls of a table: Arrow gives every row of a column of dicts every key that any row has.
 
 Rules (docs/spec/dialects.md#4):
 
-- Taken away are keys that are ``null`` in messages, their parts and calls, in arguments that are objects, and in
-  ``tools``. Columns of the row stay, and so does the ``content`` of a message, where ``null`` means something.
+- Keys that are ``null`` are removed from messages, their parts and calls, from arguments that are objects, and from
+  ``tools``. Columns of the row stay, and so does the ``content`` of a message, where ``null`` has a meaning.
 - No reader does this by itself: a ``null`` that a model wrote into its arguments looks the same.
-- A line in which there is nothing to take away stays byte for byte.
+- A line without such keys stays byte for byte.
 
 Stability: experimental.
 """
@@ -34,7 +34,7 @@ _COLUMNS: Final = frozenset(
 
 
 def without_padding(data: bytes) -> bytes:
-    """Return a file of lines without the nulls that padding added. Lines that are no JSON objects stay as they are."""
+    """Return a file of lines without the nulls of padding. Lines that are not JSON objects stay as they are."""
     return b"\n".join([_line(line) for line in data.split(b"\n")]) if b"null" in data else data
 
 

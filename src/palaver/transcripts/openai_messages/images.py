@@ -1,13 +1,13 @@
-"""Images that stand in a column of their own, and in the messages as ``{"type": "image"}`` only.
+"""Images in a column of their own, with only ``{"type": "image"}`` in the messages.
 
 Source: docs/spec/dialects.md#4.
 
 Rules:
 
-- The first such part is the first of ``images``, and so on. A URL or a data URI becomes an image; what is neither (a
-  path, an object) stays as it was found.
-- Such an image keeps its part as it stood, and is written as that again where the record has the column, which follows
-  an edit of its images. A record without one has the images in their messages.
+- The first such part is the first of ``images``, and so on. A URL or a data URI becomes an image; any other value (a
+  path, an object) stays as it is.
+- Such an image keeps its original part, and is written as that part again if the record has the column, which follows
+  an edit of its images. A record without the column has the images in its messages.
 
 Stability: experimental.
 """
@@ -35,7 +35,7 @@ _SCHEMES: Final = ("http://", "https://", "data:")
 
 
 def placed(messages: Sequence[Message], fields: Fields, first: int = 0) -> tuple[list[Message], int]:
-    """Return the messages with the images of the column, from number ``first`` on, and how many were met."""
+    """Return the messages with the images of the column, from number ``first`` on, and the number of image parts."""
     column = [jsontext.text(raw) if jsontext.kind(raw) == "a string" else "" for raw in listed(fields, "images")]
     found: list[Message] = []
     for message in messages:
@@ -59,11 +59,11 @@ def stood(message: Message) -> bool:
 
 
 def column(messages: Sequence[Message], fields: Fields) -> list[str] | None:
-    """Return the column of an edited record, where it has other images now; ``None`` where it stays as it is."""
+    """Return the column of an edited record, if its images changed; ``None`` when it stays as it is."""
     parts = [part for message in messages for part in message.content]
     found = [part for part in parts if isinstance(part, Image) and _KEY in part.provider]
     if "images" not in fields or any(map(_stands_for_one, parts)):
-        return None  # where what is no image stands in the column, nothing tells which is which
+        return None  # with other values in the column, the images cannot be matched
     old = [jsontext.text(raw) if jsontext.kind(raw) == "a string" else "" for raw in listed(fields, "images")]
     known = {_source(text): text for text in reversed(old)}
     new = [known.get(part.source) or part.data_uri or getattr(part.source, "url", "") for part in found]
@@ -78,7 +78,7 @@ def _source(text: str) -> MediaSource | None:
 
 
 def taken_back(message: Message) -> Message:
-    """Return a message with the parts that stood for its images."""
+    """Return a message with the original parts of its images."""
     if not stood(message):
         return message
     return message.replace(content=[_part(part) for part in message.content])
@@ -98,7 +98,7 @@ def _image(part: Opaque, source: str) -> Image | Opaque:
         return part
     try:
         image = Image.from_url(source)
-        if isinstance(image.source, Url):  # the wire, too, has no type for what it names by URL
+        if isinstance(image.source, Url):  # the wire has no media type for a URL either
             image = Image(image.source)
         return image.replace(provider={_KEY: {"part": part.raw}})
     except MessageError:

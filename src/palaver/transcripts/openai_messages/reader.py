@@ -1,4 +1,4 @@
-"""Reads records of any shape into conversations.
+"""Read records of any shape into conversations.
 
 Stability: experimental.
 """
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
 Note: TypeAlias = "Callable[[Literal['block', 'unread'], str], None]"
 
 Said: TypeAlias = "tuple[list[Message], list[list[Message]], int]"
-"""The messages of a record, what its other branches say, and how many messages those share with the first."""
+"""The messages of a record, those of its other branches, and how many of those are shared with the first."""
 
 
 _TEXTS: Final = ("reasoning_content", "refusal")
 
 
 def _raise(kind: Literal["block", "unread"], why: str) -> None:  # noqa: ARG001 (a reader that notes nothing)
-    """Let the error pass."""
+    """Raise the error."""
     raise DecodeError(why)
 
 
@@ -60,13 +60,13 @@ class RecordReader:
     """Reads a file."""
 
     def __init__(self, origin: Origin, watch: Watch) -> None:
-        """Begin before the first record."""
+        """Start before the first record."""
         self._origin = origin
         self._watch = watch
         self._conversation: Conversation | None = None
         self._early: list[Record] = []
         self._seen: dict[bytes, int] = {}
-        self._columns: dict[str, None] = {}  # what no message of the conversation says
+        self._columns: dict[str, None] = {}  # columns that are in no message of the conversation
         self._one: bool | None = None  # whether the file is one conversation
 
     def record(self, record: Record) -> Iterator[Step]:
@@ -83,7 +83,7 @@ class RecordReader:
         yield from self._ended()
 
     def _document(self, record: Record) -> Iterator[Step]:
-        """Yield a list of conversations or of messages, or one conversation."""
+        """Yield the steps of a list of conversations or of messages, or of one conversation."""
         body = record.raw.lstrip(b"\xef\xbb\xbf \t\r\n")
         cut = documents.cut(record.raw) if body.startswith(b"[") else documents.Cut(record)
         if cut.tail is None:
@@ -140,7 +140,7 @@ class RecordReader:
             self._conversation = None
 
     def expects(self, record: Record) -> bool:
-        """Return whether a line that is no object is a list of messages."""
+        """Return whether a line that is not an object is a list of messages."""
         return list_shape(record.raw) is not None
 
     def _said(self, conversation: Conversation, record: Record, shape: Shape) -> Iterator[Step]:
@@ -156,7 +156,7 @@ class RecordReader:
             return
         shown = any(images.stood(message) for message in group)
         self._columns |= dict.fromkeys(beside(record.fields or {}, shape, images=shown))
-        # One group, so that an answer that was rejected is seen to be edited as well.
+        # One group, so that an edit of a rejected answer is noticed as well.
         messages = list(keep(NAME, [*group, *(each for other in others for each in other)], [record]))
         place = conversation.head
         for number, step in enumerate(conversation.join(messages[: len(group)]), 1):
@@ -174,7 +174,7 @@ class RecordReader:
 
 
 def read_record(fields: Fields, shape: Shape, raw: bytes, note: Note = _raise) -> Said:
-    """What a record says. Raises ``PalaverError`` where it holds what it should not."""
+    """Return the messages of a record. Raises ``PalaverError`` for invalid values."""
     if shape == "list":
         return messages_of(bare(raw), note=note), [], 0
     group, others, shared = _SHAPES[shape](fields, note)
@@ -194,7 +194,7 @@ def _lists(data: bytes) -> list[Record]:
 
 
 def _flaw(line: bytes) -> Flaw | None:
-    """What is wrong with a line."""
+    """Return what is wrong with a line."""
     if not line.strip():
         return "blank"
     if jsontext.is_json(line.strip()):
@@ -203,7 +203,7 @@ def _flaw(line: bytes) -> Flaw | None:
 
 
 def messages_of(raw: bytes | Raw, wire: str = WIRE, key: str = "messages", note: Note = _raise) -> list[Message]:
-    """Return a list of messages of a wire, without what cannot be read. Raises ``DecodeError`` when nothing can be."""
+    """Return a list of messages of a wire, without unreadable ones. Raises ``DecodeError`` when none is readable."""
     decode = wires.get(wire).decode_request
 
     def read(body: bytes) -> Sequence[Message]:
@@ -236,7 +236,7 @@ def messages_of(raw: bytes | Raw, wire: str = WIRE, key: str = "messages", note:
 
 
 def _check_texts(raw: bytes | Raw) -> None:
-    """Ask for the texts that the wire passes over where they are none."""
+    """Check the texts that the wire skips when they have another type."""
     if any(b'"%b"' % key.encode() in bytes(raw) for key in _TEXTS):
         for each in jsontext.items(raw):
             message = as_object(each)
@@ -314,7 +314,7 @@ def _of_alpaca(fields: Fields, note: Note) -> Said:
 
 
 def _parted(one: list[Message], other: list[Message]) -> Said:
-    """Two conversations that begin alike."""
+    """Return two conversations with a common beginning."""
     shared = 0
     while shared < min(len(one), len(other)) and one[shared] == other[shared]:
         shared += 1

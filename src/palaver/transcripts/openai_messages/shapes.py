@@ -1,4 +1,4 @@
-"""The shapes of a record, told by its keys.
+"""The shapes of a record, recognized by its keys.
 
 Stability: experimental.
 """
@@ -28,7 +28,7 @@ Shape: TypeAlias = Literal[
 ]
 
 _LISTED: Final[dict[str, float]] = {"messages": 0.7, "message": 0.5}
-"""How sure a shape is in a list: no request is a list of conversations, but one may be a list of messages."""
+"""The confidence of a shape in a list: no request is a list of conversations, but one may be a list of messages."""
 COLUMNS: Final = frozenset(
     (
         "messages",
@@ -55,7 +55,7 @@ _READ: Final[Mapping[Shape, frozenset[str]]] = {
     "sharegpt": frozenset(("conversations", "system", "chosen", "rejected")),
     "alpaca": frozenset(("instruction", "input", "output", "system", "history", "chosen", "rejected")),
 }
-"""The columns that the messages of a record are read from, for each shape that has others beside them."""
+"""The columns from which the messages of a record are read, for each shape that has further columns."""
 _EMPTY: Final = frozenset((b"null", b'""', b"[]", b"{}"))
 
 _ROLES: Final = frozenset(("system", "developer", "user", "assistant", "tool", "function"))
@@ -83,13 +83,13 @@ def detect(head: Head) -> Detection | None:
 
 
 def shape_of(fields: Fields) -> Shape | None:
-    """Return the shape of a record; ``None`` for one that is no conversation."""
+    """Return the shape of a record; ``None`` when it is not a conversation."""
     shape = _shape({key: _peek(raw) for key, raw in fields.items()})
     return None if shape is None else shape[0]
 
 
 def beside(fields: Fields, shape: Shape, *, images: bool) -> list[str]:
-    """Return the columns of a record that hold something and are in no message; ``images`` says that those are."""
+    """Return the non-empty columns of a record that are in no message; ``images`` says that those are."""
     read = _READ.get(shape)
     if read is None:
         return []
@@ -102,7 +102,7 @@ def beside(fields: Fields, shape: Shape, *, images: bool) -> list[str]:
 
 
 def list_shape(raw: bytes) -> Shape | None:
-    """Return whether a record that is no object is a list of messages."""
+    """Return whether a record that is not an object is a list of messages."""
     body = bare(raw)
     if not body.startswith(b"["):
         return None
@@ -113,7 +113,7 @@ def list_shape(raw: bytes) -> Shape | None:
 
 
 def bare(raw: bytes) -> bytes:
-    """Return a record without what stands around it."""
+    """Return a record without the bytes around it."""
     return raw.strip(b"\xef\xbb\xbf ,\t\r\n")
 
 
@@ -148,7 +148,7 @@ def _shape(record: Mapping[str, Any]) -> tuple[Shape, float] | None:
 
 
 def _has(record: Mapping[str, Any], key: str, *keys: str) -> bool:
-    """Return whether a record has a list of objects with these keys, and none that another format's messages have."""
+    """Return whether a record has a list of objects with these keys, and without keys of another format's messages."""
     items = record.get(key)
     first = cast("list[object]", items)[0] if isinstance(items, list) and items else None
     if not isinstance(first, dict):
@@ -157,7 +157,7 @@ def _has(record: Mapping[str, Any], key: str, *keys: str) -> bool:
 
 
 def _peek(raw: Raw) -> Any:
-    """Return a value, as far as a shape is told by it: the first of a list alone."""
+    """Return a value as far as it decides the shape: only the first item of a list."""
     match jsontext.kind(raw):
         case "an array":
             items = jsontext.items(raw)

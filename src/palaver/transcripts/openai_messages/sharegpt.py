@@ -1,11 +1,11 @@
-"""ShareGPT's turns: ``from`` and ``value``, and nothing beside (docs/spec/dialects.md#4).
+"""ShareGPT's turns: ``from`` and ``value`` only (docs/spec/dialects.md#4).
 
 Rules:
 
 - ``function_call`` holds JSON text, ``name`` and ``arguments``, or a list of such; ``observation`` answers the first
   call that has no answer. A call gets an id by its place, marked as ``SYNTHETIC``.
-- What the model says and the calls right behind it are one answer.
-- Written, a turn has the word for its speaker that the record used before; a call that was not edited has its text.
+- The model's text and the calls right after it are one answer.
+- When written, a turn has the record's own word for its speaker; an unedited call has its text.
 
 Stability: experimental.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from palaver.core.request import LossKind
 
 SYNTHETIC: Final = {BOOKKEEPING + NAME: {"id": "synthetic"}}
-"""What a call keeps whose id was made here."""
+"""The mark of a call whose id was made here."""
 
 _Call: TypeAlias = ToolCall | MalformedToolCall
 
@@ -64,10 +64,10 @@ _WORDS: Final = {
 
 
 class Losing(Protocol):
-    """Notes what a message, by its place, and a part of it, could not say."""
+    """Notes the losses of a message, by its place, and of a part of it."""
 
     def __call__(self, kind: LossKind, what: str, why: str, place: int, part: int | None = None, /) -> None:
-        """Note one thing."""
+        """Note one loss."""
         ...
 
 
@@ -109,7 +109,7 @@ def read(fields: Fields, unread: Callable[[str], None]) -> list[Message]:
 
 
 def with_answer(fields: Fields, key: str) -> Fields:
-    """Return a record whose turns go on with the answer in a column: a turn, several, or a text."""
+    """Return a record whose turns continue with the answer in a column: a turn, several, or a text."""
     raw = fields.get(key)
     kind = "null" if raw is None else jsontext.kind(raw)
     if raw is None or kind == "null":
@@ -136,7 +136,7 @@ def _calls(text: str, name: str) -> list[_Call]:
         if jsontext.kind(raw) == "an array" and (items := jsontext.items(raw)):
             return [_call(bytes(each).decode(), f"{name}_{place}") for place, each in enumerate(items)]
     except (DecodeError, UnicodeEncodeError):
-        pass  # it is one that is malformed
+        pass  # it is malformed
     return [_call(text, name)]
 
 
@@ -157,7 +157,7 @@ def _call(text: str, name: str) -> _Call:
 
 
 def turns(messages: Sequence[Message], old: Fields, lose: Losing) -> dict[str, Any]:
-    """Return the columns that say some messages; ``old`` is the record they stood in."""
+    """Return the columns of messages; ``old`` is their record."""
     before = [split(raw) for raw in listed(old, "conversations")]
     said = [(string(turn, "from") or "", string(turn, "value") or "") for turn in before]
     words = _WORDS | {_SPEAKERS[word]: word for word, _ in reversed(said) if word in _SPEAKERS}
@@ -208,7 +208,7 @@ def _said(message: Message, place: int, lose: Losing) -> tuple[list[str], list[_
 
 
 def _values(called: Sequence[_Call], known: Sequence[tuple[list[_Call], str]]) -> Iterator[str]:
-    """Yield the text of each turn that says some calls: as it was, one alone as an object, several as a list."""
+    """Yield the text of each turn with calls: unchanged, one alone as an object, several as a list."""
     left = list(called)
     while left:
         size, text = next(((len(calls), text) for calls, text in known if left[: len(calls)] == calls), (0, ""))
@@ -236,7 +236,7 @@ def _written(call: _Call) -> str:
 
 
 def _instead(part: AnyPart, place: int, index: int, lose: Losing) -> Iterator[str]:
-    """Yield the text that stands for a part that is none."""
+    """Yield the text that replaces a part without a text."""
     match part:
         case Refusal():
             text = part.text

@@ -1,11 +1,11 @@
-"""Writes conversations: one that was read in the shape it had, any other as ``messages``.
+"""Write conversations: one that was read in its original shape, any other as ``messages``.
 
 Rules:
 
-- The columns of a record stay; those that hold its messages are written anew. What was not edited keeps its spelling.
-- A conversation that goes on does so in its record; where a record is a message, in records of its own.
-- Messages of the wire that was read are written as that wire had them. Where something else came in, they are fitted
-  to the wire as a request is, and the receipt says how.
+- The columns of a record stay; those with its messages are written again. Unedited messages keep their spelling.
+- A conversation is continued in its record or, if a record is a message, in new records.
+- Messages of the wire that was read are written in that wire's form. If others were added, they are fitted to the
+  wire like a request, and the receipt names the changes.
 
 Stability: experimental.
 """
@@ -43,38 +43,38 @@ _ANSWER: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     WIRE: {"model": ("model",), "usage": ("usage",)},
     RESPONSES: {"model": ("model",), "usage": ("usage",), "finish_reason": ("status", "incomplete_details")},
 }
-"""Which keys of the body of a response say what of an answer."""
+"""The keys in the body of a response, by field of an answer."""
 _SINGLE: Final = frozenset(("message",))
 _SAID: Final = frozenset(
     ("content", "id", "tool_call_id", "is_error", "reason", "scope", "provider_json", "extra", "tool_name")
 )
-"""The fields of a message that the wire says, or names on its receipt. A tool's name is that of the call."""
+"""The fields of a message that the wire has, or names on its receipt. A tool's name is that of the call."""
 
 
 class Writer:
     """Writes one conversation."""
 
     def __init__(self, writing: WriteState) -> None:
-        """Look at the shape that the conversation had."""
+        """Find the original shape of the conversation."""
         self._writing = writing
         self._shape: Shape | None = self._first_shape()
         self._has_images = False
-        """Whether the record that is written has a column of images."""
+        """Whether the written record has a column of images."""
 
     def head(self) -> Iterator[bytes]:
-        """Return lines have none."""
+        """Return nothing: lines have no head."""
         return iter(())
 
     def tail(self, old: bytes | None) -> bytes | None:
-        """What ended a list ends it again."""
+        """Return the original end of a list."""
         return old
 
     def groups(self, entries: Sequence[Entry]) -> Iterable[Sequence[Entry]]:
-        """A conversation is one record, but where a record is a message."""
+        """Group a conversation as one record, unless a record is a message."""
         return singly(entries) if self._shape in _SINGLE else [entries]
 
     def continues(self, before: Sequence[Entry], group: Sequence[Entry]) -> bool:
-        """Return whether what is new goes into the record of what stands before it."""
+        """Return whether new entries belong to the record of the entries before them."""
         del before, group
         return self._shape is not None and self._shape not in _SINGLE
 
@@ -84,7 +84,7 @@ class Writer:
         fields = documents.fields_of(old[0]) if old else {}
         self._has_images = "images" in fields
         shape = self._shape_of(fields, old)
-        self._writing.whole = shape != "sharegpt"  # turns keep what stands beside, and no key of theirs ever goes
+        self._writing.whole = shape != "sharegpt"  # turns keep their other keys, and none is ever removed
         if not spoken:
             return
         if shape is None or self._shape is None:
@@ -138,7 +138,7 @@ class Writer:
         ]
 
     def _lines(self, group: Sequence[Entry]) -> list[list[Entry]]:
-        """Return the branches of a record: the main one, then each that leaves it, with what it shares."""
+        """Return the branches of a record: the main one, then each branch from it, with the shared part."""
         path = {entry.id for entry in self._writing.thread.path(MAIN)}
         main = [entry for entry in group if entry.id in path] or list(group)
         lines = [main]
@@ -159,7 +159,7 @@ class Writer:
     # -- shapes --------------------------------------------------------------------------------------------------------
 
     def _columns(self, shape: Shape, fields: Fields, lines: Sequence[Sequence[Entry]]) -> dict[str, Any]:
-        """Return the columns of a prompt and what was answered."""
+        """Return the columns of a prompt and its answer."""
         asked_in, key = (inner(fields, "input"), "messages") if shape == "preference" else (fields, "prompt")
         answers = {
             "completion": ("completion",),
@@ -181,7 +181,7 @@ class Writer:
         return found
 
     def _turns(self, fields: Fields, spoken: Sequence[Entry], lines: Sequence[Sequence[Entry]]) -> dict[str, Any]:
-        """Return the columns of ShareGPT, with two answers where the record has them."""
+        """Return the columns of ShareGPT, with two answers if the record has them."""
         if "chosen" not in fields and "rejected" not in fields:
             return sharegpt.turns([each.message for each in spoken], fields, self._loser(spoken))
         split_at = self._answered(lines[0], len(sharegpt.read(fields, lambda _: None)))
@@ -200,14 +200,14 @@ class Writer:
             self._writing.lose("dropped", "branch", "the record has a place for two answers", line[-1])
 
     def _answered(self, line: Sequence[Entry], before: int) -> int:
-        """Where the answer begins: where it did, if that still is the model's turn, else behind what was asked last."""
+        """Return where the answer begins: at the old place, if an answer is still there, else after the question."""
         mine = [isinstance(entry.message, AssistantMessage) for entry in line]
         if before == len(line) or (before < len(line) and mine[before]):
             return before
         return next((at for at, each in enumerate(mine) if each), len(line))
 
     def _column(self, fields: Fields, key: str, entries: Sequence[Entry]) -> Any:
-        """Return a column: a text where it was one and is one, else a list."""
+        """Return a column: a text if it was one and still is, else a list."""
         old = fields.get(key)
         messages = self._messages(entries)
         if old is not None and jsontext.kind(old) == "a string" and len(entries) <= 1:
@@ -256,7 +256,7 @@ class Writer:
         answers: Sequence[AssistantMessage],
         before: Sequence[AssistantMessage],
     ) -> list[dict[str, Any]]:
-        """Return the choices, with what stood beside the message in each."""
+        """Return the choices, with the other keys beside the message in each."""
         olds = {integer(each, "index") or 0: each for each in map(jsontext.fields, jsontext.items(answered["choices"]))}
         found: list[dict[str, Any]] = []
         for place, raw in enumerate(jsontext.items(written)):
@@ -277,7 +277,7 @@ class Writer:
         return jsontext.items(jsontext.fields(encoded.body)[key])
 
     def _is_own(self, entries: Sequence[Entry], wire: str) -> bool:
-        """Return whether messages hold only what the wire itself says, so that nothing has to be fitted."""
+        """Return whether messages contain only what the wire itself has, so that nothing must be fitted."""
         return all(_is_said(entry.message, wire) for entry in entries)
 
     def _lose(self, losses: Sequence[Loss], entries: Sequence[Entry]) -> None:
@@ -293,7 +293,7 @@ class Writer:
         return lose
 
     def _unsupported(self, entries: Sequence[Entry]) -> None:
-        """Name what messages never say, once a conversation."""
+        """Report fields that no message has, once a conversation."""
         bare = (extension_slot.without_records(entry.message) for entry in entries)
         named = dict.fromkeys(name for message in bare for name in unsupported(message, _SAID))
         if named:
@@ -303,7 +303,7 @@ class Writer:
 def _edited(
     message: AssistantMessage, before: AssistantMessage, written: Fields, keys: Mapping[str, Sequence[str]]
 ) -> dict[str, Raw]:
-    """The keys of what says more of an answer than its message that an edit changed; ``null`` for what is gone."""
+    """Return the changed keys of an answer other than its message; ``null`` for removed values."""
     changed = [name for name in keys if getattr(message, name) != getattr(before, name)]
     gone = {name for name in changed if getattr(message, name) is None}
     return {

@@ -1,13 +1,14 @@
 """opencode exports, versions 1 and 2 (docs/spec/dialects.md#7); its relatives (Kilo, MiMo Code) write the same.
 
-Read: ``{info, messages}``. A tool part is a call and its result. A finished compaction hides what stands before it: its
-summary and what stands from ``tail_start_id`` on follow with ``source="compaction"``. Synthetic texts are sent and not
-shown, ignored ones shown and not sent. ``revert`` ends the main branch. A session with ``parentID`` is a sub-agent's.
+Read: ``{info, messages}``. A tool part is a call and its result. A finished compaction hides the messages before it:
+its summary and the messages from ``tail_start_id`` on follow with ``source="compaction"``. Synthetic texts are sent and
+not shown, ignored ones shown and not sent. ``revert`` ends the main branch. A session with ``parentID`` is a
+sub-agent's.
 
 Not represented: system and developer messages (opencode writes its own prompt; they are ignored texts), results of
 several texts or of JSON (one text), citations, arguments that are not an object, results without calls, markers.
-Version 1 is what is written, as ``opencode import`` takes it; by default what the model sees. A file of version 2 goes
-on in it.
+Version 1 is written, as ``opencode import`` takes it; by default the model's view. A file of version 2 is continued in
+version 2.
 
 Stability: experimental.
 """
@@ -29,7 +30,7 @@ __all__ = ["FORMAT", "NAME"]
 
 
 def detect(head: Head) -> Detection | None:
-    """Return an ``info`` whose ``id`` is that of a session, and a list of messages."""
+    """Detect an ``info`` whose ``id`` is that of a session, and a list of messages."""
     if found := PROGRESS.match(head.data):
         head = Head(head.data[found.end() :], head.name)
     info: Any = head.fields.get("info")

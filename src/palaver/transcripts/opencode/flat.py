@@ -3,11 +3,11 @@
 Rules:
 
 - An answer is one message; the results of its calls follow it. ``executed`` calls have theirs beside them.
-- ``synthetic`` and ``skill`` texts are sent and not shown; a ``shell`` command is what the user is told to have run.
+- ``synthetic`` and ``skill`` texts are sent and not shown; a ``shell`` command is reported as run by the user.
 - A ``compaction`` is its summary, and ``recent``, what it kept as a text.
-- What nobody says (switches of agent, model and place, ``idle``) is a record.
-- Only files that were of version 2 are written so: what they hold was edited, or they go on. The slot is the
-  ``metadata`` of the record.
+- Other records (switches of agent, model and place, ``idle``) are not messages.
+- Only files of version 2 are written so, when they are edited or continued. The slot is the ``metadata`` of the
+  record.
 
 Stability: experimental.
 """
@@ -58,11 +58,11 @@ class Flat:
     """Reads messages of version 2."""
 
     def __init__(self, watch: Watch) -> None:
-        """Report to ``watch``."""
+        """Report unexpected contents to ``watch``."""
         self._watch = watch
 
     def plain(self, fields: Fields) -> list[Message]:
-        """What a record says; empty when it says nothing."""
+        """Return the messages of a record; empty without any."""
         kind = string(fields, "type") or ""
         known = shapes.FLAT.get(kind)
         if known is None:
@@ -288,7 +288,7 @@ def _block(
 
 
 def _old_id(olds: Any, kind: str, named: str) -> dict[str, Any]:
-    """Return the id of the next block of a kind that the record had."""
+    """Return the id of the record's next block of a kind."""
     found = next((each for each, old in olds.items() if string(old, "type") == kind), None)
     if found is None:
         return {"id": named}
@@ -313,7 +313,7 @@ def _served_state(given: Raw, served: ServerToolResult) -> dict[str, Any]:
 
 
 def _state(writing: WriteState, entry: Entry, given: Raw, *, completed: bool = False) -> dict[str, Any]:
-    """Return the state of a call that has its result; what was called completed stays so, also where it failed."""
+    """Return the state of a call with a result; ``completed`` stays, even if the call failed."""
     message = cast("ToolMessage", entry.message)
     content: list[dict[str, Any]] = []
     first = message.content[0] if len(message.content) == 1 else None

@@ -2,16 +2,16 @@
 
 Rules:
 
-- A message is a record. One of an assistant is an answer for each of its steps, with the results of its calls behind
-  it; ``tokens`` of the message are its usage, and those of ``step-finish`` are not added.
-- What a user's message holds is parted by who sees it: ``synthetic`` texts are sent and not shown (``source``), ignored
-  texts and files whose content stands in a text beside them are shown and not sent (``PLACEHOLDER``).
-- An answer with an error is not sent, unless it was aborted and has said something.
-- A compaction is the answer that is marked ``summary``, once it has finished. What the model sees since is what
-  opencode sends: its question, the summary, and what stands from ``tail_start_id`` on.
-- A result is an error also where its status is ``completed``: a call to a tool that does not exist, and a command
-  whose exit is not 0. An output that opencode has cleared for the model (``time.compacted``) is read as it is on disk.
-- ``revert`` hides the message that it names and what follows: the main branch ends before it.
+- A message is a record. One of an assistant is an answer for each of its steps, followed by the results of its calls;
+  ``tokens`` of the message are its usage, and those of ``step-finish`` are not added.
+- The parts of a user's message are split by audience: ``synthetic`` texts are sent and not shown (``source``), ignored
+  texts and files whose content is in a text beside them are shown and not sent (``PLACEHOLDER``).
+- An answer with an error is not sent, unless it was aborted and has content.
+- A compaction is the answer that is marked ``summary``, once it has finished. The model's view since then is what
+  opencode sends: its question, the summary, and the messages from ``tail_start_id`` on.
+- A result may be an error even if its status is ``completed``: of a call to an unknown tool, or of a command whose exit
+  code is not 0. An output that opencode has cleared for the model (``time.compacted``) is read as it is on disk.
+- ``revert`` hides the message that it names and the later ones: the main branch ends before it.
 
 Stability: experimental.
 """
@@ -67,7 +67,7 @@ class RecordReader:
     """Reads an export."""
 
     def __init__(self, origin: Origin, watch: Watch) -> None:
-        """Begin before the document."""
+        """Start before the document."""
         self._origin = origin
         self._watch = watch
         self._flat = Flat(watch)
@@ -99,7 +99,7 @@ class RecordReader:
         yield conversation.ended(branches, title=string(info, "title"), metadata=session.metadata())
 
     def end(self) -> Iterator[Step]:
-        """A document has ended with its record."""
+        """Return no steps: the document has ended with its record."""
         return iter(())
 
     def _item(self, conversation: Conversation, record: Record) -> Iterator[Step]:
@@ -117,12 +117,12 @@ class RecordReader:
         if not group:
             yield from conversation.record(record, id=named)
             return
-        # The id of a compaction is that of its answer: what is put before it has none in the file.
+        # The id of a compaction is that of its answer: messages placed before it have no id in the file.
         place = next((place for place, each in enumerate(group) if _leads(each)), 0)
         yield from conversation.join(group, [record], ids=[*[None] * place, named])
 
     def _group(self, fields: Fields) -> list[Message]:
-        """What a record becomes; empty when it says nothing."""
+        """Return the messages of a record; empty without any."""
         plain = self.plain(fields)
         named = _id(fields) or ""
         if _compacts(fields):
@@ -143,7 +143,7 @@ class RecordReader:
         return group
 
     def plain(self, fields: Fields) -> list[Message]:
-        """What a record says, without what it carries."""
+        """Return the messages of a record, without carried data."""
         if "info" not in fields:
             return self._flat.plain(fields)
         info = inner(fields, "info")
@@ -217,7 +217,7 @@ class RecordReader:
                 content += () if said is None else (said,)
         step()
         if not run and (usage := shapes.usage_of(info)) is not None and usage.total:
-            run = [trusted.AssistantMessage(sent_at=at)]  # an answer that said nothing was paid for all the same
+            run = [trusted.AssistantMessage(sent_at=at)]  # an empty answer was paid for too
         return _described(run, info, failed=_failed(info, parts))
 
 
@@ -247,7 +247,7 @@ def _id(fields: Fields) -> str | None:
 
 
 def _compacts(fields: Fields) -> bool:
-    """Return whether a record is a compaction that has come to its end."""
+    """Return whether a record is a finished compaction."""
     if "info" not in fields:
         return string(fields, "type") == "compaction" and string(fields, "status") in {None, "completed"}
     info = inner(fields, "info")
@@ -260,7 +260,7 @@ def _compacts(fields: Fields) -> bool:
 
 
 def _once_more(message: Message) -> Message:
-    """Return a message that a compaction kept, where the model sees it again; it is not paid for again."""
+    """Return a copy of a message that a compaction kept, for the model's view, without usage."""
     if isinstance(message, AssistantMessage):
         return structs.replace(message, source=COMPACTION, id=None, usage=None)
     return structs.replace(message, source=COMPACTION, id=None)
@@ -271,7 +271,7 @@ def _leads(message: Message) -> bool:
 
 
 def _slot(fields: Fields) -> Any:
-    """What a record carries: with its first part that does, or in version 2 with the record."""
+    """Return the carried data of a record: in its first part that has some, or in version 2 in the record."""
     for stored in (fields, *map(as_object, listed(fields, "parts"))):
         metadata = inner(stored, "metadata")
         if extension_slot.SLOT in metadata:
@@ -280,7 +280,7 @@ def _slot(fields: Fields) -> Any:
 
 
 def _seen(part: Fields) -> str:
-    """Who sees a part of a user's message: ``""`` for both."""
+    """Return the audience of a part of a user's message: ``""`` for both."""
     if string(part, "type") == "file":
         return PLACEHOLDER if string(part, "mime") in shapes.UNSENT else ""
     if string(part, "type") == "agent" or value(part, "ignored") is True:
@@ -308,7 +308,7 @@ def _failed(info: Fields, parts: list[Fields | Raw]) -> bool:
 
 
 def _described(run: list[Message], info: Fields, *, failed: bool) -> list[Message]:
-    """Give the answers of a record what it says of them; the last one has usage and finish reason."""
+    """Return the answers of a record with its data; the last one has usage and finish reason."""
     stop = string(info, "finish")
     last = next((place for place in range(len(run) - 1, -1, -1) if isinstance(run[place], AssistantMessage)), None)
     made: list[Message] = []
@@ -335,7 +335,7 @@ def _described(run: list[Message], info: Fields, *, failed: bool) -> list[Messag
 
 
 def _said(part: Fields) -> AnyPart | None:
-    """Return a part that is no call; ``None`` for those of the program."""
+    """Return a part that is not a call; ``None`` for those of the program."""
     kind = string(part, "type")
     metadata = dict(inner(part, "metadata"))
     metadata.pop(extension_slot.SLOT, None)
@@ -361,7 +361,7 @@ def _reasoning(text: str, metadata: Fields) -> Reasoning:
 
 
 def _tool(part: Fields) -> tuple[list[AnyPart], ToolMessage | None]:
-    """Return a call, and its result where it has one."""
+    """Return a call, and its result, if any."""
     state, name, named = inner(part, "state"), string(part, "tool") or "", string(part, "callID") or ""
     metadata = dict(inner(part, "metadata"))
     metadata.pop(extension_slot.SLOT, None)

@@ -1,4 +1,4 @@
-"""The tables of opencode's exports: which records, parts and keys there are (docs/spec/dialects.md#7).
+"""The tables of opencode's exports: their records, parts and keys (docs/spec/dialects.md#7).
 
 Stability: experimental.
 """
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from palaver.core.messages import FinishReason
 
 PROGRESS: Final = re.compile(rb"\s*Exporting session: [^\s{]*\s*(?=\{)")
-"""What `opencode export` tells its terminal, which stands in front of the document where both go into one file."""
+"""The terminal output of `opencode export`, which precedes the document if both are redirected to one file."""
 
 NAME: Final = "opencode"
 SYNTHETIC: Final = "synthetic"
-"""The ``source`` of what a model is sent and nobody is shown."""
+"""The ``source`` of text that a model is sent and nobody is shown."""
 ASKED: Final = "What did we do so far?"
-"""What opencode says in the place of the request for a compaction."""
+"""The text of opencode that replaces the request for a compaction."""
 SUBTASK: Final = "The following tool was executed by the user"
-"""What it says in the place of a task that the user gave to a sub-agent."""
+"""The text of opencode that replaces a task that the user gave to a sub-agent."""
 ABORTED: Final = "MessageAbortedError"
 INVALID: Final = "invalid"
-"""The tool as which a call to an unknown one runs; it completes."""
+"""The tool that runs a call to an unknown one; it completes."""
 UNSENT: Final = frozenset(("text/plain", "application/x-directory"))
-"""Media types of files whose content stands in a text beside them: what is shown, not sent."""
+"""Media types of files whose content is in a text beside them: shown, not sent."""
 
 _INFO: Final = frozenset(("id", "sessionID", "role", "time", "agent"))
 INFO: Final = {
@@ -68,7 +68,7 @@ PARTS: Final = {
     "compaction": _PART | {"auto", "overflow", "tail_start_id"},
 }
 SAID: Final = frozenset(("text", "reasoning", "file", "tool"))
-"""Parts that say something; the others are of the program."""
+"""Parts with content; the others are of the program."""
 STATUSES: Final = frozenset(("pending", "running", "completed", "error"))
 STATE: Final = frozenset(
     (
@@ -147,7 +147,7 @@ PROVIDERS: Final = {
 
 
 def usage_of(fields: Fields) -> Usage | None:
-    """Return the counters of ``tokens``, which do not overlap; the raw object has the cost as well."""
+    """Return the counters of ``tokens``, which do not overlap; the raw object also has the cost."""
     tokens = inner(fields, "tokens")
     if not tokens:
         return None

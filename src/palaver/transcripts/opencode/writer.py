@@ -4,13 +4,13 @@ Rules:
 
 - An answer and the results of its calls are a record; every other message is one.
 - ``opencode import`` takes ids with the prefix of their kind, orders messages by time and parts by id. So both grow,
-  also without times: a prefix, twelve hex digits that grow with time, fourteen letters and digits, here of a hash, so
+  even without times: a prefix, twelve hex digits that grow with time, fourteen letters and digits, here of a hash, so
   that the same conversation gives the same ids.
-- A result without its call in the answer before it is written with a call made up for it.
-- What no model is sent, and what opencode says itself (system prompts), is an ignored text: shown, and not sent. What a
-  runtime put in is a synthetic text: sent, and not shown.
-- The slot is the ``metadata`` of the first part that has one; import drops all other data of others.
-- A file of version 2 is written in version 2 where it was edited or goes on (``flat_writer``).
+- A result without its call in the answer before it is written with an artificial call.
+- Text that no model is sent, and opencode's own text (system prompts), is an ignored text: shown, and not sent. Text
+  that a runtime added is a synthetic text: sent, and not shown.
+- The slot is the ``metadata`` of the first part that has one; import drops all other foreign data.
+- A file of version 2 is written in version 2 when it is edited or continued (``flat_writer``).
 
 Stability: experimental.
 """
@@ -74,7 +74,7 @@ class RecordWriter:
     """Writes an export."""
 
     def __init__(self, writing: WriteState) -> None:
-        """Find what was before."""
+        """Find the earlier contents."""
         self._writing = writing
         self._session = session_of(writing.metadata)
         ours = self._session.file_format == NAME
@@ -112,11 +112,11 @@ class RecordWriter:
         return b"]}" if old is None else old
 
     def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-        """Answers with the results of their calls, every other message alone."""
+        """Group answers with the results of their calls, every other message alone."""
         return grouped(entries, _belongs)
 
     def continues(self, before: Sequence[Entry], group: Sequence[Entry]) -> bool:
-        """Return whether results are those of calls that an answer before has open."""
+        """Return whether results are those of open calls in an earlier answer."""
         return all(_belongs(before, entry.message) for entry in group)
 
     def render(self, group: Sequence[Entry], old: Sequence[bytes]) -> Iterator[bytes]:
@@ -135,7 +135,7 @@ class RecordWriter:
         parts = self._asking(said) if asks else self._answering(said)
         made = self._user(said) if asks else self._assistant(said, at)
         if not asks and not any(part["type"] in _KEYED for part in parts):
-            asks, made = True, self._user(said)  # nothing of it can be sent, and nothing can hold the slot
+            asks, made = True, self._user(said)  # no part can be sent, and none can hold the slot
             parts = [part for part in parts if part["type"] != "step-start"] + [
                 {"type": "text", "text": "", "ignored": True}
             ]
@@ -154,7 +154,7 @@ class RecordWriter:
     # -- records -------------------------------------------------------------------------------------------------------
 
     def _carry(self, record: dict[str, Any], group: Sequence[Entry], old: Sequence[bytes]) -> None:
-        """Put into the slot what the record does not say, once it is laid over the one it had."""
+        """Put the data that the record lacks into the slot, after merging with the old record."""
         slot = self._slot(record, group, old)
         known: Fields = jsontext.fields(old[0]) if old else {}
         stale = any(extension_slot.SLOT in inner(split(part), "metadata") for part in listed(known, "parts"))
@@ -184,7 +184,7 @@ class RecordWriter:
         return extension_slot.carried([entry.message for entry in group], plain)
 
     def _time(self, group: Sequence[Entry]) -> int:
-        """When a message was said: never before the one that stands before it."""
+        """Return the time of a message: never before that of the one before it."""
         if not self._writing.is_native(group[0].id):
             self._at = max(self._at, group[0].message.sent_at or 0)
             return self._at
@@ -235,7 +235,7 @@ class RecordWriter:
         }
 
     def _placed(self, parts: list[dict[str, Any]], named: str, at: int, known: Fields) -> list[dict[str, Any]]:
-        """Parts with their ids; in an edited record those of the program stay, and so do the ids of the others."""
+        """Return parts with their ids; in an edited record, the program's parts and the ids of others stay."""
         olds: list[dict[str, Any]] = [
             {**split(raw), "type": string(split(raw), "type")} for raw in listed(known, "parts")
         ]
@@ -265,7 +265,7 @@ class RecordWriter:
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def _asking(self, said: Sequence[Entry]) -> list[dict[str, Any]]:
-        """Return the parts of a user's message, each with who sees it."""
+        """Return the parts of a user's message, each with its audience."""
         parts: list[dict[str, Any]] = []
         for entry in said:
             message = entry.message
@@ -422,7 +422,7 @@ class RecordWriter:
 
 
 def _kept_state(old: Fields, new: dict[str, Any]) -> dict[str, Any]:
-    """Return the state of a call in an edited record: what is called completed stays so, also where it failed."""
+    """Return the state of a call in an edited record: ``completed`` stays, even if the call failed."""
     before, now = string(old, "status"), new["status"]
     if now == "pending" and before in {"pending", "running"}:
         return {key: old[key] for key in ("status", "raw") if key in old} | {
@@ -448,7 +448,7 @@ def _names_model(message: Message) -> bool:
 
 
 def _belongs(group: Sequence[Entry], message: Message) -> bool:
-    """Return whether a message is the result of a call in the last answer of a group that has none yet."""
+    """Return whether a message is the result of a call in the last answer of a group without a result so far."""
     if not isinstance(message, ToolMessage) or not is_sent(message):
         return False
     calls = [
@@ -469,15 +469,15 @@ _BITS: Final = (1 << 48) - 1
 
 
 class Ids:
-    """Makes ids that grow; ``after`` are those that stand before them."""
+    """Makes ids that grow; ``after`` are the earlier ones."""
 
     def __init__(self, *after: str) -> None:
-        """Begin behind all of ``after``."""
+        """Start after all of ``after``."""
         found = (_TIME.match(each) for each in after)
         self._last = max((int(each[1], 16) for each in found if each), default=0)
 
     def made(self, prefix: str, at: int, *names: object) -> str:
-        """Return the next id, of Unix milliseconds and whatever names the thing."""
+        """Return the next id, of Unix milliseconds and a name."""
         self._last = max(self._last + 1, at << 12 & _BITS)
         return f"{prefix}_{self._last:012x}{_letters(*names)}"
 

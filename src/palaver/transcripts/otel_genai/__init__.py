@@ -1,12 +1,11 @@
 """Messages of the OpenTelemetry conventions for generative AI (docs/spec/dialects.md#8).
 
-Read: the value of ``gen_ai.input.messages``, ``gen_ai.output.messages`` or ``gen_ai.system_instructions``; an object
-of span attributes with these, structured or as JSON text; a span around them (of the SDK, or of OTLP), and lines of
-such: what a span repeats is read once. The runs of tools (``execute_tool``) are read. Older generations
-(``gen_ai.prompt.0.role``, events of a span) are read, never written.
-JSON text that was cut is reported, and kept.
+Read: the value of ``gen_ai.input.messages``, ``gen_ai.output.messages`` or ``gen_ai.system_instructions``; an object of
+span attributes with these, structured or as JSON text; a span around them (of the SDK, or of OTLP), and lines of such
+objects: messages that a span repeats are read once. The runs of tools (``execute_tool``) are read. Older generations
+(``gen_ai.prompt.0.role``, events of a span) are read, never written. JSON text that was cut is reported, and kept.
 
-Not represented: citations, cache marks, markers; arguments that are no JSON stay text; usage, model, times and ids
+Not represented: citations, cache marks, markers; arguments that are not JSON stay text; usage, model, times and ids
 are a span's, and a conversation from elsewhere is written as a list of messages.
 
 Stability: experimental.
@@ -46,7 +45,7 @@ _KEYS: Final[Mapping[str, frozenset[str]]] = {
 
 
 def detect(head: Head) -> Detection | None:
-    """Attributes by their names; a list of messages, or of parts, by the keys of the parts."""
+    """Detect attributes by their names; a list of messages, or of parts, by the keys of the parts."""
     if head.data.lstrip()[:1] == b"{":
         if b'"gen_ai.' not in head.data:
             return None
@@ -64,7 +63,7 @@ def detect(head: Head) -> Detection | None:
 
 
 def _is_record(record: Mapping[str, Any]) -> bool:
-    """Return whether a record has the attributes of the conventions where spans and events have them.
+    """Return whether a record has the attributes of the conventions at the place of spans and events.
 
     A tool that keeps spans in documents of its own has the same names deeper inside.
     """
@@ -101,7 +100,7 @@ def _parts(item: Mapping[str, Any]) -> list[object]:
 
 
 def _is_part(part: object) -> bool:
-    """Whether it is a part of the conventions: of a type that has a key which neither Gemini nor UIMessage has."""
+    """Return whether a value is a part of the conventions: of a type with a key that Gemini and UIMessage lack."""
     if not isinstance(part, dict):
         return False
     fields = cast("dict[str, Any]", part)

@@ -1,15 +1,15 @@
-"""Spans and lists of messages, read as conversations.
+"""Read spans and lists of messages as conversations.
 
 Rules (docs/spec/dialects.md#8):
 
 - A list is one conversation. Spans make one for each ``gen_ai.conversation.id``, else for each trace: each span repeats
-  what was said before, so what it adds stands behind the longest beginning that was said already. Where it says
-  something else, it is a branch. Reasoning does not count in that: few programs repeat it.
+  the earlier messages, so its new ones follow the longest known beginning. If it differs from that, it is a branch.
+  Reasoning does not count in the comparison: few programs repeat it.
 - The main branch is the longest, of several the last.
 - Several output messages are several answers: branches.
-- The run of a tool (``execute_tool``) is the result of its call, behind what was said last, and the call where no
+- The run of a tool (``execute_tool``) is the result of its call, after the last message, and also the call if no
   message has it.
-- System instructions stand before the input.
+- System instructions precede the input.
 
 Stability: experimental.
 """
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from palaver.transcripts.unknown_fields import Watch
 
 _SPAN: Final = frozenset(("attributes", "context", "traceId", "trace_id", "resourceSpans", *LISTS))
-"""What tells that a record is a span, also when it has no messages: most have none."""
+"""The marks of a span, with or without messages: most have none."""
 
 
 class _New(NamedTuple):
-    """A message that a record adds: behind which one (by what was said up to it), and what was said up to it."""
+    """A new message of a record: the key of the messages before it, and the key with it."""
 
     before: str
     said: str
@@ -54,7 +54,7 @@ class _New(NamedTuple):
 
 
 class _Talk:
-    """A conversation that is being read: its steps, and the entry of all that was said in it."""
+    """A conversation while it is read: its steps, and the entry of each known beginning."""
 
     def __init__(self, key: str, named: str | None) -> None:
         thread = named if named is not None and is_uuid(named) else derived_id(NAME, key)
@@ -71,7 +71,7 @@ class RecordReader:
     """Reads one file."""
 
     def __init__(self, origin: Origin, watch: Watch) -> None:
-        """Begin before the first record."""
+        """Start before the first record."""
         self._origin = origin
         self._watch = watch
         self._talks: dict[str, _Talk] = {}
@@ -108,7 +108,7 @@ class RecordReader:
         self._last = self._talks[named]
 
     def _odd(self, record: Record) -> Iterator[Step]:
-        """Yield a record that says nothing."""
+        """Yield the steps of a record without messages."""
         if self._last is None:
             yield from self._talk(None)
         if self._last is not None:
@@ -188,7 +188,7 @@ class RecordReader:
                 talk.longest = each.said
 
     def _tool_run(self, talk: _Talk, span: Span, line: int | None, before: list[_New]) -> list[_New]:
-        """The result of a tool that ran, and its call, behind what was said last; what was said already is not new."""
+        """Return the result of a tool that ran, and its call, after the last message, if they are new."""
         parts = Parts(span.wire, self._watch, line)
         named = string(span.attributes, "gen_ai.tool.call.id")
         messages = [each.message for each in before]
@@ -205,7 +205,7 @@ class RecordReader:
         return new
 
     def _added(self, talk: _Talk, span: Span, line: int | None, adding: set[str]) -> list[_New]:
-        """What a span says that was not said before."""
+        """Return the new messages of a span."""
         parts = Parts(span.wire, self._watch, line)
         new: list[_New] = []
         said = ""
@@ -234,7 +234,7 @@ def _messages(raws: Sequence[Raw], parts: Parts) -> Iterator[Message]:
 
 
 def _sum(said: str, message: Message) -> str:
-    """What was said up to a message, and the message: without what not every program repeats."""
+    """Return the key of a message after others, without fields that not every program repeats."""
     content = [
         part if isinstance(part, Reasoning) else structs.replace(part, provider_json=UNSET) for part in message.content
     ]
@@ -251,7 +251,7 @@ def _at(message: Message, at: int | None) -> Message:
 
 
 def _answered(message: Message, span: Span, place: int) -> Message:
-    """Return an answer with what the span says of it; the counters go to the first."""
+    """Return an answer with the data of the span; the counters go to the first one."""
     if not isinstance(message, AssistantMessage):
         return message
     reason, raw = message.finish_reason, message.finish_reason_raw

@@ -1,12 +1,12 @@
-"""The OpenTelemetry conventions for generative AI: their words, where the messages of a call stand, and how they read.
+"""The OpenTelemetry conventions for generative AI: their names, the place of messages in a call, and their reading.
 
 Rules (docs/spec/dialects.md#8):
 
 - Attributes are an object, the ``attributes`` of a span (as the SDK for Python writes it), or OTLP's list of keys and
-  values. Messages in them are structured, or JSON text. Text that was cut is reported, and what it says is not read.
-- Older generations are put into today's form: attributes ``gen_ai.prompt.0.role``, ``gen_ai.completion.0.role``, and
-  events ``gen_ai.user.message``, ``gen_ai.choice``.
-- A message is ``{role, parts}``. A ``tool_call_response`` is a tool message of its own, in whichever message it stands.
+  values. Messages in them are structured, or JSON text. Text that was cut is reported and not read.
+- Older generations are converted to the current form: attributes ``gen_ai.prompt.0.role``,
+  ``gen_ai.completion.0.role``, and events ``gen_ai.user.message``, ``gen_ai.choice``.
+- A message is ``{role, parts}``. A ``tool_call_response`` is a tool message of its own, in any message.
 - ``arguments`` and ``response`` are any JSON; arguments that are text are the model's own text.
 - A part of an unknown type, or one that the role cannot hold, is an ``Opaque`` part.
 
@@ -120,23 +120,23 @@ _MEDIA: Final[dict[str, type[Image | Audio | Video]]] = {"image": Image, "audio"
 
 
 class Parts:
-    """Reads messages. ``wire`` is that of the provider, as far as it is known."""
+    """Reads messages. ``wire`` is that of the provider, if it is known."""
 
     def __init__(self, wire: str | None, watch: Watch, line: int | None) -> None:
-        """Nothing is read yet."""
+        """Start without messages."""
         self._wire = wire
         self._watch = watch
         self._line = line
 
     def messages(self, fields: Fields) -> list[Message]:
-        """What a message says, with what it carries. Raises ``DecodeError``."""
+        """Return the messages of a record, with carried data. Raises ``DecodeError``."""
         plain = self.plain(fields)
         slot = value(fields, extension_slot.SLOT)
         restored = None if slot is None else extension_slot.restored(plain, slot)
         return plain if restored is None else list(restored)
 
     def plain(self, fields: Fields) -> list[Message]:
-        """What a message says, without what it carries."""
+        """Return the messages of a record, without carried data."""
         self._watch.keys(fields, MESSAGE, "message", self._line)
         role = string(fields, "role") or ""
         cls = _CLASSES.get(role)
@@ -145,12 +145,12 @@ class Parts:
         return self._split(cls or UserMessage, listed(fields, "parts"), fields)
 
     def system(self, parts: list[Raw]) -> SystemMessage:
-        """System instructions: parts without a message around them."""
+        """Return system instructions: parts without a message around them."""
         content: Any = tuple(self._fitting(SystemMessage, parts))
         return trusted.SystemMessage(content=content)
 
     def _split(self, cls: type, raws: list[Raw], fields: Fields) -> list[Message]:
-        """Return the results that a message holds, and the rest of it."""
+        """Return the results in a message, and the rest of it."""
         results: list[Message] = []
         others: list[Raw] = []
         for raw in raws:
@@ -259,7 +259,7 @@ _EVENT: Final = re.compile(r"gen_ai\.(system|user|assistant|tool)\.message|gen_a
 
 
 class Span(NamedTuple):
-    """A call of a model, as far as it holds messages."""
+    """A call of a model, with its messages."""
 
     key: str | None
     attributes: Fields
@@ -269,7 +269,7 @@ class Span(NamedTuple):
     started: int | None = None
     ended: int | None = None
     runs_tool: bool = False
-    """Whether it is the run of a tool: ``input`` is the call, ``output`` the result, as far as the span has one."""
+    """Whether it is the run of a tool: ``input`` is the call, ``output`` the result, if the span has one."""
 
     @property
     def wire(self) -> str | None:
@@ -279,12 +279,12 @@ class Span(NamedTuple):
 
     @property
     def model(self) -> str | None:
-        """The model that answered, else the one that was asked for."""
+        """The model that answered, else the requested one."""
         return string(self.attributes, "gen_ai.response.model") or string(self.attributes, "gen_ai.request.model")
 
     @property
     def usage(self) -> Usage | None:
-        """The counters, which include what was cached and what was thought."""
+        """The counters, which include cached and reasoning tokens."""
         counts = {
             key.removeprefix("gen_ai.usage."): raw
             for key, raw in self.attributes.items()
@@ -308,7 +308,7 @@ class Span(NamedTuple):
 
 
 def spans_of(fields: Fields, watch: Watch, line: int | None) -> list[Span]:
-    """Return the spans that a record holds messages of."""
+    """Return the spans with messages in a record."""
     found = [span for each in _each(fields) if (span := _span(each, watch, line)) is not None]
     return sorted(found, key=lambda span: span.started or 0)
 
@@ -371,7 +371,7 @@ def _time(fields: Fields, key: str) -> int | None:
 
 
 def attributes_of(fields: Fields) -> Fields:
-    """Return the attributes of a span, or of what is only its attributes."""
+    """Return the attributes of a span, or of an object that is only its attributes."""
     raw = fields.get("attributes")
     if raw is None:
         return fields
@@ -409,7 +409,7 @@ def _object(found: object) -> Mapping[str, Any]:
 
 
 def _list(raw: Raw, key: str, watch: Watch, line: int | None) -> list[Raw] | None:
-    """Return the items of an attribute; ``None`` when it is none, or was cut."""
+    """Return the items of an attribute; ``None`` when it is not a list, or was cut."""
     try:
         text = jsontext.text(raw).encode("utf-8", "backslashreplace") if jsontext.kind(raw) == "a string" else raw
         return jsontext.items(text)
@@ -439,7 +439,7 @@ def _flattened(attributes: Fields) -> dict[str, list[Raw]]:
 
 
 def _told(events: list[Fields]) -> dict[str, list[Raw]]:
-    """``gen_ai.user.message``, ``gen_ai.choice``: events of a span, or a log record alone."""
+    """Return the messages of ``gen_ai.user.message`` and ``gen_ai.choice``: events of a span, or a log record alone."""
     lists: dict[str, list[Raw]] = {}
     for fields in events:
         attributes = attributes_of(fields)
@@ -458,7 +458,7 @@ def _told(events: list[Fields]) -> dict[str, list[Raw]]:
 
 
 def _message(told: Mapping[str, Any], role: str) -> dict[str, Any]:
-    """Return a message of an older generation in the form of today."""
+    """Return a message of an older generation in the current form."""
     parts: list[dict[str, Any]] = []
     content = told.get("content")
     if role == "tool":

@@ -1,11 +1,11 @@
-"""Conversations, written as messages of the conventions.
+"""Write conversations as messages of the conventions.
 
 Rules (docs/spec/dialects.md#8):
 
 - A conversation from elsewhere is a list: the value of ``gen_ai.input.messages``, system messages in their place.
-- What joins a file of spans is a line of attributes for each answer, with all that was said before it, as spans do.
-- In a span that was edited, the messages that it added are replaced. Spans behind it still say what was said before.
-- What a message says beyond that is carried in it, under ``palaver``: the conventions allow any key.
+- An addition to a file of spans is a line of attributes for each answer, with all earlier messages, as in spans.
+- In an edited span, the messages that it added are replaced. Later spans still have the old ones.
+- Further data of a message are carried in it, under ``palaver``: the conventions allow any key.
 
 Stability: experimental.
 """
@@ -58,7 +58,7 @@ class RecordWriter:
     """Writes one conversation."""
 
     def __init__(self, writing: WriteState) -> None:
-        """Look what the conversation came from: a list, lines of spans, or a span that is a document."""
+        """Find the original form of the conversation: a list, lines of spans, or a span that is a document."""
         self._writing = writing
         writing.never_writes("sent_at")
         self._plain = Parts(None, Watch(), None)
@@ -80,7 +80,7 @@ class RecordWriter:
         return b"]\n" if old is None else old
 
     def groups(self, entries: Sequence[Entry]) -> Iterable[Sequence[Entry]]:
-        """In a list each message; in spans, what leads to an answer with it."""
+        """Group messages: in a list each alone; in spans, those before an answer with it."""
         if self._listed:
             yield from singly(entries)
             return
@@ -117,7 +117,7 @@ class RecordWriter:
     # -- spans ---------------------------------------------------------------------------------------------------------
 
     def _span(self, group: Sequence[Entry]) -> bytes:
-        """Return a line of attributes: all that was said, and the answer."""
+        """Return a line of attributes: all earlier messages, and the answer."""
         path = self._writing.thread.path(self._writing.options.branch)
         ids = [entry.id for entry in path]
         end = ids.index(group[-1].id) if group[-1].id in ids else -1
@@ -135,7 +135,7 @@ class RecordWriter:
         return jsontext.encode(attributes)
 
     def _key(self, entry: Entry) -> str | None:
-        """Return the id of the conversation, as a record of it says."""
+        """Return the id of the conversation from one of its records."""
         for piece in original_bytes.records_of(NAME, [entry.message]) or ():
             for span in spans_of(split(Raw(piece.raw.strip())), Watch(), None):
                 return span.key
@@ -197,7 +197,7 @@ class RecordWriter:
         return written
 
     def _parts(self, entry: Entry) -> Iterator[bytes]:
-        """System instructions: parts without a message."""
+        """Yield system instructions: parts without a message."""
         for part in self._parts_of(entry):
             yield jsontext.encode(part)
 
@@ -212,7 +212,7 @@ class RecordWriter:
                 yield written
 
     def _result(self, entry: Entry, message: ToolMessage) -> dict[str, Any]:
-        """Return one part, with all that the tool gave back."""
+        """Return one part with the whole output of the tool."""
         parts = message.content
         if len(parts) == 1 and isinstance(parts[0], Text):
             response: Any = parts[0].text

@@ -1,13 +1,13 @@
 """pi sessions, versions 1 to 3 (docs/spec/dialects.md#6).
 
-Read: an entry with a message is a message; ``bashExecution`` is what the user is told to have run, ``custom`` messages
-and summaries of branches are user messages with a ``source``. A ``compaction`` hides what stands before it: its
-summary and the entries that it kept follow with ``source="compaction"``. ``thinkingSignature`` and
-``thoughtSignature`` are the proof of the wire that ``api`` names. Aborted turns stay as they are.
+Read: an entry with a message is a message; ``bashExecution`` is reported as run by the user, ``custom`` messages and
+summaries of branches are user messages with a ``source``. A ``compaction`` hides the messages before it: its summary
+and the entries that it kept follow with ``source="compaction"``. ``thinkingSignature`` and ``thoughtSignature`` are the
+proof of the wire that ``api`` names. Aborted turns stay as they are.
 
-Not represented: system and developer messages (pi writes its own prompt; they are kept in ``custom`` entries, which
-pi never sends), audio, video and files, citations, refusals as such, markers, arguments that are no JSON object (they
-become text). pi reads version 3, which is what is written; all branches are. A file whose header is gone is read too.
+Not represented: system and developer messages (pi writes its own prompt; they are kept in ``custom`` entries, which pi
+never sends), audio, video and files, citations, refusals as such, markers, arguments that are not a JSON object (they
+become text). pi reads version 3, which is written, with all branches. A file without its header is read too.
 
 Stability: experimental.
 """
@@ -29,7 +29,7 @@ _PLACED: Final = KEYS.keys() - {"session", "message"}
 
 
 def detect(head: Head) -> Detection | None:
-    """A header of type ``session`` with ``id`` and ``cwd``; with ``harness`` it is HF STS. Without one, its entries."""
+    """Detect a ``session`` header with ``id`` and ``cwd``, not ``harness`` (HF STS), or entries without a header."""
     first = head.first
     if _is_entry(first):
         return Detection(0.7)
@@ -40,7 +40,7 @@ def detect(head: Head) -> Detection | None:
 
 
 def _is_entry(record: Mapping[str, Any]) -> bool:
-    """Return whether a record is an entry that has a place in the tree: of a file whose header is gone."""
+    """Return whether a record is an entry with a place in the tree: of a file without its header."""
     if not {"id", "parentId", "timestamp"} <= record.keys():
         return False
     message: object = record.get("message")

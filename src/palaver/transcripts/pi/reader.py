@@ -1,4 +1,4 @@
-"""pi entries into messages; the head of the package says how.
+"""Read pi entries into messages; the head of the package has the rules.
 
 Stability: experimental.
 """
@@ -53,7 +53,7 @@ class RecordReader:
     """Reads one session."""
 
     def __init__(self, origin: Origin, watch: Watch) -> None:
-        """Begin before the header."""
+        """Start before the header."""
         self._origin = origin
         self._watch = watch
         self._conversation: Conversation | None = None
@@ -77,7 +77,7 @@ class RecordReader:
             yield from self._read(ready)
 
     def _read(self, record: Record) -> Iterator[Step]:
-        """Read an entry whose parent was read, or is not in the file."""
+        """Read an entry whose parent was read, or is missing in the file."""
         conversation = cast("Conversation", self._conversation)
         fields = record.fields
         if fields is None:
@@ -101,13 +101,13 @@ class RecordReader:
             yield self._conversation.ended(heads, title=self._title, metadata=self._session.metadata())
 
     def plain(self, fields: Fields) -> list[Message]:
-        """What an entry says, without what it carries."""
+        """Return the messages of an entry, without carried data."""
         return self._plain(fields, string(fields, "type"), 0) or []
 
     def _begin(self, record: Record) -> Iterator[Step]:
         fields = record.fields or {}
         if string(fields, "type") != "session":
-            fields = {}  # the header is gone, and an entry says nothing of the session
+            fields = {}  # the header is missing, and an entry has no session data
         named = string(fields, "id")
         more = {key: jsontext.value(fields[key]) for key in ("parentSession",) if key in fields}
         self._session = Session(
@@ -147,17 +147,17 @@ class RecordReader:
             group = [record_message(sent_at), *marker, summary, *said]
         else:
             self._kept += [(named or "", self._index, each) for each in group]
-        # The id of a compaction is that of its last message: what names it as its parent follows all of them.
+        # The id of a compaction is that of its last message: its children follow all of them.
         ids = [*[None] * (len(group) - 1), named] if kind == "compaction" else [named]
         yield from conversation.join(group, [record], ids=ids, parent=follows)
 
     def _back_to(self, parent: str | None) -> None:
-        """Forget what does not stand on the line of an entry that follows ``parent``."""
+        """Forget messages that are not on the line of an entry that follows ``parent``."""
         while self._kept and self._kept[-1][0] != parent:
             self._kept.pop()
 
     def _tail(self, fields: Fields) -> list[tuple[str, int, Message | None]]:
-        """What a compaction kept of the line before it."""
+        """Return the messages of the line that a compaction kept."""
         first, index = string(fields, "firstKeptEntryId"), value(fields, "firstKeptEntryIndex")
         for place, (each, at, _) in enumerate(self._kept):
             if each == first if first is not None else isinstance(index, int) and at >= index:
@@ -165,7 +165,7 @@ class RecordReader:
         return []
 
     def _messages(self, fields: Fields, kind: str | None, sent_at: int | None, line: int) -> list[Message] | None:
-        """What an entry says; ``None`` when it says nothing to anybody."""
+        """Return the messages of an entry; ``None`` without any."""
         try:
             plain = self._plain(fields, kind, line)
         except DecodeError as error:
@@ -295,7 +295,7 @@ def _reasoning(fields: Fields, wire: str) -> Reasoning:
         return trusted.Reasoning(text, encrypted=proof, wire=wire)
     if wire != "openai_responses" or proof is None:
         return trusted.Reasoning(text, signature=proof, wire=wire)
-    try:  # there it is the whole item, as JSON text
+    try:  # it is the whole item, as JSON text
         item = jsontext.fields(proof.encode())
         encrypted = string(item, "encrypted_content")
     except (DecodeError, UnicodeEncodeError):
@@ -316,7 +316,7 @@ def _call(fields: Fields, wire: str) -> ToolCall | MalformedToolCall:
 
 
 def usage_of(fields: Fields) -> Usage | None:
-    """What an answer cost; the counters of the file are disjoint."""
+    """Return the usage of an answer; the counters of the file are disjoint."""
     raw = fields.get("usage")
     if raw is None or jsontext.kind(raw) != "an object":
         return None

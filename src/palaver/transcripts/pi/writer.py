@@ -1,4 +1,4 @@
-"""Messages into pi entries, of version 3.
+"""Write messages as pi entries, of version 3.
 
 Stability: experimental.
 """
@@ -57,7 +57,7 @@ class RecordWriter:
     """Writes one session."""
 
     def __init__(self, writing: WriteState) -> None:
-        """Begin a session, or go on with one."""
+        """Start a session, or continue one."""
         self._writing = writing
         self._session = session_of(writing.metadata)
         self._ids: dict[str, str] = {}
@@ -65,11 +65,11 @@ class RecordWriter:
         times = (entry.message.sent_at for entry in writing.entries)
         first = next((at for at in times if at is not None), None)
         self._at = self._session.started_at or first or now_ms()
-        """The time of what has none of its own: that of what stands before it."""
+        """The time of entries without one: that of the entry before."""
         self._reader = RecordReader(Origin(), Watch())
 
     def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-        """Yield a message alone; the marker of a compaction with the summary behind it, which are one entry."""
+        """Group each message alone; the marker of a compaction with its summary, which are one entry."""
         place = 0
         while place < len(entries):
             marked = _marks(entries[place]) and place + 1 < len(entries) and self._compacts(entries[place + 1])
@@ -90,7 +90,7 @@ class RecordWriter:
         )
 
     def tail(self, old: bytes | None) -> None:
-        """Lines have none."""
+        """Return nothing: lines have no tail."""
 
     def render(self, group: Sequence[Entry], old: Sequence[bytes]) -> Iterator[bytes]:
         """Yield the entry of a message."""
@@ -128,7 +128,7 @@ class RecordWriter:
         return record
 
     def _compacts(self, entry: Entry) -> bool:
-        """Return whether a message is the summary of a compaction: it stands behind its marker."""
+        """Return whether a message is the summary of a compaction: it follows its marker."""
         if not isinstance(entry.message, UserMessage) or not entry.message.is_summary:
             return False
         before = None if entry.parent is None else self._writing.thread.entry(entry.parent).message
@@ -222,7 +222,7 @@ class RecordWriter:
         return None if parent is None else self._ids.get(parent, parent)
 
     def _id(self, entry: str) -> str:
-        """Eight hex digits, unique in the file."""
+        """Return eight hex digits, unique in the file."""
         if self._writing.is_native(entry):
             return entry
         digits = entry
@@ -239,10 +239,10 @@ def _marks(entry: Entry) -> bool:
 
 
 def _behind(group: Sequence[Entry], marker: Entry) -> Entry | None:
-    """Return the summary behind a marker."""
+    """Return the summary after a marker."""
     return next((each for each in group if each.parent == marker.id), None)
 
 
 def _is_plain(marker: Message) -> bool:
-    """Return whether a marker says no more than that a compaction was here."""
+    """Return whether a marker has no data of its own beyond the compaction."""
     return structs.replace(extension_slot.without_records(marker), id=None, sent_at=None) == hidden_before()

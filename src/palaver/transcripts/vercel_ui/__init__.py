@@ -1,13 +1,13 @@
 """Vercel AI SDK ``UIMessage`` lists, versions 5 to 7; version 4 is read (docs/spec/dialects.md#10).
 
-Read: a list of messages, an object with ``messages``, or a message a line. One message of the assistant is a whole run:
-an answer for each step, and the results of its calls behind it. Provider data becomes the proof of the wire that its
-package speaks. ``metadata`` is the payload; usage, model, time and finish reason are taken from its usual keys.
+Read: a list of messages, an object with ``messages``, or one message on each line. One message of the assistant is a
+whole run: an answer for each step, followed by the results of its calls. Provider data becomes the proof of the
+package's wire. ``metadata`` is the payload; usage, model, time and finish reason are taken from its usual keys.
 
 Not represented: developer messages (they become system messages), results before or without their calls, usage of
 each step (it is that of the run), citations within a text (they become sources), results of several parts other than
-texts and inline images, markers, files without a URL, the session (working directory, title). Version 5 is what is
-written. By default it is what the model sees, for that is what applications send.
+texts and inline images, markers, files without a URL, the session (working directory, title). Version 5 is written, by
+default the model's view, since applications send that.
 
 Stability: experimental.
 """
@@ -31,11 +31,11 @@ _ROLES: Final = frozenset(("system", "user", "assistant", "data"))
 
 
 _HOLDS: Final = {"text": "text", "reasoning": "text", "file": "url", "reasoning-file": "url"}
-"""What a part of a kind has that others' parts of the same name have not."""
+"""The keys of a part by which it is distinguished from parts of the same name in other formats."""
 
 
 def detect(head: Head) -> Detection | None:
-    """Return messages with ``parts`` whose ``type`` we know, or with the ``toolInvocations`` of version 4."""
+    """Detect messages with ``parts`` of a known ``type``, or with the ``toolInvocations`` of version 4."""
     best = None
     for each in [*head.items, *_objects(head.fields.get("messages")), *head.lines]:
         if word(each, "role") not in _ROLES or "info" in each:

@@ -4,13 +4,13 @@ Rules:
 
 - A message is a record. One of an assistant is its whole run: each step is an assistant message, and the results of its
   calls follow it as tool messages, in the order of the parts. That is how the SDK sends it.
-- A call without a final result (an unfinished state, ``preliminary`` output) is a call without a result. What was still
-  streaming, and ``rawInput``, is a malformed call. Denied calls have a result that says so.
-- Parts that are for the UI only (``data-…``, ``source-…``), and those that nobody knows, are kept verbatim as opaque
-  parts: no wire is sent them.
-- Usage, model, time and finish reason are looked for under the usual keys of ``metadata``; the rest of it is the
-  payload of the first message. Usage is that of the run, and stands with its last answer.
-- The list may also be one message a line, without brackets.
+- A call without a final result (an unfinished state, ``preliminary`` output) is a call without a result. An incomplete
+  stream of arguments, and ``rawInput``, is a malformed call. Denied calls have a result that says so.
+- Parts that are for the UI only (``data-…``, ``source-…``), and unknown ones, are kept verbatim as opaque parts: no
+  wire is sent them.
+- Usage, model, time and finish reason are read from the usual keys of ``metadata``; the rest of it is the payload of
+  the first message. Usage is that of the run, and belongs to its last answer.
+- The list may also be one message on each line, without brackets.
 
 Stability: experimental.
 """
@@ -60,7 +60,7 @@ class RecordReader:
     """Reads a document of UI messages."""
 
     def __init__(self, origin: Origin, watch: Watch) -> None:
-        """Begin before the document."""
+        """Start before the document."""
         self._origin = origin
         self._watch = watch
 
@@ -82,7 +82,7 @@ class RecordReader:
         yield conversation.ended(title=string(fields, "title"), metadata=session.metadata())
 
     def end(self) -> Iterator[Step]:
-        """A document has ended with its record."""
+        """Return no steps: the document has ended with its record."""
         return iter(())
 
     def _item(self, conversation: Conversation, record: Record) -> Iterator[Step]:
@@ -97,7 +97,7 @@ class RecordReader:
             yield from conversation.record(record, id=named)
 
     def _messages(self, fields: Fields) -> list[Message]:
-        """What a UI message says; empty when it says nothing."""
+        """Return the messages of a UI message; empty without any."""
         try:
             plain = self.plain(fields)
             slot = value(inner(fields, "metadata"), extension_slot.SLOT)
@@ -108,7 +108,7 @@ class RecordReader:
         return plain if restored is None else list(restored)
 
     def plain(self, fields: Fields) -> list[Message]:
-        """What a UI message says, without what it carries."""
+        """Return the messages of a UI message, without carried data."""
         role = string(fields, "role")
         old = "parts" not in fields or "content" in fields
         self._watch.keys(fields, shapes.OLD_MESSAGE if old else shapes.MESSAGE, "message")
@@ -165,7 +165,7 @@ class RecordReader:
         return run
 
     def _said(self, part: Fields | Raw) -> AnyPart:
-        """Return a part that is no call."""
+        """Return a part that is not a call."""
         if not isinstance(part, dict):
             self._watch.note("block", jsontext.kind(part))
             return trusted.Opaque(NAME, jsontext.own(part))
@@ -187,10 +187,10 @@ class RecordReader:
                 return trusted.Opaque(NAME, jsontext.raw(part))
 
     def _tool(self, part: Fields, kind: str) -> tuple[list[AnyPart], ToolMessage | None]:
-        """Return a call, and its result where it has one."""
+        """Return a call, and its result, if any."""
         self._watch.keys(part, shapes.PARTS["dynamic-tool"], "tool")
         approval = inner(part, "approval")
-        self._watch.keys(approval, approval, "approval")  # whatever else it has may stay
+        self._watch.keys(approval, approval, "approval")  # its other keys may stay
         dynamic = kind == "dynamic-tool"
         name = string(part, "toolName") or "" if dynamic else kind.removeprefix(TOOL)
         call = _call(part, name, string(part, "toolCallId") or "")
@@ -232,7 +232,7 @@ def _cut(data: bytes) -> Cut:
 
 
 def _lines(data: bytes) -> Cut | None:
-    """Return lines as a list: what parts two stands before the second. ``None`` for less than two messages."""
+    """Return lines as a list, each with its separator. ``None`` for less than two messages."""
     lines = Lines()
     records = [*lines.feed(data), *lines.finish()]
     if sum(record.fields is not None for record in records) < 2 or "parts" not in (records[0].fields or {}):  # noqa: PLR2004
@@ -251,7 +251,7 @@ _NAMES: Final = {"args": "input", "result": "output"}
 
 
 def _modern(part: Fields | Raw) -> Fields | Raw:
-    """Return a call or a source of version 4 as later versions write it; anything else as it is."""
+    """Return a call or a source of version 4 in the later form; any other part as it is."""
     if not isinstance(part, dict):
         return part
     if "toolInvocation" in part:
@@ -267,7 +267,7 @@ def _modern(part: Fields | Raw) -> Fields | Raw:
 
 
 def _parts_of(fields: Fields) -> Iterator[Fields | Raw]:
-    """Yield the parts of a message of version 4 that has none."""
+    """Yield the parts of a message of version 4 without any."""
     reasoning = string(fields, "reasoning")
     if reasoning:
         yield {"type": jsontext.raw("reasoning"), "reasoning": jsontext.raw(reasoning)}
@@ -353,7 +353,7 @@ def _result(raw: Raw | None, call: ToolCall | MalformedToolCall) -> ToolMessage:
 
 
 def _blocks(raw: Raw) -> tuple[Any, ...] | None:
-    """The parts of a result of MCP, which tools of such servers give back as it is; ``None`` for another value."""
+    """Return the parts of a result of MCP, which its tools return unchanged; ``None`` for another value."""
     fields = split(raw)
     if "content" not in fields or not fields.keys() <= {"content", "isError"}:
         return None
@@ -372,7 +372,7 @@ def _blocks(raw: Raw) -> tuple[Any, ...] | None:
 
 
 def _joined(content: list[Any]) -> Iterator[Any]:
-    """Join the summaries that are one item of a response of OpenAI."""
+    """Join the summaries of one item in a response of OpenAI."""
     last: Reasoning | None = None
     for part in content:
         if isinstance(part, Reasoning) and last is not None and _item(last) is not None and _item(part) == _item(last):
@@ -398,7 +398,7 @@ def _item(part: Reasoning) -> Any:
 
 
 def _described(made: list[Message], fields: Fields) -> list[Message]:
-    """Give messages what ``metadata`` says of them."""
+    """Return messages with the data of ``metadata``."""
     metadata = dict(inner(fields, "metadata"))
     metadata.pop(extension_slot.SLOT, None)
     at = read_time(value(metadata, "createdAt"))
@@ -431,7 +431,7 @@ def _described(made: list[Message], fields: Fields) -> list[Message]:
 
 
 def _usage(raw: Raw | None) -> Usage | None:
-    """Usage as the SDK counts it: ``inputTokens`` with the cache, ``outputTokens`` with the reasoning."""
+    """Return usage as the SDK counts it: ``inputTokens`` with the cache, ``outputTokens`` with the reasoning."""
     if raw is None or jsontext.kind(raw) != "an object":
         return None
     counts = jsontext.fields(raw)

@@ -1,10 +1,10 @@
-"""The tables of UI messages: which parts and keys there are, and where a provider's proofs stand.
+"""The tables of UI messages: their parts and keys, and the place of a provider's proofs.
 
 Rules (docs/spec/dialects.md#10):
 
-- What a part has of provider data and of file names without a field of ours stays with it, under
-  ``provider["@vercel_ui"]`` (``packages``).
-- The name of a tool is what stands behind ``tool-`` in the type of its part, dashes and all.
+- Provider data and file names of a part without a field of ours stay with it, under ``provider["@vercel_ui"]``
+  (``packages``).
+- The name of a tool is the type of its part without ``tool-``, dashes included.
 
 Stability: experimental.
 """
@@ -20,7 +20,7 @@ NAME: Final = "vercel_ui"
 TOOL: Final = "tool-"
 DATA: Final = "data-"
 OURS: Final = "data-palaver"
-"""The type of the part that stands where there is nothing that a model may be sent."""
+"""The type of a part for content that no model may be sent."""
 DENIED: Final = "Tool call execution denied."
 
 MESSAGE: Final = frozenset(("id", "role", "metadata", "parts"))
@@ -76,7 +76,7 @@ OPAQUE: Final = {
     "custom": ("kind",),
     "reasoning-file": ("mediaType", "url"),
 }
-"""Parts that are kept as they are, with what they must say; ``data-…`` are others."""
+"""Parts that are kept as they are, with their required keys; ``data-…`` are others."""
 UNFINISHED: Final = frozenset(("input-available", "approval-requested", "approval-responded"))
 
 FINISH: Final[dict[str, FinishReason]] = {

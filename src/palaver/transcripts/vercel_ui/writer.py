@@ -2,11 +2,12 @@
 
 Rules:
 
-- Neighbouring answers and results are a run: one message of the assistant, each answer behind a ``step-start``.
-- A result stands in the part of its call, also where it came later; one without a call is written with a call made up
-  for it. Ids of calls are unique in the file.
-- What no model may be sent (markers, discarded texts) is a part of type ``data-palaver``, which no version sends.
-- What the parts cannot say is carried in ``metadata``, next to what ``payload`` says.
+- Neighbouring answers and results are a run: one message of the assistant, with a ``step-start`` before each answer.
+- A result is in the part of its call, even if it came later; one without a call is written with an artificial call.
+  Ids of calls are unique in the file.
+- Content that no model may be sent (markers, discarded texts) is a part of type ``data-palaver``, which no version
+  sends.
+- Data that the parts lack are carried in ``metadata``, beside ``payload``.
 
 Stability: experimental.
 """
@@ -97,15 +98,15 @@ class RecordWriter:
                     self._requested[entry.id] = (call, place)
 
     def head(self) -> Iterator[bytes]:
-        """Yield the list begins."""
+        """Yield the beginning of the list."""
         yield b"["
 
     def tail(self, old: bytes | None) -> bytes:
-        """Return the list ends."""
+        """Return the end of the list."""
         return b"]" if old is None else old
 
     def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-        """Runs of answers and results, every other message alone."""
+        """Group answers and results in runs, every other message alone."""
         run: list[Entry] = []
         for entry in entries:
             if _in_run(entry.message):
@@ -119,7 +120,7 @@ class RecordWriter:
             yield run
 
     def continues(self, before: Sequence[Entry], group: Sequence[Entry]) -> bool:
-        """Return whether results are those of calls that the run before has open; then all of it belongs there."""
+        """Return whether results are those of open calls in the run before; then all of it belongs there."""
         return (
             isinstance(group[0].message, ToolMessage)
             and group[0].id in self._requested
@@ -195,7 +196,7 @@ class RecordWriter:
                 self._unsent(entry)
 
     def _loose(self, entry: Entry, message: ToolMessage, group: Sequence[Entry]) -> Iterator[dict[str, Any]]:
-        """Yield a result whose call is not in its group."""
+        """Yield the part of a result whose call is not in its group."""
         call, place = self._requested.get(entry.id, (None, 0))
         if call is not None and self._answer(call, place, group) is entry:
             if call.id not in {each.id for each in group}:
@@ -211,7 +212,7 @@ class RecordWriter:
         yield {**self._named(made.id, made.name, entry), **_input(made), **self._output(entry, message)}
 
     def _answer(self, call: Entry, place: int, group: Sequence[Entry]) -> Entry | None:
-        """Return the result that stands with a call: one of its group, or any where neither has a record."""
+        """Return the result for a call: one of its group, or any when neither has a record."""
         found = self._answers.get((call.id, place))
         native = self._writing.is_native
         together = {entry.id for entry in group}
@@ -299,7 +300,7 @@ class RecordWriter:
             state = self._output(answer, cast("ToolMessage", answer.message))
         else:
             state = {"state": "input-available"}
-        if old is not None:  # a state that stays keeps what belongs to it
+        if old is not None:  # an unchanged state keeps its fields
             before = string(old, "state")
             if before in shapes.UNFINISHED and state["state"] == "input-available":
                 state["state"] = before
@@ -310,7 +311,7 @@ class RecordWriter:
         return made | state
 
     def _named(self, wanted: str, name: str, entry: Entry) -> dict[str, Any]:
-        """Return how the part of a call begins, with an id that no other has."""
+        """Return the beginning of a call's part, with a unique id."""
         named = wanted
         if not self._writing.is_native(entry.id):
             number = 1
@@ -323,7 +324,7 @@ class RecordWriter:
         return {"type": f"{TOOL}{name}", "toolCallId": named}
 
     def _output(self, entry: Entry, message: ToolMessage) -> dict[str, Any]:
-        """Return the state of a call that has its result."""
+        """Return the state of a call with a result."""
         content = message.content
         if message.is_error:
             if [type(part) for part in content] not in ([], [Text]):
@@ -376,7 +377,7 @@ class RecordWriter:
     # -- what stands beside --------------------------------------------------------------------------------------------
 
     def _metadata(self, group: Sequence[Entry], known: Fields) -> dict[str, Any]:
-        """``metadata``: the payload, and model, usage, time and finish reason under the usual keys."""
+        """Return ``metadata``: the payload, and model, usage, time and finish reason under the usual keys."""
         first = group[0].message
         payload = first.payload
         made = dict(cast("dict[str, Any]", payload)) if isinstance(payload, dict) else {}
@@ -384,7 +385,7 @@ class RecordWriter:
         said = _description(answers)
         if not known and first.sent_at is not None:
             said["createdAt"] = first.sent_at
-        if known:  # what stays as it was is written as it was
+        if known:  # unchanged values keep their text
             before = [each for each in self._reader.plain(known) if isinstance(each, AssistantMessage)]
             said = {key: each for key, each in said.items() if _description(before).get(key) != each}
         return {**said, **made}
@@ -405,7 +406,7 @@ def _description(answers: Sequence[AssistantMessage]) -> dict[str, Any]:
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
-    """Usage as the SDK counts it."""
+    """Return usage as the SDK counts it."""
     into = (usage.input, usage.cache_read, usage.cache_write)
     out = (usage.output, usage.reasoning)
     sums = [
@@ -445,7 +446,7 @@ def _ours(group: Sequence[Entry]) -> dict[str, Any]:
 
 
 def _executed(message: Message, part: AnyPart) -> Any:
-    """Return the result that a provider gave a call, or the call of such a result; ``None`` where there is none."""
+    """Return the provider's result for a call, or the call of such a result; ``None`` if it is missing."""
     named = part.id if isinstance(part, ToolCall) else part.tool_call_id if isinstance(part, ServerToolResult) else None
     wanted = ServerToolResult if isinstance(part, ToolCall) else ToolCall
     for each in message.content:
@@ -494,7 +495,7 @@ def _tag(part: AnyPart) -> str:
 
 
 def _is_part(raw: Raw) -> bool:
-    """Return whether an opaque part is one that the SDK takes."""
+    """Return whether the SDK accepts an opaque part."""
     fields = split(raw)
     kind = string(fields, "type") or ""
     if kind.startswith(shapes.DATA):
