@@ -28,7 +28,7 @@ from msgspec import Raw
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError
 from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from palaver.core.parts import Reasoning, Text, ToolCall
+from palaver.core.parts import AnyPart, Audio, File, Image, Inline, Reasoning, Text, ToolCall, Video
 from palaver.core.tools import Tool
 from palaver.serve.ui.client_messages import (
     SOURCE,
@@ -47,6 +47,7 @@ from palaver.serve.ui.client_messages import (
     word,
 )
 from palaver.serve.ui.endpoint import Chunk, TurnWriter, UiEndpoint, UiProtocol
+from palaver.serve.ui.history import History, url_of
 from palaver.serve.ui.shapes import error_text, failure_of, json_of, list_of, output_of, usage_of
 from palaver.serve.ui.turns import Ended, Ignored, StateChanged, Turn, UiRequest
 from palaver.threads.ids import uuid7
@@ -286,12 +287,11 @@ class _Writer(TurnWriter):
                 for call in message.tool_calls:
                     yield from self._call(call)
             case events.MessageAdded(message=ToolMessage() as message) if message.tool_call_id is not None:
-                value = failure_of(message) if message.is_error else output_of(message)
                 yield {
                     "type": "TOOL_CALL_RESULT",
                     "messageId": message.id or uuid7(),
                     "toolCallId": message.tool_call_id,
-                    "content": value if isinstance(value, str) else jsontext.encode(value).decode(),
+                    "content": _text_of(message),
                     "role": "tool",
                 }
             case events.ToolProgress():
@@ -372,4 +372,52 @@ class _Writer(TurnWriter):
         yield {"type": "RUN_FINISHED", **self._ids, "outcome": outcome, "result": usage_of(ended)}
 
 
-PROTOCOL: Final = UiProtocol(name=_SOURCE, parse=parse, writer=_Writer)
+def history(found: History) -> list[Chunk]:
+    """Write the conversation ``found`` as messages of AG-UI, which ``HttpAgent.setMessages`` takes."""
+    return [made for message in found.messages for made in _written(message)]
+
+
+def _written(message: Message) -> Iterator[Chunk]:
+    match message:
+        case AssistantMessage():
+            if message.reasoning:
+                yield {"id": f"{message.id}-reasoning", "role": "reasoning", "content": message.reasoning}
+            text = {"content": message.text} if message.text else {}
+            calls = [_function(each) for each in message.tool_calls]
+            if text or calls:
+                yield {"id": message.id, "role": "assistant", **text, **({"toolCalls": calls} if calls else {})}
+        case ToolMessage() if message.tool_call_id is not None:
+            yield {"id": message.id, "role": "tool", "toolCallId": message.tool_call_id, "content": _text_of(message)}
+        case UserMessage():
+            content = [made for part in message.content for made in _part(part)]
+            plain = all(each["type"] == "text" for each in content)
+            if content:
+                yield {"id": message.id, "role": "user", "content": message.text if plain else content}
+        case _:
+            pass
+
+
+def _part(part: AnyPart) -> Iterator[Chunk]:
+    url = url_of(part)
+    if isinstance(part, Text):
+        yield {"type": "text", "text": part.text}
+    elif isinstance(part, Image | Audio | Video | File) and url is not None:
+        kind = type(part).__name__.lower().replace("file", "document")
+        source = {"type": "url", "value": url}
+        if isinstance(part.source, Inline):
+            source = {"type": "data", "value": part.source.data}
+        mime = {} if part.media_type is None else {"mimeType": part.media_type}
+        yield {"type": kind, "source": {**source, **mime}}
+
+
+def _function(call: ToolCall) -> Chunk:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments_json}}
+
+
+def _text_of(message: ToolMessage) -> str:
+    """The result of a call as a text."""
+    value = failure_of(message) if message.is_error else output_of(message)
+    return value if isinstance(value, str) else jsontext.encode(value).decode()
+
+
+PROTOCOL: Final = UiProtocol(name=_SOURCE, parse=parse, writer=_Writer, history=history)

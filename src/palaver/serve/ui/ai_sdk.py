@@ -11,7 +11,8 @@ Rules:
 - A hand-over in a swarm is a step and a ``data-agent`` part with the name of the agent.
 - An error of the run is an ``error`` part with a general text: what is wrong is for the log. A cancelled run is an
   ``abort``. ``finish`` has the usage, the model and the cost as ``messageMetadata``.
-- ``GET …/ID/stream`` replays the answer that is under way from its beginning, ``DELETE …/ID`` stops it.
+- ``GET …/ID/stream`` replays the answer that is under way from its beginning, ``DELETE …/ID`` stops it. ``GET …/ID``
+  gives the messages of a stored conversation, with the same types of parts as the stream, for ``useChat``.
 
 Sources: https://ai-sdk.dev/docs/ai-sdk-ui/stream-protocol, https://ai-sdk.dev/docs/ai-sdk-ui/chatbot-resume-streams,
 and ``ui-message-chunks.ts`` of ``ai`` 7.0.173.
@@ -26,7 +27,18 @@ from typing import Any, Final, cast
 
 from palaver.core import jsontext
 from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from palaver.core.parts import MalformedToolCall, Text, ToolCall
+from palaver.core.parts import (
+    AnyPart,
+    Audio,
+    File,
+    Image,
+    MalformedToolCall,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    Video,
+)
 from palaver.serve.ui.client_messages import (
     Fields,
     PartReader,
@@ -44,6 +56,7 @@ from palaver.serve.ui.client_messages import (
     word,
 )
 from palaver.serve.ui.endpoint import Chunk, TurnWriter, UiEndpoint, UiProtocol
+from palaver.serve.ui.history import History, url_of, was_rejected
 from palaver.serve.ui.shapes import error_text, failure_of, json_of, list_of, output_of, usage_of
 from palaver.serve.ui.turns import Ended, Turn, UiRequest
 from palaver.turn import events
@@ -296,10 +309,63 @@ def _call(part: ToolCall | MalformedToolCall) -> Iterator[Chunk]:
     yield {"type": "tool-input-available", **named, "input": given, **ran}
 
 
+def history(found: History) -> list[Chunk]:
+    """Write the conversation ``found`` as UI messages: a run is one message, as the stream makes it."""
+    made: list[Chunk] = []
+    calls: dict[str, Chunk] = {}
+    waiting = {each.call.id: each for each in found.waiting}
+    for message in found.messages:
+        if isinstance(message, ToolMessage):
+            calls.pop(message.tool_call_id or "", {}).update(_state(message))
+            continue
+        parts = [part for each in message.content for part in _shown(each)]
+        if isinstance(message, AssistantMessage):
+            if not made or made[-1]["role"] != "assistant":
+                made.append({"id": message.id, "role": "assistant", "parts": []})
+            calls |= {part["toolCallId"]: part for part in parts if part.get("state") == "input-available"}
+            made[-1]["parts"] += [{"type": "step-start"}, *parts]
+        elif parts:
+            made.append({"id": message.id, "role": "user", "parts": parts})
+    for call in waiting.keys() & calls.keys():
+        if waiting[call].choices != ("answer",):
+            calls[call] |= {"state": "approval-requested", "approval": {"id": call}}
+    return made
+
+
+def _shown(part: AnyPart) -> Iterator[Chunk]:
+    """The parts of a message that a page shows for one of ours."""
+    url = url_of(part)
+    match part:
+        case Text() | Refusal():
+            yield {"type": "text", "text": part.text, "state": "done"}
+        case Reasoning() if part.text:
+            yield {"type": "reasoning", "text": part.text, "state": "done"}
+        case ToolCall() | MalformedToolCall():
+            (chunk,) = _call(part)
+            del chunk["dynamic"]
+            failed = chunk.pop("type") == "tool-input-error"
+            yield {"type": "dynamic-tool", "state": "output-error" if failed else "input-available", **chunk}
+        case Image() | Audio() | Video() | File() if url is not None:
+            named = {"filename": part.name} if isinstance(part, File) and part.name else {}
+            yield {"type": "file", "mediaType": part.media_type or "application/octet-stream", "url": url, **named}
+        case _:
+            pass
+
+
+def _state(message: ToolMessage) -> Chunk:
+    """The state of a call that has its result."""
+    if was_rejected(message):
+        return {"state": "output-denied", "approval": {"id": message.tool_call_id, "approved": False}}
+    if message.is_error:
+        return {"state": "output-error", "errorText": failure_of(message)}
+    return {"state": "output-available", "output": output_of(message)}
+
+
 PROTOCOL: Final = UiProtocol(
     name=_SOURCE,
     parse=parse,
     writer=_Writer,
+    history=history,
     headers={"x-vercel-ai-ui-message-stream": "v1"},
     end=b"data: [DONE]\n\n",
 )

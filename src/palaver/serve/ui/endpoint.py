@@ -38,8 +38,10 @@ from palaver.serve.http.access import Access, Limits, body_of
 from palaver.serve.http.errors import Refused, as_json, refusal
 from palaver.serve.http.event_stream import HEARTBEAT
 from palaver.serve.ui.client_messages import checked_id
+from palaver.serve.ui.history import History
 from palaver.serve.ui.turns import Ended, Turn, Turns, UiRequest, turns_of
 from palaver.swarm.call import LOGGER
+from palaver.turn.events import RunStarted
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -62,12 +64,13 @@ class TurnWriter(Protocol):
 class UiProtocol(Struct, frozen=True, kw_only=True):
     """A protocol: how a body is read, how an answer is written, and the headers of the response.
 
-    ``end`` are the bytes behind the last event.
+    ``history`` writes the messages of a conversation, and ``end`` are the bytes behind the last event of an answer.
     """
 
     name: str
     parse: Callable[[bytes], UiRequest]
     writer: Callable[[UiRequest], TurnWriter]
+    history: Callable[[History], list[Chunk]]
     headers: Mapping[str, str] = {}
     end: bytes = b""
 
@@ -79,6 +82,8 @@ class _Answer:
         self.endpoint = endpoint
         self.pieces: list[bytes] = []
         self.over = False
+        self.began = 0
+        """How many entries the conversation had when it began."""
         self.scope = anyio.CancelScope()
         self._grown = anyio.Event()
 
@@ -164,11 +169,16 @@ class UiEndpoint:
         await self._app(scope, receive, send)
 
     def routes(self, path: str) -> list[Route]:
-        """Return the routes at ``path``: post a request, read the answer that is under way again, stop it."""
+        """Return the routes at ``path``: post a request, read the answer that is under way again, stop it, load a page.
+
+        They are ``POST path``, ``GET path/ID/stream``, ``DELETE path/ID`` and ``GET path/ID``, which gives the messages
+        of a conversation that is kept.
+        """
         base = path.rstrip("/")
         return [
             Route(base or "/", self.respond, methods=["POST"]),
             Route(f"{base}/{{id:path}}/stream", self._read_again, methods=["GET"]),
+            Route(f"{base}/{{id:path}}", self._load, methods=["GET"]),
             Route(f"{base}/{{id:path}}", self._stop, methods=["DELETE"]),
         ]
 
@@ -184,6 +194,23 @@ class UiEndpoint:
         if name in self._answers:
             return _busy()
         return _Streaming(self, name, _Answer(self), structs.replace(asked, id=name))
+
+    async def messages(self, conversation: str) -> list[Chunk]:
+        """Return the messages of a conversation for a page that loads it, as JSON objects of the protocol.
+
+        ``conversation`` is a whole name, as ``respond`` takes it. Empty for one that is not there, or not kept. An
+        answer that is under way is left out: the page reads it from the stream. Raises as ``Store.path`` does.
+        """
+        answer = self._answers.get(conversation)
+        began = answer.began if answer is not None and answer.endpoint is self else None
+        return self.protocol.history(await self._turns.history(conversation, began))
+
+    async def _load(self, request: Request) -> Response:
+        try:
+            self._check(request)
+            return as_json(await self.messages(self._name(request, request.path_params["id"])))
+        except Exception as error:  # noqa: BLE001 (the client gets it as a response)
+            return refusal(error).response()
 
     async def _read_again(self, request: Request) -> Response:
         try:
@@ -237,6 +264,7 @@ class UiEndpoint:
                 try:
                     async with aclosing(self._turns.answer(request)) as turn:
                         async for event in turn:
+                            answer.began = event.length if isinstance(event, RunStarted) else answer.began
                             _write(writer, event, answer)
                 except Exception as error:  # noqa: BLE001 (the client gets it as the end of the answer)
                     _write(writer, Ended(outcome="failed", error=error), answer)

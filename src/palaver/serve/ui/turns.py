@@ -31,14 +31,16 @@ from msgspec import Struct, structs
 from palaver.agent.agent import Agent, is_agent
 from palaver.agent.functions import client_tool
 from palaver.core import jsontext
-from palaver.core.errors import ConflictError, DecodeError, MessageError, PalaverError
+from palaver.core.errors import ConflictError, DecodeError, MessageError, NotFoundError, PalaverError
 from palaver.core.events import TextDelta
 from palaver.core.factories import assistant
 from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from palaver.core.parts import MalformedToolCall, ToolCall
 from palaver.core.tools import Tool
 from palaver.core.usage import Usage
+from palaver.serve.http.turns import live_history
 from palaver.serve.ui.client_messages import with_results
+from palaver.serve.ui.history import History, history_of
 from palaver.serve.ui.shapes import SOURCE
 from palaver.store.store import Store, to_thread
 from palaver.store.stored_thread import StoredThread
@@ -51,7 +53,7 @@ from palaver.threads.ids import uuid7
 from palaver.threads.thread import Thread
 from palaver.threads.view import RECORD
 from palaver.turn import events
-from palaver.turn.approvals import ApprovalRequest, Decision, answer, pending
+from palaver.turn.approvals import ApprovalRequest, Decision, answer, pending, pending_at
 from palaver.turn.middleware import Middleware
 
 if TYPE_CHECKING:
@@ -129,6 +131,14 @@ class Turns(Protocol):
         """Answer a request, as events; the last one is ``Ended``. Closing the generator cancels the turn."""
         ...
 
+    @abstractmethod
+    async def history(self, conversation: str, began: int | None) -> History:
+        """Return what a page shows of a conversation; nothing of one that is not kept.
+
+        ``began`` is how many entries it had when the answer began that is under way.
+        """
+        ...
+
 
 def turns_of(source: object, store: Store | None, *, show_tools: bool | None = None) -> Turns:
     """Return what answers for an ``Agent`` or a ``LiveSwarm``. Raises ``MessageError`` for anything else."""
@@ -174,6 +184,16 @@ class AgentTurns(Turns):
         async for event in _events(stream, values, thread):
             for shown in (event,) if self._show_tools else _without_tools(event):
                 yield shown
+
+    async def history(self, conversation: str, began: int | None) -> History:
+        """Return what a page shows of a stored conversation."""
+        if self._store is None:
+            return History()
+        try:
+            path = (await to_thread(self._store.path, conversation))[:began]
+        except NotFoundError:
+            return History()
+        return history_of([each.message for each in path], pending_at(path), show_tools=self._show_tools)
 
     def _agent_for(self, request: UiRequest) -> Agent[Any]:
         """Return the agent with what the client adds for this run. Raises ``MessageError`` for a broken schema."""
@@ -392,6 +412,16 @@ class SwarmTurns(Turns):
         for each in view.rest(said_last, waiting):
             yield each
         yield Ended(outcome="waiting" if waiting else "completed", pending=waiting)
+
+    async def history(self, conversation: str, began: int | None) -> History:
+        """Return what a page shows of a client's conversation."""
+        messages: Sequence[Message] = await live_history(self._live)(conversation)
+        if began is not None:
+            messages = _up_to_user(messages)
+        if not self._show_tools:
+            messages = [each for each in messages if not each.tool_calls]
+        session = self._live.get(conversation)
+        return history_of(messages, () if session is None else session.pending(), show_tools=self._show_tools)
 
     def _sees(self, event: Event) -> bool:
         return is_public(event) or (self._show_tools and (event.source, event.type) == ("history", "push"))
