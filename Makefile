@@ -44,8 +44,9 @@ test-changed: $(VENV)/.dev ## run the tests that a change needs (BASE=REV for wh
 	@tests=$$($(PY) tools/changed_tests.py --base $(BASE)) && \
 	if [ -n "$$tests" ]; then $(PY) -m pytest $(SPREAD) $(ARGS) $$tests; else echo "nothing changed since $(BASE)"; fi
 
-test-long: $(VENV)/.dev ## run the tests that take minutes: crashes by the hundred, large threads
-	@$(PY) -m pytest $(SPREAD) -m long $(ARGS)
+test-long: export HYPOTHESIS_PROFILE := long
+test-long: $(VENV)/.dev ## run the tests that take minutes: crashes by the hundred, every recording everywhere, more examples
+	@$(PY) -m pytest $(SPREAD) -m "long or hypothesis" $(ARGS)
 
 test-peers: $(PEERS_VENV)/.peers $(VENV)/.dev ## let the programs' own packages read what we write (ARGS="-k langchain" for one)
 	@if [ -n "$(NODE)" ] && [ ! -d tests/transcripts/peers/node_modules ]; then \

@@ -1,7 +1,8 @@
 """Configuration of all tests: hypothesis profiles, recorded traffic, the rule about servers.
 
 `HYPOTHESIS_PROFILE` chooses how hard generated tests look: `dev` (the default) is quick and random,
-`ci` gives the same examples in every run, `thorough` is for a night.
+`ci` gives the same examples in every run, `long` is what `make test-long` runs all generated tests with, and
+`thorough` is for a night.
 
 With `PALAVER_REQUIRE_SERVERS=1` a run fails when a test marked `server` was skipped.
 """
@@ -16,15 +17,19 @@ from hypothesis import HealthCheck, settings
 
 from tests.corpus import folded
 from tests.folding import run_over
+from tests.shares import share_out
 
-settings.register_profile("dev", max_examples=50, deadline=None)
+settings.register_profile("dev", max_examples=20, deadline=None)
 settings.register_profile(
     "ci",
-    max_examples=50,
+    max_examples=20,
     deadline=None,  # a busy machine is not a bug
     derandomize=True,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "long", max_examples=50, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("thorough", max_examples=5_000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
@@ -40,7 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give a test with `exchange` every recording, or those of `recorded(wire, has=kind)`."""
+    """Give a test with `exchange` every recording, or those of `recorded(wire, has=kind, share=4)`."""
     if "exchange" in metafunc.fixturenames:
         mark = metafunc.definition.get_closest_marker("recorded")
         args, kwargs = (mark.args, mark.kwargs) if mark else ((), {})
@@ -58,6 +63,12 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     others = {name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters if name != "exchange"}
     run_over(test, "exchange", ((each.name, each) for each in recordings), others)
     return True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark shared tests before `-m` selects among them."""
+    share_out(items)
 
 
 def pytest_collection(session: pytest.Session) -> None:

@@ -8,15 +8,22 @@ A test with the fixture `exchange` gets every recording;
 One case of a test runs over `FOLD` recordings of one wire, because a case costs more than most tests themselves. Each
 recording that fails is named, and the others still run.
 `--recording PART` runs those that have PART in their name.
+
+A costly law has `@pytest.mark.recorded(share=4)`: it reads every fourth recording of each wire and kind (a stream, an
+answer, neither), at least one of each, and always the same ones; the others are read in a case marked `long`.
+Only what crosses recordings with something else (every other wire, some damage, an agent) is shared out.
+What a wire does with its own traffic reads all of it, so no shape of a body is met by chance.
 """
 
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -73,17 +80,49 @@ def exchanges(*wires: str, has: str | tuple[str, ...] = ()) -> list[Any]:
     return [pytest.param(each, id=each.name) for each in chosen] or [_absent(*wires)]
 
 
-def folded(*wires: str, has: str | tuple[str, ...] = (), recording: str = "") -> list[Any]:
-    """Return the same in lists, each of at most `FOLD` recordings of one wire; `recording` is a part of their names."""
+def folded(*wires: str, has: str | tuple[str, ...] = (), share: int = 1, recording: str = "") -> list[Any]:
+    """Return the same in lists, each of at most `FOLD` recordings of one wire; `recording` is a part of their names.
+
+    One of `share` recordings is in the first lists, and the others in lists that are marked `long`.
+    Recordings requested by name are all in the first.
+    """
     chosen = [each for each in _chosen(*wires, has=has) if recording in each.name]
     if not chosen:
         return [_absent(*wires)]
+    first = spread(((each.name, f"{each.wire} {_kind(each.file)}") for each in chosen), 1 if recording else share)
     params: list[Any] = []
     for wire, every in groupby(chosen, key=lambda each: each.wire):
         of_wire = list(every)
-        starts = range(0, len(of_wire), FOLD)
-        params.extend(pytest.param(of_wire[start : start + FOLD], id=f"{wire}-{start}") for start in starts)
+        now = [each for each in of_wire if each.name in first]
+        later = [each for each in of_wire if each.name not in first]
+        params += [pytest.param(part, id=f"{wire}-{start}") for start, part in _parts(now)]
+        params += [
+            pytest.param(part, id=f"{wire}-more-{start}", marks=pytest.mark.long) for start, part in _parts(later)
+        ]
     return params
+
+
+def spread(named: Iterable[tuple[str, str]], share: int) -> set[str]:
+    """One of `share` names of each kind, and at least one; `named` are pairs of a name and its kind.
+
+    Which ones hangs on the names alone, so a name that is added moves few others in or out.
+    """
+    chosen: set[str] = set()
+    kinds: dict[str, list[str]] = {}
+    for name, kind in named:
+        kinds.setdefault(kind, []).append(name)
+    for names in kinds.values():
+        names.sort(key=lambda name: crc32(name.encode()))
+        chosen.update(names[: -(-len(names) // share)])
+    return chosen
+
+
+def _parts(recordings: list[Exchange]) -> list[tuple[int, list[Exchange]]]:
+    return [(start, recordings[start : start + FOLD]) for start in range(0, len(recordings), FOLD)]
+
+
+def _kind(file: Path) -> str:
+    return next((kind for kind in ("stream", "answer") if file in _holding(kind)), "neither")
 
 
 def _chosen(*wires: str, has: str | tuple[str, ...] = ()) -> list[Exchange]:

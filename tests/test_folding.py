@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests.corpus import exchanges, folded, spread
 from tests.folding import over, run_each
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -76,6 +77,31 @@ def test_a_test_over_recordings_runs_over_them_all(tmp_path, options, names, fai
     assert seen == [f"ollama_chat/{name} {twice} True" for twice in (1, 2) for name in names]
     for text in failed:
         assert text in done.stdout
+
+
+@pytest.mark.parametrize("has", [(), "stream", "answer"])
+def test_a_share_of_the_recordings_has_every_wire_and_the_others_are_run_by_the_long_tests(has):
+    every = [param.values[0] for param in exchanges(has=has)]
+    if None in every:
+        pytest.skip("the recorded corpus is absent")
+    shared = folded(has=has, share=4)
+    now, later = ([each for p in shared if bool(p.marks) is long for each in p.values[0]] for long in (False, True))
+    assert {mark.name for param in shared for mark in param.marks} == {"long"}
+    assert sorted(each.name for each in now + later) == sorted(each.name for each in every)
+    assert {each.wire for each in now} == {each.wire for each in every}
+    assert len(every) / 4 <= len(now) <= len(every) / 4 + 3 * len({each.wire for each in every})
+    assert [param.id for param in folded(has=has, share=4)] == [param.id for param in shared]
+    name = later[0].name
+    assert [param.values[0] for param in folded(share=4, recording=name) if not param.marks] == [[later[0]]]
+
+
+def test_a_share_has_one_of_every_kind_and_hangs_on_the_names_alone():
+    named = [(f"{kind}{number}", kind) for kind, many in {"a": 40, "b": 3, "c": 1}.items() for number in range(many)]
+    chosen = spread(named, 4)
+    assert {kind: sum(name.startswith(kind) for name in chosen) for kind in "abc"} == {"a": 10, "b": 1, "c": 1}
+    assert spread(reversed(named), 4) == chosen
+    assert spread(named, 1) == {name for name, _ in named}
+    assert len(chosen - spread([*named, ("a40", "a")], 4)) <= 1
 
 
 def test_every_case_gets_each_generated_value():

@@ -33,6 +33,7 @@ from palaver.turn.events import ContextCompacted
 from palaver.turn.journal import ReplayView
 from tests.agent.wholeness import refused_request
 from tests.context.conversations import conversations
+from tests.generated import examples
 from tests.threads.logs import logs
 
 STAGES = {"default": DEFAULT, "summarise": (SUMMARY_ONLY,), "codebuff": CODEBUFF}
@@ -122,7 +123,7 @@ PLAYED = {
 @pytest.mark.row("KAI-05", "KAI-06", "KAI-07", "KAI-08", "KAI-10")
 @each_pipeline
 @given(**PLAYED)
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_the_next_request_of_the_loop_keeps_the_promises(stages: Any, log: Any, share: Any, size: Any) -> None:
     played = Played(log, stages, share, size)
     assert played.run.ok, played.run.reason
@@ -158,7 +159,7 @@ def test_the_next_request_of_the_loop_keeps_the_promises(stages: Any, log: Any, 
 @pytest.mark.row("KAI-08")
 @each_pipeline
 @given(**PLAYED)
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_stages_run_when_they_are_due_and_what_they_win_is_less(stages: Any, log: Any, share: Any, size: Any) -> None:
     played = Played(log, stages, share, size)
     triggers = {stage.name: stage for stage in stages}
@@ -177,7 +178,7 @@ def test_stages_run_when_they_are_due_and_what_they_win_is_less(stages: Any, log
 @pytest.mark.row("KAI-09")
 @each_pipeline
 @given(**PLAYED)
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_what_it_was_stays_as_a_branch_and_comes_back(stages: Any, log: Any, share: Any, size: Any) -> None:
     played = Played(log, stages, share, size)
     path, tree = played.thread.path(), played.thread.tree
@@ -204,7 +205,7 @@ def test_what_it_was_stays_as_a_branch_and_comes_back(stages: Any, log: Any, sha
 @pytest.mark.row("KAI-09")
 @pytest.mark.parametrize("how", FAILURES)
 @given(log=conversations(), share=st.sampled_from([0.05, 0.3, 0.6]))
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_a_summary_that_fails_leaves_every_byte_as_it_was(how: Any, log: Any, share: Any) -> None:
     played = Played(log, (SUMMARY_ONLY,), share, summary=FAILURES[how])
     tree = played.thread.tree

@@ -25,6 +25,7 @@ from palaver.threads.thread import Thread
 from palaver.threads.view import EXPIRES_AGENT_STEP, EXPIRES_USER_PROMPT
 from palaver.turn.events import ContextCompacted
 from palaver.turn.journal import ReplayView
+from tests.generated import examples
 
 NAME = "scripted/model"
 OTHER = "other/second"
@@ -132,7 +133,7 @@ def is_near(found: int, counted: int) -> bool:
 @pytest.mark.finding("F-10")
 @pytest.mark.row("KAI-08")
 @given(data=st.data(), provider=PROVIDERS, share=st.sampled_from([0.2, 0.5, 0.8]), summed=st.booleans())
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_after_is_what_is_measured_next_and_what_the_provider_counts(
     data: st.DataObject, provider: Provider, share: float, summed: bool
 ) -> None:
@@ -160,7 +161,7 @@ def test_after_is_what_is_measured_next_and_what_the_provider_counts(
 @pytest.mark.finding("F-10")
 @pytest.mark.row("KAI-08")
 @given(data=st.data(), provider=PROVIDERS, reported=st.booleans(), share=st.sampled_from([0.4, 0.8, 1.1]))
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_the_loop_says_what_the_next_report_says(
     data: st.DataObject, provider: Provider, reported: bool, share: float
 ) -> None:

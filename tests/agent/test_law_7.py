@@ -207,6 +207,7 @@ def test_a_run_can_be_cancelled_at_every_await(backend, way, scenes):
 
 @pytest.mark.law(7)
 @pytest.mark.row("CBF-21")
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_whatever_models_tools_and_hooks_do_the_thread_is_whole(backend):
     async def whole(scene: Scene) -> None:

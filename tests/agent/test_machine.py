@@ -18,6 +18,7 @@ from palaver.turn.approvals import SOURCE, pending_record
 from palaver.turn.calls import PlannedCall, result
 from palaver.turn.limits import Limits
 from tests.agent.wholeness import broken_pairs, refused, said
+from tests.generated import examples
 
 PHASES = ("idle", "prepare", "model", "review", "output", "plan", "approval", "tools", "done")
 ANYWHERE = {protocol.Steered, protocol.Blocked, protocol.Interrupted, protocol.Crashed}
@@ -195,7 +196,7 @@ def in_place(world: World, odd: Any) -> bool:
 @pytest.mark.row("KAI-11")
 @pytest.mark.row("KAI-12")
 @pytest.mark.row("KAI-16")
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.data())
 def test_whatever_happens_the_thread_is_whole(data):
     world = World(data.draw)

@@ -289,7 +289,7 @@ def test_ctrl_c_leaves_what_was_imported_and_the_next_call_goes_on(tmp_path, kep
     assert " 0 new, in 300 threads" in run("import", "in").out
 
 
-@pytest.mark.recorded("openai_chat", "anthropic_messages")
+@pytest.mark.recorded("openai_chat", "anthropic_messages", share=8)
 def test_every_recording_can_be_imported_and_exported_to_its_wire(run, exchange, tmp_path, monkeypatch):
     location = tmp_path / f"{exchange.file.stem}.db"
     monkeypatch.setenv("PALAVER_STORE", str(location))

@@ -1,9 +1,11 @@
 """`palaver models` and `palaver logs`."""
 
 import csv
+import importlib
 import io
 import json
 
+import click
 import pytest
 
 from tests.cli.provider import MODEL, provider, says
@@ -43,6 +45,22 @@ def test_a_server_that_cannot_be_asked_is_named(run, monkeypatch, arguments, cau
     done = run("models", *arguments)
     assert done.code in {1, 2}
     assert cause in done.err
+
+
+def test_a_server_without_its_key_names_the_command_that_stores_it(run, monkeypatch, tmp_path):
+    monkeypatch.setenv("PALAVER_CONFIG", str(tmp_path))
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    done = run("models", "--server", "openai")
+    cause = "openai: no key: set OPENAI_API_KEY, or palaver keys set openai"
+    assert (done.code, done.out, done.err) == (1, "", f"palaver: {cause}\n")
+
+
+def test_no_option_has_a_number_with_the_words_of_the_parser():
+    group = importlib.import_module("palaver.cli").group
+    context = click.Context(group)
+    commands = [group.get_command(context, name) for name in group.list_commands(context)]
+    kinds = {type(option.type) for command in commands for option in command.params}
+    assert not kinds & {click.IntRange, click.FloatRange, type(click.INT), type(click.FLOAT)}
 
 
 def test_logs_show_the_last_question_and_answer(process):

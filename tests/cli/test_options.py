@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import palaver as p
 from palaver.cli.code_block import code_blocks
 from tests.cli.provider import MODEL, provider, says
 
@@ -141,3 +142,57 @@ def test_a_form_may_be_named_shortly(run, saved, alias, written):
     done = run("convert", "a.json", "--from", "chat", "--to", alias)
     assert done.code == 0, done.err
     assert written.decode() in done.out
+
+
+def test_a_thread_may_be_named_like_an_address(process):
+    for prompt in ("one", "two"):
+        assert process("run", prompt, "-m", "demo", "-t", "ann@example.com", "--approve", "allow").code == 0
+    assert "ann@example.com" in process("threads", "--json").out
+    assert process("run", "three", "-m", "demo", "-t", "ann@example.com@nowhere").code == 1
+
+
+def test_a_thread_continues_with_its_model_and_server(process):
+    with provider(says("one"), says("two"), says("three"), says("four")) as there:
+        first = process("run", "a", "-m", "qwen", "--url", there.url, "-t", "x")
+        assert (first.code, first.out) == (0, "one\n")
+        assert process("run", "b", "-c").out == "two\n"
+        assert process("run", "c", "-t", "x", PALAVER_MODEL="anthropic/claude-opus-4-8").out == "three\n"
+        chatted = process("chat", "-t", "x", data=b"/model server/other\nd\n/quit\n")
+        assert chatted.code == 0
+        assert [body["model"] for body in there.asked] == ["qwen", "qwen", "qwen", "other"]
+    assert process("run", "d", "-t", "y").code == 2  # a new thread has no model
+
+
+def test_a_thread_continues_with_the_model_that_was_chosen_last(process):
+    with provider(says("one"), says("two"), says("three"), says("four")) as there:
+        env = {**there.env, "PALAVER_MODEL": MODEL}
+        assert process("run", "a", "-t", "x", **env).out == "one\n"
+        process("chat", "-t", "x", data=b"/model vllm/other\nb\n/quit\n", **env)
+        assert process("run", "c", "-c", **env).out == "three\n"
+        assert process("run", "d", "-c", "-m", MODEL, **env).out == "four\n"
+    assert [body["model"] for body in there.asked] == ["m", "other", "other", "m"]
+
+
+def test_a_password_or_key_in_an_address_is_not_kept(process):
+    with provider(says("one"), says("two")) as there:
+        address = there.url.replace("http://", "http://ann:secret-1@") + "/v1?api_key=secret-2&region=eu"
+        assert process("run", "a", "-m", "q", "--url", address, "-t", "x").code == 0
+        assert process("run", "b", "-t", "x").out == "two\n"
+    thread = process("export", "x").out
+    assert f"{there.url}/v1?region=eu" in thread
+    assert "secret" not in thread
+
+
+def test_a_thread_from_elsewhere_continues_with_the_model_of_its_last_answer(process, kept):
+    kept(lambda store: store.append(store.create("x").id, [p.user("a"), p.assistant("b", model="gpt-5")]))
+    done = process("run", "more", "-c", PALAVER_MODEL="", OPENAI_API_KEY="", PALAVER_CONFIG="nowhere")
+    assert (done.code, "set OPENAI_API_KEY" in done.err) == (2, True)
+
+
+def test_a_thread_whose_model_has_no_known_provider_says_so(process, kept):
+    kept(lambda store: store.append(store.create("x").id, [p.user("a"), p.assistant("b", model="mine")]))
+    done = process("run", "more", "-t", "x", PALAVER_MODEL="")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "'mine' answered last in thread x" in done.err
+    with provider(says("ok")) as there:
+        assert process("run", "more", "-t", "x", PALAVER_MODEL=MODEL, **there.env).out == "ok\n"

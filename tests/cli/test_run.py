@@ -157,6 +157,22 @@ def test_an_editor_opens_the_arguments(terminal, saved, tools):
     assert tools() == "8 "
 
 
+def test_the_choices_of_an_approval_are_whole_in_a_narrow_terminal(terminal, tools):
+    with provider(calls("book", {"berth": 7}), says("Done.")) as there:
+        at = terminal("run", "book", "--model", MODEL, "--tools", "tools.py", env={**there.env, "COLUMNS": "40"})
+        at.expect("[t] text").expect("[v]iew all\n? ").line("a")
+        assert at.end() == 0
+
+
+def test_after_an_editor_that_fails_the_decision_is_asked_for_again(terminal, tools):
+    with provider(calls("book", {"berth": 7}), says("Done.")) as there:
+        env = {**there.env, "EDITOR": "no-such-editor"}
+        at = terminal("run", "book", "--model", MODEL, "--tools", "tools.py", env=env)
+        at.expect("all\n? ").line("e").expect("all\n? ").line("a")
+        assert at.end() == 0
+    assert tools() == "7 "
+
+
 def test_without_a_terminal_it_waits_and_another_process_decides(process, tools):
     with provider(calls("book", {"berth": 7}), says("Done.")) as there:
         done = process("run", "book", "--model", MODEL, "--tools", "tools.py:book", **there.env)

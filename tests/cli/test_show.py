@@ -146,6 +146,7 @@ def test_an_ambiguous_file_is_shown_with_a_note(run, saved):
 
 
 @pytest.mark.parametrize("args", [(), ("--full",)])
+@pytest.mark.recorded(share=8)
 def test_every_recording_can_be_shown(run, exchange, args):
     done = run("show", exchange.file, "--from", exchange.wire, *args)
     assert done.code == 0, done.err

@@ -18,6 +18,7 @@ from palaver.threads.thread import ListPrefix
 from palaver.tokens import estimate
 from palaver.turn import notes
 from tests.context.growing import EVERY, TOOLS, conversation, growing
+from tests.generated import examples
 from tests.wires.histories import histories
 
 USER, STEP = (notes.USER_PROMPT,), (notes.STEP_PROMPT,)
@@ -128,7 +129,7 @@ def test_taking_marks_off_restores_the_body(name, data):
     assert all(new.metadata_json == old.metadata_json for new, old in zip(marked.messages, messages, strict=True))
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(strategies.user_messages(), max_size=3))
 def test_other_fields_of_a_provider_stay(messages):
     wire = wires.get("openai_chat", "openrouter")

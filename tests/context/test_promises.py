@@ -186,6 +186,7 @@ def test_every_wire_takes_what_comes_out(target: str, plan: Plan, name: str) -> 
 
 @pytest.mark.law(9)
 @pytest.mark.row("KAI-06")
+@pytest.mark.recorded(share=4)
 def test_recorded_conversations_go_back_to_where_they_came_from(exchange: Exchange) -> None:
     """With all that a provider keeps beside its messages: item ids, proofs, forms of results."""
     wire = wires.get(exchange.wire)

@@ -20,6 +20,7 @@ from palaver.core.request import Settings
 from palaver.testing import rules
 from tests.context.driving import SUMMARY, TAG, asked, conversations, driven, filled, one_task, shown
 from tests.folding import over
+from tests.generated import examples
 from tests.wires.histories import histories
 
 AUTO = Stage("auto", summarizer(), AUTO_SHARE)
@@ -405,7 +406,7 @@ def test_the_summary_is_in_the_body_of_every_wire(target: str) -> None:
 
 @pytest.mark.row("KAI-07")
 @pytest.mark.row("KAI-06")
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(messages=conversations())
 @over("target", TARGETS)
 def test_a_conversation_that_was_summed_up_goes_to_every_wire(target: str, messages: list[p.Message]) -> None:

@@ -30,9 +30,10 @@ from palaver.core import canonical, jsontext
 from palaver.core.canonical import decode, decode_many, encode, encode_many
 from palaver.core.value import Extra
 from palaver.testing import laws, strategies
+from tests.generated import examples
 
 slow = settings(
-    max_examples=150,
+    max_examples=examples(150),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
@@ -274,7 +275,7 @@ def test_errors_quote_little():
 
 
 @pytest.mark.law(6)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.binary() | strategies.odd_text().map(lambda t: t.encode("utf-8", "surrogatepass")))
 def test_any_bytes_give_a_value_or_a_decode_error(data):
     laws.assert_law_6_totality(data)

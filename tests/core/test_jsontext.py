@@ -9,6 +9,7 @@ from msgspec import Raw
 from palaver import DecodeError, EncodeError, MessageError
 from palaver.core import jsontext
 from palaver.testing import strategies
+from tests.generated import examples
 
 
 @pytest.mark.law(1)
@@ -37,7 +38,7 @@ def test_the_order_of_keys_does_not_matter(table):
 
 
 @pytest.mark.law(6)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.binary(max_size=40))
 def test_any_bytes_give_a_value_or_our_error(data):
     for read in (jsontext.source, jsontext.fields, jsontext.items, jsontext.text, jsontext.value):

@@ -17,6 +17,7 @@ import palaver
 from palaver import Image, Message, Request, Text, Url, Usage, UserMessage, assistant, user
 from palaver.core import messages
 from palaver.testing import strategies
+from tests.generated import examples
 
 
 class Chat(pydantic.BaseModel):
@@ -157,7 +158,7 @@ def test_a_number_that_pydantic_cannot_write_is_refused():
         Chat(title="", messages=[message]).model_dump_json()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(strategies.any_messages(newer=True))
 def test_instances_pass_unchanged(message):
     adapter = pydantic.TypeAdapter(Message)

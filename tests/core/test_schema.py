@@ -10,12 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from palaver import DecodeError
 from palaver.core import canonical
 from palaver.testing import strategies
+from tests.generated import examples
 
 COMMITTED = Path(__file__).parents[2] / "docs" / "reference" / "palaver.schema.json"
 SCHEMA = canonical.schema()
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 slow = settings(
-    max_examples=80,
+    max_examples=examples(80),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -80,3 +80,8 @@ def test_every_parameter_is_described():
 def test_every_public_package_is_rendered(package):
     modules = rendered()
     assert any(package == each or each.startswith(f"{package}.") or package.startswith(f"{each}.") for each in modules)
+
+
+def test_the_docstrings_of_public_names_have_no_numbers_of_rows():
+    row = re.compile(r"\b(MSG|ASK|KAI|CBF|DAS|GW)-\d\d\b")
+    assert [name for name, value in objects() if row.search(inspect.getdoc(value) or "")] == []

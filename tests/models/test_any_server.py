@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 from palaver import wires
 from palaver.core.errors import DecodeError, PalaverError, RateLimitError, StreamError
 from palaver.models import Http, Retry, Timeouts
+from tests.generated import examples
 from tests.models.asking import HI, at
 from tests.models.faults import HELLO, WHOLE, delta, endless, says, serve
 from tests.models.speaking import TYPES
@@ -34,7 +35,7 @@ FRAMING = st.sampled_from(["length", "longer", "shorter", "chunks", "bad chunk",
 ENCODINGS = st.sampled_from([None, None, "gzip", "deflate", "gzip, gzip", "nonsense"])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     st.sampled_from([*wires.names()]),
     st.tuples(STATUSES, BODIES, WAITS, TYPE, FRAMING, ENCODINGS),

@@ -59,7 +59,7 @@ def test_an_id_may_hold_slashes_and_colons():
     assert names.resolve("openrouter/meta/llama-4:free").id == "meta/llama-4:free"
 
 
-@pytest.mark.parametrize("name", ["gpt-5", "openai/", "/gpt-5", "nobody/gpt-5"])
+@pytest.mark.parametrize("name", ["llama", "openai/", "/gpt-5", "nobody/gpt-5"])
 def test_a_name_that_is_none_lists_the_providers(name):
     with pytest.raises(UnknownNameError, match=r"openai, openai-chat, anthropic"):
         names.resolve(name)
@@ -230,3 +230,18 @@ async def test_servers_on_this_machine_are_asked_only_when_wanted(monkeypatch):
 def test_no_module_is_hidden_by_the_function_that_makes_models():
     assert importlib.util.find_spec("palaver.models.model") is None
     assert callable(importlib.import_module("palaver.models").model)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("openai:gpt-5.5", "openai/gpt-5.5"),
+        ("OpenAI/gpt-5.5", "openai/gpt-5.5"),
+        ("gemini/gemini-3-pro", "google/gemini-3-pro"),
+        ("claude-opus-4-8", "anthropic/claude-opus-4-8"),
+        ("gpt-5.5", "openai/gpt-5.5"),
+    ],
+)
+def test_another_spelling_suggests_the_name_that_is_meant(name, meant):
+    with pytest.raises(UnknownNameError, match=rf"did you mean {meant}\?"):
+        names.model(name)

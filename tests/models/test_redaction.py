@@ -17,7 +17,7 @@ from palaver.core.errors import MessageError, PalaverError, TransportError
 from palaver.models import Http, Retry, Timeouts, model
 from palaver.models.endpoint import Endpoint, HttpCall
 from palaver.models.http_model import Model
-from palaver.models.redaction import shown_url, without_secrets
+from palaver.models.redaction import bare_url, shown_url, without_secrets
 from palaver.models.replay import Recorder
 from palaver.turn.tracing import Tracing
 from tests.models.asking import HI
@@ -146,6 +146,19 @@ async def test_a_key_in_the_address_is_neither_shown_nor_logged(where, anyio_bac
 )
 def test_an_address_is_shown_without_what_is_secret(url, shown):
     assert shown_url(url) == shown
+
+
+@pytest.mark.parametrize(
+    ("url", "kept"),
+    [
+        ("https://u:pass@h:1/p?a=b&key=s#f", "https://h:1/p?a=b"),
+        ("http://h", "http://h"),
+        ("http://h/?token=t", "http://h/"),
+        ("http://[", "http://["),
+    ],
+)
+def test_an_address_is_kept_without_what_is_secret(url, kept):
+    assert bare_url(url) == kept
 
 
 @pytest.mark.anyio

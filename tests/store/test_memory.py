@@ -17,6 +17,7 @@ def test_conformance(check):
 
 
 @pytest.mark.law(8)
+@pytest.mark.hypothesis
 def test_state_machine():
     store = MemoryStore()
     run_state_machine_as_test(machine(lambda: store))

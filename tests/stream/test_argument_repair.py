@@ -10,6 +10,7 @@ from palaver import ArgumentsError
 from palaver.core import jsontext
 from palaver.stream.argument_repair import Repaired, repair
 from palaver.testing import strategies
+from tests.generated import examples
 from tests.stream.jsontexts import contained, json_texts, once
 
 ENDS = "the text ends early; what was open is closed"
@@ -207,7 +208,7 @@ def sayable(text):
     return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(json_texts(kinds="{").filter(sayable))
 def test_an_object_stays_as_it_is_and_each_prefix_of_it_is_contained_in_it(text):
     assert repair(text) == Repaired(text)
@@ -251,7 +252,7 @@ def check(text):
 
 
 @pytest.mark.law(6)
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(st.sampled_from(MARKS)).map("".join))
 def test_any_text_is_repaired_or_refused(text):
     check(text)

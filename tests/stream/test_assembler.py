@@ -49,6 +49,7 @@ from palaver.core.usage import Usage
 from palaver.stream.assembler import FIELDS, STATES, Assembler, State
 from palaver.stream.replay_events import replay_events
 from palaver.testing import rules, strategies as our
+from tests.generated import examples
 
 HEAD = Response(p.AssistantMessage(model="m", response_id="r1"), origin="openai_chat")
 
@@ -87,7 +88,7 @@ def test_the_table_names_every_event_in_every_state():
 @pytest.mark.law(7)
 @pytest.mark.parametrize("state", STATES)
 @given(event=our.events())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_every_event_is_defined_in_every_state(state: State, event: Event):
     machine = reached(state)
     machine.feed(event)
@@ -108,7 +109,7 @@ NEXT: dict[State, dict[type, set[State]]] = {
 
 @pytest.mark.law(7)
 @given(st.lists(our.events(), max_size=14))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_any_events_leave_an_answer_that_every_wire_takes(events: list[Event]):
     machine = Assembler("openai_chat")
     for event in events:

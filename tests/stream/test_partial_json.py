@@ -11,6 +11,7 @@ from palaver import DecodeError
 from palaver.core import jsontext
 from palaver.stream.partial_json import PartialJSON
 from palaver.testing import strategies
+from tests.generated import examples
 from tests.stream.jsontexts import contained, cut, json_texts, once, same
 
 
@@ -33,7 +34,7 @@ places = st.lists(st.integers(0, 10_000), max_size=8)
 
 
 @pytest.mark.law(3)
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(json_texts(), places)
 def test_any_chunking_ends_in_the_value(text, places):
     expected = jsontext.value(text)
@@ -46,14 +47,14 @@ def test_any_chunking_ends_in_the_value(text, places):
 
 
 @pytest.mark.law(3)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(strategies.json_values(), places)
 def test_any_chunking_of_a_value_of_ours_ends_in_it(value, places):
     text = jsontext.encode(value).decode()
     assert same(read(*cut(text, places)).value, jsontext.value(text))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(json_texts())
 def test_what_is_shown_is_contained_in_the_end(text):
     assume(once(text))  # of a key that comes twice the first value is shown, then the second

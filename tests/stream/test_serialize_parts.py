@@ -21,6 +21,7 @@ from palaver.stream.assembler import Assembler
 from palaver.stream.replay_events import replay_events
 from palaver.stream.serialize_parts import SerialParts
 from palaver.testing import strategies as our
+from tests.generated import examples
 
 A, B = ToolCall("a", "f"), ToolCall("b", "g")
 
@@ -114,7 +115,7 @@ def test_parts_that_are_in_turn_already_pass_unchanged(answer: Response):
 
 
 @given(st.lists(our.events(), max_size=20))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_parts_never_interleave_and_say_the_same(events: list[Event]):
     told = in_turn(*events)
     open_part = None
@@ -135,7 +136,7 @@ def test_parts_never_interleave_and_say_the_same(events: list[Event]):
 
 
 @given(st.lists(our.events(), max_size=20))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_nothing_is_lost(events: list[Event]):
     """Pieces of text and of arguments are the same, each kind in its own order within a part."""
     plain = [event for event in events if not isinstance(event, PartEnd)]

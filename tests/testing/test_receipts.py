@@ -364,6 +364,7 @@ def _some(exchange: Exchange) -> list[str]:
     return [exchange.wire, *random.Random(exchange.file.stem).sample(TARGETS, 2)]
 
 
+@pytest.mark.recorded(share=8)
 def test_recorded_requests_are_accounted_for(exchange: Exchange):
     if "request" not in exchange.record:
         return
@@ -373,6 +374,7 @@ def test_recorded_requests_are_accounted_for(exchange: Exchange):
         assert {name: each for name, each in found.items() if each} == {}
 
 
+@pytest.mark.recorded(share=4)
 def test_recorded_answers_are_accounted_for(exchange: Exchange):
     if "response" not in exchange.record:
         return

@@ -498,6 +498,7 @@ def assert_each_sendable(target: str, pieces: list[tuple[p.Message, ...]]) -> No
 
 @pytest.mark.law(5)
 @pytest.mark.parametrize("many", [2, pytest.param(len(wires.names()), marks=pytest.mark.long)])
+@pytest.mark.recorded(share=8)
 def test_any_end_of_a_recorded_conversation_can_be_sent(exchange: Exchange, many: int) -> None:
     """Each piece goes to as many wires, not the same ones for each; a thousand recordings give every wire thousands."""
     rng = random.Random(exchange.file.stem)

@@ -8,11 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from palaver import transcripts
 from palaver.transcripts.format import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 FOLDER = Path(__file__).parent / "files"
 
@@ -29,6 +31,21 @@ def all_files() -> Iterator[tuple[str, Path]]:
 
 FILES = list(all_files())
 IDS = [f"{name}-{path.parent.name + '/' if path.parent.name != name else ''}{path.name}" for name, path in FILES]
+
+
+MOST_OR_ALL = [False, pytest.param(True, marks=pytest.mark.long)]
+every_pair = pytest.mark.parametrize("all_targets", MOST_OR_ALL, ids=["each-pair-of-formats", "each-file-everywhere"])
+"""A test of every file in every other format: `goes_to` says which of them, and the `long` one takes them all."""
+
+
+def goes_to(name: str, path: Path, target: str, targets: Sequence[str], all_targets: bool) -> bool:
+    """Whether a file is tried in another format.
+
+    The files of a format take turns: every format goes to every other once, and each file to some.
+    """
+    files = [each for of, each in FILES if of == name]
+    in_turn = targets.index(target) % len(files) == files.index(path)
+    return name != target and (all_targets or in_turn)
 
 
 def opening(path: Path, lines: int | None) -> bytes:

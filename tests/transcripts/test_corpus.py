@@ -15,7 +15,7 @@ from palaver.store.sqlite import SQLiteStore
 from palaver.testing import rules
 from palaver.threads.view import for_model
 from tests.corpus import CORPUS
-from tests.transcripts.samples import origin
+from tests.transcripts.samples import opening, origin
 from tests.transcripts.test_laws import said, steps_of
 
 NAMES = transcripts.names()
@@ -34,6 +34,8 @@ def sessions():
 
 
 every_session = pytest.mark.parametrize(("name", "path"), sessions())
+beginning_or_all = pytest.mark.parametrize("lines", [150, pytest.param(None, marks=pytest.mark.long)])
+"""What crosses a session with every format and wire takes its first lines, and all of it where tests may be long."""
 
 
 @every_session
@@ -81,10 +83,11 @@ def test_a_session_comes_back_from_a_store(name, path, tmp_path):
 
 @every_session
 @pytest.mark.law(5)
+@beginning_or_all
 @pytest.mark.parametrize("target", WRITTEN)
-def test_a_session_goes_to_every_format(name, path, target):
+def test_a_session_goes_to_every_format(name, path, target, lines):
     other = transcripts.get(target)
-    for transcript in transcripts.get(name).read(path.read_bytes(), origin(path)):
+    for transcript in transcripts.get(name).read(opening(path, lines), origin(path)):
         written = other.write(transcript)
         assert written.body
         if other.record_reader is None or name == target:
@@ -104,9 +107,10 @@ def test_a_session_goes_to_every_format(name, path, target):
 
 @every_session
 @pytest.mark.law(5)
+@beginning_or_all
 @pytest.mark.parametrize("wire", wires.names())
-def test_a_session_goes_to_every_wire(name, path, wire):
-    for transcript in transcripts.get(name).read(path.read_bytes(), origin(path)):
+def test_a_session_goes_to_every_wire(name, path, wire, lines):
+    for transcript in transcripts.get(name).read(opening(path, lines), origin(path)):
         for branch in transcript.thread.branches:
             messages = tuple(for_model(transcript.thread.path(branch)))
             if not messages:

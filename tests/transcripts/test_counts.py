@@ -15,7 +15,7 @@ from palaver.core.parts import Media, Reasoning, Text, ToolCall
 from palaver.transcripts.conversation import transcript_of
 from palaver.transcripts.writer import chosen_history, is_record
 from tests.corpus import CORPUS
-from tests.transcripts.samples import FILES, IDS, opening, origin
+from tests.transcripts.samples import FILES, IDS, goes_to, opening, origin
 
 pytestmark = pytest.mark.finding("F-71")
 
@@ -47,17 +47,21 @@ def counted(messages):
 
 @pytest.mark.law(5)
 @pytest.mark.parametrize(
-    ("name", "path", "lines"),
+    ("name", "path", "lines", "all_targets"),
     [
-        *(pytest.param(*each, None, id=name) for each, name in zip(FILES, IDS, strict=True)),
-        *(pytest.param(*each, 150, id=f"session-{each[0]}") for each in SESSIONS),
-        *(pytest.param(*each, None, id=f"whole-session-{each[0]}", marks=pytest.mark.long) for each in SESSIONS),
+        *(pytest.param(*each, None, False, id=name) for each, name in zip(FILES, IDS, strict=True)),
+        *(
+            pytest.param(*each, None, True, id=f"everywhere-{name}", marks=pytest.mark.long)
+            for each, name in zip(FILES, IDS, strict=True)
+        ),
+        *(pytest.param(*each, 150, True, id=f"session-{each[0]}") for each in SESSIONS),
+        *(pytest.param(*each, None, True, id=f"whole-session-{each[0]}", marks=pytest.mark.long) for each in SESSIONS),
     ],
 )
-def test_what_is_fewer_is_on_the_receipt(name, path, lines):
+def test_what_is_fewer_is_on_the_receipt(name, path, lines, all_targets):
     for transcript in transcripts.get(name).read(opening(path, lines), origin(path)):
         for target in BOTH:
-            if target == name:
+            if target == name or not (all_targets or goes_to(name, path, target, BOTH, all_targets)):
                 continue
             file_format = transcripts.get(target)
             written = file_format.write(transcript)

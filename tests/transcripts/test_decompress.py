@@ -60,7 +60,8 @@ def test_a_line_without_an_end_is_one_error(monkeypatch):
         collected(steps_of(transcripts.get("claude_code"), file))
 
 
-def test_blank_lines_without_end_are_one_error():
+def test_blank_lines_without_end_are_one_error(monkeypatch):
+    monkeypatch.setattr(record, "BLANKS", 10_000)
     file = io.BytesIO(LINE + b'{"role":"user","content":"hi"}}\n' + b"\n" * (record.BLANKS + 1))
     with pytest.raises(DecodeError, match="blank"):
         collected(steps_of(transcripts.get("claude_code"), file))

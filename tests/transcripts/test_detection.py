@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 from palaver import transcripts
 from palaver.core.errors import MessageError, PalaverError
 from palaver.transcripts.conversation import session_of
+from tests.generated import examples
 from tests.transcripts.samples import FOLDER
 
 pytestmark = pytest.mark.finding("F-102")
@@ -57,7 +58,7 @@ ODD = [[], {}, None, 7, 1.5, True, "", ["a"], {"a": []}]
 @example(b'[{"type":["a"]}]')
 @example(b'[{"role":[]}]')
 @example(b'{"role":{},"content":"x"}')
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
 @given(FILES)
 def test_recognition_never_raises(data):
     transcripts.detect(data, "x.json")
@@ -94,7 +95,7 @@ def test_a_value_of_any_type_is_read_or_one_error(name, odd):
                 continue
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 @given(FILES, st.sampled_from([name for name in NAMES if transcripts.get(name).record_reader is not None]))
 def test_any_json_is_read_or_one_error(data, name):
     try:

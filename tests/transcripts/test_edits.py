@@ -30,6 +30,7 @@ from palaver.transcripts.edits import LEAST_TEXT
 from palaver.transcripts.extension_slot import without_records
 from palaver.transcripts.writer import is_record
 from tests.corpus import CORPUS
+from tests.generated import examples
 from tests.transcripts.samples import FILES, opening, origin
 
 SESSIONS = [
@@ -46,7 +47,7 @@ REAL = [pytest.param(name, path, id=f"{name}/{path.name}") for name, path in SES
 NAMES = sorted({name for name, _ in EVERY})
 
 each_format = pytest.mark.parametrize("name", NAMES)
-a_few = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+a_few = settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 # -- edits -------------------------------------------------------------------------------------------------------------
@@ -314,6 +315,7 @@ def others_say(message):
 
 @pytest.mark.law(2)
 @each_format
+@pytest.mark.hypothesis
 def test_an_edit_is_what_is_read_again_or_on_the_receipt(name):
     files = [path for each, path in FILES if each == name and spoken(read(each, path))]
 

@@ -25,6 +25,7 @@ SLOW = list(HealthCheck)
 NAMES = transcripts.names()
 WRITTEN = [name for name in NAMES if transcripts.get(name).record_writer is not None]
 BOTH = [name for name in WRITTEN if transcripts.get(name).record_reader is not None]
+some = pytest.mark.parametrize("many", [20, pytest.param(60, marks=pytest.mark.long)])
 CARRYING = ("claude_code", "opencode", "pi", "vercel_ui")
 """The transcript formats that give back any message, markers too."""
 
@@ -45,11 +46,11 @@ def messages():
 
 
 @cache
-def sample():
+def sample(many):
     """Conversations with branches: each message follows one that joined before it, mostly the last one."""
     chance = random.Random(8)
     made = []
-    for _ in range(60):
+    for _ in range(many):
         thread = Thread("0192f0c4-7777-7000-8000-00000000000a")
         ids = []
         for place, message in enumerate(chance.choices(messages(), k=chance.randint(1, 6))):
@@ -75,8 +76,9 @@ def main_of(transcript):
 
 @pytest.mark.law(5)
 @pytest.mark.parametrize("name", WRITTEN)
-def test_any_conversation_is_written_and_read_back(name):
-    for transcript in sample():
+@some
+def test_any_conversation_is_written_and_read_back(name, many):
+    for transcript in sample(many):
         check_any_conversation_is_written_and_read_back(transcripts.get(name), transcript)
 
 
@@ -94,8 +96,9 @@ def check_any_conversation_is_written_and_read_back(file_format, transcript):
 
 @pytest.mark.law(5)
 @pytest.mark.parametrize("name", BOTH)
-def test_every_text_is_there_again_or_on_the_receipt(name):
-    for transcript in sample():
+@some
+def test_every_text_is_there_again_or_on_the_receipt(name, many):
+    for transcript in sample(many):
         check_every_text_is_there_again_or_on_the_receipt(transcripts.get(name), transcript)
 
 
@@ -126,8 +129,9 @@ def check_every_text_is_there_again_or_on_the_receipt(file_format, transcript):
 
 @pytest.mark.law(1)
 @pytest.mark.parametrize("name", CARRYING)
-def test_what_has_a_free_slot_gives_any_message_back(name):
-    for transcript in sample():
+@some
+def test_what_has_a_free_slot_gives_any_message_back(name, many):
+    for transcript in sample(many):
         check_what_has_a_free_slot_gives_any_message_back(transcripts.get(name), transcript)
 
 
@@ -139,11 +143,12 @@ def check_what_has_a_free_slot_gives_any_message_back(file_format, transcript):
 
 @pytest.mark.law(6)
 @pytest.mark.parametrize("name", BOTH)
-def test_damaged_files_are_read_and_written_back(name):
+@some
+def test_damaged_files_are_read_and_written_back(name, many):
     """Cut, spliced, turned over, lines doubled and moved: nothing is raised, and no byte is lost."""
     file_format = transcripts.get(name)
     chance = random.Random(name)
-    bodies = [body for each in sample()[:40] if (body := file_format.write(each).body)]
+    bodies = [body for each in sample(many)[:40] if (body := file_format.write(each).body)]
     for body in bodies:
         for _ in range(4):
             damaged = damage(body, chance.choice(bodies), chance)

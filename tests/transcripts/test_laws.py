@@ -15,7 +15,7 @@ from palaver.transcripts.conversation import Began, Ended, Joined, Noted, collec
 from palaver.transcripts.extension_slot import without_records
 from palaver.transcripts.writer import is_record
 from tests.folding import over
-from tests.transcripts.samples import FILES, FOLDER, IDS, origin
+from tests.transcripts.samples import FILES, FOLDER, IDS, every_pair, goes_to, origin
 
 every_file = pytest.mark.parametrize(("name", "path"), FILES, ids=IDS)
 NAMES = transcripts.names()
@@ -107,11 +107,12 @@ def test_every_conversation_begins_joins_and_ends(name, path):
 
 @every_file
 @pytest.mark.law(6)
-def test_any_bytes_give_steps_and_keep_their_place(name, path):
+@pytest.mark.parametrize("times", [20, pytest.param(60, marks=pytest.mark.long)])
+def test_any_bytes_give_steps_and_keep_their_place(name, path, times):
     """Cut, turned over, doubled: nothing is raised, and what is read is written back."""
     file_format, data = transcripts.get(name), path.read_bytes()
     chance = random.Random(f"{name}{path.name}")
-    for _ in range(60):
+    for _ in range(times):
         start, end = sorted(chance.choices(range(len(data) + 1), k=2))
         damaged = chance.choice(
             (
@@ -160,10 +161,11 @@ def test_a_document_spread_over_lines_comes_out_of_a_store_as_it_was(name, path,
 
 @pytest.mark.law(5)
 @every_file
+@every_pair
 @over("target", WRITTEN)
-def test_a_conversation_goes_to_every_format(name, path, target):
+def test_a_conversation_goes_to_every_format(name, path, target, all_targets):
     """What is written is of the format, is read back without drift, and says the same but for its receipt."""
-    if name == target:
+    if not goes_to(name, path, target, WRITTEN, all_targets):
         return
     file_format, other = transcripts.get(name), transcripts.get(target)
     given, known = file_format.read_with_unknown(path.read_bytes(), origin(path))

@@ -15,6 +15,7 @@ from palaver.transcripts import original_bytes
 from palaver.transcripts.conversation import Transcript, transcript_of
 from palaver.transcripts.extension_slot import without_records
 from palaver.transcripts.writer import is_record
+from tests.generated import examples
 from tests.transcripts.samples import FILES, IDS
 
 NAMES = ("agent_swarm_kit", "codebuff", "deepagents", "deepagents_log", "kairo", "kairo_a2a")
@@ -118,7 +119,7 @@ def same(one, other):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(message=MESSAGES)
 def test_what_was_carried_makes_any_message_whole_again(name, message):
     """Export and import give the same message, but for what the receipt says is gone for good."""
@@ -133,7 +134,7 @@ def test_what_was_carried_makes_any_message_whole_again(name, message):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(message=MESSAGES)
 def test_what_is_not_carried_is_named(name, message):
     file_format = transcripts.get(name)

@@ -19,7 +19,8 @@ from palaver.transcripts.conversation import COMPACTION, Transcript, hidden_befo
 from palaver.transcripts.openai_agents import database
 from palaver.transcripts.writer import is_record
 from tests.folding import over
-from tests.transcripts.samples import FILES, IDS
+from tests.generated import examples
+from tests.transcripts.samples import FILES, IDS, every_pair, goes_to
 
 WRITTEN = [name for name in transcripts.names() if transcripts.get(name).record_writer is not None]
 READ = [name for name in WRITTEN if transcripts.get(name).record_reader is not None]
@@ -88,7 +89,7 @@ def left_out(transcript, losses):
 @pytest.mark.law(5)
 @pytest.mark.finding("S-01")
 @every_format
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(transcript=trees())
 def test_each_message_and_title_is_in_the_file_or_on_the_receipt_and_not_both(name, transcript):
     written = transcripts.get(name).write(transcript)
@@ -172,10 +173,11 @@ def test_branches_are_on_the_receipt_of_a_database(tmp_path):
 @pytest.mark.law(5)
 @pytest.mark.finding("S-01")
 @pytest.mark.parametrize(("name", "path"), FILES, ids=IDS)
+@every_pair
 @over("target", READ)
-def test_what_a_file_holds_is_in_another_or_on_its_receipt(name, path, target):
+def test_what_a_file_holds_is_in_another_or_on_its_receipt(name, path, target, all_targets):
     """A text of a message, a title and records of a file of one format, written in another."""
-    if name == target:
+    if not goes_to(name, path, target, READ, all_targets):
         return
     file_format = transcripts.get(target)
     for transcript in transcripts.get(name).read(path.read_bytes()):

@@ -18,7 +18,7 @@ from palaver.transcripts.conversation import Transcript
 from palaver.transcripts.extension_slot import without_records
 from palaver.transcripts.writer import is_record
 from tests.folding import over
-from tests.transcripts.samples import FILES, IDS, origin
+from tests.transcripts.samples import FILES, IDS, every_pair, goes_to, origin
 
 CARRYING = (
     "acp",
@@ -54,9 +54,12 @@ def told(transcript, *, marked=True):
 
 @pytest.mark.law(5)
 @every_file
+@every_pair
 @over("by", CARRYING)
-def test_what_was_carried_comes_back(name, path, by):
+def test_what_was_carried_comes_back(name, path, by, all_targets):
     """By way of another transcript format, and from there into its own: the same messages."""
+    if name != by and not goes_to(name, path, by, CARRYING, all_targets):
+        return
     file_format, other = transcripts.get(name), transcripts.get(by)
     for transcript in file_format.read(path.read_bytes(), origin(path)):
         marked = by not in UNMARKED
@@ -79,9 +82,12 @@ def test_what_was_carried_comes_back(name, path, by):
 
 
 @every_file
+@every_pair
 @over("by", CARRYING)
-def test_an_answer_costs_once_by_whatever_way_it_came(name, path, by):
+def test_an_answer_costs_once_by_whatever_way_it_came(name, path, by, all_targets):
     """Compactions keep copies of answers; a copy costs nothing."""
+    if name != by and not goes_to(name, path, by, CARRYING, all_targets):
+        return
     file_format, other = transcripts.get(name), transcripts.get(by)
     for transcript in file_format.read(path.read_bytes(), origin(path)):
         if not told(transcript):

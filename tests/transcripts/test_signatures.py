@@ -19,6 +19,7 @@ from palaver.transcripts.detection import MARGIN, Detected, Head, candidates, fe
 from palaver.transcripts.langchain.shapes import CLASSES
 from palaver.transcripts.openai_agents.shapes import TYPES as ITEM_TYPES
 from palaver.transcripts.otel_genai.shapes import PARTS
+from tests.generated import examples
 from tests.transcripts.samples import FILES, IDS
 from tests.transcripts.test_detection import FILES as RECORDS
 
@@ -117,7 +118,7 @@ MADE = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(200), suppress_health_check=[HealthCheck.too_slow])
 @given(MADE, st.sampled_from(["x.json", "x.jsonl", ROLLOUT, "log.eval"]), st.integers(0, 12))
 def test_detection_of_made_records_equals_asking_every_format(data, name, cut):
     assert_the_same(data, name)

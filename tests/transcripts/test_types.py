@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import json
 from collections import Counter
+from itertools import takewhile
 
 import pytest
 
@@ -16,14 +17,14 @@ from palaver.core.errors import PalaverError
 from palaver.core.parts import Json, MalformedToolCall, Opaque, Reasoning, Refusal, Text, ToolCall
 from palaver.transcripts.format import Origin
 from palaver.transcripts.unknown_fields import losses_of
-from tests.transcripts.samples import FILES, IDS, origin
+from tests.transcripts.samples import FILES, IDS, MOST_OR_ALL, origin
 
 pytestmark = pytest.mark.finding("F-71")
 
 NUMBER, WORDS = 704204, "another type"
 OTHERS = (NUMBER, WORDS, {"palaver-odd": NUMBER}, [NUMBER])
-LARGEST = 250
-"""How many places of a file are tried; of a file with more, every second, third and so on."""
+LARGEST = {False: 100, True: 250}
+"""How many places of a file are tried, by default and in long tests; of a file with more, every second and so on."""
 
 FREE = {
     ("startTimeUnixNano", int),  # may be a number, and orders the spans: those that repeat a message say nothing new
@@ -94,16 +95,21 @@ def opaque(sessions):
     )
 
 
-def cases(name, path):
-    """The file as it is, and with one value of another type: path, new value, bytes."""
+def shapes(path):
+    """The shapes of all places of a file."""
+    return {shape for line in values(path.read_bytes()) if not isinstance(line, bytes) for _, shape, _ in places(line)}
+
+
+def cases(path, known, largest):
+    """The file with one value of another type, for each place whose shape is not known: path, new value, bytes."""
     lines = values(path.read_bytes())
-    seen, found = set(), []
+    seen, found = set(known), []
     for number, line in enumerate(lines):
         for place, shape, value in () if isinstance(line, bytes) else places(line):
             if shape not in seen:
                 seen.add(shape)
                 found.append((number, place, value))
-    step = len(found) // LARGEST + 1
+    step = len(found) // largest + 1
     for turn, (number, place, value) in enumerate(found[::step]):
         new = next(each for each in (*OTHERS[turn % 4 :], *OTHERS) if type(each) is not type(value))
         changed = [*lines[:number], put(lines[number], place, new), *lines[number + 1 :]]
@@ -134,11 +140,17 @@ def check(name, path, before, case):
     assert named or not keys, (place, new, losses)
 
 
+@pytest.mark.parametrize("again", MOST_OR_ALL, ids=["each-shape-once", "each-shape-in-each-file"])
 @pytest.mark.parametrize(("name", "path"), FILES, ids=IDS)
-def test_a_value_of_another_type_is_read_or_named(name, path):
-    """Every text that was read is read again, or a loss names the place."""
+def test_a_value_of_another_type_is_read_or_named(name, path, again):
+    """Every text that was read is read again, or a loss names the place.
+
+    A shape of a place that an earlier file of the format has is tried there; ``again`` tries it here too.
+    """
+    earlier = takewhile(lambda each: each != path, (each for of, each in FILES if of == name))
+    known = set() if again else {shape for each in earlier for shape in shapes(each)}
     before = transcripts.get(name).read_with_unknown(written(values(path.read_bytes())), origin(path))
-    for case in cases(name, path):
+    for case in cases(path, known, LARGEST[again]):
         check(name, path, before, case)
 
 

@@ -18,6 +18,7 @@ from palaver.models.scripted import ScriptedModel
 from palaver.store.sqlite import SQLiteStore
 from palaver.turn import tool_output
 from palaver.turn.results import Offload
+from tests.generated import examples
 
 pytestmark = [pytest.mark.row("KAI-17"), pytest.mark.finding("F-50")]
 
@@ -108,7 +109,7 @@ SCRIPTS = st.sampled_from(["x", "é", "語", "🙂", "👨\u200d👩\u200d👧",
     st.sampled_from([None, 500, 6_000]),
     st.booleans(),
 )
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
 def test_the_results_of_a_turn_never_exceed_their_total(
     sizes: Any, window: Any, eager: Any, limit: Any, spilled: Any
 ) -> None:

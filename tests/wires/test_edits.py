@@ -64,6 +64,7 @@ def _edited(message: p.Message, rng: random.Random) -> p.Message | None:
 
 
 @pytest.mark.law(2)
+@pytest.mark.recorded(share=4)
 def test_an_edited_message_goes_out_as_edited(exchange: Exchange) -> None:
     """Written without the original too, the body says the same: the original adds nothing but spelling."""
     rng = random.Random(exchange.file.stem)
@@ -86,6 +87,7 @@ def test_an_edited_message_goes_out_as_edited(exchange: Exchange) -> None:
 
 
 @pytest.mark.law(2)
+@pytest.mark.recorded(share=4)
 def test_an_edited_setting_goes_out_as_edited(exchange: Exchange) -> None:
     request = _decoded(exchange.wire, "request", exchange.record["request"])
     for change in ({"max_tokens": 777}, {"temperature": 0.125}, {"stop": ("STOP-777",)}, {"max_tokens": None}):
@@ -96,6 +98,7 @@ def test_an_edited_setting_goes_out_as_edited(exchange: Exchange) -> None:
 
 
 @pytest.mark.law(2)
+@pytest.mark.recorded(share=4)
 def test_an_edited_model_or_tool_goes_out_as_edited(exchange: Exchange) -> None:
     request = _decoded(exchange.wire, "request", exchange.record["request"])
     tools = tuple(
@@ -109,6 +112,7 @@ def test_an_edited_model_or_tool_goes_out_as_edited(exchange: Exchange) -> None:
 
 
 @pytest.mark.law(2)
+@pytest.mark.recorded(share=4)
 def test_an_edited_answer_goes_out_as_edited(exchange: Exchange) -> None:
     if "response" not in exchange.record:
         return
@@ -166,6 +170,7 @@ def _fields(value: Any, path: str = "") -> Iterator[str]:
 
 
 @pytest.mark.law(2)
+@pytest.mark.recorded(share=4)
 def test_a_stale_original_is_not_sent(exchange: Exchange) -> None:
     """Whoever makes a value past `replace` keeps the body of an older one, which no longer says the same."""
     request = _decoded(exchange.wire, "request", exchange.record["request"])

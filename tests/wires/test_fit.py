@@ -300,6 +300,7 @@ def test_losses_raise(target: str) -> None:
 
 
 @pytest.mark.law(5)
+@pytest.mark.recorded(share=8)
 def test_recorded_requests_go_to_every_wire(exchange: Exchange) -> None:
     request = wires.get(exchange.wire).decode_request(exchange.record["request"])
     request = request.replace(model=request.model or "some-model")  # some wires name it in the address
@@ -310,6 +311,7 @@ def test_recorded_requests_go_to_every_wire(exchange: Exchange) -> None:
 
 
 @pytest.mark.law(5)
+@pytest.mark.recorded(share=4)
 def test_a_turn_elsewhere_leaves_the_own_turns_alone(exchange: Exchange) -> None:
     """docs/spec/pains.md#7: A → B → A, where B added a turn, gives A's own turns byte for byte."""
     wire = wires.get(exchange.wire)

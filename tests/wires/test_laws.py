@@ -100,6 +100,7 @@ def test_recorded_bodies_survive_storage(exchange: Exchange) -> None:
 
 
 @pytest.mark.law(2)
+@pytest.mark.recorded(share=8)
 def test_unknown_keys_and_types_survive(exchange: Exchange) -> None:
     """docs/spec/pains.md#9: a key or a block type that nobody has heard of is written back, and sent nowhere else."""
     rng = random.Random(exchange.file.stem)
@@ -202,6 +203,7 @@ def test_any_bytes_give_a_value_or_one_error(wire: str, what: str, body: bytes) 
 
 
 @pytest.mark.law(6)
+@pytest.mark.recorded(share=8)
 def test_damaged_recordings_give_a_value_or_one_error(exchange: Exchange) -> None:
     rng = random.Random(exchange.file.stem)
     for what in _sides(exchange):

@@ -43,6 +43,7 @@ def test_any_history_fits_the_types_of_the_official_client(target: str, messages
 
 
 @pytest.mark.law(5)
+@pytest.mark.recorded(share=4)
 def test_recorded_requests_fit_the_types_of_every_other_client(exchange: Exchange) -> None:
     request = wires.get(exchange.wire).decode_request(exchange.record["request"])
     request = request.replace(model=request.model or "some-model")  # some wires name it in the address
@@ -52,6 +53,7 @@ def test_recorded_requests_fit_the_types_of_every_other_client(exchange: Exchang
 
 
 @pytest.mark.law(5)
+@pytest.mark.recorded(share=4)
 def test_recorded_responses_fit_the_types_of_every_other_client(exchange: Exchange) -> None:
     if "response" not in exchange.record:
         return

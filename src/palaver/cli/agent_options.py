@@ -28,14 +28,14 @@ from palaver.agent import mcp
 from palaver.agent.functions import function_tool
 from palaver.cli import completion, files, key_store, stores, swarm_file
 from palaver.cli.demo_model import NAME, demo_model, demo_tools
+from palaver.cli.ranges import WholeNumber
 from palaver.cli.suggestions import Choice, meant
 from palaver.cli.terminal import bad_input, echo
 from palaver.core import jsontext
-from palaver.core.errors import DecodeError, MessageError, ToolError, UnknownNameError, excerpt
+from palaver.core.errors import DecodeError, MessageError, ToolError, UnknownNameError, excerpt, near
 from palaver.core.request import Settings
 from palaver.models import names, providers
 from palaver.models.catalogue import Capabilities, capabilities_of, catalogue
-from palaver.models.endpoint import first_set
 from palaver.models.redaction import shown_url
 from palaver.turn.tool import AgentTool
 
@@ -91,8 +91,8 @@ def _parse_settings(_context: click.Context, _option: click.Parameter, pairs: Se
     """Read ``-o KEY VALUE``: a value is JSON, or else text. Raises ``click.BadParameter``."""
     given: dict[str, Any] = {}
     for name, text in pairs:
-        if name not in _SETTINGS:
-            raise click.BadParameter(str(UnknownNameError.among(f"no setting {name!r}", _SETTINGS, name)))
+        if name not in SETTINGS:
+            raise click.BadParameter(str(UnknownNameError.among(f"no setting {name!r}", SETTINGS, name)))
         try:
             value: Any = jsontext.value(text.encode())
         except (DecodeError, MessageError):
@@ -107,7 +107,7 @@ def _parse_settings(_context: click.Context, _option: click.Parameter, pairs: Se
         raise click.BadParameter(str(error).removeprefix("Settings: ")) from None
 
 
-_SETTINGS: Final = tuple(
+SETTINGS: Final = tuple(
     [name for name in Settings.__struct_fields__ if name not in {"extra", "output", "tool_choice", "stream"}]
 )
 _OPTIONS: Final = (
@@ -116,7 +116,7 @@ _OPTIONS: Final = (
         "--model",
         metavar="M",
         shell_complete=completion.models,
-        help="provider/id, or demo. Default: PALAVER_MODEL.",
+        help="provider/id, or demo. Default: the thread's last one, else PALAVER_MODEL.",
     ),
     click.option("-s", "--system", default="", metavar="TEXT", help="The system prompt."),
     click.option(
@@ -127,7 +127,8 @@ _OPTIONS: Final = (
         multiple=True,
         metavar="KEY VALUE",
         callback=_parse_settings,
-        help=f"A setting of the model: {', '.join(_SETTINGS)}; may be repeated.",
+        shell_complete=completion.settings,
+        help=f"A setting of the model: {', '.join(SETTINGS)}; may be repeated.",
     ),
     click.option("-c", "--continue", "last", is_flag=True, help="Continue the thread that changed last."),
     click.option(
@@ -170,12 +171,8 @@ _OPTIONS: Final = (
         show_default=True,
         help="What to do with calls that do more than read.",
     ),
-    click.option(
-        "--max-steps", "steps", type=click.IntRange(min=1), metavar="N", help="Ask the model at most N times."
-    ),
-    click.option(
-        "--window", type=click.IntRange(min=1), metavar="TOKENS", help="The model's window, when it is not known."
-    ),
+    click.option("--max-steps", "steps", type=WholeNumber(1), metavar="N", help="Ask the model at most N times."),
+    click.option("--window", type=WholeNumber(1), metavar="TOKENS", help="The model's window, when it is not known."),
     click.option("--no-compaction", is_flag=True, help="Do not compact a conversation that fills the window."),
 )
 
@@ -249,12 +246,13 @@ def choose_model(name: str | None, *, demo: bool = True, url: str | None = None,
     if url is not None:
         return names.model(f"{key_store.SERVER}/{name}", url=url, wire=wire, key=key_store.server_key())
     provider = name.partition("/")[0]
-    row = providers.PROVIDERS.get(provider)
-    key = None if row is None or first_set(row.keys) else key_store.find(provider)
-    found = names.model(name, wire=wire, key=key)
-    if row is not None and row.needs_key and row.keys and key is None and first_set(row.keys) is None:
+    if "/" not in name and near(name, [NAME]) is not None:
+        raise UnknownNameError(f"{name!r} is not a model name; did you mean {NAME}?")
+    found = names.model(name, wire=wire, key=key_store.provider_key(provider))
+    missing = key_store.missing_key(provider)
+    if missing is not None:
         hints = [f"or store it: palaver keys set {provider}", *(_demo_hint() if demo else ())]
-        _exit_with_hint(f"{provider}: no key: set {' or '.join(row.keys)}", iter(hints))
+        _exit_with_hint(missing, iter(hints))
     return found
 
 

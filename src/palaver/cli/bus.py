@@ -20,6 +20,7 @@ import click
 from rich.text import Text
 
 from palaver.cli import stores
+from palaver.cli.ranges import WholeNumber
 from palaver.cli.terminal import console, count, echo, parse_time, safe_line
 from palaver.core import jsontext
 from palaver.core.errors import excerpt
@@ -80,7 +81,7 @@ def _parse_since(context: click.Context, option: click.Parameter, text: str | No
     callback=_parse_since,
     help="Start with past events: all, those after a place (in --json), or those since a time such as 10m ago.",
 )
-@click.option("--count", "most", type=click.IntRange(min=1), metavar="N", help="Stop after N events.")
+@click.option("--count", "most", type=WholeNumber(1), metavar="N", help="Stop after N events.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @click.option("--stream", metavar="NAME", help="The JetStream stream of the events, when it is not the default.")
 @click.option("--prefix", metavar="TEXT", help="The prefix of the NATS subjects, when it is not the default.")

@@ -252,7 +252,8 @@ class Chat:
     def _model(self, name: str) -> None:
         if name:
             with suppress(click.exceptions.Exit):  # choose_model has printed what to set
-                self._conversation.agent = self._conversation.agent.replace(model=agent_options.choose_model(name))
+                self._conversation.change_model(name)
+                self._options = self._options._replace(model=name)
         self._renderer.command(safe_line(self._conversation.agent.model.name))
 
     def _tools(self, _: str) -> None:

@@ -17,8 +17,9 @@ import anyio
 import click
 from rich.text import Text
 
-from palaver.cli import agent_options, completion, stores
+from palaver.cli import agent_options, completion, key_store, stores
 from palaver.cli.context import model_name
+from palaver.cli.ranges import WholeNumber
 from palaver.cli.show import request_without_messages
 from palaver.cli.tables import Column, Listing
 from palaver.cli.terminal import bad_input, console, count, echo, safe, safe_line
@@ -44,11 +45,9 @@ if TYPE_CHECKING:
     help="provider/id: its window counts, and it writes summaries. Default: that of the last answer.",
 )
 @click.option(
-    "--to", type=click.IntRange(min=1), metavar="TOKENS", help="The size to reach. Default: half of the current size."
+    "--to", type=WholeNumber(1), metavar="TOKENS", help="The size to reach. Default: half of the current size."
 )
-@click.option(
-    "--window", type=click.IntRange(min=1), metavar="TOKENS", help="The model's window, when it is not known."
-)
+@click.option("--window", type=WholeNumber(1), metavar="TOKENS", help="The model's window, when it is not known.")
 @click.option("--no-model", is_flag=True, help="Do not ask a model for a summary.")
 @click.option("--cut-results", is_flag=True, help="Also cut large results that the model has not seen.")
 @click.option("--dry-run", is_flag=True, help="Show the result without writing it; a model may be asked.")
@@ -119,7 +118,8 @@ def _model(name: str, *, required: bool) -> LanguageModel | None:
     if required or agent_options.is_demo(name):
         return agent_options.choose_model(name)
     full, _ = agent_options.model_info(name)
-    return names.model(full) if full.partition("/")[0] in providers.PROVIDERS else None
+    provider = full.partition("/")[0]
+    return names.model(full, key=key_store.provider_key(provider)) if provider in providers.PROVIDERS else None
 
 
 def render_compaction(done: Compaction, name: str, *, trial: bool = False) -> Iterator[RenderableType]:

@@ -9,6 +9,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -66,13 +67,26 @@ def threads(context: click.Context) -> Iterator[tuple[str, str | None]]:
 
 @_completer
 def models(_context: click.Context) -> Iterator[tuple[str, str | None]]:
-    """Complete a model of the catalogue; a row stands for all names that begin so."""
+    """Complete a model of the catalogue. A row whose beginning is not itself a name is left out."""
     from palaver.models.catalogue import catalogue
 
     yield "demo", "a script that needs no key"
     for card in catalogue().cards:
-        for provider in card.providers:
+        for provider in card.providers if _is_id(card.prefix) else ():
             yield f"{provider}/{card.prefix}", None
+
+
+def _is_id(prefix: str) -> bool:
+    """Whether the beginning of names is a name: it ends neither in a mark nor in a year."""
+    return prefix[-1:].isalnum() and not re.search(r"-20\d\d$", prefix)
+
+
+@_completer
+def settings(_context: click.Context) -> Iterator[tuple[str, str | None]]:
+    """Complete the name of a setting."""
+    from palaver.cli.agent_options import SETTINGS
+
+    yield from ((name, None) for name in SETTINGS)
 
 
 @_completer

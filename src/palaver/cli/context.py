@@ -22,6 +22,7 @@ import click
 from rich.text import Text
 
 from palaver.cli import agent_options, completion, files, rows, stores
+from palaver.cli.ranges import WholeNumber
 from palaver.cli.rows import Form
 from palaver.cli.show import request_without_messages, with_media_bytes
 from palaver.cli.source import form_name, load
@@ -257,9 +258,7 @@ class _Conversation(NamedTuple):
     help="provider/id. Default: that of the last answer.",
 )
 @click.option("--branch", metavar="NAME", help="The branch of a thread. Default: main.")
-@click.option(
-    "--window", type=click.IntRange(min=1), metavar="TOKENS", help="The model's window, when it is not known."
-)
+@click.option("--window", type=WholeNumber(1), metavar="TOKENS", help="The model's window, when it is not known.")
 @click.option(
     "--from",
     "source_format",
@@ -310,7 +309,7 @@ def command(
     if form == "json":
         stores.print_json([plain(window_contents)])
     elif form == "csv":
-        rows.write(plain(window_contents)["kinds"], form)
+        rows.write(plain(window_contents)["kinds"], form, ["kind", "tokens", "count"])
     else:
         _draw(found, window_contents)
 

@@ -32,10 +32,11 @@ from rich.text import Text as Line
 
 from palaver.agent import Agent, Limits
 from palaver.agent.driver import ActiveRun
-from palaver.cli import agent_options, stores
+from palaver.cli import agent_options, key_store, stores, thread_model
 from palaver.cli.agent_options import TypedDecision, toolset
 from palaver.cli.progress import interrupts
 from palaver.cli.terminal import safe, safe_line
+from palaver.cli.thread_model import ThreadModel
 from palaver.context.compaction import DEFAULT
 from palaver.context.contents import contents
 from palaver.core import jsontext
@@ -107,7 +108,7 @@ def _ask_one(request: ApprovalRequest, agent: Agent, renderer: RunRenderer) -> D
     choices = ", ".join([*(_PROMPTS[kind] for kind in request.choices), "[v]iew all"])
     while True:
         try:
-            renderer.line(choices, "dim")
+            renderer.wrapped(choices)
             word, _, text = input("? ").strip().partition(" ")
         except EOFError:
             renderer.line("left pending", "dim")
@@ -151,6 +152,7 @@ def _arguments_text(call: ToolCall) -> str:
 
 
 def _edit(request: ApprovalRequest, agent: Agent, renderer: RunRenderer) -> Decision | None:
+    """Return the edit; ``None`` when nothing was edited, or when an editor failed or left arguments that do not fit."""
     text = request.call.arguments_json
     while True:
         try:
@@ -162,10 +164,16 @@ def _edit(request: ApprovalRequest, agent: Agent, renderer: RunRenderer) -> Deci
             return None
         except (PalaverError, click.ClickException) as error:
             renderer.line(safe_line(str(error)), "red")
+            if _has_editor():
+                return None
+
+
+def _has_editor() -> bool:
+    return bool(os.environ.get("VISUAL") or os.environ.get("EDITOR"))
 
 
 def _edit_text(text: str) -> str:
-    if os.environ.get("VISUAL") or os.environ.get("EDITOR"):
+    if _has_editor():
         edited = click.edit(jsontext.pretty(jsontext.value(text)).decode(), extension=".json")
         return "" if edited is None else edited
     return _edit_line(text)
@@ -226,11 +234,22 @@ class Conversation:
     """An agent and its thread. Made by ``open_conversation``."""
 
     def __init__(
-        self, portal: BlockingPortal, agent: Agent, thread: StoredThread, *, existed: bool, stored: bool = True
+        self,
+        portal: BlockingPortal,
+        agent: Agent,
+        thread: StoredThread,
+        asked: ThreadModel,
+        *,
+        existed: bool,
+        stored: bool = True,
     ) -> None:
-        """Use an agent and its thread. ``existed``: the thread is not new; ``stored``: it outlasts the command."""
+        """Use an agent and its thread.
+
+        ``asked`` names the agent's model; ``existed``: the thread is not new; ``stored``: it outlasts the command.
+        """
         self._portal = portal
         self.agent = agent
+        self._asked = asked
         self.thread = thread
         self.existed = existed
         self.stored = stored
@@ -254,6 +273,14 @@ class Conversation:
         self.thread = thread or self.thread
         self._previous = None
 
+    def change_model(self, name: str) -> None:
+        """Ask another model from now on; after ``--url``, a model of that server. Raises as ``choose_model``."""
+        asked = ThreadModel(name)
+        if self._asked.url is not None:
+            asked = structs.replace(self._asked, model=name.removeprefix(f"{key_store.SERVER}/"))
+        self.agent = self.agent.replace(model=agent_options.choose_model(asked.model, url=asked.url, wire=asked.wire))
+        self._asked = asked
+
     def run_once(
         self,
         prompt: Input,
@@ -267,6 +294,8 @@ class Conversation:
         With ``steered``, lines that the user types meanwhile go to the agent and to ``steered``. Raises as
         ``Agent.run``.
         """
+        if self.stored:
+            thread_model.keep(self.thread, self._asked)
         queue: Queue[AgentEvent | None] = Queue()  # SimpleQueue.get may hang after a signal (CPython 3.11)
         active: list[ActiveRun] = []
         cancelled, self.busy = False, True
@@ -405,7 +434,9 @@ def open_conversation(options: AgentOptions, *, create: bool = True) -> Generato
 
     A new thread without messages is deleted at the end. Raises ``click.ClickException`` and ``PalaverError``.
     """
-    model = agent_options.choose_model(options.model, url=options.url, wire=options.wire)
+    options = thread_model.complete(options)
+    asked = thread_model.from_options(options)
+    model = agent_options.choose_model(asked.model, url=asked.url, wire=asked.wire)
     if options.window is not None:
         model = structs.replace(model, capabilities=structs.replace(model.capabilities, window=options.window))
     names = (*options.tools, *(["demo"] if model.name.startswith("demo/") and "demo" not in options.tools else []))
@@ -418,7 +449,7 @@ def open_conversation(options: AgentOptions, *, create: bool = True) -> Generato
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(toolset(names)) as tools,
     ):
-        thread, existed = _thread(store, _last(store) if options.last else options.thread, create=create)
+        thread, existed = _thread(store, stores.last_thread(store) if options.last else options.thread, create=create)
         agent = Agent(
             model,
             instructions=options.system,
@@ -430,7 +461,7 @@ def open_conversation(options: AgentOptions, *, create: bool = True) -> Generato
             middleware=() if options.no_compaction else (Compactor(),),
         )
         try:
-            yield Conversation(portal, agent, thread, existed=existed, stored=options.stored)
+            yield Conversation(portal, agent, thread, asked, existed=existed, stored=options.stored)
         finally:
             if not existed and not store.info(thread.id).length:
                 store.delete(thread.id)
@@ -441,13 +472,6 @@ def _policy(mode: Judgement, tools: tuple[AgentTool, ...]) -> Policy:
     return {tool.name: mode for tool in tools if tool.effect != "read"}
 
 
-def _last(store: Store) -> str:
-    """Return the id of the thread that changed last. Raises ``NotFoundError`` when there is none."""
-    for info in store.threads(limit=1):
-        return info.id
-    raise NotFoundError("there is no thread to continue")
-
-
 def _thread(store: Store, name: str | None, *, create: bool) -> tuple[StoredThread, bool]:
     """Find a thread, or create it when ``create`` is true. Return it and whether it existed."""
     if name is None:
@@ -455,7 +479,7 @@ def _thread(store: Store, name: str | None, *, create: bool) -> tuple[StoredThre
     try:
         found = stores.find_address(store, name)
     except NotFoundError:
-        if not create or "@" in name:
+        if not create or stores.has_position(store, name):
             raise
         return store.open(name), False
     if found.position_or_main in found.info.branches:

@@ -21,6 +21,7 @@ from msgspec import structs
 
 from palaver import transcripts
 from palaver.cli import completion, files, receipt, transcript_io
+from palaver.cli.ranges import WholeNumber
 from palaver.cli.source import PALAVER, Source, find_wire, form_name, load
 from palaver.cli.suggestions import Choice
 from palaver.cli.terminal import bad_input, echo, indent_json
@@ -63,7 +64,7 @@ _CHOICES: Final = ("show", "json", "raise")
 @click.option(
     "--conversation",
     "number",
-    type=click.IntRange(min=1),
+    type=WholeNumber(1),
     metavar="N",
     help="Which conversation of the file to convert.",
 )

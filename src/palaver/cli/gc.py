@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from palaver.cli import progress, stores
+from palaver.cli.ranges import Number, WholeNumber
 from palaver.cli.terminal import count, echo, safe, size, when
 from palaver.store.store import Retention, expired, retain
 
@@ -21,10 +22,8 @@ if TYPE_CHECKING:
 
 
 @click.command(name="gc")
-@click.option(
-    "--older-than", type=click.FloatRange(min=0), metavar="DAYS", help="Delete threads unchanged for that many days."
-)
-@click.option("--keep", type=click.IntRange(min=0), default=0, metavar="N", help="Keep the N last changed threads.")
+@click.option("--older-than", type=Number(0), metavar="DAYS", help="Delete threads unchanged for that many days.")
+@click.option("--keep", type=WholeNumber(0), default=0, metavar="N", help="Keep the N last changed threads.")
 @click.option("--spare-tag", "spare", multiple=True, metavar="TAG", help="Keep threads with this tag; may be repeated.")
 @click.option("--yes", is_flag=True, help="Delete the threads instead of listing them.")
 @stores.option

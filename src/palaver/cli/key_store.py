@@ -21,6 +21,8 @@ from typing import Any, Final, cast
 import platformdirs
 
 from palaver.cli.terminal import bad_input
+from palaver.models.endpoint import first_set
+from palaver.models.providers import PROVIDERS
 
 _SERVICE: Final = "palaver"
 _NAMES: Final = "palaver-names"
@@ -80,6 +82,20 @@ def find(name: str) -> str | None:
         return _read().get(name)
     with _keyring_errors():
         return cast("str | None", ring.get_password(_SERVICE, name))
+
+
+def provider_key(provider: str) -> str | None:
+    """Return the stored key of ``provider``; ``None`` where there is none, or the environment has one."""
+    row = PROVIDERS.get(provider)
+    return None if row is None or first_set(row.keys) else find(provider)
+
+
+def missing_key(provider: str) -> str | None:
+    """Return what is missing when ``provider`` needs a key that is neither set nor stored, else ``None``."""
+    row = PROVIDERS.get(provider)
+    if row is None or not row.needs_key or not row.keys or first_set(row.keys) or find(provider) is not None:
+        return None
+    return f"{provider}: no key: set {' or '.join(row.keys)}"
 
 
 def server_key() -> str | None:

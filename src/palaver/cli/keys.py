@@ -59,7 +59,7 @@ def list_keys(form: Form | None) -> None:
         if variable is not None or name in stored:
             found.append({"name": name, "source": variable or "stored", "stored": name in stored})
     if form is not None:
-        rows.write(found, form)
+        rows.write(found, form, ("name", "source", "stored"))
         return
     for each in found:
         console().print(Text.assemble((each["name"], "bold"), ("  " + each["source"], "dim")), soft_wrap=True)

@@ -3,7 +3,8 @@
 - One block for each thread, the last changed first: its last prompt and answer, and the tokens and cost of its main
   branch. ``--thread`` and ``--continue`` show one thread whole: a block for each prompt, the oldest first, with the
   tokens and cost of its answers.
-- ``--response`` prints the last answer only, ``--extract`` and ``--extract-last`` a code block of it.
+- ``--response`` prints the last answer of the thread that changed last, ``--extract`` and ``--extract-last`` a code
+  block of it; ``--count`` asks for more threads.
 - A cost that is not known is left out.
 
 Stability: experimental.
@@ -20,6 +21,7 @@ from rich.text import Text
 
 from palaver.cli import code_block, completion, files, rows, stores
 from palaver.cli.code_block import Which
+from palaver.cli.ranges import WholeNumber
 from palaver.cli.rows import Form
 from palaver.cli.terminal import bad_input, console, count, echo, safe, when
 from palaver.core.messages import AssistantMessage, UserMessage
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from palaver.core.messages import Message
     from palaver.store.store import Store, ThreadInfo
 
+_NAMES: Final = ("thread", "changed", "title", "model", "prompt", "answer", "input_tokens", "output_tokens", "cost")
 _MAX_LINES: Final = 12
 """The number of lines of an answer that are shown, unless it is asked for alone."""
 
@@ -43,11 +46,9 @@ _MAX_LINES: Final = 12
     "-n",
     "--count",
     "number",
-    type=click.IntRange(min=1),
-    default=3,
-    show_default=True,
+    type=WholeNumber(1),
     metavar="N",
-    help="The number of threads.",
+    help="The number of threads. Default: 3, and 1 with --response and --extract.",
 )
 @click.option("-q", "--query", metavar="WORDS", help="Only threads with a message that has these words.")
 @click.option(
@@ -58,13 +59,13 @@ _MAX_LINES: Final = 12
     help="Only this thread, with every prompt and answer.",
 )
 @click.option("-c", "--continue", "last", is_flag=True, help="Only the thread that changed last, as --thread shows it.")
-@click.option("-r", "--response", is_flag=True, help="Print only the last answer of each thread, completely.")
+@click.option("-r", "--response", is_flag=True, help="Print only the last answer, completely.")
 @code_block.options
 @rows.options
 @stores.option
 def command(
     *,
-    number: int,
+    number: int | None,
     query: str | None,
     thread: str | None,
     last: bool,
@@ -78,17 +79,15 @@ def command(
         raise click.UsageError("--thread, --continue and --query exclude each other")
     if response + (extract is not None) + (form is not None) > 1:
         raise click.UsageError("--response, --extract, --json and --csv exclude each other")
-    whole = thread is not None or last
+    alone = response or extract is not None
+    number = number or (1 if alone else 3)
+    whole = (thread is not None or last) and not alone
     with stores.open_existing(location) as store:
         infos = _chosen(store, 1 if last else number, query, thread)
-        found = [
-            row
-            for info in infos
-            for row in _rows(info, _messages(store, info), whole=whole and not response and extract is None)
-        ]
+        found = [row for info in infos for row in _rows(info, _messages(store, info), whole=whole)]
     if form is not None:
-        rows.write(found, form)
-    elif response or extract is not None:
+        rows.write(found, form, _NAMES)
+    elif alone:
         _print_answers(found, extract)
     else:
         for row in found:
@@ -157,11 +156,13 @@ def _costs(answers: Sequence[AssistantMessage]) -> Iterator[float | None]:
 
 
 def _print_answers(found: Sequence[dict[str, Any]], extract: Which | None) -> None:
-    for row in found:
-        text = f"{row['answer']}\n" if extract is None else code_block.code_block(row["answer"], extract)
-        if text is None:
-            bad_input(stores.short(row["thread"]), "there is no code block in the last answer")
-        files.write(files.STDIO, text.encode("utf-8", "replace"))
+    texts = [
+        f"{row['answer']}\n" if extract is None else code_block.code_block(row["answer"], extract) for row in found
+    ]
+    if found and not any(text is not None for text in texts):
+        bad_input(stores.short(found[0]["thread"]), "there is no code block in the last answer")
+    for text in texts:
+        files.write(files.STDIO, (text or "").encode("utf-8", "replace"))
 
 
 def _draw(row: dict[str, Any], *, whole: bool) -> None:

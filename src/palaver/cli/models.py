@@ -10,7 +10,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import click
@@ -20,6 +20,7 @@ from palaver.cli import completion, key_store, rows
 from palaver.cli.rows import Form
 from palaver.cli.tables import Column, Listing
 from palaver.cli.terminal import console, count, echo, safe
+from palaver.core.errors import AuthenticationError
 from palaver.models import providers
 from palaver.models.catalogue import ModelCard, catalogue
 from palaver.models.endpoint import first_set
@@ -27,6 +28,12 @@ from palaver.models.server_models import list_models
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+_NAMES: Final = (
+    *("name", "window", "max_output", "input", "output", "cache_read", "cache_write", "takes", "tools", "reasoning"),
+    *("key", "source", "checked"),
+)
 
 
 @click.command(name="models")
@@ -54,7 +61,7 @@ def command(
         return
     found = [row for row in _rows(catalogue().cards) if _has_words(row, words)]
     if form is not None:
-        rows.write(found, form)
+        rows.write(found, form, _NAMES)
     elif found:
         _draw(found)
         echo(f"{count(len(found), 'row')}; a row is for all models whose name begins so", err=True)
@@ -65,19 +72,20 @@ def command(
 def _list_server(
     server: str | None, url: str | None, wire: str | None, words: tuple[str, ...], form: Form | None
 ) -> None:
-    if server is None:
-        key = key_store.server_key()
-    else:
-        row = providers.PROVIDERS.get(server)
-        key = None if row is None or first_set(row.keys) else key_store.find(server)
+    key = key_store.server_key() if server is None else key_store.provider_key(server)
 
     async def ask() -> tuple[str, ...]:
         return await list_models(server or key_store.SERVER, url=url, wire=wire, key=key)
 
-    names = [each if server is None else f"{server}/{each}" for each in anyio.run(ask)]
+    try:
+        offered = anyio.run(ask)
+    except AuthenticationError as error:
+        missing = None if server is None else key_store.missing_key(server)
+        raise error if missing is None else click.ClickException(f"{missing}, or palaver keys set {server}") from None
+    names = [each if server is None else f"{server}/{each}" for each in offered]
     names = [each for each in names if all(word.lower() in each.lower() for word in words)]
     if form is not None:
-        rows.write(({"name": each} for each in names), form)
+        rows.write(({"name": each} for each in names), form, ["name"])
         return
     for each in names:
         echo(safe(each))

@@ -1,7 +1,7 @@
 """Rows for other programs: the options ``--json`` and ``--csv`` of commands that list things.
 
-A row of CSV has the fields of the first row; a value that is not text or a number is written as JSON, and ``None`` is
-empty. Control characters are escaped at a terminal, as everywhere.
+A row of CSV has the fields of the first row, and without rows there is the line of names alone. A value that is not
+text or a number is written as JSON, and ``None`` is empty. Control characters are escaped at a terminal, as everywhere.
 
 Stability: experimental.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import click
@@ -31,18 +31,17 @@ def options(command: _F) -> _F:
     return _json(_csv(command))
 
 
-def write(rows: Iterable[Mapping[str, Any]], form: Form) -> None:
-    """Print rows in a form."""
+def write(rows: Iterable[Mapping[str, Any]], form: Form, names: Sequence[str] = ()) -> None:
+    """Print rows in a form. ``names`` are those of the fields, for CSV without rows."""
     if form == "json":
         stores.print_json(rows)
         return
     out = io.StringIO()
-    writer: csv.DictWriter[str] | None = None
-    for row in rows:
-        if writer is None:
-            writer = csv.DictWriter(out, list(row), extrasaction="ignore", lineterminator="\n")
-            writer.writeheader()
-        writer.writerow({name: _cell(value) for name, value in row.items()})
+    every = list(rows)
+    writer = csv.DictWriter(out, list(every[0]) if every else names, extrasaction="ignore", lineterminator="\n")
+    if writer.fieldnames:
+        writer.writeheader()
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in every)
     files.write(files.STDIO, out.getvalue().encode("utf-8", "replace"))
 
 

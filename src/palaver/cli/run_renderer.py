@@ -20,7 +20,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import UNSET, Raw, Struct, structs
 from rich.text import Text as Line
 
 from palaver.cli.bus import render_event
@@ -112,6 +112,11 @@ class RunRenderer:
             self.aside.print(text, no_wrap=True, overflow="ellipsis")
         else:
             self.aside.print(text, soft_wrap=True)
+
+    def wrapped(self, text: str) -> None:
+        """Print a text aside, in as many lines as the width needs."""
+        self.end_line()
+        self.aside.print(Line(text, "dim"))
 
     def command(self, text: str) -> None:
         """Print a line that can be copied, such as the next command. It is never cut."""
@@ -427,7 +432,12 @@ _RUN = ("id", "outcome", "reason", "error", "branch", "text", "usage", "cost", "
 def as_json(event: AgentEvent) -> dict[str, Any]:
     """Return an event as a JSON object."""
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(event).__name__).lower()
-    return {"event": name, **{field: _plain(value) for field, value in structs.asdict(event).items()}}
+    return {"event": name, **_fields(event)}
+
+
+def _fields(value: Struct) -> dict[str, Any]:
+    """Return the fields that are set, as JSON."""
+    return {field: _plain(each) for field, each in structs.asdict(value).items() if each is not UNSET}
 
 
 def _plain(value: object) -> Any:
@@ -441,7 +451,7 @@ def _plain(value: object) -> Any:
         code = value.error_code if isinstance(value, PalaverError) else type(value).__name__
         return {"code": code, "text": str(value)}
     if isinstance(value, Struct):
-        return {field: _plain(each) for field, each in structs.asdict(value).items()}
+        return _fields(value)
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in _any(value).items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):

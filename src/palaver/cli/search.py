@@ -14,6 +14,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from palaver.cli import completion, rows, stores
+from palaver.cli.ranges import WholeNumber
 from palaver.cli.rows import Form
 from palaver.cli.suggestions import Choice
 from palaver.cli.terminal import console, count, echo, parse_time, safe, when
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 _WORD: Final = re.compile("(?:[^\\W_][\u0300-\u036f]*)+")
 
 
+_NAMES: Final = ("thread", "entry", "role", "agent", "sent_at", "tags", "excerpt")
+
+
 @click.command(name="search")
 @click.argument("words", metavar="WORDS...", nargs=-1)
 @click.option("--role", type=Choice(get_args(Role)), metavar="ROLE", help="user, assistant, tool, system, …")
@@ -40,7 +44,7 @@ _WORD: Final = re.compile("(?:[^\\W_][\u0300-\u036f]*)+")
 @click.option("--until", callback=parse_time, metavar="TIME", help="Before that time.")
 @click.option("-t", "--thread", metavar="THREAD", shell_complete=completion.threads, help="In this thread only.")
 @click.option(
-    "-n", "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="At most N messages."
+    "-n", "--limit", type=WholeNumber(1), default=20, show_default=True, metavar="N", help="At most N messages."
 )
 @rows.options
 @stores.option
@@ -60,7 +64,7 @@ def command(
         found = _without_copies(store, query)
         hits, more = found[:limit], len(found) > limit
         if form is not None:
-            rows.write([_plain(hit) for hit in hits], form)
+            rows.write([_plain(hit) for hit in hits], form, _NAMES)
         elif hits:
             _draw(store, hits, query)
     if not hits:

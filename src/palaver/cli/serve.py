@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import click
 
 from palaver.cli import stores, swarm_file
+from palaver.cli.ranges import WholeNumber
 from palaver.cli.terminal import bad_input
 from palaver.core.errors import DecodeError
 from palaver.store.location import default_location, split_location
@@ -121,14 +122,14 @@ def read_tokens(file: str) -> Mapping[str, str]:
     default=8000,
     show_default=True,
     metavar="P",
-    type=click.IntRange(0, 65535),
+    type=WholeNumber(0, 65535),
     help="The port; 0 chooses a free one.",
 )
 @stores.option
 @click.option(
     "--bus", envvar="PALAVER_BUS", metavar="URL", help="nats://…: workers answer the turns. Default: PALAVER_BUS."
 )
-@click.option("--workers", type=click.IntRange(min=0), metavar="N", help="Start N workers. Default: 1 with --bus.")
+@click.option("--workers", type=WholeNumber(0), metavar="N", help="Start N workers. Default: 1 with --bus.")
 @click.option(
     "--token", envvar="PALAVER_TOKEN", metavar="T", help="The token that requests must have. Default: PALAVER_TOKEN."
 )
@@ -144,7 +145,7 @@ def read_tokens(file: str) -> Mapping[str, str]:
 @click.option(
     "--allow-origin", "origins", multiple=True, metavar="URL", help="The origin of other pages that may send requests."
 )
-@click.option("--connections", type=click.IntRange(min=1), metavar="N", help="At most N connections at a time.")
+@click.option("--connections", type=WholeNumber(1), metavar="N", help="At most N connections at a time.")
 def command(
     swarm: str,
     *,

@@ -251,8 +251,8 @@ async def _in_process(options: ServeOptions, store: Store) -> AsyncGenerator[tup
             dispatcher,
             history=live_history(live),
             routes=[
-                *AiSdkEndpoint(live, access=access).routes("/api/chat"),
-                *AgUiEndpoint(live, access=access).routes("/ag-ui"),
+                *AiSdkEndpoint(live, prefix="", access=access).routes("/api/chat"),
+                *AgUiEndpoint(live, prefix="", access=access).routes("/ag-ui"),
             ],
             title=options.swarm.name,
             agents=tuple(options.swarm.agents),

@@ -22,6 +22,7 @@ from msgspec import structs
 from rich.text import Text, Text as Line
 
 from palaver.cli import completion, files, render, stores
+from palaver.cli.ranges import WholeNumber
 from palaver.cli.source import form_name, load, load_stream
 from palaver.cli.terminal import bad_input, console, count, echo, safe
 from palaver.cli.transcript_io import report_unknown
@@ -141,7 +142,7 @@ _MAX_BRANCHES: Final = 6
 @click.option("--reasoning", is_flag=True, help="Show the reasoning completely.")
 @click.option("--full", is_flag=True, help="Show everything completely.")
 @click.option("--events", is_flag=True, help="List the events of a recorded stream, one on each line.")
-@click.option("--last", type=click.IntRange(min=1), metavar="N", help="Only the last N messages of a thread.")
+@click.option("--last", type=WholeNumber(1), metavar="N", help="Only the last N messages of a thread.")
 @click.option("--branches", "tree", is_flag=True, help="Draw the branches of a thread.")
 @stores.option
 def command(

@@ -138,10 +138,22 @@ def find_address(store: Store, text: str) -> Address:
     raise _no_thread(text, known)
 
 
+def has_position(store: Store, text: str) -> bool:
+    """Return whether ``text`` names a thread, an ``@`` and a position, be the position there or not."""
+    return any(where is not None and _thread(store, name, []) is not None for name, where in _splits(text))
+
+
 def _no_thread(name: str, known: Sequence[ThreadInfo]) -> NotFoundError:
     ids = [each for info in known[:_MAX_COMPARED] for each in (info.id, short(info.id))]
     hint = meant(name, ids) or "; palaver threads lists them"
     return NotFoundError(f"no thread is named {excerpt(name)!r}{hint}")
+
+
+def last_thread(store: Store) -> str:
+    """Return the id of the thread that changed last. Raises ``NotFoundError`` when there is none."""
+    for info in store.threads(limit=1):
+        return info.id
+    raise NotFoundError("there is no thread to continue")
 
 
 def find_position(store: Store, info: ThreadInfo, name: str) -> str:

@@ -7,12 +7,13 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.text import Text
 
 from palaver.cli import rows, stores
+from palaver.cli.ranges import WholeNumber
 from palaver.cli.rows import Form
 from palaver.cli.tables import Column, Listing
 from palaver.cli.terminal import console, count, echo, safe, when
@@ -25,10 +26,13 @@ if TYPE_CHECKING:
     from palaver.store.store import Store, ThreadInfo
 
 
+_NAMES: Final = ("id", "title", "tags", "created_at", "updated_at", "messages", "length", "branches")
+
+
 @click.command(name="threads")
 @click.option("--tag", metavar="TAG", help="Only threads with this tag.")
 @click.option(
-    "-n", "--limit", type=click.IntRange(min=1), default=50, show_default=True, metavar="N", help="At most N threads."
+    "-n", "--limit", type=WholeNumber(1), default=50, show_default=True, metavar="N", help="At most N threads."
 )
 @rows.options
 @stores.option
@@ -40,7 +44,7 @@ def command(tag: str | None, limit: int, location: str | None, *, form: Form | N
         messages = [_messages(store, info) for info in infos]
         titles = [info.title or _first_prompt(store, info) for info in infos] if form is None else []
     if form is not None:
-        rows.write([_plain(info, number) for info, number in zip(infos, messages, strict=True)], form)
+        rows.write([_plain(info, number) for info, number in zip(infos, messages, strict=True)], form, _NAMES)
     elif infos:
         _draw(infos, messages, titles)
     else:

@@ -74,7 +74,7 @@ def _report(found: Verified | Recovered, summary: str, form: Form | None) -> Non
     if form == "json":
         stores.print_json([structs.asdict(found) | {listed: plain}])
     elif form == "csv":
-        rows.write(plain, form)
+        rows.write(plain, form, Damage.__struct_fields__)
     else:
         for each in damage:
             echo(safe(str(each)))

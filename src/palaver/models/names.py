@@ -24,7 +24,7 @@ from palaver.core.errors import UnknownNameError
 from palaver.core.request import Settings
 from palaver.core.type_checks import check_arguments
 from palaver.models import providers
-from palaver.models.catalogue import Capabilities, Missing, capabilities_of
+from palaver.models.catalogue import Capabilities, Missing, capabilities_of, catalogue
 from palaver.models.endpoint import Credentials, Endpoint, first_set
 from palaver.models.failures import Retry
 from palaver.models.http import Http, Timeouts
@@ -61,6 +61,8 @@ def resolve(
     if not name:
         raise UnknownNameError(f"no model is named: pass one, such as “anthropic/claude-…”, or set {DEFAULT}")
     provider, _, model_id = name.partition("/")
+    if url is None and provider not in providers.PROVIDERS and (meant := _meant(name)) is not None:
+        raise UnknownNameError(f"{name!r} is not a model name; did you mean {meant}?")
     if not provider or not model_id:
         raise UnknownNameError(f"{name!r} is not a model name: the form is provider/id; {_provider_list()}")
     row = providers.find(provider) if url is None or provider in providers.PROVIDERS else _any_server(provider, wire)
@@ -68,6 +70,22 @@ def resolve(
     return ResolvedModel(
         name=name, provider=provider, id=model_id, endpoint=endpoint, credentials=row.credentials(row, key)
     )
+
+
+_PROVIDER_ALIASES: Final = {"gemini": "google", "claude": "anthropic", "gpt": "openai", "grok": "xai"}
+
+
+def _meant(name: str) -> str | None:
+    """Return the name that another spelling means: with a colon, in capitals, or without its provider."""
+    for mark in "/:":
+        first, found, model_id = name.partition(mark)
+        provider = _PROVIDER_ALIASES.get(first.lower(), first.lower())
+        if found and model_id and provider in providers.PROVIDERS:
+            return f"{provider}/{model_id}"
+    for card in catalogue().cards if "/" not in name else ():
+        if name.lower().startswith(card.prefix):
+            return f"{card.providers[0]}/{name.lower()}"
+    return None
 
 
 def _provider_list() -> str:

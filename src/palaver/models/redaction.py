@@ -36,6 +36,16 @@ def bare_path(url: str) -> str:
     return f"{parts.path or '/'}?{urlencode(query)}" if query else parts.path or "/"
 
 
+def bare_url(url: str) -> str:
+    """An address that may be kept: without user, password, and what may hold a key. ``url`` is the whole address."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url
+    path, _, query = bare_path(url).partition("?")
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], path if parts.path else "", query, ""))
+
+
 def shown_url(url: str) -> str:
     """An address as it may be shown: without user and password, and with secret values of its query masked."""
     try:

@@ -115,7 +115,7 @@ def detect(data: bytes, name: str = "") -> tuple[Detected, ...]:
     """Return the transcript formats that a file may have, the likeliest first; empty when there are none.
 
     ``data`` are its first bytes (64 KiB are examined), ``name`` is its name, if any. Several are returned when they are
-    about equally likely (docs/spec/dialects.md#0). Raises ``MessageError`` for anything but bytes.
+    about equally likely. Raises ``MessageError`` for anything but bytes.
     """
     check_arguments("detect", detect, {"data": data, "name": name})
     head = Head(data, name)

@@ -21,8 +21,6 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from msgspec import structs
-
 from palaver.core import jsontext
 from palaver.core.errors import PalaverError
 from palaver.core.parts import Json, Reasoning, Refusal, Text, ToolCall
@@ -136,7 +134,7 @@ def _fields(message: Message, read: Message) -> Iterator[tuple[str, LossKind]]:
     if type(message) is not type(read):
         yield message.role, "converted"
         return
-    defaults = {field.name: field.default for field in structs.fields(message)}
+    defaults = {field.name: field.default for field in original_bytes.fields_of(type(message))}
     for name in differing_fields(message, read, leave={"id", "content"}):
         gone = getattr(read, name) == defaults[name]
         yield name.removesuffix("_json").replace("_", " "), "dropped" if gone else "approximated"

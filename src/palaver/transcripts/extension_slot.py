@@ -29,7 +29,7 @@ from palaver.core import canonical, jsontext, trusted
 from palaver.core.errors import PalaverError
 from palaver.core.messages import FlushMarker, RescueMarker
 from palaver.core.usage import Usage
-from palaver.transcripts.original_bytes import bare, formats, sum_of
+from palaver.transcripts.original_bytes import bare, fields_of, formats, sum_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
@@ -170,7 +170,7 @@ def _by_kind(values: Sequence[T]) -> dict[type[T], Iterator[T]]:
 
 
 def _differing(value: Struct, other: Struct) -> Iterator[str]:
-    for field in structs.fields(value):
+    for field in fields_of(type(value)):
         stored, instead = getattr(value, field.name), getattr(other, field.name, field.default)
         if stored in (instead, field.default):
             continue

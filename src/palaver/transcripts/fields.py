@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.jsontext import sayable_json
 from palaver.core.parts import Reasoning
 from palaver.transcripts.unknown_fields import WATCHING
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from palaver.core.jsontext import Fields
     from palaver.core.messages import Message
+    from palaver.core.usage import Usage
 
 
 _NOTHING: Final[Fields] = {}
@@ -123,6 +124,24 @@ def _is(wanted: str, raw: Raw, key: str) -> bool:
     if found not in {wanted, "null"} and (watch := WATCHING.get()) is not None:
         watch.mistyped(key, raw, wanted)
     return found == wanted
+
+
+def usage_of_totals(
+    given: int | None, made: int | None, *, cached: int | None, written: int | None, reasoning: int | None, raw: Raw
+) -> Usage:
+    """Return the usage of counters that include each other.
+
+    ``given`` are all input tokens, with those ``cached`` and ``written`` to a cache; ``made`` are all output tokens,
+    with those of ``reasoning``. ``raw`` is the object that was read.
+    """
+    return trusted.Usage(
+        input=None if given is None else max(given - (cached or 0) - (written or 0), 0),
+        cache_read=cached,
+        cache_write=written,
+        output=None if made is None else max(made - (reasoning or 0), 0),
+        reasoning=reasoning,
+        raw_json=jsontext.own(raw),
+    )
 
 
 def check_summary(item: Fields) -> None:

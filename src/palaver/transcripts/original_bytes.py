@@ -22,6 +22,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import binascii
+from functools import cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -53,6 +54,12 @@ RECORDS: Final = "records"
 OF: Final = "of"
 SUM: Final = "sum"
 _MANY: Final = 64
+
+
+@cache
+def fields_of(cls: type[Struct]) -> tuple[structs.FieldInfo, ...]:
+    """The fields of a class: msgspec evaluates every annotation each time that it is asked."""
+    return structs.fields(cls)
 
 
 class _StoredRecord(Struct, omit_defaults=True):

@@ -236,7 +236,7 @@ def unsupported(value: Struct, said: Collection[str]) -> list[str]:
     """
     return [
         field.name.removesuffix("_json").replace("_", " ")
-        for field in structs.fields(value)
+        for field in original_bytes.fields_of(type(value))
         if field.name not in said and getattr(value, field.name) != field.default
     ]
 

@@ -166,7 +166,7 @@ class SubagentEvent(_AgentEvent, frozen=True):
 
 
 class CallRefused(_AgentEvent, frozen=True):
-    """A call that cannot run was refused, and is not in the thread (``invalid_calls="note"``, CBF-18)."""
+    """A call that cannot run was refused, and is not in the thread (``invalid_calls="note"``)."""
 
     call: MalformedToolCall
 

@@ -177,7 +177,7 @@ class RunContext(Struct, kw_only=True, weakref=True):
     spend: Spend = _ignored
     """Counts usage of models that middleware or tools call themselves."""
     judge: Callable[[ToolCall, AgentTool], Awaitable[Rule]] | None = None
-    """The decision of middleware and policy about a call. Subagents use it too (DAS-25)."""
+    """The decision of middleware and policy about a call. Subagents use it too."""
     decide: Decide | None = None
     watch: Watch | None = None
     """Receives the events; ``None`` when nobody watches."""

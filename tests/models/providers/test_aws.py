@@ -35,6 +35,7 @@ from palaver.models.http_model import Model
 from palaver.models.language_model import Prompt, complete
 from palaver.models.providers import aws, find
 from palaver.stream import event_stream
+from tests.generated import examples
 
 KEYS = Credentials("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
 VARIABLES = (
@@ -200,6 +201,7 @@ IDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min
 
 
 @pytest.mark.row("DAS-14")
+@pytest.mark.hypothesis
 def test_any_model_is_asked_and_signed_as_botocore_does(signing):
     with listening() as (url, arrived):
         client = botocore.session.Session().create_client(
@@ -211,7 +213,7 @@ def test_any_model_is_asked_and_signed_as_botocore_does(signing):
             config=botocore.config.Config(retries={"max_attempts": 1}),
         )
 
-        @settings(max_examples=60)
+        @settings(max_examples=examples(60))
         @given(id=IDS)
         def check(id: str) -> None:
             arrived.clear()

@@ -28,8 +28,9 @@ const errors = [];
 const chat = new Chat({ id: steps.id ?? "chat-1", transport, onError: (error) => errors.push(String(error.message)) });
 const said = [];
 for (const step of steps.steps) {
-  if (step.send !== undefined) await chat.sendMessage({ text: step.send });
-  if (step.regenerate) await chat.regenerate();
+  const messageId = chat.messages[step.at]?.id; // of an earlier message
+  if (step.send !== undefined) await chat.sendMessage({ text: step.send, messageId });
+  if (step.regenerate) await chat.regenerate({ messageId });
   if (step.approve !== undefined) {
     await chat.addToolApprovalResponse({ id: step.id, approved: step.approve, reason: step.reason });
     if (lastAssistantMessageIsCompleteWithApprovalResponses({ messages: chat.messages })) await chat.sendMessage();

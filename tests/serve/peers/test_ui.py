@@ -4,6 +4,7 @@ import json
 import socket
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 
 import httpx
@@ -11,6 +12,7 @@ import pytest
 
 from tests.transcripts.peers.node import MODULES, needed
 
+NUMBERS = count()
 FOLDER = Path(__file__).parent
 SERVER = """
 import sys
@@ -63,13 +65,13 @@ def run(script, *arguments, **given):
 @pytest.fixture(params=["ai5", "ai6", "ai7"])
 def chat(request, url):
     needed(request.param)
-    number = iter(range(99))
+    named = []
 
     def chat_(*steps, path="/chat"):
-        return run(
-            "ai_sdk.mjs", request.param, f"{url}{path}", id=f"{request.param}-{next(number)}-{path}", steps=steps
-        )
+        named.append(f"{request.param}-{next(NUMBERS)}")
+        return run("ai_sdk.mjs", request.param, f"{url}{path}", id=named[-1], steps=steps)
 
+    chat_.load = lambda: httpx.get(f"{url}/chat/{named[-1]}").json()
     chat_.approves = request.param != "ai5"  # approvals came with version 6
     return chat_
 
@@ -121,6 +123,25 @@ def test_errors_of_a_tool_and_of_a_run_are_sent(chat):
 def test_a_conversation_goes_on_and_is_answered_again(chat, path):
     found = chat({"send": "one"}, {"regenerate": True}, {"send": "two"}, path=path)
     assert [each["parts"][-1]["text"] for each in found["messages"]] == ["one", "Hello one", "two", "Hello two"]
+
+
+@pytest.mark.parametrize("steps", [["weather"], ["book"], ["where"], ["broken", "one"]])
+def test_a_page_loads_what_the_chat_had(chat, steps):
+    if not chat.approves and "book" in steps:
+        pytest.skip("this version of the AI SDK has no approvals")
+    found = chat(*({"send": each} for each in steps))
+    for was, now in zip(found["messages"], chat.load(), strict=True):
+        assert (was["role"], len(was["parts"])) == (now["role"], len(now["parts"]))
+        for before, after in zip(was["parts"], now["parts"], strict=True):
+            assert after.items() <= {"state": "done", **before}.items()
+
+
+@pytest.mark.parametrize("path", ["/chat", "/bare"])
+def test_an_earlier_message_is_edited_and_answered_again(chat, path):
+    found = chat({"send": "one"}, {"send": "two"}, {"send": "edited", "at": 2}, path=path)
+    assert [each["parts"][-1]["text"] for each in found["messages"]] == ["one", "Hello one", "edited", "Hello edited"]
+    found = chat({"send": "one"}, {"send": "two"}, {"regenerate": True, "at": 1}, {"send": "count"}, path=path)
+    assert [each["parts"][-1]["text"] for each in found["messages"]] == ["one", "Hello one", "count", "Done: counted"]
 
 
 def test_a_stream_is_stopped_and_resumed(chat):

@@ -26,7 +26,7 @@ def broken() -> str:
 
 def count(context: ToolContext) -> str:
     """Count in the state that is shared with the front end."""
-    context.values["state"]["n"] += 1
+    context.values["state"]["n"] = context.values["state"].get("n", 0) + 1
     return "counted"
 
 

@@ -1,5 +1,6 @@
 """Both protocols over a real server: what is streamed, and what is refused."""
 
+import datetime as dt
 import json
 import re
 
@@ -7,9 +8,12 @@ import anyio
 import httpx
 import pytest
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
-from palaver import MessageError, assistant, tool_call
-from palaver.agent import pending
+from palaver import Agent, MessageError, assistant, open_store, tool_call
+from palaver.agent import ToolContext, pending
 from palaver.models import FunctionModel, ScriptedModel
 from palaver.serve.http.access import Access
 from palaver.serve.ui import AgUiEndpoint, AiSdkEndpoint
@@ -40,6 +44,10 @@ async def server():
     async with served(Starlette(routes=routes)) as (url, _), httpx.AsyncClient(base_url=url) as client:
         client.store = store
         yield client
+
+
+def said(text, id="u"):
+    return {"id": id, "role": "user", "parts": [{"type": "text", "text": text}]}
 
 
 def ui(text, id="c", **more):
@@ -163,6 +171,86 @@ async def test_a_tool_that_changes_the_state_sends_a_snapshot(server):
     assert not [each for each in unchanged if each["type"] == "STATE_SNAPSHOT"]
 
 
+@pytest.mark.parametrize("more", [{}, {"state": {}}, {"state": None}])
+async def test_there_is_a_state_when_the_client_sends_none(server, more):
+    found = chunks(await server.post("/agui", json=agui("count", **more)))
+    assert [each["snapshot"] for each in found if each["type"] == "STATE_SNAPSHOT"] == [{"n": 1}]
+    other = chunks(await server.post("/chat", json=ui("count")))
+    assert [each["output"] for each in other if each["type"] == "tool-output-available"] == ["counted"]
+
+
+def looped():
+    made = {"y": []}
+    made["x"] = made
+    made["y"] += [made["y"], made]
+    return made
+
+
+def deep():
+    made = []
+    for _ in range(5000):
+        made = [made]
+    return made
+
+
+NO_JSON = {
+    "a set": {"x": {1}},
+    "a time": {"x": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)},
+    "an object": {"x": object()},
+    "not a number": {"x": float("nan")},
+    "a key": {5: 1},
+    "a loop": looped(),
+    "depth": deep(),
+    "text": {"x": b"\xff"},
+}
+
+
+@pytest.mark.parametrize("kind", NO_JSON)
+async def test_what_a_tool_shows_that_is_no_json_is_left_out_of_a_whole_answer(kind, caplog):
+    async def odd(context: ToolContext) -> str:
+        """Show what nobody can read."""
+        context.emit("well")
+        context.emit(NO_JSON[kind])
+        context.values["state"] = NO_JSON[kind]
+        return "done"
+
+    async def answer(prompt):
+        return "over" if prompt.messages[-1].role == "tool" else assistant(tool_calls=[tool_call("odd", {}, id="o1")])
+
+    store, served_agent = MemoryStore(), Agent(FunctionModel(answer), tools=[odd], policy="allow")
+    for endpoint, body, last in (
+        (AiSdkEndpoint(served_agent, store=store), ui("hi"), "finish"),
+        (AgUiEndpoint(served_agent, store=store), agui("hi", state={"a": 1}), "RUN_FINISHED"),
+    ):
+        app = Starlette(routes=endpoint.routes("/ui"))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+            found = chunks(await client.post("/ui", json=body))
+            progress = [each.get("data") or each["value"] for each in found if "progress" in str(each.values())]
+            assert [each["value"] for each in progress] == ["well"]
+            assert found[-1]["type"] == last
+            assert [each["delta"] for each in found if each.get("delta") == "over"] == ["over"]
+            assert not [each for each in found if each["type"] == "STATE_SNAPSHOT"]
+    for thread in ("chat/c", "chat/t"):
+        roles = [each.role for each in store.open(thread).path().messages]
+        assert roles == ["user", "assistant", "tool", "assistant"]
+    assert "not sent to the client: state" in caplog.text
+    assert "not sent to the client: progress" in caplog.text
+
+
+async def test_whatever_is_raised_ends_the_answer_as_an_error(monkeypatch):
+    store = MemoryStore()
+    for endpoint, body, error in (
+        (AiSdkEndpoint(agent(), store=store), ui("hi"), {"type": "error", "errorText": "The run failed."}),
+        (AgUiEndpoint(agent(), store=store), agui("hi"), {"type": "RUN_ERROR", "message": "The run failed."}),
+    ):
+        monkeypatch.setattr(store, "load", lambda _: 1 / 0)
+        app = Starlette(routes=endpoint.routes("/ui"))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+            assert error in chunks(await client.post("/ui", json=body))
+            monkeypatch.undo()
+            assert error not in chunks(await client.post("/ui", json=body))
+
+
 async def test_the_context_of_the_front_end_is_part_of_the_system_prompt(server):
     context = [{"description": "The user's boat", "value": "Gesine"}, {"description": "", "value": "It is low tide."}]
     found = chunks(await server.post("/agui", json=agui("system", context=context)))
@@ -198,7 +286,7 @@ async def test_a_client_adds_the_output_of_a_tool_that_it_runs(server):
 
 async def test_the_store_has_the_conversation_under_a_name_that_no_client_can_leave(server):
     await server.post("/chat", json=ui("one", id="x"))
-    await server.post("/chat", json=ui("two", id="x"))
+    await server.post("/chat", json=ui("two", id="x", messages=[said("two", "u2")]))
     path = server.store.open("chat/x").path()
     assert [each.text for each in path.messages] == ["one", "Hello one", "two", "Hello two"]
     assert {info.id for info in server.store.threads()} == {"chat/x"}
@@ -263,6 +351,58 @@ async def test_another_answer_is_another_branch_of_the_thread(server):
     assert len(server.store.read("chat/y")) == 3
 
 
+@pytest.mark.parametrize("kind", ["memory", "sqlite.db", "files"])
+async def test_the_id_of_a_message_says_where_it_is_answered(kind, tmp_path):
+    prompts = []
+
+    async def model(prompt):
+        prompts.append([each.text for each in prompt.messages])
+        return f"to {prompt.messages[-1].text}"
+
+    with MemoryStore() if kind == "memory" else open_store(tmp_path / kind) as store:
+        endpoint = AiSdkEndpoint(Agent(FunctionModel(model)), store=store)
+        transport = httpx.ASGITransport(Starlette(routes=endpoint.routes("/chat")))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+
+            async def post(*messages, **more):
+                found = chunks(await client.post("/chat", json={"id": "c", "messages": messages, **more}))
+                assert found[-1]["finishReason"] == "stop"
+                return [each.text for each in store.open("chat/c").path().messages]
+
+            one, answer, two = said("one", "u1"), said("to one", "a1") | {"role": "assistant"}, said("two", "u2")
+            file = {"type": "file", "mediaType": "image/png", "url": "data:image/png;base64," + "aGkh" * 1000}
+            two["parts"].append(file)
+            assert await post(one) == ["one", "to one"]
+            whole = ["one", "to one", "two", "to two"]
+            assert await post(one, answer, two) == whole
+            assert await post(one, answer, two) == whole  # a retry
+            assert await post(one, answer, two, trigger="regenerate-message", messageId="a2") == whole
+            assert prompts[1:] == [["one", "to one", "two"]] * 3
+            assert len(store.read("chat/c")) == 6
+            edited = said("two, edited", "u2")
+            assert await post(one, answer, edited) == ["one", "to one", "two, edited", "to two, edited"]
+            assert await post(one, trigger="regenerate-message", messageId="a1") == ["one", "to one"]
+            assert prompts[-1] == ["one"]
+            stored = store.open("chat/c").path()[0].id
+            assert await post(said("first", stored)) == ["first", "to first"]  # the id that the store gave it
+            assert await post(one, answer, edited) == ["one", "to one", "two, edited", "to two, edited"]
+            assert await post(one, answer, said("three", "u3"), trigger="regenerate-message") == [
+                *["one", "to one", "two, edited", "to two, edited"],
+                *["three", "to three"],
+            ]
+            without = said("again")
+            del without["id"]
+            assert (await post(without, trigger="regenerate-message"))[-1] == "to three"
+            assert (await post(without))[-2:] == ["again", "to again"]
+            assert len({entry.id for entry in store.read("chat/c")}) == len(store.read("chat/c"))
+
+
+async def test_an_ag_ui_message_that_comes_twice_is_asked_once(server):
+    for _ in range(2):
+        chunks(await server.post("/agui", json=agui("one")))
+    assert [each.text for each in server.store.open("chat/t").path().messages] == ["one", "Hello one"]
+
+
 async def test_a_stream_is_resumed_while_it_goes_on_and_one_request_is_answered_at_a_time(server):
     async with server.stream("POST", "/chat", json=ui("slow", id="s")) as first:
         await anext(first.aiter_bytes())
@@ -272,6 +412,154 @@ async def test_a_stream_is_resumed_while_it_goes_on_and_one_request_is_answered_
     assert '"Hello slow"' in again.text
     assert (await server.get("/chat/s/stream")).status_code == 204
     assert [each.text for each in server.store.open("chat/s").path().messages] == ["slow", "Hello slow"]
+
+
+async def test_a_conversation_is_answered_once_at_a_time_at_all_endpoints_of_a_store(server):
+    async with server.stream("POST", "/chat", json=ui("slow", id="t")) as first:
+        pieces = first.aiter_text()
+        await anext(pieces)
+        assert (await server.post("/agui", json=agui("quick"))).status_code == 409
+        assert (await server.get("/agui/t/stream")).status_code == 204  # it is of another protocol
+        assert (await server.post("/bare", json=ui("quick", id="t"))).status_code == 200
+        assert (await server.delete("/agui/t")).json() == {"stopped": True}
+        text = "".join([piece async for piece in pieces])
+    assert '"type":"abort"' in text
+    assert chunks(await server.post("/agui", json=agui("quick")))[-1]["type"] == "RUN_FINISHED"
+
+
+@pytest.mark.parametrize("resume", [True, False])
+@pytest.mark.parametrize("sent", [0, 1, 2])
+async def test_a_send_that_fails_is_a_reader_who_left(resume, sent):
+    store, ended = MemoryStore(), []
+
+    async def model(_prompt):
+        try:
+            await anyio.sleep(0.05)
+        finally:
+            ended.append("ended")
+        return "the answer"
+
+    endpoint = AiSdkEndpoint(Agent(FunctionModel(model)), store=store, resume=resume)
+    response = await endpoint.respond(Posted(ui("hi")), conversation="c")
+    messages = []
+
+    async def send(message):
+        if len(messages) == sent:
+            raise OSError("the client has left")
+        messages.append(message)
+
+    await response({"type": "http"}, anyio.sleep_forever, send)
+    assert not endpoint._answers
+    assert len(messages) == sent
+    assert [each.text for each in store.open("c").path().messages if each.role == "assistant"] == (
+        ["the answer"] if resume else []
+    )
+
+
+@pytest.mark.parametrize("store", [None, MemoryStore()])
+async def test_routes_do_not_reach_the_conversations_that_the_application_names(store):
+    endpoint = AiSdkEndpoint(agent(), store=store)
+
+    async def own(request):
+        return await endpoint.respond(request, conversation="users/ann")
+
+    app = Starlette(routes=[*endpoint.routes("/chat"), Route("/own", own, methods=["POST"])])
+    async with (
+        served(app) as (url, _),
+        httpx.AsyncClient(base_url=url) as client,
+        client.stream("POST", "/own", json=ui("slow")) as first,
+    ):
+        await anext(first.aiter_bytes())
+        assert (await client.get("/chat/users/ann/stream")).status_code == 204
+        assert (await client.delete("/chat/users/ann")).json() == {"stopped": False}
+        assert (await client.post("/chat", json=ui("hi", id="users/ann"))).status_code == 200
+        assert (await client.post("/own", json=ui("hi"))).status_code == 409
+
+
+@pytest.mark.parametrize(("prefix", "name"), [(None, "chat:boss"), ("web-", "web-boss"), ("", "boss")])
+async def test_the_prefix_begins_the_names_of_a_swarms_clients(prefix, name):
+    async with Swarm("shop", [SwarmAgent("desk", ScriptedModel(["Moin."]))]).start() as live:
+        app = Starlette(routes=AiSdkEndpoint(live, prefix=prefix).routes("/chat"))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+            assert "Moin." in (await client.post("/chat", json=ui("hi", id="boss"))).text
+        assert live.clients == (name,)
+
+
+async def test_a_response_that_is_never_sent_does_not_block_its_conversation():
+    endpoint = AiSdkEndpoint(agent())
+
+    async def lost(request):
+        await endpoint.respond(request, conversation="c")
+        return Response("something else")
+
+    app = Starlette(routes=[Route("/lost", lost, methods=["POST"])])
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        for _ in range(2):
+            assert (await client.post("/lost", json=ui("hi"))).text == "something else"
+    first, second = [await endpoint.respond(Posted(ui("hi")), conversation="c") for _ in range(2)]
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+        if message["type"] == "http.response.start" and len(sent) == 1:
+            await second({"type": "http"}, anyio.sleep_forever, send)
+
+    await first({"type": "http"}, anyio.sleep_forever, send)
+    assert [each["status"] for each in sent if each["type"] == "http.response.start"] == [200, 409]
+
+
+class Posted(Request):
+    """A request that was posted."""
+
+    def __init__(self, value):
+        body = json.dumps(value).encode()
+
+        async def receive():
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        headers = [(b"content-type", b"application/json")]
+        super().__init__({"type": "http", "method": "POST", "headers": headers}, receive)
+
+
+async def test_the_second_of_two_processes_is_told_and_its_answer_is_kept(tmp_path):
+    ours, theirs = (open_store(tmp_path / "a.db") for _ in range(2))
+    for endpoint, other, end in (
+        (AiSdkEndpoint, AgUiEndpoint, '"type":"error","errorText":"The conversation was continued elsewhere.'),
+        (AgUiEndpoint, AiSdkEndpoint, '"type":"RUN_ERROR","message":"The conversation was continued elsewhere.'),
+    ):
+        began, gone_on = anyio.Event(), anyio.Event()
+
+        async def late(_prompt, began=began, gone_on=gone_on):
+            began.set()
+            await gone_on.wait()
+            return "the late answer"
+
+        first, second = endpoint(Agent(FunctionModel(late)), store=ours), other(agent(), store=theirs)
+        app = Starlette(routes=[*first.routes("/first"), *second.routes("/second")])
+        transport = httpx.ASGITransport(app)
+        async with (
+            httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
+            anyio.create_task_group() as tasks,
+        ):
+            body = {"threadId": "c", "runId": "r", **ui("x"), "messages": [said("late", "u1") | {"content": "late"}]}
+            answers = []
+
+            async def ask(client=client, body=body, answers=answers):
+                answers.append(await client.post("/first", json=body))
+
+            tasks.start_soon(ask)
+            await began.wait()
+            body = body | {"messages": [said("quick", "u2") | {"content": "quick"}]}
+            assert "Hello " in (await client.post("/second", json=body)).text
+            gone_on.set()
+        assert end in answers[0].text
+        thread = ours.load("chat/c")
+        (kept,) = [name for name in thread.branches if name.startswith("main/late-")]
+        assert [each.text for each in thread.path(kept).messages] == ["late", "the late answer"]
+        assert [each.text for each in thread.path().messages] == ["late", "quick", "Hello quick"]
+        ours.delete("chat/c")
+    ours.close()
+    theirs.close()
 
 
 async def test_a_stream_is_stopped(server):
@@ -355,7 +643,7 @@ async def test_a_swarm_is_asked_by_the_name_of_its_client():
             assert "".join(each["delta"] for each in found if each["type"] == "text-delta") == "Moin, you."
             other = chunks(await client.post("/agui", json=agui("hi") | {"threadId": "ann"}))
             assert "".join(each.get("delta", "") for each in other) == "Again."
-            assert live.clients == ("ann",)
+            assert live.clients == ("chat:ann",)
 
 
 def look(city: str) -> str:

@@ -5,7 +5,9 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
+from palaver.core import canonical, jsontext
 from palaver.core.errors import DecodeError
+from palaver.core.parts import Opaque
 from palaver.serve.ui import ag_ui, ai_sdk
 from palaver.serve.ui.turns import UiRequest
 
@@ -48,4 +50,7 @@ def test_a_body_is_read_or_refused(parse, body):
     except DecodeError:
         return
     assert isinstance(request, UiRequest)
-    assert request.id
+    for message in request.messages:
+        set_fields = {name for name, value in jsontext.value(canonical.encode(message)).items() if value}
+        assert set_fields <= {"role", "content", "id", "tool_call_id", "tool_name", "is_error"}
+        assert not any(part.provider or isinstance(part, Opaque) for part in message.content)

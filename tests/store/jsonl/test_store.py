@@ -33,6 +33,7 @@ from palaver.store.store import Query
 from palaver.testing import strategies
 from palaver.testing.stores_machine import machine
 from palaver.threads import Entry
+from tests.generated import examples
 from tests.store import conformance, crash
 from tests.store.disks import small_disk
 
@@ -51,6 +52,7 @@ def test_conformance_of_small_files(tmp_path):
 
 
 @pytest.mark.law(8)
+@pytest.mark.hypothesis
 def test_state_machine(tmp_path):
     where = tmp_path / "store"
     run_state_machine_as_test(
@@ -400,7 +402,7 @@ def test_an_interrupt_leaves_no_half_call_in_memory(sound, monkeypatch):
 
 
 @pytest.mark.law(8)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.data())
 def test_a_torn_end_is_cut_and_reported_and_all_else_is_there(data):
     import tempfile

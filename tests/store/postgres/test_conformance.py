@@ -5,6 +5,7 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from palaver.testing.stores_machine import machine
+from tests.generated import examples
 from tests.store.conformance import CHECKS
 from tests.store.postgres.server import open_store
 
@@ -18,6 +19,7 @@ def test_conformance(check, schema):
 
 
 @pytest.mark.law(8)
+@pytest.mark.hypothesis
 def test_state_machine(schema):
     """Examples share the schema, and begin by emptying it."""
 
@@ -27,5 +29,6 @@ def test_state_machine(schema):
                 store.delete(info.id)
 
     run_state_machine_as_test(
-        machine(lambda: open_store(schema, max_size=2), clear=clear), settings=settings(max_examples=10, deadline=None)
+        machine(lambda: open_store(schema, max_size=2), clear=clear),
+        settings=settings(max_examples=examples(10), deadline=None),
     )

@@ -15,5 +15,6 @@ def test_conformance(check, tmp_path):
 
 
 @pytest.mark.law(8)
+@pytest.mark.hypothesis
 def test_state_machine(tmp_path):
     run_state_machine_as_test(machine(lambda: SQLiteStore(tmp_path / "palaver.db", sync="normal")))

@@ -14,6 +14,7 @@ from palaver.core import jsontext
 from palaver.core.events import ArgumentsDelta, PartEnd, PartStart, ReasoningDelta, TextDelta
 from palaver.stream import local
 from palaver.stream.assembler import Assembler
+from tests.generated import examples
 
 BAR, LOW = "\uff5c", "\u2581"
 SEP = f"<{BAR}tool{LOW}sep{BAR}>"
@@ -103,7 +104,7 @@ FRAGMENTS = {
 FRAGMENTS["qwen3_5"] = FRAGMENTS["qwen3_coder"]
 FRAGMENTS["deepseek_v31"] = FRAGMENTS["deepseek_v3"]
 NAMES = local.names()
-HARD = settings(max_examples=6 * settings.default.max_examples)
+HARD = settings(max_examples=examples(300))
 
 
 def answers(name):

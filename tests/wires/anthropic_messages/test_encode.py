@@ -405,6 +405,7 @@ def test_own_citations_stay_and_foreign_ones_go() -> None:
 
 
 @pytest.mark.law(5)
+@pytest.mark.recorded(share=4)
 def test_every_foreign_recording_satisfies_the_provider(exchange: Exchange) -> None:
     if exchange.wire == NAME or exchange.wire not in wires.names():
         return

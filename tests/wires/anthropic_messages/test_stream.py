@@ -460,7 +460,7 @@ def test_any_bytes_give_an_answer_or_one_error(chunks: list[bytes]):
 
 
 @pytest.mark.law(4)
-@pytest.mark.recorded(has="answer")
+@pytest.mark.recorded(has="answer", share=4)
 def test_the_stream_says_what_the_whole_answer_says(exchange: Exchange):
     response = wires.get(exchange.wire).decode_response(exchange.record["response"])
     whole = WIRE.encode_response(response)

@@ -143,6 +143,7 @@ def as_whole(response: p.Response) -> p.Response:
 
 
 @pytest.mark.law(4)
+@pytest.mark.recorded(share=4)
 def test_every_recorded_answer_is_streamed_as_it_is_written_whole(exchange: Exchange) -> None:
     """No exception was needed: what the corpus holds, both forms hold."""
     record = exchange.record

@@ -657,6 +657,7 @@ when no call is known; clients that keep such an answer hand it over again, as a
 
 
 @pytest.mark.law(4)
+@pytest.mark.recorded(share=4)
 def test_recorded_answers_of_every_wire(exchange: Exchange) -> None:
     events = recorded(exchange)
     if not events:

@@ -109,7 +109,7 @@ def as_streamed(body_: bytes) -> Response:
 
 
 @pytest.mark.law(4)
-@pytest.mark.recorded(has=("answer", "stream"))
+@pytest.mark.recorded(has=("answer", "stream"), share=4)
 def test_every_recorded_answer_can_be_streamed(exchange):
     events = recorded(exchange)
     if not events:

@@ -350,6 +350,7 @@ def test_any_bytes_give_an_answer_or_one_error(noise: bytes, at: int) -> None:
 
 
 @pytest.mark.law(4)
+@pytest.mark.recorded(share=4)
 def test_recorded_answers_of_every_wire(exchange: Exchange) -> None:
     events = recorded(exchange)
     if not events:

@@ -140,7 +140,7 @@ def unlisted(losses: Iterable[p.Loss]) -> set[tuple[str, str]]:
 
 
 @pytest.mark.law(4)
-@pytest.mark.recorded(has=("answer", "stream"))
+@pytest.mark.recorded(has=("answer", "stream"), share=4)
 def test_any_recorded_answer_streams_as_it_is_written_whole(exchange: Exchange):
     events = laws.recorded(exchange)
     if not events:

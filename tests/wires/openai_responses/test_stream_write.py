@@ -82,7 +82,7 @@ def _streams(exchange: Exchange) -> tuple[list[Event], Any]:
         return events, error
 
 
-@pytest.mark.recorded(has="answer")
+@pytest.mark.recorded(has="answer", share=4)
 def test_recorded_answers_of_every_wire(exchange: Exchange) -> None:
     found = wires.get(exchange.wire).decode_response(exchange.record["response"])
     whole = WIRE.encode_response(found)

@@ -4,8 +4,9 @@ Rules:
 
 - A request is a ``RunAgentInput``; its ``threadId`` names the conversation. With an agent, the front end's ``tools``
   are offered to the model: a run ends when one is called, and its result comes as a tool message of the next request.
-  ``context`` is a section of the system prompt. ``state`` is ``values["state"]`` of the tools; a ``STATE_SNAPSHOT``
-  follows when one changed it. A swarm uses none of them, and a ``CUSTOM`` event named ``palaver.ignored`` says so.
+  ``context`` is a section of the system prompt. ``state`` is ``values["state"]`` of the tools, an empty object where
+  none is sent; a ``STATE_SNAPSHOT`` follows when one changed it. A swarm uses none of them, and a ``CUSTOM`` event
+  named ``palaver.ignored`` says so.
 - Calls that wait are the interrupts of ``RUN_FINISHED``; an interrupt's id is that of its call. ``resume`` answers
   them: ``true``, or ``{"approved": true}``, approves; ``{"arguments": {…}}`` approves with other arguments;
   ``{"answer": "…"}`` answers in the tool's place; anything else, and ``cancelled``, rejects.
@@ -18,17 +19,35 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, Final, cast
 
-from palaver import transcripts
+from msgspec import Raw
+
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError
-from palaver.core.messages import AssistantMessage, Message, ToolMessage
-from palaver.core.parts import ToolCall
+from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from palaver.core.parts import AnyPart, Audio, File, Image, Inline, Reasoning, Text, ToolCall, Video
 from palaver.core.tools import Tool
+from palaver.serve.ui.client_messages import (
+    SOURCE,
+    Fields,
+    PartReader,
+    call_part,
+    fields_of,
+    file_part,
+    id_of,
+    inline_part,
+    items_of,
+    optional_text,
+    parts_of,
+    text_in,
+    text_part,
+    word,
+)
 from palaver.serve.ui.endpoint import Chunk, TurnWriter, UiEndpoint, UiProtocol
+from palaver.serve.ui.history import History, url_of
 from palaver.serve.ui.shapes import error_text, failure_of, json_of, list_of, output_of, usage_of
 from palaver.serve.ui.turns import Ended, Ignored, StateChanged, Turn, UiRequest
 from palaver.threads.ids import uuid7
@@ -57,28 +76,136 @@ class _Request(UiRequest, frozen=True, kw_only=True):
 
 
 def parse(body: bytes) -> UiRequest:
-    """Read a ``RunAgentInput``. Raises ``DecodeError``."""
-    fields = json_of(body, _SOURCE)
-    for name in ("threadId", "runId"):
-        if not isinstance(fields.get(name), str) or not fields[name]:
-            raise DecodeError("expected a text", path=name, source=_SOURCE)
-    if list_of(fields.get("messages")) is None:
-        raise DecodeError("expected a list of messages", path="messages", source=_SOURCE)
-    messages: tuple[Any, ...] = ()
-    if fields["messages"]:
-        read = transcripts.get(_SOURCE).read(jsontext.encode(fields["messages"]))
-        messages = tuple(message for each in read for message in each.thread.path().messages)
+    """Read a ``RunAgentInput``, the ``body``. Raises ``DecodeError``."""
+    fields = json_of(body)
+    thread, run = text_in(fields, "threadId"), text_in(fields, "runId")
+    messages = tuple(_said(items_of(fields.get("messages"), "messages")))
     return _Request(
-        id=fields["threadId"],
-        thread=fields["threadId"],
-        run=fields["runId"],
+        id=thread,
+        thread=thread,
+        run=run,
         messages=messages,
         decisions=dict(_decisions(fields.get("resume"))),
         results=_results(messages),
         tools=tuple(_tools(fields.get("tools"))),
         context="\n".join(_context(fields.get("context"))),
-        state=fields.get("state") or None,
+        state=fields.get("state"),
     )
+
+
+class _Answer:
+    """An answer that is being read: it comes as reasoning, a text and calls, in one message or several."""
+
+    def __init__(self) -> None:
+        self.content: list[Any] = []
+        self.id: str | None = None
+        self.speaks = False
+        """Whether there is more than reasoning."""
+
+    def message(self) -> Iterator[Message]:
+        if self.content:
+            yield AssistantMessage(content=tuple(self.content), id=self.id)
+
+    def takes(self, parts: Sequence[Any]) -> bool:
+        """Whether parts go on with it: calls do, and anything does behind reasoning."""
+        return not self.speaks or all(isinstance(each, ToolCall) for each in parts)
+
+    def add(self, parts: Sequence[Any], named: str | None) -> None:
+        self.content += parts
+        self.id = self.id or named
+        self.speaks = self.speaks or not all(isinstance(each, Reasoning) for each in parts)
+
+
+def _said(listed: Sequence[object]) -> Iterator[Message]:
+    """What the messages of a client say: nothing for roles that are no client's."""
+    answer = _Answer()
+    for place, item in enumerate(listed):
+        path = f"messages[{place}]"
+        fields = fields_of(item, path)
+        role = word(fields, "role")
+        if role in _ANSWERS:
+            parts = _ANSWERS[role](fields, path)
+            if not answer.takes(parts):
+                yield from answer.message()
+                answer = _Answer()
+            answer.add(parts, id_of(fields, path))
+        elif role in _ROLES:
+            yield from answer.message()
+            answer = _Answer()
+            yield _ROLES[role](fields, path)
+    yield from answer.message()
+
+
+def _user(fields: Fields, path: str) -> Message:
+    return UserMessage(content=_content(fields, _PARTS, path), id=id_of(fields, path))
+
+
+def _tool(fields: Fields, path: str) -> Message:
+    failed = optional_text(fields, "error", path)
+    content = _content(fields, _RESULT_PARTS, path) or ((Text(failed),) if failed else ())
+    call = text_in(fields, "toolCallId", path)
+    return ToolMessage(content=content, id=id_of(fields, path), tool_call_id=call, is_error=failed is not None)
+
+
+def _content(fields: Fields, readers: Mapping[str, PartReader], path: str) -> tuple[Any, ...]:
+    """The parts of ``content``: a text, or parts."""
+    content = fields.get("content")
+    if isinstance(content, str):
+        return (Text(content),)
+    return () if content is None else parts_of(content, readers, f"{path}.content")
+
+
+def _assistant(fields: Fields, path: str) -> list[Any]:
+    text = optional_text(fields, "content", path)
+    return [*((Text(text),) if text else ()), *_calls(list_of(fields.get("toolCalls")) or (), f"{path}.toolCalls")]
+
+
+def _reasoning(fields: Fields, path: str) -> list[Any]:
+    return [Reasoning(text_in(fields, "content", path))]
+
+
+def _calls(listed: Sequence[object], path: str) -> Iterator[ToolCall]:
+    for place, item in enumerate(listed):
+        fields = fields_of(item, f"{path}[{place}]")
+        function = fields_of(fields.get("function"), f"{path}[{place}].function")
+        text = word(function, "arguments").strip() or "{}"
+        given: Any = None if jsontext.unreadable(Raw(text.encode()), jsontext.DEEPEST) else jsontext.value(text)
+        call = call_part(word(fields, "id"), word(function, "name"), given)
+        if call is not None:
+            yield call
+
+
+def _medium(part: Fields, path: str) -> Any:
+    source = fields_of(part.get("source"), f"{path}.source")
+    stored, media_type = text_in(source, "value", f"{path}.source"), optional_text(source, "mimeType", f"{path}.source")
+    more = part.get("metadata")
+    name = word(cast("Fields", more), "filename") or None if isinstance(more, dict) else None
+    if source.get("type") == "data":
+        return inline_part(stored, media_type, name, kind=word(part, "type"))
+    if source.get("type") == "url":
+        return file_part(stored, media_type, name, f"{path}.source.value", kind=word(part, "type"))
+    raise DecodeError("expected data or url", path=f"{path}.source.type", source=SOURCE)
+
+
+def _binary(part: Fields, path: str) -> Any:
+    """A file as versions before 1.0 send it."""
+    media_type, name = optional_text(part, "mimeType", path), optional_text(part, "filename", path)
+    if part.get("data") is not None:
+        return inline_part(text_in(part, "data", path), media_type, name)
+    return file_part(text_in(part, "url", path), media_type, name, f"{path}.url")
+
+
+_RESULT_PARTS: Final[Mapping[str, PartReader]] = {"text": text_part}
+_PARTS: Final[Mapping[str, PartReader]] = {
+    "text": text_part,
+    "image": _medium,
+    "audio": _medium,
+    "video": _medium,
+    "document": _medium,
+    "binary": _binary,
+}
+_ROLES: Final[Mapping[str, Callable[[Fields, str], Message]]] = {"user": _user, "tool": _tool}
+_ANSWERS: Final[Mapping[str, Callable[[Fields, str], list[Any]]]] = {"assistant": _assistant, "reasoning": _reasoning}
 
 
 def _results(messages: Sequence[Message]) -> dict[str, str]:
@@ -93,9 +220,9 @@ def _tools(listed: object) -> Iterator[Tool]:
         name, about, schema = fields.get("name"), fields.get("description"), fields.get("parameters")
         path = f"tools[{index}]"
         if not isinstance(name, str) or not name or not isinstance(about, str | None):
-            raise DecodeError("expected a name and a description", path=path, source=_SOURCE)
+            raise DecodeError("expected a name and a description", path=path, source=SOURCE)
         if not isinstance(schema, Mapping | None):
-            raise DecodeError("expected a JSON Schema", path=f"{path}.parameters", source=_SOURCE)
+            raise DecodeError("expected a JSON Schema", path=f"{path}.parameters", source=SOURCE)
         yield Tool.of(name, about, dict(cast("Mapping[str, Any]", schema)) if schema else {"type": "object"})
 
 
@@ -103,7 +230,7 @@ def _context(listed: object) -> Iterator[str]:
     for index, entry in enumerate(list_of(listed) or ()):
         fields: Mapping[str, Any] = cast("Mapping[str, Any]", entry) if isinstance(entry, Mapping) else {}
         if not isinstance(fields.get("value"), str):
-            raise DecodeError("expected a text", path=f"context[{index}].value", source=_SOURCE)
+            raise DecodeError("expected a text", path=f"context[{index}].value", source=SOURCE)
         about = fields.get("description")
         yield f"{about}: {fields['value']}" if isinstance(about, str) and about else fields["value"]
 
@@ -112,7 +239,7 @@ def _decisions(resume: object) -> Iterator[tuple[str, Decision]]:
     for index, entry in enumerate(list_of(resume) or ()):
         fields: Mapping[str, Any] = cast("Mapping[str, Any]", entry) if isinstance(entry, Mapping) else {}
         if not isinstance(fields.get("interruptId"), str):
-            raise DecodeError("expected a text", path=f"resume[{index}].interruptId", source=_SOURCE)
+            raise DecodeError("expected a text", path=f"resume[{index}].interruptId", source=SOURCE)
         yield fields["interruptId"], _decision(fields.get("status"), fields.get("payload"))
 
 
@@ -160,12 +287,11 @@ class _Writer(TurnWriter):
                 for call in message.tool_calls:
                     yield from self._call(call)
             case events.MessageAdded(message=ToolMessage() as message) if message.tool_call_id is not None:
-                value = failure_of(message) if message.is_error else output_of(message)
                 yield {
                     "type": "TOOL_CALL_RESULT",
                     "messageId": message.id or uuid7(),
                     "toolCallId": message.tool_call_id,
-                    "content": value if isinstance(value, str) else jsontext.encode(value).decode(),
+                    "content": _text_of(message),
                     "role": "tool",
                 }
             case events.ToolProgress():
@@ -246,4 +372,52 @@ class _Writer(TurnWriter):
         yield {"type": "RUN_FINISHED", **self._ids, "outcome": outcome, "result": usage_of(ended)}
 
 
-PROTOCOL: Final = UiProtocol(name=_SOURCE, parse=parse, writer=_Writer)
+def history(found: History) -> list[Chunk]:
+    """Write the conversation ``found`` as messages of AG-UI, which ``HttpAgent.setMessages`` takes."""
+    return [made for message in found.messages for made in _written(message)]
+
+
+def _written(message: Message) -> Iterator[Chunk]:
+    match message:
+        case AssistantMessage():
+            if message.reasoning:
+                yield {"id": f"{message.id}-reasoning", "role": "reasoning", "content": message.reasoning}
+            text = {"content": message.text} if message.text else {}
+            calls = [_function(each) for each in message.tool_calls]
+            if text or calls:
+                yield {"id": message.id, "role": "assistant", **text, **({"toolCalls": calls} if calls else {})}
+        case ToolMessage() if message.tool_call_id is not None:
+            yield {"id": message.id, "role": "tool", "toolCallId": message.tool_call_id, "content": _text_of(message)}
+        case UserMessage():
+            content = [made for part in message.content for made in _part(part)]
+            plain = all(each["type"] == "text" for each in content)
+            if content:
+                yield {"id": message.id, "role": "user", "content": message.text if plain else content}
+        case _:
+            pass
+
+
+def _part(part: AnyPart) -> Iterator[Chunk]:
+    url = url_of(part)
+    if isinstance(part, Text):
+        yield {"type": "text", "text": part.text}
+    elif isinstance(part, Image | Audio | Video | File) and url is not None:
+        kind = type(part).__name__.lower().replace("file", "document")
+        source = {"type": "url", "value": url}
+        if isinstance(part.source, Inline):
+            source = {"type": "data", "value": part.source.data}
+        mime = {} if part.media_type is None else {"mimeType": part.media_type}
+        yield {"type": kind, "source": {**source, **mime}}
+
+
+def _function(call: ToolCall) -> Chunk:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments_json}}
+
+
+def _text_of(message: ToolMessage) -> str:
+    """The result of a call as a text."""
+    value = failure_of(message) if message.is_error else output_of(message)
+    return value if isinstance(value, str) else jsontext.encode(value).decode()
+
+
+PROTOCOL: Final = UiProtocol(name=_SOURCE, parse=parse, writer=_Writer, history=history)

@@ -11,7 +11,8 @@ Rules:
 - A hand-over in a swarm is a step and a ``data-agent`` part with the name of the agent.
 - An error of the run is an ``error`` part with a general text: what is wrong is for the log. A cancelled run is an
   ``abort``. ``finish`` has the usage, the model and the cost as ``messageMetadata``.
-- ``GET …/ID/stream`` replays the answer that is under way from its beginning, ``DELETE …/ID`` stops it.
+- ``GET …/ID/stream`` replays the answer that is under way from its beginning, ``DELETE …/ID`` stops it. ``GET …/ID``
+  gives the messages of a stored conversation, with the same types of parts as the stream, for ``useChat``.
 
 Sources: https://ai-sdk.dev/docs/ai-sdk-ui/stream-protocol, https://ai-sdk.dev/docs/ai-sdk-ui/chatbot-resume-streams,
 and ``ui-message-chunks.ts`` of ``ai`` 7.0.173.
@@ -21,22 +22,49 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
-from palaver import transcripts
 from palaver.core import jsontext
-from palaver.core.errors import DecodeError
-from palaver.core.messages import AssistantMessage, ToolMessage
-from palaver.core.parts import MalformedToolCall, ToolCall
+from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from palaver.core.parts import (
+    AnyPart,
+    Audio,
+    File,
+    Image,
+    MalformedToolCall,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    Video,
+)
+from palaver.serve.ui.client_messages import (
+    Fields,
+    PartReader,
+    call_part,
+    fields_of,
+    file_part,
+    id_of,
+    items_of,
+    optional_text,
+    parts_of,
+    reasoning_part,
+    result_parts,
+    text_in,
+    text_part,
+    word,
+)
 from palaver.serve.ui.endpoint import Chunk, TurnWriter, UiEndpoint, UiProtocol
+from palaver.serve.ui.history import History, url_of, was_rejected
 from palaver.serve.ui.shapes import error_text, failure_of, json_of, list_of, output_of, usage_of
 from palaver.serve.ui.turns import Ended, Turn, UiRequest
 from palaver.turn import events
 from palaver.turn.approvals import Decision, approve, reject
 
 _SOURCE: Final = "ai_sdk"
-_FORMAT: Final = "vercel_ui"
+_TOOL: Final = "tool-"
+_DENIED: Final = "Tool call execution denied."
 _RESPONDED: Final = "approval-responded"
 _REASONS: Final = {
     "completed": "stop",
@@ -58,32 +86,82 @@ class AiSdkEndpoint(UiEndpoint):
 
 
 def parse(body: bytes) -> UiRequest:
-    """Read what ``DefaultChatTransport`` posts. Raises ``DecodeError``."""
-    fields = json_of(body, _SOURCE)
-    chat, messages = fields.get("id"), fields.get("messages")
-    if not isinstance(chat, str) or not chat:
-        raise DecodeError("expected the text of a chat's id", path="id", source=_SOURCE)
-    listed = list_of(messages)
-    if listed is None:
-        raise DecodeError("expected a list of UI messages", path="messages", source=_SOURCE)
+    """Read what ``DefaultChatTransport`` posts, the ``body``. Raises ``DecodeError``."""
+    fields = json_of(body)
+    listed = items_of(fields.get("messages"), "messages")
     last = cast("dict[str, Any]", listed[-1]) if listed and isinstance(listed[-1], dict) else {}
     goes_on = last.get("role") == "assistant"
     again = fields.get("trigger") == "regenerate-message"
     return UiRequest(
-        id=chat,
-        messages=_messages(listed),
+        id=text_in(fields, "id"),
+        messages=tuple([made for place, item in enumerate(listed) for made in _said(item, f"messages[{place}]")]),
         decisions=dict(_decisions(last)) if goes_on and not again else {},
         again=again,
         results=dict(_results(last)) if goes_on and not again else {},
-        message_id=str(last["id"]) if goes_on and not again and isinstance(last.get("id"), str) else None,
+        message_id=id_of(last, f"messages[{len(listed) - 1}]") if goes_on and not again else None,
     )
 
 
-def _messages(listed: Sequence[Any]) -> tuple[Any, ...]:
-    if not listed:
-        return ()
-    read = transcripts.get(_FORMAT).read(jsontext.encode(list(listed)))
-    return tuple(message for each in read for message in each.thread.path().messages)
+def _said(item: object, path: str) -> Iterable[Message]:
+    """What a UI message says: nothing for roles that are no client's."""
+    fields = fields_of(item, path)
+    reader = _ROLES.get(word(fields, "role"))
+    return () if reader is None else reader(fields, path)
+
+
+def _user(fields: Fields, path: str) -> Iterator[Message]:
+    content = parts_of(fields.get("parts"), _USER_PARTS, f"{path}.parts")
+    yield UserMessage(content=content, id=id_of(fields, path))
+
+
+def _file(part: Fields, path: str) -> Any:
+    url, media_type = text_in(part, "url", path), optional_text(part, "mediaType", path)
+    return file_part(url, media_type, optional_text(part, "filename", path), f"{path}.url")
+
+
+def _steps(fields: Fields, path: str) -> Iterator[Message]:
+    """The steps of an answer, each with its results."""
+    content: list[Any] = []
+    results: list[ToolMessage] = []
+    for place, item in enumerate(items_of(fields.get("parts"), f"{path}.parts")):
+        where = f"{path}.parts[{place}]"
+        part = fields_of(item, where)
+        kind = word(part, "type")
+        if kind == "step-start":
+            yield from _step(content, results)
+            content, results = [], []
+        elif kind == "dynamic-tool" or kind.startswith(_TOOL):
+            name = word(part, "toolName") if kind == "dynamic-tool" else kind.removeprefix(_TOOL)
+            call = call_part(word(part, "toolCallId"), name, part.get("input"))
+            if call is not None and part.get("providerExecuted") is not True:
+                content.append(call)
+                results += _result(part, call, where)
+        elif kind in _ANSWER_PARTS:
+            content.append(_ANSWER_PARTS[kind](part, where))
+    yield from _step(content, results)
+
+
+def _step(content: Sequence[Any], results: Sequence[ToolMessage]) -> Iterator[Message]:
+    if content:
+        yield AssistantMessage(content=tuple(content))
+        yield from results
+
+
+def _result(part: Fields, call: ToolCall, path: str) -> Iterator[ToolMessage]:
+    """The result of a call, where the client has one."""
+    state = word(part, "state")
+    if state == "output-available" and part.get("preliminary") is not True:
+        content = result_parts(part.get("output"), f"{path}.output")
+        yield ToolMessage(content=content, tool_call_id=call.id, tool_name=call.name)
+    elif state in {"output-error", "output-denied"}:
+        text = word(part, "errorText") or _DENIED
+        yield ToolMessage(content=(Text(text),), tool_call_id=call.id, tool_name=call.name, is_error=True)
+
+
+_USER_PARTS: Final[Mapping[str, PartReader]] = {"text": text_part, "file": _file}
+_ANSWER_PARTS: Final[Mapping[str, PartReader]] = {"text": text_part, "reasoning": reasoning_part}
+"""What is read beside calls and their results."""
+_ROLES: Final[Mapping[str, Callable[[Fields, str], Iterable[Message]]]] = {"user": _user, "assistant": _steps}
 
 
 def _decisions(message: Mapping[str, Any]) -> Iterator[tuple[str, Decision]]:
@@ -231,10 +309,63 @@ def _call(part: ToolCall | MalformedToolCall) -> Iterator[Chunk]:
     yield {"type": "tool-input-available", **named, "input": given, **ran}
 
 
+def history(found: History) -> list[Chunk]:
+    """Write the conversation ``found`` as UI messages: a run is one message, as the stream makes it."""
+    made: list[Chunk] = []
+    calls: dict[str, Chunk] = {}
+    waiting = {each.call.id: each for each in found.waiting}
+    for message in found.messages:
+        if isinstance(message, ToolMessage):
+            calls.pop(message.tool_call_id or "", {}).update(_state(message))
+            continue
+        parts = [part for each in message.content for part in _shown(each)]
+        if isinstance(message, AssistantMessage):
+            if not made or made[-1]["role"] != "assistant":
+                made.append({"id": message.id, "role": "assistant", "parts": []})
+            calls |= {part["toolCallId"]: part for part in parts if part.get("state") == "input-available"}
+            made[-1]["parts"] += [{"type": "step-start"}, *parts]
+        elif parts:
+            made.append({"id": message.id, "role": "user", "parts": parts})
+    for call in waiting.keys() & calls.keys():
+        if waiting[call].choices != ("answer",):
+            calls[call] |= {"state": "approval-requested", "approval": {"id": call}}
+    return made
+
+
+def _shown(part: AnyPart) -> Iterator[Chunk]:
+    """The parts of a message that a page shows for one of ours."""
+    url = url_of(part)
+    match part:
+        case Text() | Refusal():
+            yield {"type": "text", "text": part.text, "state": "done"}
+        case Reasoning() if part.text:
+            yield {"type": "reasoning", "text": part.text, "state": "done"}
+        case ToolCall() | MalformedToolCall():
+            (chunk,) = _call(part)
+            del chunk["dynamic"]
+            failed = chunk.pop("type") == "tool-input-error"
+            yield {"type": "dynamic-tool", "state": "output-error" if failed else "input-available", **chunk}
+        case Image() | Audio() | Video() | File() if url is not None:
+            named = {"filename": part.name} if isinstance(part, File) and part.name else {}
+            yield {"type": "file", "mediaType": part.media_type or "application/octet-stream", "url": url, **named}
+        case _:
+            pass
+
+
+def _state(message: ToolMessage) -> Chunk:
+    """The state of a call that has its result."""
+    if was_rejected(message):
+        return {"state": "output-denied", "approval": {"id": message.tool_call_id, "approved": False}}
+    if message.is_error:
+        return {"state": "output-error", "errorText": failure_of(message)}
+    return {"state": "output-available", "output": output_of(message)}
+
+
 PROTOCOL: Final = UiProtocol(
     name=_SOURCE,
     parse=parse,
     writer=_Writer,
+    history=history,
     headers={"x-vercel-ai-ui-message-stream": "v1"},
     end=b"data: [DONE]\n\n",
 )

@@ -4,10 +4,13 @@ Rules:
 
 - ``routes(path)`` gives the routes for an application; ``respond(request)`` answers one request inside a route of your
   own, with the conversation that you name.
-- Conversations of clients are threads whose ids begin with ``prefix``, so no client can name another thread of the
-  store. Who may read which conversation is for the application to decide: give ``conversation``, or use ``respond``.
-- A conversation answers one request at a time; another one gets 409. With ``resume`` an answer goes on when its reader
-  leaves, and can be read again from its beginning; without it the run is cancelled.
+- The names of clients' conversations begin with ``prefix``, so no client can name another thread of the store, another
+  client of the swarm, or what ``respond`` was given as ``conversation``. Who may read which conversation is for the
+  application to decide: give ``conversation``, or use ``respond``.
+- A conversation answers one request at a time; another one gets 409, at any endpoint over the same store or swarm in
+  this process. In two processes, the one that writes second ends with an error (``AgentTurns``).
+- With ``resume`` an answer goes on when its reader leaves, and can be read again from its beginning; without it the
+  run is cancelled.
 - A body that is not of the protocol gets 400 and the place of the mistake.
 
 Stability: experimental.
@@ -17,8 +20,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from weakref import WeakKeyDictionary
 
 import anyio
 from msgspec import Struct, structs
@@ -28,12 +32,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from palaver.core import jsontext
-from palaver.core.errors import DecodeError, PalaverError
+from palaver.core.errors import PalaverError
 from palaver.core.type_checks import check_arguments
 from palaver.serve.http.access import Access, Limits, body_of
 from palaver.serve.http.errors import Refused, as_json, refusal
 from palaver.serve.http.event_stream import HEARTBEAT
-from palaver.serve.ui.turns import SOURCE, Ended, Turn, Turns, UiRequest, turns_of
+from palaver.serve.ui.client_messages import checked_id
+from palaver.serve.ui.history import History
+from palaver.serve.ui.turns import Ended, Turn, Turns, UiRequest, turns_of
+from palaver.swarm.call import LOGGER
+from palaver.turn.events import RunStarted
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -42,7 +50,6 @@ if TYPE_CHECKING:
 
 Chunk: TypeAlias = dict[str, Any]
 """One event of a protocol, as a JSON object."""
-_MOST_ID: Final = 100
 
 
 class TurnWriter(Protocol):
@@ -57,12 +64,13 @@ class TurnWriter(Protocol):
 class UiProtocol(Struct, frozen=True, kw_only=True):
     """A protocol: how a body is read, how an answer is written, and the headers of the response.
 
-    ``end`` are the bytes behind the last event.
+    ``history`` writes the messages of a conversation, and ``end`` are the bytes behind the last event of an answer.
     """
 
     name: str
     parse: Callable[[bytes], UiRequest]
     writer: Callable[[UiRequest], TurnWriter]
+    history: Callable[[History], list[Chunk]]
     headers: Mapping[str, str] = {}
     end: bytes = b""
 
@@ -70,9 +78,12 @@ class UiProtocol(Struct, frozen=True, kw_only=True):
 class _Answer:
     """An answer that is under way: what was written, for every reader."""
 
-    def __init__(self) -> None:
+    def __init__(self, endpoint: UiEndpoint) -> None:
+        self.endpoint = endpoint
         self.pieces: list[bytes] = []
         self.over = False
+        self.began = 0
+        """How many entries the conversation had when it began."""
         self.scope = anyio.CancelScope()
         self._grown = anyio.Event()
 
@@ -104,6 +115,10 @@ class _Answer:
                 yield b":\n\n"
 
 
+_UNDER_WAY: Final[WeakKeyDictionary[object, dict[str, _Answer]]] = WeakKeyDictionary()
+"""The answers that are under way, by the name of their conversation, of each store and each swarm in this process."""
+
+
 class UiEndpoint:
     """Serves an agent or a swarm by a protocol. An ASGI application; ``routes`` and ``respond`` fit it into another."""
 
@@ -112,7 +127,7 @@ class UiEndpoint:
         source: object,
         *,
         store: Store | None = None,
-        prefix: str = "chat/",
+        prefix: str | None = None,
         conversation: Callable[[Request, str], str] | None = None,
         resume: bool = True,
         show_tools: bool | None = None,
@@ -122,7 +137,9 @@ class UiEndpoint:
         """Serve ``source``: an ``Agent``, or a swarm that has been started (``LiveSwarm``).
 
         ``store`` keeps an agent's conversations; without one the client's messages are the conversation. ``prefix``
-        begins the id of each thread. ``conversation`` gives the name of the conversation for a request and the id that
+        begins the names of the conversations that clients name: ``chat/`` for an agent, ``chat:`` for a swarm, whose
+        clients they are. With an empty one, they reach all threads of the store, and all clients of the swarm.
+        ``conversation`` gives the name of the conversation for a request and the id that
         the client sent (the user's own name in front of it, say); it may raise ``Refused``. ``resume``: answers go on
         without a reader. ``show_tools``: whether clients see calls with their arguments and results; by default those
         of an agent, and not those of a swarm, whose clients see what is said to them. ``access`` checks hosts, origins
@@ -132,12 +149,13 @@ class UiEndpoint:
         given = {key: value for key, value in locals().items() if key not in {"source", "self"}}
         check_arguments(type(self).__name__, UiEndpoint.__init__, given)
         self._turns: Turns = turns_of(source, store, show_tools=show_tools)
-        self._prefix = prefix if store is not None else ""
+        self._prefix = self._turns.prefix if prefix is None else prefix
         self._conversation = conversation
         self._resume = resume
         self._access = access
         self._limits = limits or Limits(body=4 * 1024 * 1024)
-        self._answers: dict[str, _Answer] = {}
+        owner = self._turns.owner
+        self._answers: dict[str, _Answer] = {} if owner is None else _UNDER_WAY.setdefault(owner, {})
         self._app = Starlette(routes=self.routes("/"))
 
     @property
@@ -151,11 +169,16 @@ class UiEndpoint:
         await self._app(scope, receive, send)
 
     def routes(self, path: str) -> list[Route]:
-        """Return the routes at ``path``: post a request, read the answer that is under way again, stop it."""
+        """Return the routes at ``path``: post a request, read the answer that is under way again, stop it, load a page.
+
+        They are ``POST path``, ``GET path/ID/stream``, ``DELETE path/ID`` and ``GET path/ID``, which gives the messages
+        of a conversation that is kept.
+        """
         base = path.rstrip("/")
         return [
             Route(base or "/", self.respond, methods=["POST"]),
             Route(f"{base}/{{id:path}}/stream", self._read_again, methods=["GET"]),
+            Route(f"{base}/{{id:path}}", self._load, methods=["GET"]),
             Route(f"{base}/{{id:path}}", self._stop, methods=["DELETE"]),
         ]
 
@@ -169,9 +192,25 @@ class UiEndpoint:
         except (PalaverError, Refused) as error:
             return refusal(error).response()
         if name in self._answers:
-            return Refused(409, "conflict", "an answer of this conversation is under way").response()
-        answer = self._answers[name] = _Answer()
-        return _Streaming(self, name, answer, structs.replace(asked, id=name))
+            return _busy()
+        return _Streaming(self, name, _Answer(self), structs.replace(asked, id=name))
+
+    async def messages(self, conversation: str) -> list[Chunk]:
+        """Return the messages of a conversation for a page that loads it, as JSON objects of the protocol.
+
+        ``conversation`` is a whole name, as ``respond`` takes it. Empty for one that is not there, or not kept. An
+        answer that is under way is left out: the page reads it from the stream. Raises as ``Store.path`` does.
+        """
+        answer = self._answers.get(conversation)
+        began = answer.began if answer is not None and answer.endpoint is self else None
+        return self.protocol.history(await self._turns.history(conversation, began))
+
+    async def _load(self, request: Request) -> Response:
+        try:
+            self._check(request)
+            return as_json(await self.messages(self._name(request, request.path_params["id"])))
+        except Exception as error:  # noqa: BLE001 (the client gets it as a response)
+            return refusal(error).response()
 
     async def _read_again(self, request: Request) -> Response:
         try:
@@ -179,7 +218,9 @@ class UiEndpoint:
             answer = self._answers.get(self._name(request, request.path_params["id"]))
         except (PalaverError, Refused) as error:
             return refusal(error).response()
-        return Response(status_code=204) if answer is None else _Streaming(self, "", answer, None)
+        if answer is None or answer.endpoint is not self:  # another endpoint's is of another protocol
+            return Response(status_code=204)
+        return _Streaming(self, "", answer, None)
 
     async def _stop(self, request: Request) -> Response:
         try:
@@ -202,25 +243,33 @@ class UiEndpoint:
                 raise Refused(415, "media_type", "the body is sent as application/json")
 
     def _name(self, request: Request, id: str) -> str:
-        if not id or len(id) > _MOST_ID or not id.isprintable():
-            raise DecodeError(f"expected 1 to {_MOST_ID} printable characters", path="id", source=SOURCE)
+        checked_id(id, "id")
         name = id if self._conversation is None else self._conversation(request, id)
         if self._access is not None:
             self._access.check_token(request, name)
         return self._prefix + name
 
+    def begin(self, name: str, answer: _Answer) -> bool:
+        """Note that ``answer`` is under way in the conversation ``name``; ``False`` where another one is."""
+        return self._answers.setdefault(name, answer) is answer
+
     async def run(self, name: str, answer: _Answer, request: UiRequest) -> None:
-        """Write an answer to its end. Cancelling ``answer.scope`` stops the run, which is written too."""
+        """Write an answer to its end. Cancelling ``answer.scope`` stops the run, which is written too.
+
+        Raises nothing but cancellation: whatever else is raised ends the answer as an error.
+        """
         writer = self.protocol.writer(request)
         try:
             with answer.scope:
-                async with aclosing(self._turns.answer(request)) as turn:
-                    async for event in turn:
-                        for chunk in writer.write(event):
-                            answer.add(_encoded(chunk))
+                try:
+                    async with aclosing(self._turns.answer(request)) as turn:
+                        async for event in turn:
+                            answer.began = event.length if isinstance(event, RunStarted) else answer.began
+                            _write(writer, event, answer)
+                except Exception as error:  # noqa: BLE001 (the client gets it as the end of the answer)
+                    _write(writer, Ended(outcome="failed", error=error), answer)
             if answer.scope.cancelled_caught:
-                for chunk in writer.write(Ended(outcome="cancelled")):
-                    answer.add(_encoded(chunk))
+                _write(writer, Ended(outcome="cancelled"), answer)
             answer.add(self.protocol.end)
         finally:
             self._answers.pop(name, None)
@@ -232,8 +281,17 @@ class UiEndpoint:
         return self._resume
 
 
-def _encoded(chunk: Chunk) -> bytes:
-    return b"data: %b\n\n" % jsontext.encode(chunk)
+def _busy() -> Response:
+    return Refused(409, "conflict", "an answer of this conversation is under way").response()
+
+
+def _write(writer: TurnWriter, event: Turn, answer: _Answer) -> None:
+    """Write one event. What is no JSON is left out, and logged."""
+    for chunk in writer.write(event):
+        try:
+            answer.add(b"data: %b\n\n" % jsontext.encode(chunk))
+        except PalaverError as error:
+            LOGGER.warning("not sent to the client: %s: %s", chunk.get("type"), error)
 
 
 class _Streaming(Response):
@@ -245,12 +303,15 @@ class _Streaming(Response):
         del self.headers["content-length"]
         self._endpoint, self._name, self._answer, self._request = endpoint, name, answer, request
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 (ASGI's)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response. The run goes on behind it where the endpoint resumes."""
+        if self._request is not None and not self._endpoint.begin(self._name, self._answer):
+            await _busy()(scope, receive, send)
+            return
         async with anyio.create_task_group() as tasks:
             if self._request is not None:
                 tasks.start_soon(self._endpoint.run, self._name, self._answer, self._request)
-            with anyio.CancelScope() as reader:
+            with anyio.CancelScope() as reader, suppress(OSError):  # that of a server whose client has left (ASGI 2.4)
                 tasks.start_soon(_until_disconnect, receive, reader)
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
                 async for piece in self._answer.read():

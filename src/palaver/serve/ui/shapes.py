@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from palaver.core.errors import DecodeError
+from palaver.core.errors import ConflictError, DecodeError
 from palaver.core.parts import Json
 from palaver.swarm.call import LOGGER
 
@@ -18,15 +18,18 @@ if TYPE_CHECKING:
     from palaver.core.messages import ToolMessage
     from palaver.serve.ui.turns import Ended
 
+SOURCE: Final = "request"
+"""What errors of a request name as their source."""
 
-def json_of(body: bytes, source: str) -> dict[str, Any]:
-    """Decode a body that is a JSON object. Raises ``DecodeError``."""
+
+def json_of(body: bytes) -> dict[str, Any]:
+    """Decode ``body``, which is to be a JSON object. Raises ``DecodeError``."""
     try:
         found: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DecodeError(f"not JSON: {error}", source=source) from None
+        raise DecodeError(f"not JSON: {error}", source=SOURCE) from None
     if not isinstance(found, dict):
-        raise DecodeError("expected a JSON object", source=source)
+        raise DecodeError("expected a JSON object", source=SOURCE)
     return cast("dict[str, Any]", found)
 
 
@@ -69,8 +72,14 @@ def usage_of(ended: Ended) -> dict[str, Any]:
     return made
 
 
+_CONFLICT: Final = "The conversation was continued elsewhere. This answer is not part of it."
+
+
 def error_text(error: Exception | None, general: str) -> str:
-    """Return what a client is told of an error; the error itself goes to the log."""
+    """Return what a client is told of ``error``, which itself goes to the log.
+
+    That is ``general``, except where another process has written to the conversation.
+    """
     if error is not None:
         LOGGER.error("a run failed", exc_info=error)
-    return general
+    return _CONFLICT if isinstance(error, ConflictError) else general

@@ -4,12 +4,17 @@ Rules:
 
 - ``AgentTurns`` runs an agent. With a store the conversation is its thread, and only what is new is taken from the
   request; without one the request's messages are the conversation.
+- With a store, the id of the client's last message says where it belongs: a known one is answered again there, so a
+  request that comes twice does not ask twice; with another text, it takes the place of the old one; an unknown one
+  follows the end. What it leaves behind stays in the thread.
+- Where another process has written to the conversation meanwhile, the run fails with ``ConflictError``, and the answer
+  is kept on a branch ``main/late-…``.
 - A call that only the client can answer (``client_tool``, ``ask_user``) waits; the client's result comes with a later
   request and is the decision ``answer``. Tools, context and state of a request are for that run.
 - ``SwarmTurns`` asks a swarm: the conversation is that of the client whose name the request's id is. A client sees what
   ``palaver.swarm.events`` shows to clients, and which agent speaks; calls and results where ``show_tools`` says so.
 - The events are those of ``palaver.turn.events``; the last one is ``Ended``. Nothing is raised but cancellation: an
-  error is the outcome ``failed``.
+  error is the outcome ``failed``. State and progress that are no JSON are left out, and a warning goes to the log.
 
 Stability: experimental.
 """
@@ -18,7 +23,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import anyio
 from msgspec import Struct, structs
@@ -26,15 +31,21 @@ from msgspec import Struct, structs
 from palaver.agent.agent import Agent, is_agent
 from palaver.agent.functions import client_tool
 from palaver.core import jsontext
-from palaver.core.errors import DecodeError, MessageError, PalaverError
+from palaver.core.errors import ConflictError, DecodeError, MessageError, NotFoundError, PalaverError
 from palaver.core.events import TextDelta
 from palaver.core.factories import assistant
 from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from palaver.core.parts import MalformedToolCall, ToolCall
 from palaver.core.tools import Tool
 from palaver.core.usage import Usage
+from palaver.serve.http.turns import live_history
+from palaver.serve.ui.client_messages import with_results
+from palaver.serve.ui.history import History, history_of
+from palaver.serve.ui.shapes import SOURCE
 from palaver.store.store import Store, to_thread
+from palaver.store.stored_thread import StoredThread
 from palaver.swarm.bus import Where
+from palaver.swarm.call import LOGGER
 from palaver.swarm.events import is_public
 from palaver.swarm.swarm import LiveSwarm
 from palaver.swarm.user_input import said
@@ -42,13 +53,13 @@ from palaver.threads.ids import uuid7
 from palaver.threads.thread import Thread
 from palaver.threads.view import RECORD
 from palaver.turn import events
-from palaver.turn.approvals import ApprovalRequest, Decision, answer, pending
+from palaver.turn.approvals import ApprovalRequest, Decision, answer, pending, pending_at
 from palaver.turn.middleware import Middleware
 
 if TYPE_CHECKING:
-    from palaver.store.stored_thread import StoredThread
     from palaver.swarm.events import Event
     from palaver.swarm.session import Session
+    from palaver.threads.thread import Entry
     from palaver.turn.events import AgentEvent
     from palaver.turn.tool import AgentTool
 
@@ -60,7 +71,7 @@ class UiRequest(Struct, frozen=True, kw_only=True):
     that wait, by the id of the call. ``again`` asks for another answer to the last user message. ``message_id`` is the
     client's id of the answer that goes on. ``results`` are texts of the client for calls that it ran, by the id of the
     call. ``tools`` are further ones that the client runs, ``context`` is a section for the system prompt, and ``state``
-    what the client and the tools share (``values["state"]``).
+    what the client and the tools share (``values["state"]``); ``None`` is an empty object.
     """
 
     id: str
@@ -99,12 +110,16 @@ class Ended(Struct, frozen=True, kw_only=True):
 
 
 Turn: TypeAlias = "AgentEvent | StateChanged | Ignored | Ended"
-SOURCE: Final = "request"
-"""What errors of a request name as their source."""
 
 
 class Turns(Protocol):
-    """Answers requests."""
+    """Answers requests.
+
+    ``owner`` has the conversations: a store, a swarm, or nobody. ``prefix`` begins the names that clients give them.
+    """
+
+    owner: object | None
+    prefix: str
 
     @abstractmethod
     def check(self, request: UiRequest) -> None:
@@ -114,6 +129,14 @@ class Turns(Protocol):
     @abstractmethod
     def answer(self, request: UiRequest) -> AsyncGenerator[Turn]:
         """Answer a request, as events; the last one is ``Ended``. Closing the generator cancels the turn."""
+        ...
+
+    @abstractmethod
+    async def history(self, conversation: str, began: int | None) -> History:
+        """Return what a page shows of a conversation; nothing of one that is not kept.
+
+        ``began`` is how many entries it had when the answer began that is under way.
+        """
         ...
 
 
@@ -131,25 +154,26 @@ def turns_of(source: object, store: Store | None, *, show_tools: bool | None = N
 class AgentTurns(Turns):
     """Answers with an agent."""
 
+    prefix = "chat/"
+
     def __init__(self, agent: Agent[Any], store: Store | None, *, show_tools: bool) -> None:
         """Keep conversations in ``store``, or nowhere."""
         self._agent, self._store, self._show_tools = agent, store, show_tools
+        self.owner = store
 
     def check(self, request: UiRequest) -> None:
         """Refuse decisions without a store: the client's word would be all that is known of the calls."""
         if request.decisions and self._store is None:
             raise DecodeError("decisions need a store, which knows what was asked", path="messages", source=SOURCE)
-        if request.again:
-            _answered_user(request)
-        elif not request.decisions and not request.results:
-            _newest(request)
+        if request.again or (not request.decisions and not request.results):
+            _asked(request)
         for index, each in enumerate(request.tools):
             if each.name in self._agent.toolbox.names:
                 raise DecodeError(f"the agent has a tool {each.name!r}", path=f"tools[{index}].name", source=SOURCE)
 
     async def answer(self, request: UiRequest) -> AsyncGenerator[Turn]:
         """Run the agent."""
-        values: dict[str, Any] = {} if request.state is None else {"state": request.state}
+        values: dict[str, Any] = {"state": {} if request.state is None else request.state}
         try:
             agent = self._agent_for(request)
             thread, prompt, decisions = await self._begin(request)
@@ -157,9 +181,19 @@ class AgentTurns(Turns):
         except PalaverError as error:
             yield Ended(outcome="failed", error=error)
             return
-        async for event in _events(stream, values):
+        async for event in _events(stream, values, thread):
             for shown in (event,) if self._show_tools else _without_tools(event):
                 yield shown
+
+    async def history(self, conversation: str, began: int | None) -> History:
+        """Return what a page shows of a stored conversation."""
+        if self._store is None:
+            return History()
+        try:
+            path = (await to_thread(self._store.path, conversation))[:began]
+        except NotFoundError:
+            return History()
+        return history_of([each.message for each in path], pending_at(path), show_tools=self._show_tools)
 
     def _agent_for(self, request: UiRequest) -> Agent[Any]:
         """Return the agent with what the client adds for this run. Raises ``MessageError`` for a broken schema."""
@@ -175,14 +209,14 @@ class AgentTurns(Turns):
         """Return the thread, what is new in it, and what is decided. Raises ``PalaverError``."""
         if self._store is None:
             given = Thread()
-            given.append(*_answered_user(request) if request.again else request.messages)
+            given.append(*with_results(_up_to_user(request.messages) if request.again else request.messages))
             return given, None, {}
         stored = await to_thread(self._store.open, request.id)
-        if request.again:
-            await to_thread(_rewind, stored)
-            return stored, None, {}
         decisions = {**_answers(request, pending(stored)), **request.decisions}
-        return stored, None if decisions else (_newest(request),), decisions
+        if decisions:
+            return stored, None, decisions
+        asked = _asked(request)
+        return stored, await to_thread(_placed, stored, asked, request), {}
 
 
 class _FromClient(Middleware):
@@ -222,42 +256,75 @@ def _without_tools(event: Turn) -> Iterator[Turn]:
             yield event
 
 
-def _newest(request: UiRequest) -> UserMessage:
-    """Return the user message that is to be answered. Raises ``DecodeError`` when there is none."""
-    last = request.messages[-1] if request.messages else None
+def _asked(request: UiRequest) -> UserMessage:
+    """Return the user message that is to be answered. Raises ``DecodeError`` when there is none, or nothing in it."""
+    messages = _up_to_user(request.messages) if request.again else request.messages
+    last = messages[-1] if messages else None
     if not isinstance(last, UserMessage):
-        raise DecodeError("the last one is not of the user, and no call is decided", path="messages", source=SOURCE)
+        why = "there is no message of the user" if request.again else "the last one is not of the user"
+        raise DecodeError(f"{why}, and no call is decided", path="messages", source=SOURCE)
+    if not last.content:
+        raise DecodeError("the last one has no text and no file", path="messages", source=SOURCE)
     return last
 
 
-def _answered_user(request: UiRequest) -> tuple[Message, ...]:
+def _up_to_user(messages: Sequence[Message]) -> Sequence[Message]:
     """Return the messages up to the last one of the user."""
-    places = [place for place, each in enumerate(request.messages) if isinstance(each, UserMessage)]
-    if not places:
-        raise DecodeError("there is no message of the user to answer again", path="messages", source=SOURCE)
-    return request.messages[: places[-1] + 1]
+    places = [place for place, each in enumerate(messages) if isinstance(each, UserMessage)]
+    return messages[: places[-1] + 1] if places else ()
 
 
-def _rewind(thread: StoredThread) -> None:
-    """Move the head of a thread back to its last user message. The answers stay in the thread."""
-    users = [
-        entry for entry in thread.path() if isinstance(entry.message, UserMessage) and RECORD not in entry.message.tags
-    ]
-    if not users:
-        raise DecodeError("the thread has no message of the user to answer again", path="messages", source=SOURCE)
-    thread.rewind(users[-1].id)
+def _placed(thread: StoredThread, asked: Message, request: UiRequest) -> tuple[Message, ...] | None:
+    """Move the head of a thread to where the client's last message belongs; return the message where it is new.
+
+    A message whose id is known is answered again: with the same content behind it, with another one in its place.
+    Either way, what followed stays in the thread, on a branch of its own.
+    """
+    found = _known(thread, asked.id, again=request.again)
+    if found is None:
+        return (asked,)
+    same = found.message.content == asked.content or asked.id is None
+    target = found.id if same else found.parent
+    if target != thread.head:
+        thread.rewind(target)
+    return None if same else (asked,)
 
 
-async def _events(stream: Any, values: Mapping[str, Any]) -> AsyncIterator[Turn]:
+def _known(thread: StoredThread, id: str | None, *, again: bool) -> Entry | None:
+    """Return the user's message with an id, on this branch or else the newest on another one.
+
+    Without an id, the last one of this branch where it is to be answered ``again``.
+    """
+    if id is None:
+        return _last_of(thread.path(), None) if again else None
+    return _last_of(thread.path(), id) or _last_of(thread.tree.entries, id)
+
+
+def _last_of(entries: Sequence[Entry], id: str | None) -> Entry | None:
+    for entry in reversed(entries):
+        message = entry.message
+        typed = isinstance(message, UserMessage) and message.mode != "tool" and RECORD not in message.tags
+        if typed and (id is None or id in {message.id, entry.id}):
+            return entry
+    return None
+
+
+async def _events(stream: Any, values: Mapping[str, Any], thread: Thread | StoredThread) -> AsyncIterator[Turn]:
     """Yield the events of a run, changes of the state that it shares, and how it ended."""
-    shown = jsontext.encode(values.get("state"))
+    shown = _sent(values.get("state"), "state")
+    told: list[str] = []
     try:
         async with stream as run:
             async for event in run:
-                yield event
+                if not isinstance(event, events.ToolProgress) or _sent(event.value, "progress") is not None:
+                    yield event
+                if isinstance(event, events.TextDelta):
+                    told.append(event.text)
+                if isinstance(event, events.MessageAdded):
+                    told.clear()
                 if isinstance(event, events.MessageAdded) and isinstance(event.message, ToolMessage):
-                    now = jsontext.encode(values.get("state"))
-                    if now != shown:
+                    now = _sent(values.get("state"), "state")
+                    if now is not None and now != shown:
                         shown = now
                         yield StateChanged(state=jsontext.value(now))
     except PalaverError as error:
@@ -265,6 +332,8 @@ async def _events(stream: Any, values: Mapping[str, Any]) -> AsyncIterator[Turn]
         return
     result = run.result
     last = result.answer
+    if isinstance(result.error, ConflictError) and isinstance(thread, StoredThread) and told:
+        await to_thread(_keep, thread, "".join(told))
     yield Ended(
         outcome=result.outcome,
         error=result.error,
@@ -276,19 +345,41 @@ async def _events(stream: Any, values: Mapping[str, Any]) -> AsyncIterator[Turn]
     )
 
 
+def _keep(thread: StoredThread, text: str) -> None:
+    """Keep an answer that came too late: another process has gone on with the branch."""
+    branch = f"{thread.branch}/late-{uuid7()}"
+    try:
+        thread.fork(branch, at=thread.head).append(assistant(text))
+        LOGGER.warning("thread %s: another process has gone on; the answer is on branch %s", thread.id, branch)
+    except PalaverError:
+        LOGGER.exception("thread %s: another process has gone on; the answer is lost", thread.id)
+
+
+def _sent(value: object, name: str) -> bytes | None:
+    """Return what a tool shows to the client as JSON; ``None``, and a warning in the log, for what is none."""
+    try:
+        return bytes(jsontext.checked(value, name))
+    except (PalaverError, RuntimeError) as error:  # RuntimeError: a worker thread changes it just now
+        LOGGER.warning("not sent to the client: %s", error)
+        return None
+
+
 class SwarmTurns(Turns):
     """Answers with a swarm that has been started."""
+
+    prefix = "chat:"
 
     def __init__(self, live: LiveSwarm, *, show_tools: bool) -> None:
         """Ask ``live``; sessions are opened as clients come, and stay open."""
         self._live, self._show_tools = live, show_tools
+        self.owner = live
 
     def check(self, request: UiRequest) -> None:
         """Refuse another answer to the same message: a swarm answers each message once."""
         if request.again:
             raise DecodeError("a swarm answers a message once: send it as a new one", path="trigger", source=SOURCE)
         if not request.decisions and not request.results:
-            _newest(request)
+            _asked(request)
 
     async def answer(self, request: UiRequest) -> AsyncGenerator[Turn]:
         """Ask the client's session, and show what its agents do."""
@@ -322,6 +413,16 @@ class SwarmTurns(Turns):
             yield each
         yield Ended(outcome="waiting" if waiting else "completed", pending=waiting)
 
+    async def history(self, conversation: str, began: int | None) -> History:
+        """Return what a page shows of a client's conversation."""
+        messages: Sequence[Message] = await live_history(self._live)(conversation)
+        if began is not None:
+            messages = _up_to_user(messages)
+        if not self._show_tools:
+            messages = [each for each in messages if not each.tool_calls]
+        session = self._live.get(conversation)
+        return history_of(messages, () if session is None else session.pending(), show_tools=self._show_tools)
+
     def _sees(self, event: Event) -> bool:
         return is_public(event) or (self._show_tools and (event.source, event.type) == ("history", "push"))
 
@@ -332,7 +433,7 @@ class SwarmTurns(Turns):
             if request.decisions:
                 outcome.append(await session.decide(request.decisions))
             else:
-                outcome.append(await session.complete(said(_newest(request)), run=run))
+                outcome.append(await session.complete(said(_asked(request)), run=run))
         except Exception as error:  # noqa: BLE001 (the client gets it as the outcome)
             outcome.append(error)
         finally:

@@ -124,7 +124,7 @@ class Rebuilt(Struct, frozen=True):
 
 
 def threads_of(lines: Iterable[LogLine]) -> Rebuilt:
-    """Build the threads of the lines (MSG-13).
+    """Build the threads of the lines.
 
     For a missing parent, a record (``store.unreadable``) is placed behind the last entry of the branch; in an empty
     branch, the entry is the first. An entry that exists already with another message or parent is skipped. All of

@@ -38,6 +38,7 @@ from palaver.transcripts.fields import (
     read_time,
     split,
     string,
+    usage_of_totals,
     value,
 )
 from palaver.transcripts.salvage import salvaged
@@ -155,14 +156,7 @@ def read_usage(raw: Raw) -> Usage:
     written = integer(counts, "cache_write_input_tokens")
     reasoning = integer(counts, "reasoning_output_tokens")
     given, made = integer(counts, "input_tokens"), integer(counts, "output_tokens")
-    return trusted.Usage(
-        input=None if given is None else max(given - (cached or 0) - (written or 0), 0),
-        cache_read=cached,
-        cache_write=written,
-        output=None if made is None else max(made - (reasoning or 0), 0),
-        reasoning=reasoning,
-        raw_json=jsontext.own(raw),
-    )
+    return usage_of_totals(given, made, cached=cached, written=written, reasoning=reasoning, raw=raw)
 
 
 def write_usage(usage: Usage) -> Any:

@@ -42,7 +42,7 @@ from palaver.transcripts.conversation import (
     hidden_before,
     record_message,
 )
-from palaver.transcripts.fields import either, inner, integer, listed, split, string
+from palaver.transcripts.fields import either, inner, integer, listed, split, string, usage_of_totals
 from palaver.transcripts.langchain.blocks import Blocks, called, malformed
 from palaver.transcripts.langchain.shapes import (
     DEVELOPER,
@@ -403,14 +403,7 @@ def usage_of(data: Fields) -> Usage | None:
     written = [integer(given, key) for key in given if key == "cache_creation" or key.startswith("ephemeral_")]
     wrote = sum(filter(None, written)) if any(each is not None for each in written) else None
     total, output = integer(counts, "input_tokens"), integer(counts, "output_tokens")
-    return trusted.Usage(
-        input=None if total is None else max(total - (read or 0) - (wrote or 0), 0),
-        cache_read=read,
-        cache_write=wrote,
-        output=None if output is None else max(output - (reasoned or 0), 0),
-        reasoning=reasoned,
-        raw_json=jsontext.own(raw),
-    )
+    return usage_of_totals(total, output, cached=read, written=wrote, reasoning=reasoned, raw=raw)
 
 
 # -- calls -------------------------------------------------------------------------------------------------------------

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from palaver.core import jsontext, trusted
 from palaver.core.usage import Usage
 from palaver.transcripts.detection import word
-from palaver.transcripts.fields import inner, integer, listed, split, string
+from palaver.transcripts.fields import inner, integer, listed, split, string, usage_of_totals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -100,14 +99,7 @@ def read_usage(raw: Raw) -> Usage:
     written = integer(_details(counts, "input_tokens_details"), "cache_write_tokens")
     reasoning = integer(_details(counts, "output_tokens_details"), "reasoning_tokens")
     given, made = integer(counts, "input_tokens"), integer(counts, "output_tokens")
-    return trusted.Usage(
-        input=None if given is None else max(given - (cached or 0) - (written or 0), 0),
-        cache_read=cached,
-        cache_write=written,
-        output=None if made is None else max(made - (reasoning or 0), 0),
-        reasoning=reasoning,
-        raw_json=jsontext.own(raw),
-    )
+    return usage_of_totals(given, made, cached=cached, written=written, reasoning=reasoning, raw=raw)
 
 
 def write_usage(usage: Usage | None) -> dict[str, Any] | None:

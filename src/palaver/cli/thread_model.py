@@ -1,0 +1,99 @@
+"""The model of a thread, so that ``run`` and ``chat`` continue it without ``--model``.
+
+- Before each turn the model is kept in the thread's metadata, under ``cli``: the name as it was typed, with the address
+  and the wire of ``--url`` and ``--wire``. User, password and keys in an address are left out.
+- In a thread of another program, it is the model that the last answer names, where the catalogue knows its provider.
+- What is typed comes first, then the thread's model, then ``PALAVER_MODEL``.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+import click
+import msgspec
+from msgspec import Struct, structs
+
+from palaver.cli import agent_options, stores
+from palaver.core.errors import NotFoundError, excerpt
+from palaver.core.messages import AssistantMessage
+from palaver.models import names, providers
+from palaver.models.redaction import bare_url
+
+if TYPE_CHECKING:
+    from palaver.cli.agent_options import AgentOptions
+    from palaver.cli.stores import Address
+    from palaver.store.store import Store
+    from palaver.store.stored_thread import StoredThread
+
+_METADATA: Final = "cli"
+
+
+class ThreadModel(Struct, frozen=True, omit_defaults=True):
+    """A model as ``--model``, ``--url`` and ``--wire`` name it."""
+
+    model: str
+    url: str | None = None
+    wire: str | None = None
+
+
+def from_options(options: AgentOptions) -> ThreadModel:
+    """Return the model that ``options``, else ``PALAVER_MODEL``, name."""
+    return ThreadModel(options.model or _default(), options.url, options.wire)
+
+
+def keep(thread: StoredThread, model: ThreadModel) -> None:
+    """Keep ``model`` in the metadata of ``thread``."""
+    kept = msgspec.to_builtins(structs.replace(model, url=None if model.url is None else bare_url(model.url)))
+    metadata = thread.store.info(thread.id).metadata
+    if metadata.get(_METADATA) != kept:
+        thread.store.update(thread.id, metadata={**metadata, _METADATA: kept})
+
+
+def complete(options: AgentOptions) -> AgentOptions:
+    """Return ``options`` with the model of the thread that they continue, unless they name one.
+
+    Raises ``click.UsageError`` when the last answer names a model of an unknown provider, and nothing else names one.
+    """
+    if options.model or not (options.last or options.thread) or not stores.exists(options.location):
+        return options
+    with stores.open_existing(options.location) as store:
+        try:
+            found = stores.find_address(store, options.thread or stores.last_thread(store))
+        except NotFoundError:  # it will be created, or refused
+            return options
+        known = _kept(found) or _answered(store, found)
+    if known is None or (options.url is not None and known.url is None):
+        return options
+    return options._replace(model=known.model, url=options.url or known.url, wire=options.wire or known.wire)
+
+
+def _default() -> str:
+    return os.environ.get(names.DEFAULT, "").strip()
+
+
+def _kept(found: Address) -> ThreadModel | None:
+    try:
+        return msgspec.convert(found.info.metadata.get(_METADATA), ThreadModel)
+    except msgspec.ValidationError:
+        return None
+
+
+def _answered(store: Store, found: Address) -> ThreadModel | None:
+    """Return the model of the last answer."""
+    messages = [entry.message for entry in stores.message_entries(store, found)]
+    answered = [each.model for each in messages if isinstance(each, AssistantMessage) and each.model]
+    if not answered:
+        return None
+    name, _ = agent_options.model_info(answered[-1])
+    if name.partition("/")[0] in providers.PROVIDERS:
+        return ThreadModel(name)
+    if _default():
+        return None
+    raise click.UsageError(
+        f"no model is given; {excerpt(name)!r} answered last in thread {stores.short(found.info.id)}, "
+        "which does not say whose model that is: name it, --model provider/id"
+    )

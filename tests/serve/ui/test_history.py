@@ -1,0 +1,203 @@
+"""What a page loads of a conversation: the messages of the protocol, as the stream made them."""
+
+import anyio
+import httpx
+import pytest
+from starlette.applications import Starlette
+
+from palaver import Agent, assistant, tool_call, user
+from palaver.core.parts import File, FileId, Image, Reasoning, Text, Url
+from palaver.models import FunctionModel, ScriptedModel
+from palaver.serve.http.access import Access
+from palaver.serve.ui import AgUiEndpoint, AiSdkEndpoint, ag_ui, ai_sdk
+from palaver.store.memory import MemoryStore
+from palaver.swarm import Swarm, SwarmAgent
+from tests.serve.ui.served import agent
+from tests.serve.ui.test_client_messages import read
+from tests.serve.ui.test_endpoints import ID, agui, chunks, said, ui
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+def client_of(endpoint):
+    transport = httpx.ASGITransport(Starlette(routes=endpoint.routes("/ui")))
+    return httpx.AsyncClient(transport=transport, base_url="http://localhost")
+
+
+async def loaded(client, id="c"):
+    response = await client.get(f"/ui/{id}")
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def plain(messages):
+    return [{key: ID.sub("ID", each) if key == "id" else each for key, each in one.items()} for one in messages]
+
+
+def call(id, name, given, **more):
+    return {"type": "dynamic-tool", "toolName": name, "toolCallId": id, "input": given, **more}
+
+
+async def test_an_ai_sdk_page_loads_its_messages():
+    async with client_of(AiSdkEndpoint(agent(), store=MemoryStore())) as client:
+        assert await loaded(client) == []
+        file = {"type": "file", "mediaType": "application/pdf", "url": "https://x/a.pdf", "filename": "a.pdf"}
+        question = said("weather", "u1")
+        question["parts"].append(file)
+        await client.post("/ui", json=ui("", messages=[question]))
+        await client.post("/ui", json=ui("", messages=[said("broken", "u2")]))
+        found = await loaded(client)
+        weather = [
+            call(city, "weather", {"city": city}, state="output-available", output={"city": city, "rain": True})
+            for city in ("Husum", "Kiel")
+        ]
+        assert plain(found) == [
+            {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "weather", "state": "done"}, file]},
+            {
+                "id": "ID",
+                "role": "assistant",
+                "parts": [
+                    {"type": "step-start"},
+                    {"type": "reasoning", "text": "hm", "state": "done"},
+                    {"type": "text", "text": "I look.", "state": "done"},
+                    *weather,
+                    {"type": "step-start"},
+                    {"type": "text", "text": "Done: ", "state": "done"},
+                ],
+            },
+            {"id": "u2", "role": "user", "parts": [{"type": "text", "text": "broken", "state": "done"}]},
+            {
+                "id": "ID",
+                "role": "assistant",
+                "parts": [
+                    {"type": "step-start"},
+                    call("x1", "broken", {}, state="output-error", errorText="The tool failed."),
+                    {"type": "step-start"},
+                    found[3]["parts"][3],
+                ],
+            },
+        ]
+        assert "no tide" not in str(found[3]["parts"][:2])
+        await client.post("/ui", json=ui("", messages=[*found, said("one", "u3")]))  # it goes on with what it loaded
+        assert (await loaded(client))[-1]["parts"][-1]["text"] == "Hello one"
+
+
+@pytest.mark.parametrize(("approved", "state"), [(True, "output-available"), (False, "output-denied")])
+async def test_a_call_that_waits_is_loaded_and_decided(approved, state):
+    for shown in (True, False):
+        endpoint = AiSdkEndpoint(agent(), store=MemoryStore(), show_tools=shown)
+        async with client_of(endpoint) as client:
+            await client.post("/ui", json=ui("book"))
+            messages = await loaded(client)
+            (waiting,) = [each for each in messages[-1]["parts"] if each["type"] == "dynamic-tool"]
+            assert waiting == call("b1", "book", {"berth": 7}, state="approval-requested", approval={"id": "b1"})
+            waiting |= {"state": "approval-responded", "approval": {"id": "b1", "approved": approved}}
+            chunks(await client.post("/ui", json=ui("", messages=messages)))
+            tools = [each["state"] for each in (await loaded(client))[-1]["parts"] if each["type"] == "dynamic-tool"]
+            assert tools == ([state] if shown else [])
+
+
+async def test_an_ag_ui_page_loads_its_messages():
+    async with client_of(AgUiEndpoint(agent(), store=MemoryStore())) as client:
+        await client.post("/ui", json=agui("weather"))
+        found = await loaded(client, "t")
+        calls = [
+            {"id": city, "type": "function", "function": {"name": "weather", "arguments": f'{{"city":"{city}"}}'}}
+            for city in ("Husum", "Kiel")
+        ]
+        assert [{key: each for key, each in one.items() if key != "id"} for one in found] == [
+            {"role": "user", "content": "weather"},
+            {"role": "reasoning", "content": "hm"},
+            {"role": "assistant", "content": "I look.", "toolCalls": calls},
+            *(
+                {"role": "tool", "toolCallId": city, "content": f'{{"city":"{city}","rain":true}}'}
+                for city in ("Husum", "Kiel")
+            ),
+            {"role": "assistant", "content": "Done: "},
+        ]
+        assert len({each["id"] for each in found}) == len(found)
+
+
+MESSAGES = (
+    user("hi", Image(Url("https://x/y")), File.from_bytes(b"%PDF", "application/pdf").replace(name="a.pdf"), id="u"),
+    user(File(FileId("file-of-another", "openai_responses")), Image(Url("gs://bucket/a"))),
+    user("a note", mode="tool", source="agent"),
+    assistant(Reasoning("hm"), Text("I look."), tool_calls=[tool_call("look", {"a": 1}, id="c1")]),
+)
+
+
+@pytest.mark.parametrize(("endpoint", "parse"), [(AiSdkEndpoint, ai_sdk.parse), (AgUiEndpoint, ag_ui.parse)])
+async def test_what_a_page_loads_is_what_it_may_send(endpoint, parse):
+    store = MemoryStore()
+    store.open("chat/c").append(*MESSAGES)
+    messages = await endpoint(agent(), store=store).messages("chat/c")
+    found = read(parse, messages)
+    assert [each.role for each in found] == ["user", "assistant"]
+    assert (found[0].id, found[0].text, len(found[0].content)) == ("u", "hi", 3)
+    assert (found[1].text, found[1].reasoning, found[1].tool_calls[0].id) == ("I look.", "hm", "c1")
+    assert "of-another" not in str(messages)
+
+
+async def test_an_answer_that_is_under_way_is_left_out():
+    began, go_on = anyio.Event(), anyio.Event()
+
+    async def model(prompt):
+        if prompt.messages[-1].role == "user":
+            return assistant("I look.", tool_calls=[tool_call("wait", {}, id="w1")])
+        return "Done."
+
+    async def wait() -> str:
+        """Wait."""
+        began.set()
+        await go_on.wait()
+        return "over"
+
+    store = MemoryStore()
+    endpoint = AiSdkEndpoint(Agent(FunctionModel(model), tools=[wait], policy="allow"), store=store)
+    other = AgUiEndpoint(agent(), store=store)
+    async with client_of(endpoint) as client, anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: client.post("/ui", json=ui("hi")))
+        await began.wait()
+        assert [each["role"] for each in await loaded(client)] == ["user"]
+        assert [each["role"] for each in await other.messages("chat/c")] == ["user", "assistant"]
+        go_on.set()
+    async with client_of(endpoint) as client:
+        assert (await loaded(client))[1]["parts"][-1]["text"] == "Done."
+
+
+async def test_nothing_is_loaded_of_what_is_not_kept_or_not_allowed():
+    async with client_of(AiSdkEndpoint(agent())) as client:
+        await client.post("/ui", json=ui("one"))
+        assert await loaded(client) == []
+    async with client_of(AiSdkEndpoint(agent(), store=MemoryStore(), access=Access(token="t"))) as client:
+        assert (await client.get("/ui/c")).status_code == 401
+        assert (await client.get("/ui/c", headers={"authorization": "Bearer t"})).json() == []
+    store = MemoryStore()
+    store.open("secret").append("hi")
+    async with client_of(AiSdkEndpoint(agent(), store=store)) as client:
+        for name in ("secret", "chat/secret", "..%2Fsecret"):
+            assert await loaded(client, name) == []
+        assert (await client.get(f"/ui/{'x' * 101}")).status_code == 400
+    assert [each.id for each in store.threads()] == ["secret"]  # reading begins none
+
+
+@pytest.mark.parametrize("shown", [True, False])
+async def test_a_page_of_a_swarm_loads_what_its_client_sees(shown):
+    def look() -> str:
+        """Look."""
+        return "rain"
+
+    script = [assistant("I look.", tool_calls=[tool_call("look", {}, id="c1")]), assistant("Rain.")]
+    swarm = Swarm("shop", [SwarmAgent("desk", ScriptedModel(script), tools=[look])])
+    async with swarm.start() as live, client_of(AiSdkEndpoint(live, show_tools=shown)) as client:
+        assert await loaded(client, "ann") == []
+        await client.post("/ui", json=ui("hi", id="ann"))
+        messages = await loaded(client, "ann")
+    assert [each["role"] for each in messages] == ["user", "assistant"]
+    types = [each["type"] for each in messages[1]["parts"]]
+    assert types == (["step-start", "text", "dynamic-tool"] if shown else []) + ["step-start", "text"]
