@@ -49,6 +49,14 @@ def test_ctrl_c_stops_the_turn_and_keeps_it_and_leaves_at_the_prompt(chat, locat
         assert store.path("talk")[1].message.text == "half"
 
 
+def test_the_window_of_a_chat_has_only_the_tools_that_are_sent(process):
+    with provider(says("ok")) as there:
+        done = process("chat", "--model", MODEL, data=b"first\n/context\n", **there.env)
+    assert "tools" not in there.asked[0]
+    assert "user" in done.err
+    assert "tool definitions" not in done.err
+
+
 def test_lines_that_end_in_a_backslash_go_on(chat):
     with provider(says("ok")) as there:
         at = chat(there).expect("> ").line("one \\").expect("… ").line("two").expect("ok").expect("> ").type("\x04")

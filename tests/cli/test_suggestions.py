@@ -3,9 +3,10 @@
 import json
 
 import pytest
+from click.shell_completion import ShellComplete
 
 import palaver as p
-from palaver import wires
+from palaver import cli, wires
 from palaver.core import canonical
 from palaver.store import open_store
 from palaver.threads.thread import RECORD
@@ -105,6 +106,21 @@ def test_counting_exactly_without_a_key_does_not_name_the_script(run, tmp_path, 
         2,
         "palaver: anthropic: no key: set ANTHROPIC_API_KEY\n  or store it: palaver keys set anthropic\n",
     )
+
+
+def _completed(*args):
+    complete = ShellComplete(cli.group, {}, "palaver", "_PALAVER_COMPLETE")
+    return [each.value for each in complete.get_completions(list(args), "")]
+
+
+def test_only_names_that_a_model_has_are_completed():
+    offered = _completed("run", "-m")
+    assert {"demo", "openai/gpt-5", "anthropic/claude-opus-4-8", "cohere/command-a-03-2025"} <= set(offered)
+    assert not {"openai/gpt-5.", "xai/grok-4.", "openai/gpt-4o-search", "anthropic/claude-opus-4-2025"} & set(offered)
+
+
+def test_the_names_of_settings_are_completed():
+    assert {"temperature", "max_tokens", "effort"} <= set(_completed("run", "-o"))
 
 
 def test_a_byte_order_mark_before_what_is_piped_is_not_said(process):

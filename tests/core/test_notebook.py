@@ -89,6 +89,7 @@ def values():
     request = Request(tuple(messages), EVIL)
     return {
         **{f"{each.role} {place}": each for place, each in enumerate(messages)},
+        **{f"{type(part).__name__} {at}": part for each in messages for at, part in enumerate(each.content)},
         "request": request,
         "response": Response(messages[2]),
         "receipt": wires.get("ollama_chat").encode_request(request),
@@ -126,6 +127,7 @@ def test_a_picture_is_shown_and_a_remote_one_only_named():
     html = shown(user(Image.from_bytes(PNG), Image.from_url("https://example.com/a.png")))
     assert re.search(r'<img src="data:image/png;base64,', html)
     assert "(image image/png: https://example.com/a.png)" in html
+    assert re.search(r'<img src="data:image/png;base64,', shown(Image.from_bytes(PNG)))
 
 
 def test_a_receipt_lists_its_losses():

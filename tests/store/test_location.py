@@ -3,7 +3,7 @@
 import pytest
 
 from palaver.core.errors import StoreError, UnavailableError
-from palaver.store.location import VARIABLE, default_location, open_store
+from palaver.store.location import VARIABLE, default_location, open_store, split_location
 
 pytestmark = pytest.mark.finding("F-07")
 
@@ -58,3 +58,33 @@ def test_a_file_whose_name_has_a_colon_is_opened(tmp_path, monkeypatch):
 def test_a_name_that_no_file_can_have_is_an_error_of_the_store(form):
     with pytest.raises((StoreError, UnavailableError), match=r"(?i)name too long"):
         open_store(form.format("x" * 300))
+
+
+@pytest.mark.parametrize(
+    ("location", "path"),
+    [
+        ("sqlite:x.db", "x.db"),
+        ("sqlite:///x.db", "x.db"),
+        ("sqlite:///./x.db", "./x.db"),
+        ("sqlite:////data/x.db", "/data/x.db"),
+        ("sqlite:/data/x.db", "/data/x.db"),
+        ("sqlite:///C:/x.db", "C:/x.db"),
+    ],
+)
+def test_the_path_of_an_sqlite_url_is_that_of_sqlalchemy(location, path):
+    assert split_location(location) == ("sqlite", path)
+
+
+@pytest.mark.parametrize("location", ["sqlite:", "sqlite://", "sqlite:///", "sqlite://x.db", "sqlite::memory:"])
+def test_an_sqlite_url_without_a_clear_path_makes_no_file(tmp_path, monkeypatch, location):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StoreError, match=r"not the path of a file; sqlite:///x\.db is x\.db in the working folder"):
+        open_store(location)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_relative_sqlite_url_is_in_the_working_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with open_store("sqlite:///x.db") as store:
+        store.create("t")
+    assert (tmp_path / "x.db").exists()

@@ -76,9 +76,21 @@ def models(_context: click.Context) -> Iterator[tuple[str, str | None]]:
             yield f"{provider}/{card.prefix}", None
 
 
+_BEGINNINGS: Final = (
+    r".*[^a-zA-Z0-9]",  # other models of a series: gpt-5.
+    r"claude-.*-20\d\d",  # a day follows
+    r"claude-3-.*",  # -latest or a day follows
+    r"gpt-.*-(audio|chat|image|realtime|search)",  # -preview, -latest or -api follows
+    r"gemini-.*-(live|native-audio|preview-image)",  # a version follows
+    r"magistral-medium|kimi-k2-turbo|command-a-translate|openai/gpt-oss-safeguard",  # so do a day, -preview, a size
+)
+"""Beginnings of ids in the catalogue that are no ids themselves."""
+_BEGINNING: Final = re.compile("|".join(_BEGINNINGS))
+
+
 def _is_id(prefix: str) -> bool:
-    """Whether the beginning of names is a name: it ends neither in a mark nor in a year."""
-    return prefix[-1:].isalnum() and not re.search(r"-20\d\d$", prefix)
+    """Whether the beginning of names is a name itself."""
+    return _BEGINNING.fullmatch(prefix) is None
 
 
 @_completer

@@ -50,6 +50,7 @@ from palaver.threads.view import for_model
 from palaver.turn import compaction
 from palaver.turn.approvals import ApprovalRequest, Decision
 from palaver.turn.compaction import Compactor
+from palaver.turn.results import CutResults
 from palaver.turn.tool import DecisionKind
 
 if TYPE_CHECKING:
@@ -379,6 +380,7 @@ class Conversation:
         agent = self.agent
         can = agent.model.capabilities
         path = self.thread.path()
+        was_cut = CutResults().in_thread(self.thread.tree.entries)
         return contents(
             path,
             for_model(path),
@@ -387,7 +389,7 @@ class Conversation:
             max_output=can.max_output,
             settings=agent.settings,
             system=agent.system or (),
-            tools=agent.definitions,
+            tools=agent.definitions if was_cut else agent.first_definitions,  # as the next prompt has them
             stages=DEFAULT,
             now=now_ms(),
         )

@@ -36,6 +36,7 @@ from palaver.core.parts import (
 
 if TYPE_CHECKING:
     from palaver.core.messages import Message
+    from palaver.core.parts import Part
     from palaver.core.request import Encoded, Loss, Request, Response
     from palaver.core.usage import Usage
 
@@ -81,14 +82,15 @@ def message_html(message: Message) -> str:
     if isinstance(message, AssistantMessage):
         about += [message.model]
     head = " · ".join(escape(each) for each in about if each)
-    parts = "".join(_part(each, folded=isinstance(message, ToolMessage)) for each in message.content)
+    parts = "".join(part_html(each, folded=isinstance(message, ToolMessage)) for each in message.content)
     return (
         f'<div style="border-left:3px solid {colour};padding-left:.75em;margin:.5em 0">'
         f'<div style="color:{colour};font-weight:600">{head}</div>{parts}</div>'
     )
 
 
-def _part(part: Any, *, folded: bool) -> str:
+def part_html(part: Part, *, folded: bool = False) -> str:
+    """Return a part as HTML; with ``folded``, a long one is folded."""
     for kind, render in _RENDERERS:
         if isinstance(part, kind):
             html = render(part)

@@ -48,6 +48,12 @@ if TYPE_CHECKING:
 class Part(Value, frozen=True, tag_field="type", metaclass=Checked):
     """Base of all parts. ``provider`` holds what only one wire understands."""
 
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Show it in a notebook."""
+        from palaver.core import notebook  # noqa: PLC0415 (it renders what this module defines)
+
+        return notebook.bundle(self, notebook.part_html(self))
+
 
 # -- where media comes from ------------------------------------------------------------------------
 

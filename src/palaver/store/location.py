@@ -4,6 +4,8 @@ Rules:
 
 - ``postgresql://…`` is a PostgreSQL database, ``jsonl:FOLDER`` (and any folder that exists) a folder of JSON Lines,
   ``memory:`` this process; anything else is the path of an SQLite file, with or without ``sqlite:`` before it.
+- ``sqlite:///x.db`` is ``x.db`` in the working folder, and ``sqlite:////data/x.db`` is ``/data/x.db``, as in SQLAlchemy
+  (https://docs.sqlalchemy.org/en/20/core/engines.html#sqlite). With two slashes it is refused.
 - Any other word with a colon (``nope:x``, ``:memory:``) is refused, unless a file of that name exists.
 - ``file:PATH`` is an SQLite file by its URI, as SQLite writes them; with ``?mode=ro`` it is open for reading only.
 - Without a location, ``PALAVER_STORE`` decides, else the file ``palaver.db`` in the user's data folder is used.
@@ -30,6 +32,7 @@ from palaver.store.store import Store
 VARIABLE: Final = "PALAVER_STORE"
 _FILE: Final = "palaver.db"
 _URI: Final = "file:"
+_MEMORY: Final = ":memory:"
 _KIND: Final = re.compile(r":|[A-Za-z][A-Za-z0-9+.-]+:")
 """The prefix that names a kind of store; a single letter is a drive."""
 _KINDS: Final = {
@@ -81,11 +84,22 @@ def split_location(location: str | os.PathLike[str]) -> tuple[str, str]:
         return "sqlite", _parse_file_uri(where)[0]
     kind, _, rest = where.partition(":")
     if kind in _KINDS and not isinstance(location, os.PathLike):
-        return kind, rest
+        return kind, _sqlite_path(where, rest) if kind == "sqlite" else rest
     if not isinstance(location, os.PathLike) and _KIND.match(where) and not os.path.exists(where):  # noqa: PTH110 (as above)
         known = ", ".join(f"{each}:" for each in _KINDS)
         raise StoreError(f"{excerpt(where)}: unknown kind of store; there are {known} and paths (./{excerpt(where)})")
     return ("jsonl", where) if os.path.isdir(where) else ("sqlite", where)  # noqa: PTH112 (as above)
+
+
+def _sqlite_path(where: str, rest: str) -> str:
+    """Return the path in a location with ``sqlite:``. Raises ``StoreError`` for one that names no file clearly."""
+    path = rest.removeprefix("///") if rest.startswith("//") else rest
+    if path.startswith("//") or path in {"", _MEMORY}:
+        raise StoreError(
+            f"{excerpt(where)}: not the path of a file; sqlite:///x.db is x.db in the working folder, "
+            "sqlite:////data/x.db is /data/x.db, and memory: is this process"
+        )
+    return path
 
 
 def _parse_file_uri(uri: str) -> tuple[str, bool]:
