@@ -63,11 +63,13 @@ def answered(run):
 @pytest.mark.parametrize(
     ("turns", "every", "stages"),
     [
-        pytest.param(500, 5, DEFAULT, id="500"),
+        pytest.param(250, 5, DEFAULT, id="250"),
         pytest.param(10_000, 100, DEFAULT, id="10000", marks=pytest.mark.long),
-        pytest.param(200, 1, DEFAULT, id="default"),
-        pytest.param(400, 1, (SUMMARY_ONLY,), id="summarise"),
-        pytest.param(300, 8, CODEBUFF, id="codebuff"),
+        pytest.param(100, 1, DEFAULT, id="default"),
+        pytest.param(120, 1, (SUMMARY_ONLY,), id="summarise"),
+        pytest.param(400, 1, (SUMMARY_ONLY,), id="summarise-400", marks=pytest.mark.long),
+        pytest.param(120, 8, CODEBUFF, id="codebuff"),
+        pytest.param(300, 8, CODEBUFF, id="codebuff-300", marks=pytest.mark.long),
     ],
 )
 async def test_a_run_without_an_end_stays_in_its_window_and_remembers(turns, every, stages):
@@ -82,9 +84,10 @@ async def test_a_run_without_an_end_stays_in_its_window_and_remembers(turns, eve
 @pytest.mark.anyio
 @pytest.mark.law(9)
 @pytest.mark.row("KAI-05", "KAI-06", "KAI-10")
-async def test_a_stored_run_goes_on_in_one_process_after_the_other(tmp_path):
-    provider = Provider(180)
-    for until in range(30, 181, 30):
+@pytest.mark.parametrize("processes", [3, pytest.param(6, marks=pytest.mark.long)])
+async def test_a_stored_run_goes_on_in_one_process_after_the_other(processes, tmp_path):
+    provider = Provider(30 * processes)
+    for until in range(30, provider.turns + 1, 30):
         with SQLiteStore(tmp_path / "palaver.db") as store:
             await walk(provider, store.open("t"), until=until, first=until == 30)
     with SQLiteStore(tmp_path / "palaver.db") as store:

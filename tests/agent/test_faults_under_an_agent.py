@@ -44,6 +44,7 @@ async def _spoken(stream=True):
 @pytest.mark.law(7)
 @pytest.mark.row("KAI-22")
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.share(2)
 async def test_a_run_survives_every_fault(fault):
     agent, before = await _spoken(fault.stream)
     waits = Waits()
@@ -92,6 +93,7 @@ SAID = ("~I think.", "I will look.", p.tool_call("look", {"at": "here"}, id="cal
 @pytest.mark.law(7)
 @pytest.mark.parametrize(("end", "eager"), [("reset", False), ("close", False), ("reset", True)])
 @pytest.mark.parametrize("wire", wires.names())
+@pytest.mark.share(3)
 async def test_a_stream_that_breaks_anywhere_is_recovered_from(wire, end, eager):
     told = frames(wire, say(wire, *SAID))
     healthy = body_of(wire, say(wire, "Recovered."), stream=True)
@@ -207,6 +209,7 @@ async def test_more_than_the_model_can_read_leaves_the_thread_as_it_was():
 @pytest.mark.row("CBF-20")
 @pytest.mark.parametrize("how", ["cancel", "leave", "scope"])
 @pytest.mark.parametrize("wire", wires.names())
+@pytest.mark.share(3)
 async def test_to_cancel_closes_the_connection_and_keeps_what_came(wire, how):
     told = frames(wire, say(wire, "This is half of a longer answer, and never was more."))
     half = streams(*told[: len(told) - 3], end="stall", content_type=kind_of(wire, stream=True))

@@ -22,6 +22,7 @@ from palaver.turn.tool import InvalidArgumentsError
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.share(2),  # each starts a server
     # The SDK's HTTP client leaves the generator of a stream that it has done with to the collector; trio says so.
     pytest.mark.filterwarnings("ignore:Async generator 'httpx2:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:Async generator 'httpcore2:ResourceWarning"),

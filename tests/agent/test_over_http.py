@@ -45,6 +45,7 @@ def _turns(wire: str) -> list[p.Response]:
 @pytest.mark.law(7)
 @STREAMED
 @pytest.mark.parametrize("wire", wires.names())
+@pytest.mark.share(2)
 async def test_an_agent_on_every_wire(wire, stream):
     answers, world = _turns(wire), World()
     with provider(wire, answers, stream=stream) as (server, model):
@@ -93,6 +94,7 @@ def _is_what_was_said(path, answers):
 @pytest.mark.anyio
 @STREAMED
 @pytest.mark.parametrize("wire", wires.names())
+@pytest.mark.share(2)
 async def test_what_is_watched_is_what_is_said(wire, stream):
     with provider(wire, _turns(wire), stream=stream) as (_, model):
         async with agent_of(model, World(), stream=stream).stream("Look around.") as run:

@@ -279,6 +279,7 @@ FAULTS = [
 @pytest.mark.row("KAI-24")
 @pytest.mark.row("D10")
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.share(2)
 async def test_what_the_caller_sees(fault, anyio_backend):
     waits, given, notices, seen = Waits(), "", [], None
     with serve(*fault.steps) as server:

@@ -183,6 +183,7 @@ def anyio_backend():
 @pytest.mark.anyio
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("name", ROWS)
+@pytest.mark.share(2)
 async def test_a_model_sends_what_the_official_client_sends(name, stream, anyio_backend):
     client, model_id, headers = ROWS[name]
     with serve(REFUSED) as theirs:

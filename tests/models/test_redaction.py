@@ -95,6 +95,7 @@ def assert_hidden(text, key):
 @pytest.mark.finding("F-111")
 @pytest.mark.parametrize("key", [KEY, LONG], ids=["odd", "long"])
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.share(4)
 async def test_no_key_comes_out(name, key, anyio_backend, caplog, tmp_path):
     caplog.set_level(logging.DEBUG)
     notices, said = [], []

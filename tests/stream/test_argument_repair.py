@@ -271,6 +271,7 @@ def test_a_damaged_object_is_repaired():
 
 
 @pytest.mark.law(6)
+@pytest.mark.parametrize("size", [50_000, pytest.param(200_000, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("head", "unit"),
     [
@@ -281,7 +282,7 @@ def test_a_damaged_object_is_repaired():
         ('{"a":[', "1 "), ('{"a":"', "\\ud83d"), ('{"a":"', "\n"), ('{"a":"C:\\d', "\\d"), ('{\\"a', "\\"),
     ],
 )  # fmt: skip
-def test_a_hostile_text_does_not_hang(head, unit):
-    text = head + unit * (200_000 // len(unit))
+def test_a_hostile_text_does_not_hang(head, unit, size):
+    text = head + unit * (size // len(unit))
     check(text + "y")
-    check(text)  # so long that quadratic time would run for many minutes
+    check(text)  # so long that quadratic time would run for minutes

@@ -72,6 +72,7 @@ async def killed(path, append, when, expected):
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.share(3)
 async def test_killed_at_an_append_everything_before_it_is_there(seed, when, tmp_path, anyio_backend_name):
     expected = await reference()
     append = random.Random(f"{seed} {when} {anyio_backend_name}").randrange(1, len(expected))
@@ -96,6 +97,7 @@ async def test_the_reference_run_passes_through_both_agents():
 
 
 @pytest.mark.parametrize("seed", range(2))
+@pytest.mark.share(2)
 async def test_killed_among_many_clients_nobody_loses_an_answer(seed, tmp_path):
     path = tmp_path / "threads.sqlite"
     lines, wanted = [], random.Random(seed).randrange(5, 60)

@@ -24,7 +24,7 @@ from tests.swarm.slow import Callers, Slow
 
 pytestmark = [pytest.mark.anyio, pytest.mark.row("ASK-29")]
 
-CLIENTS = 100
+clients = pytest.mark.parametrize("clients", [25, pytest.param(100, marks=pytest.mark.long)])
 KINDS = (Session, AgentSession, Turn, Log, Records, Navigator, AgentView, Thread, Call)
 
 
@@ -92,25 +92,27 @@ WAYS = pytest.mark.parametrize("way", [by_session, by_connection, by_one_shot])
 
 @WAYS
 @pytest.mark.parametrize("kept", [False, True], ids=["without a store", "with a store"])
-async def test_a_hundred_clients_leave_nothing(way, kept):
+@clients
+async def test_many_clients_leave_nothing(way, kept, clients):
     store = MemoryStore() if kept else None
     async with shop().start(store=store) as live:
         before = living()
         async with anyio.create_task_group() as group:
-            for number in range(CLIENTS):
+            for number in range(clients):
                 group.start_soon(way, live, f"client-{number}")
         assert live.clients == ()
         await anyio.wait_all_tasks_blocked()
         await workers_forget()
         after = living()
         left = {kind: after[kind] - before[kind] for kind in after}
-        assert left.pop("Thread") == (CLIENTS if kept else 0)  # the store keeps threads; that is its work
+        assert left.pop("Thread") == (clients if kept else 0)  # the store keeps threads; that is its work
         assert set(left.values()) == {0}, left
 
 
 @WAYS
-async def test_the_objects_of_a_hundred_clients_do_not_add_up(way):
-    """The whole graph of objects, of whatever kind: as many after the second hundred as after the first."""
+@clients
+async def test_the_objects_of_many_clients_do_not_add_up(way, clients):
+    """The whole graph of objects, of whatever kind: as many after the second crowd as after the first."""
 
     def kinds():
         gc.collect()
@@ -124,7 +126,7 @@ async def test_the_objects_of_a_hundred_clients_do_not_add_up(way):
     async with shop().start() as live:
         counts = []
         for _ in range(2):
-            for number in range(CLIENTS):
+            for number in range(clients):
                 await way(live, f"client-{number}")
             await anyio.wait_all_tasks_blocked()
             counts.append(kinds())

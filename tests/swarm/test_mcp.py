@@ -11,7 +11,7 @@ from palaver.agent.mcp import mcp_tools, stdio
 from palaver.swarm.mcp import McpSource
 from tests.swarm.scripts import agent, at_work, calling, last, told
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.share(2)]  # each starts a server
 
 SERVER = Path(__file__).parents[1] / "agent" / "mcp_server.py"
 

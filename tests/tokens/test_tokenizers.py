@@ -174,6 +174,7 @@ def test_prose_is_cut_between_words():
 
 @pytest.mark.parametrize("run", [" ", "\t", "\n", "a", "-", "_", "é", "aZ"])
 @pytest.mark.parametrize("name", [*ENCODINGS, "byte level"])
+@pytest.mark.share(2)
 def test_a_long_run_is_counted(name, run):
     # a million spaces are more than the pattern of o200k can read at once: tiktoken breaks off with a panic
     text = run * (1_000_000 // len(run))

@@ -92,6 +92,7 @@ def grows(run: Callable[[Any], object], make: Callable[[int], Any]) -> float:
 @pytest.mark.finding("F-109")
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", wires.names())
+@pytest.mark.share(2)
 def test_requests_take_work_in_step_with_their_length(name: str, shape: str):
     wire = wires.get(name)
 
@@ -122,6 +123,7 @@ def test_answers_take_work_in_step_with_their_length(name: str, shape: str):
 @pytest.mark.finding("F-109")
 @pytest.mark.parametrize("many", ["calls", "texts", "pieces of text", "pieces of arguments"])
 @pytest.mark.parametrize("name", wires.names())
+@pytest.mark.share(2)
 def test_streams_take_work_in_step_with_their_length(name: str, many: str):
     wire = wires.get(name)
 

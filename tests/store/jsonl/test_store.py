@@ -62,7 +62,7 @@ def test_state_machine(tmp_path):
 
 @pytest.mark.law(8)
 @pytest.mark.row("ASK-29", "DAS-29")
-@pytest.mark.parametrize("times", [20, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("times", [8, pytest.param(200, marks=pytest.mark.long)])
 def test_what_was_acknowledged_survives_a_kill(tmp_path, times):
     assert crash.survive(f"jsonl:{tmp_path / 'store'}", times) > times
 

@@ -19,7 +19,7 @@ WORDS = [f"word{number}" for number in range(400)]
 
 
 @pytest.mark.law(8)
-@pytest.mark.parametrize("times", [20, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("times", [8, pytest.param(200, marks=pytest.mark.long)])
 def test_what_was_acknowledged_survives_a_kill(tmp_path, times):
     assert crash.survive(str(tmp_path / "palaver.db"), times) > times
 
@@ -95,6 +95,7 @@ def test_all_of_a_sound_file_is_saved(sound):
 
 @pytest.mark.law(8)
 @pytest.mark.parametrize("seed", range(FLIPS))
+@pytest.mark.share(3)
 def test_a_changed_byte_is_reported_or_harmless_and_the_rest_is_recovered(sound, tmp_path, seed):
     path = tmp_path / "palaver.db"
     shutil.copyfile(sound, path)
@@ -135,7 +136,7 @@ def test_a_cut_file_is_reported_and_the_rest_is_recovered(sound, tmp_path, seed)
     assert not report.ok or found == messages  # what was cut off may be the index alone
 
 
-@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [8, pytest.param(1, marks=pytest.mark.long)])
 def test_a_zeroed_page_loses_what_stood_on_it_and_nothing_else(sound, tmp_path, step):
     path = tmp_path / "palaver.db"
     shutil.copyfile(sound, path)
