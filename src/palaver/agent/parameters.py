@@ -527,6 +527,8 @@ def linear_validator(schema: Any, where: str) -> Any:
     """
     jsonschema: Any = importlib.import_module("jsonschema")
     referencing: Any = importlib.import_module("referencing")
+    if isinstance(schema, dict) and not isinstance(cast("dict[str, Any]", schema).get("$schema", ""), str):
+        raise MessageError(f"{where}: $schema: expected a text")
     base = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     try:
         base.check_schema(schema, format_checker=None)

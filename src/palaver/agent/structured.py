@@ -130,8 +130,8 @@ def _described(form: Any) -> tuple[_Schema, _Reader]:
 def _object(schema: _Schema) -> tuple[_Schema, bool]:
     """The schema with an object at its root, and whether it had to be wrapped for that."""
     named = re.fullmatch(r"#/\$defs/([^/]+)", schema.get("$ref", ""))
-    if named is not None and named[1] in schema.get("$defs", {}):
-        defined = schema["$defs"]
+    defined = schema.get("$defs")
+    if named is not None and isinstance(defined, dict) and isinstance(defined.get(named[1]), dict):
         rest = {key: value for key, value in schema.items() if key not in ("$ref", "$defs")}
         schema = {**defined[named[1]], **rest, "$defs": defined}
         if f'"#/$defs/{named[1]}"' not in json.dumps(schema):
@@ -254,6 +254,8 @@ def _by_schema(schema: _Schema) -> _Reader:
             error = jsonschema.exceptions.best_match(validator.iter_errors(value))
         except (referencing.exceptions.Unresolvable, RecursionError) as failure:
             raise MessageError(f"schema: a reference cannot be followed: {excerpt(str(failure), 200)}") from None
+        except OverflowError:  # multipleOf divides as floats
+            raise OutputError("a number is too large to check") from None
         if error is not None:
             raise OutputError(error.message, path=error.json_path)
         return value

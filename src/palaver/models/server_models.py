@@ -21,6 +21,7 @@ from typing import Any, Final, cast
 import anyio
 import msgspec
 
+from palaver.core import jsontext
 from palaver.core.errors import CapabilityError, DecodeError, PalaverError, TimedOutError
 from palaver.core.type_checks import check_arguments
 from palaver.models import http
@@ -83,9 +84,9 @@ async def _listed(provider: str, wire: str, call: HttpCall, timeouts: Timeouts) 
 
 def _ids(provider: str, body: bytes) -> tuple[str, ...]:
     try:
-        listing: Any = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise DecodeError(f"a model list that is not JSON: {error}", source=provider) from None
+        listing: Any = jsontext.value(body)
+    except DecodeError as error:
+        raise DecodeError(f"a model list that cannot be read: {error.reason}", source=provider) from None
     items: Any = listing
     if isinstance(listing, dict):
         fields = cast("dict[str, Any]", listing)

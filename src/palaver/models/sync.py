@@ -17,8 +17,8 @@ Stability: experimental.
 from __future__ import annotations
 
 import atexit
+import inspect
 import os
-import sys
 import threading
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -58,8 +58,8 @@ def warn_caller(text: str, category: type[Warning]) -> None:
     if waiting is not None:
         waiting.append((text, category))
         return
-    frame, level = sys._getframe(), 1  # noqa: SLF001 (as warnings itself finds the line)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame, level = frame.f_back, level + 1
     warnings.warn(text, category, stacklevel=level)
 

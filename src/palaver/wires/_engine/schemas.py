@@ -26,6 +26,8 @@ from palaver.core import jsontext
 from palaver.core.tools import Tool
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from palaver.core.request import OutputFormat
     from palaver.core.tools import AnyTool
     from palaver.wires._engine.encode_state import Context
@@ -113,9 +115,9 @@ def _fitted(node: Any, subset: Subset, changed: dict[str, None]) -> Any:
             found[key] = {name: _fitted(inner, subset, changed) for name, inner in each.items()}
         elif key == "oneOf" and isinstance(value, list) and "anyOf" not in fields:
             changed[key] = None
-            found["anyOf"] = [_fitted(inner, subset, changed) for inner in cast("list[Any]", value)]
+            found["anyOf"] = [_fitted(inner, subset, changed) for inner in cast("Sequence[Any]", value)]
         elif key in _LISTS and isinstance(value, list):
-            found[key] = [_fitted(inner, subset, changed) for inner in cast("list[Any]", value)]
+            found[key] = [_fitted(inner, subset, changed) for inner in cast("Sequence[Any]", value)]
         elif key in ("items", "additionalProperties"):
             found[key] = _fitted(value, subset, changed)
         else:
