@@ -371,45 +371,27 @@ class Run(Struct, Generic[T], frozen=True, kw_only=True, weakref=True):
 
 
 def own(value: Any) -> Any:
-    """Copy dicts, lists and sets. Everything else is shared, and so is what is nested deeper than Python's stack."""
+    """Copy dicts, lists and sets. Everything else is shared, and so is a value that holds itself or is too deep."""
     try:
-        return _own(value, {})
+        return _own(value)
     except RecursionError:
         return value
 
 
-def _own(value: Any, made: dict[int, Any]) -> Any:
-    """Copy a value; ``made`` are the copies so far, so that what holds itself is copied once."""
+def _own(value: Any) -> Any:
     copy = _COPIES.get(value.__class__)
-    if copy is None:
-        return value
-    known = made.get(id(value))
-    return copy(value, made) if known is None else known
+    return value if copy is None else copy(value)
 
 
-def _own_dict(value: dict[Any, Any], made: dict[int, Any]) -> dict[Any, Any]:
-    copied: dict[Any, Any] = {}
-    made[id(value)] = copied
-    copied.update((key, _own(each, made)) for key, each in value.items())
-    return copied
+def _own_dict(value: dict[Any, Any]) -> dict[Any, Any]:
+    return {key: _own(each) for key, each in value.items()}
 
 
-def _own_list(value: list[Any], made: dict[int, Any]) -> list[Any]:
-    copied: list[Any] = []
-    made[id(value)] = copied
-    copied.extend(_own(each, made) for each in value)
-    return copied
+def _own_list(value: list[Any]) -> list[Any]:
+    return [_own(each) for each in value]
 
 
-def _own_set(value: set[Any], _made: dict[int, Any]) -> set[Any]:
-    return set(value)
-
-
-_COPIES: Final[Mapping[type[Any], Callable[[Any, dict[int, Any]], Any]]] = {
-    dict: _own_dict,
-    list: _own_list,
-    set: _own_set,
-}
+_COPIES: Final[Mapping[type[Any], Callable[[Any], Any]]] = {dict: _own_dict, list: _own_list, set: set}
 
 
 def _restored_thread(read: Saved, store: Store | None) -> tuple[AnyThread, str | None]:

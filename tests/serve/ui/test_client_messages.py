@@ -186,6 +186,7 @@ def medium(**fields):
     ("parse", "message", "place"),
     [
         (ai_sdk.parse, file(url="gs://bucket/a", providerReference={"google": "files/of-another"}), "parts[0].url"),
+        (ai_sdk.parse, file(url="data:,%41"), "messages[0].parts[0].url"),
         (ai_sdk.parse, file(url="file:///etc/passwd"), "messages[0].parts[0].url"),
         (ai_sdk.parse, file(url="blob:http://x/1"), "messages[0].parts[0].url"),
         (ai_sdk.parse, file(providerReference={"openai": "file-of-another"}), "messages[0].parts[0].url"),

@@ -258,12 +258,23 @@ async def test_the_context_of_the_front_end_is_part_of_the_system_prompt(server)
     assert text.endswith("The user's boat: Gesine\nIt is low tide.")
 
 
+DEEP = json.loads('{"x":' * 300 + "1" + "}" * 300)
+
+
 @pytest.mark.parametrize(
     ("more", "place"),
     [
         ({"tools": [{"name": 5}]}, "tools[0]"),
         ({"tools": [{"name": "f", "parameters": "x"}]}, "tools[0].parameters"),
         ({"tools": [{"name": "book", "description": ""}]}, "tools[0].name"),
+        ({"tools": [{"name": "Book", "description": ""}]}, "tools[0].name"),
+        ({"tools": [{"name": "a b", "description": ""}]}, "tools"),
+        ({"tools": [{"name": "f", "description": ""}] * 2}, "tools"),
+        ({"tools": [{"name": "f", "parameters": {"type": 5}}]}, "tools"),
+        ({"tools": [{"name": f"f{number}", "description": ""} for number in range(129)]}, "more than 128 tools"),
+        ({"tools": [{"name": "f", "parameters": DEEP}]}, "nested too deeply"),
+        ({"state": DEEP}, "nested too deeply"),
+        ({"resume": [{"interruptId": "a", "payload": {"arguments": DEEP}}]}, "nested too deeply"),
         ({"context": [{"value": 5}]}, "context[0].value"),
     ],
 )

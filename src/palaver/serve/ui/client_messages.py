@@ -2,8 +2,8 @@
 
 Rules:
 
-- A user says texts and files (images, audio, video, documents), and has an id. A file is a ``data:`` URL, or one of
-  http and https: a client cannot name a file that a provider, a bucket or a store keeps.
+- A user says texts and files (images, audio, video, documents), and has an id. A file is a ``data:`` URL with base64,
+  or one of http and https: a client cannot name a file that a provider, a bucket or a store keeps.
 - An answer in a client's history says texts, reasoning, and calls with arguments that are an object; a result says a
   text or a JSON value, and whether it is an error.
 - Everything else of a message is left out, whatever the client sends: ``mode``, ``source``, ``agent``, tags, metadata,
@@ -18,6 +18,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias, cast
 
@@ -35,7 +36,7 @@ PartReader: TypeAlias = Callable[[Fields, str], Any]
 MOST_ID: Final = 100
 _MEDIA: Final[Mapping[str, type[Image | Audio | Video]]] = {"image": Image, "audio": Audio, "video": Video}
 """The parts of files, by the first word of their media type; any other is a ``File``."""
-_SCHEMES: Final = ("data:", "http://", "https://")
+_ALLOWED: Final = re.compile(r"https?://|data:[^,]{0,200};base64,", re.IGNORECASE)
 
 
 def fields_of(item: object, path: str) -> Fields:
@@ -95,8 +96,8 @@ def file_part(
     ``url`` is a ``data:`` URL, or one of http and https, at the place ``path``. ``kind`` says which part it is, without
     it ``media_type`` does; ``name`` is its file name, which documents keep. Raises ``DecodeError`` for any other URL.
     """
-    if not url.lower().startswith(_SCHEMES):
-        raise DecodeError("expected a data: URL, or one of http or https", path=path, source=SOURCE)
+    if not _ALLOWED.match(url):
+        raise DecodeError("expected a data: URL with base64, or one of http or https", path=path, source=SOURCE)
     try:
         found = File.from_url(url, media_type)
     except PalaverError as error:

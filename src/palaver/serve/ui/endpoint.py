@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
 import anyio
+from anyio import to_thread
 from msgspec import Struct, structs
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -186,7 +187,7 @@ class UiEndpoint:
         """Answer one ``request``. ``conversation`` names the conversation in place of what the client sent."""
         try:
             self._check(request)
-            asked = self.protocol.parse(await body_of(request, self._limits))
+            asked = await to_thread.run_sync(self.protocol.parse, await body_of(request, self._limits))
             self._turns.check(asked)
             name = self._name(request, asked.id) if conversation is None else conversation
         except (PalaverError, Refused) as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
+from palaver.core import jsontext
 from palaver.core.errors import ConflictError, DecodeError
 from palaver.core.parts import Json
 from palaver.swarm.call import LOGGER
@@ -23,7 +24,9 @@ SOURCE: Final = "request"
 
 
 def json_of(body: bytes) -> dict[str, Any]:
-    """Decode ``body``, which is to be a JSON object. Raises ``DecodeError``."""
+    """Decode ``body``, which is to be a JSON object. Raises ``DecodeError``, also for one that is nested too deeply."""
+    if jsontext.is_deep(body):
+        raise DecodeError(jsontext.TOO_DEEP.format(jsontext.DEEPEST), source=SOURCE)
     try:
         found: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

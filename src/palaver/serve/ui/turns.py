@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import anyio
 from msgspec import Struct, structs
@@ -83,6 +83,10 @@ class UiRequest(Struct, frozen=True, kw_only=True):
     tools: tuple[Tool, ...] = ()
     context: str = ""
     state: Any = None
+
+
+_MOST_TOOLS: Final = 128
+"""Tools of a front end: as many as a provider takes."""
 
 
 class StateChanged(Struct, frozen=True, kw_only=True):
@@ -167,9 +171,15 @@ class AgentTurns(Turns):
             raise DecodeError("decisions need a store, which knows what was asked", path="messages", source=SOURCE)
         if request.again or (not request.decisions and not request.results):
             _asked(request)
+        if len(request.tools) > _MOST_TOOLS:
+            raise DecodeError(f"more than {_MOST_TOOLS} tools", path="tools", source=SOURCE)
         for index, each in enumerate(request.tools):
-            if each.name in self._agent.toolbox.names:
+            if self._agent.toolbox.find(each.name) is not None:
                 raise DecodeError(f"the agent has a tool {each.name!r}", path=f"tools[{index}].name", source=SOURCE)
+        try:
+            self._agent_for(request)
+        except PalaverError as error:
+            raise DecodeError(str(error), path="tools", source=SOURCE) from None
 
     async def answer(self, request: UiRequest) -> AsyncGenerator[Turn]:
         """Run the agent."""
@@ -208,15 +218,21 @@ class AgentTurns(Turns):
     ) -> tuple[Thread | StoredThread, tuple[Message, ...] | None, Mapping[str, Decision]]:
         """Return the thread, what is new in it, and what is decided. Raises ``PalaverError``."""
         if self._store is None:
-            given = Thread()
-            given.append(*with_results(_up_to_user(request.messages) if request.again else request.messages))
-            return given, None, {}
+            messages = _up_to_user(request.messages) if request.again else request.messages
+            return await to_thread(_thread_of, messages), None, {}
         stored = await to_thread(self._store.open, request.id)
         decisions = {**_answers(request, pending(stored)), **request.decisions}
         if decisions:
             return stored, None, decisions
         asked = _asked(request)
         return stored, await to_thread(_placed, stored, asked, request), {}
+
+
+def _thread_of(messages: Sequence[Message]) -> Thread:
+    """Return the history of a client as a thread."""
+    thread = Thread()
+    thread.append(*with_results(messages))
+    return thread
 
 
 class _FromClient(Middleware):
@@ -311,7 +327,7 @@ def _last_of(entries: Sequence[Entry], id: str | None) -> Entry | None:
 
 async def _events(stream: Any, values: Mapping[str, Any], thread: Thread | StoredThread) -> AsyncIterator[Turn]:
     """Yield the events of a run, changes of the state that it shares, and how it ended."""
-    shown = _sent(values.get("state"), "state")
+    shared = _Shared(values)
     told: list[str] = []
     try:
         async with stream as run:
@@ -323,10 +339,8 @@ async def _events(stream: Any, values: Mapping[str, Any], thread: Thread | Store
                 if isinstance(event, events.MessageAdded):
                     told.clear()
                 if isinstance(event, events.MessageAdded) and isinstance(event.message, ToolMessage):
-                    now = _sent(values.get("state"), "state")
-                    if now is not None and now != shown:
-                        shown = now
-                        yield StateChanged(state=jsontext.value(now))
+                    for change in shared.changes():
+                        yield change
     except PalaverError as error:
         yield Ended(outcome="failed", error=error)
         return
@@ -353,6 +367,27 @@ def _keep(thread: StoredThread, text: str) -> None:
         LOGGER.warning("thread %s: another process has gone on; the answer is on branch %s", thread.id, branch)
     except PalaverError:
         LOGGER.exception("thread %s: another process has gone on; the answer is lost", thread.id)
+
+
+class _Shared:
+    """The state that tools share with the client, and how it was shown last."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+        self._shown = jsontext.encode(values.get("state"))  # it is what the client sent
+
+    def changes(self) -> Iterator[StateChanged]:
+        """Return the state where a tool has changed it."""
+        state = self._values.get("state")
+        try:
+            if jsontext.encode(state) == self._shown:
+                return
+        except (PalaverError, RuntimeError):
+            pass  # what it is lies in the log
+        now = _sent(state, "state")
+        if now is not None:
+            self._shown = now
+            yield StateChanged(state=jsontext.value(now))
 
 
 def _sent(value: object, name: str) -> bytes | None:
