@@ -22,7 +22,12 @@ def test_of_nothing():
 
 @pytest.mark.parametrize(
     ("workers", "required", "code"),
-    [("0", "", 0), ("0", "1", 1), ("1", "1", 1), pytest.param("1", "", 0, marks=pytest.mark.long)],
+    [
+        ("0", "", 0),
+        pytest.param("0", "1", 1, marks=pytest.mark.long),
+        ("1", "1", 1),
+        pytest.param("1", "", 0, marks=pytest.mark.long),
+    ],
 )
 def test_skipping_a_server_fails_where_servers_are_required(tmp_path, workers, required, code):
     (tmp_path / "test_inner.py").write_text(INNER)

@@ -54,7 +54,7 @@ def test_only_what_is_skipped_in_every_case_is_skipped():
     [
         ([], "abcde", ["2 of 5 cases failed: ollama_chat/b, ollama_chat/d"]),
         (["--recording=t/b"], "b", ["1 of 1 cases failed: ollama_chat/b"]),
-        (["--recording=t/c"], "c", []),
+        pytest.param(["--recording=t/c"], "c", [], marks=pytest.mark.long),
     ],
 )
 def test_a_test_over_recordings_runs_over_them_all(tmp_path, options, names, failed):

@@ -95,6 +95,7 @@ def test_the_package_as_it_is_keeps_the_contracts(package):
         ),
     ],
 )
+@pytest.mark.share(2)
 def test_an_offence_breaks_its_contract(package, contract, module, offence):
     (package / "wires/novel.py").touch()
     file = package / module

@@ -489,6 +489,7 @@ print(run.outcome, ran)
 
 
 @pytest.mark.anyio
+@pytest.mark.share(2)
 async def test_another_process_decides_days_later(anyio_backend, tmp_path, request):
     path = tmp_path / "threads.db"
     monday = 1_700_000_000_000

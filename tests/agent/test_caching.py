@@ -39,6 +39,7 @@ async def _bodies(wire, *middleware):
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("wire", wires.names())
+@pytest.mark.share(2)
 async def test_an_agent_says_marks_and_keeps_none(wire):
     bodies, run = await _bodies(wire, PromptCache(step=50))
     assert [check_request(wire, body) for body in bodies] == [[]] * 4

@@ -108,6 +108,7 @@ async def test_a_window_that_is_not_known_is_said_once():
 @pytest.mark.anyio
 @pytest.mark.row("KAI-05", "KAI-06", "KAI-08")
 @pytest.mark.parametrize("counted", [False, True])
+@pytest.mark.share(2)
 async def test_a_long_run_stays_within_its_window(counted):
     made = agent(Looking(60, counted=counted), window=20_000)
     fact = p.user("Never touch main.py", verbatim=True)

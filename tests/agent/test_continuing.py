@@ -153,6 +153,7 @@ async def test_a_run_is_saved_and_loaded_with_all_that_json_can_say(anyio_backen
 
 
 @pytest.mark.anyio
+@pytest.mark.share(2)
 async def test_another_process_goes_on_behind_a_saved_run(anyio_backend, tmp_path):
     agent = Agent(ScriptedModel(["one"]), name="a")
     run = await agent.run("go")
@@ -255,6 +256,7 @@ STORY = [
 @pytest.mark.anyio
 @pytest.mark.row("CBF-23", "KAI-26")
 @pytest.mark.law(7)
+@pytest.mark.share(2)
 async def test_every_prefix_of_a_thread_is_a_snapshot_to_go_on_with(anyio_backend):
     ran = []
     tools = [noting(ran), noting(ran, "look", effect="read")]

@@ -257,6 +257,7 @@ def endless(usage: Usage | None = None) -> Any:
 @pytest.mark.row("DAS-23")
 @pytest.mark.row("CBF-25")
 @pytest.mark.parametrize("limit", [1, 2, 5, 25])
+@pytest.mark.share(2)
 async def test_n_calls_of_the_model_are_n_minus_one_rounds_and_an_answer_without_tools(limit):
     model = endless()
     agent = Agent(model, tools=[LOOK], limits=Limits(iterations=limit))

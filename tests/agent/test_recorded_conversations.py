@@ -171,6 +171,7 @@ async def _led(talk: Talk) -> tuple[Any, list[bytes]]:
 @pytest.mark.law(2)
 @pytest.mark.law(7)
 @pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.share(2)
 async def test_recorded_conversations_are_led_again_by_an_agent(wire):
     talks = [Talk(wire, group) for group in _groups(wire) if len(group) > 1]
     led = [talk for talk in talks if not talk.why_not()]

@@ -19,6 +19,7 @@ PARTS = {
 
 
 @pytest.mark.parametrize("code", PARTS)
+@pytest.mark.share(3)
 def test_a_missing_package_is_one_clear_error(code):
     package, extra = PARTS[code]
     script = f"""

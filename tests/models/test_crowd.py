@@ -45,6 +45,7 @@ async def crowd(model, *, cancels):
 
 
 @pytest.mark.anyio
+@pytest.mark.share(2)
 async def test_a_crowd_leaves_nothing_open(anyio_backend):
     step = streams(HELLO[0], 0.01, HELLO[1], STOP, DONE)
     with serve(step) as server:
@@ -62,6 +63,7 @@ async def test_a_crowd_leaves_nothing_open(anyio_backend):
 
 
 @pytest.mark.anyio
+@pytest.mark.share(2)
 async def test_a_crowd_over_http2_shares_one_connection(anyio_backend):
     """Nobody is cancelled here: httpcore loses a frame when that happens while it writes."""
     import httpx

@@ -42,6 +42,7 @@ print("connections", server.connections)
 
 @pytest.mark.parametrize("end", ["return", "raise"])
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.share(2)
 def test_nothing_is_left_open_when_a_loop_ends(backend, end):
     """Warnings of objects that are thrown away are printed, and never raised: so a process of its own is looked at."""
     done = subprocess.run(

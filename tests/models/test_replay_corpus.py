@@ -21,7 +21,7 @@ from palaver.models.language_model import Prompt
 from palaver.models.playback import difference
 from palaver.models.recording import Exchange, Recording
 from palaver.models.replay import replay
-from tests.corpus import CORPUS
+from tests.corpus import CORPUS, spread
 
 WIRES = [
     name if (CORPUS / "wires" / name).is_dir() else pytest.param(name, marks=pytest.mark.skip(reason="not recorded"))
@@ -50,13 +50,19 @@ def _recorded(record: dict[str, Any]) -> Exchange:
     )
 
 
-def _groups(wire: str) -> list[list[dict[str, Any]]]:
-    """The recordings of a wire, those of one conversation together."""
+def _groups(wire: str, share: int = 1) -> list[list[dict[str, Any]]]:
+    """The recordings of a wire, those of one conversation together; of one in `share` conversations.
+
+    Long ones and short ones are two kinds of which each is shared out.
+    """
     found = defaultdict(list)
     for file in sorted((CORPUS / "wires" / wire).glob("*.json")):
         stem = re.fullmatch(r"(.*)--(\d+)-[0-9a-f]+", file.stem)
         found[stem[1] if stem else file.stem].append((int(stem[2]) if stem else 0, file.name, file))
-    return [[json.loads(file.read_bytes()) for *_, file in sorted(group)] for group in found.values()]
+    chosen = spread(((name, str(len(group) > 1)) for name, group in found.items()), share)
+    return [
+        [json.loads(file.read_bytes()) for *_, file in sorted(group)] for name, group in found.items() if name in chosen
+    ]
 
 
 def _asked(wire: str, record: dict[str, Any]) -> tuple[Model, Prompt, bool]:
@@ -102,9 +108,11 @@ async def _answered(model: Any, prompt: Prompt, *, stream: bool) -> p.Response |
 @pytest.mark.law(2)
 @pytest.mark.law(4)
 @pytest.mark.parametrize("wire", WIRES)
-async def test_recorded_conversations_go_through_a_model_as_they_were(wire):
+@pytest.mark.share(2)
+@pytest.mark.parametrize("share", [3, pytest.param(1, marks=pytest.mark.long)])
+async def test_recorded_conversations_go_through_a_model_as_they_were(wire, share):
     same: list[bool] = []
-    for group in _groups(wire):
+    for group in _groups(wire, share):
         asked = [_asked(wire, record) for record in group]
         exchanges = [_as_sent(_recorded(record), *each, same) for record, each in zip(group, asked, strict=True)]
         async with replay(Recording(exchanges=tuple(exchanges)), asked[0][0]) as again:

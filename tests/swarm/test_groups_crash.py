@@ -125,6 +125,7 @@ async def test_killed_among_many_clients_nobody_loses_an_answer(seed, tmp_path):
                     assert await session.complete("hi") in {"echo:hi", "sold:hi"}
 
 
+@pytest.mark.share(2)
 async def test_the_same_client_in_another_swarm_begins_at_its_default_and_shares_the_log(tmp_path):
     child = run(tmp_path / "threads.sqlite", 12, "after")
     assert child.wait(60) == -signal.SIGKILL

@@ -147,6 +147,7 @@ async def test_hookguard_all_observers_of_an_agent_raise(bad, caplog):
 
 @pytest.mark.row("ASK-30")
 @pytest.mark.parametrize("name", OBSERVERS)
+@pytest.mark.share(2)
 async def test_hookguard_one_observer_of_an_agent_raises_and_the_log_is_the_same(name):
     logs = []
     for hooks in (raising(()), raising([name])):

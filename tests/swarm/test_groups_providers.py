@@ -49,6 +49,7 @@ def berth(ship: str, at: dict[str, int]) -> dict[str, object]:
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.share(2)
 async def test_providers_a_tool_goes_there_and_back(wire, stream):
     """Arguments are an object where the wire has objects, and text where it has text; ids link call and result."""
     arguments = {"ship": "Aurora äöü", "at": {"number": 7}}

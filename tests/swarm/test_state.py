@@ -61,6 +61,7 @@ async def test_what_was_set_is_there_after_a_restart_and_what_was_cleared_is_not
 
 
 @pytest.mark.row("ASK-24")
+@pytest.mark.share(2)
 async def test_a_thousand_writes_that_nobody_awaits_happen_in_the_order_of_asking(events):
     values = Records(Log(Thread("ann")))
     cell = StateCell(State("written", []), values, "ann", events.append)

@@ -83,8 +83,8 @@ def put(body, path, other):
     return made
 
 
-def mutated(wire):
-    """Bodies in which one value has another type: each kind of place once, with each type."""
+def mutated(wire, step):
+    """Bodies in which one value has another type: each kind of place once, with every `step`-th type, by turns."""
     seen = set()
     for half, body in bodies(wire):
         if not isinstance(body, dict):
@@ -93,7 +93,7 @@ def mutated(wire):
             if (half, shape) in seen:
                 continue
             seen.add((half, shape))
-            for other in OTHERS:
+            for other in OTHERS[len(seen) % step :: step]:
                 yield half, path, put(body, path, other)
 
 
@@ -105,11 +105,12 @@ def check(messages, where):
             raise AssertionError(f"{where}: {error}") from None
 
 
+@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("wire", wires.names())
-def test_decoded_messages_have_the_types_of_their_fields(wire):
+def test_decoded_messages_have_the_types_of_their_fields(wire, step):
     codec = wires.get(wire)
     tried = 0
-    for half, path, body in mutated(wire):
+    for half, path, body in mutated(wire, step):
         data = json.dumps(body).encode()
         try:
             found = codec.decode_request(data).messages if half == "request" else [codec.decode_response(data).message]
@@ -117,7 +118,7 @@ def test_decoded_messages_have_the_types_of_their_fields(wire):
             continue
         tried += 1
         check(found, (half, *path, data[:400]))
-    assert tried > 200
+    assert tried > 200 // step
 
 
 @pytest.mark.parametrize("wire", [each for each in wires.names() if each != "bedrock_converse"])
