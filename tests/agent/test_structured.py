@@ -252,3 +252,21 @@ async def test_the_tool_keeps_the_output(anyio_backend):
         assert context.values[OUTPUT] == value
         with pytest.raises(InvalidArgumentsError, match="does not fit the schema: \\$"):
             tool.check(p.ToolCall("1", "set_output", ""))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#/$defs/any", "$defs": {"any": True}},
+        {"type": "object", "$schema": 5},
+    ],
+)
+def test_an_odd_schema_is_taken_or_refused_with_our_error(schema):
+    with contextlib.suppress(p.MessageError):
+        Structured(schema)
+
+
+def test_a_number_too_large_to_check_goes_back_to_the_model():
+    form = Structured({"type": "object", "properties": {"n": {"type": "number", "multipleOf": 0.5}}})
+    with pytest.raises(OutputError, match="too large"):
+        form.read('{"n": 1' + "0" * 400 + "}")

@@ -130,8 +130,9 @@ def _described(form: Any) -> tuple[_Schema, _Reader]:
 def _object(schema: _Schema) -> tuple[_Schema, bool]:
     """The schema with an object at its root, and whether it had to be wrapped for that."""
     named = re.fullmatch(r"#/\$defs/([^/]+)", schema.get("$ref", ""))
-    defined = schema.get("$defs")
-    if named is not None and isinstance(defined, dict) and isinstance(defined.get(named[1]), dict):
+    given = schema.get("$defs")
+    defined = cast("_Schema", given) if isinstance(given, dict) else {}
+    if named is not None and isinstance(defined.get(named[1]), dict):
         rest = {key: value for key, value in schema.items() if key not in ("$ref", "$defs")}
         schema = {**defined[named[1]], **rest, "$defs": defined}
         if f'"#/$defs/{named[1]}"' not in json.dumps(schema):

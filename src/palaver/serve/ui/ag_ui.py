@@ -31,7 +31,6 @@ from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMe
 from palaver.core.parts import AnyPart, Audio, File, Image, Inline, Reasoning, Text, ToolCall, Video
 from palaver.core.tools import Tool
 from palaver.serve.ui.client_messages import (
-    SOURCE,
     Fields,
     PartReader,
     call_part,
@@ -48,7 +47,7 @@ from palaver.serve.ui.client_messages import (
 )
 from palaver.serve.ui.endpoint import Chunk, TurnWriter, UiEndpoint, UiProtocol
 from palaver.serve.ui.history import History, url_of
-from palaver.serve.ui.shapes import error_text, failure_of, json_of, list_of, output_of, usage_of
+from palaver.serve.ui.shapes import SOURCE, error_text, failure_of, json_of, list_of, output_of, usage_of
 from palaver.serve.ui.turns import Ended, Ignored, StateChanged, Turn, UiRequest
 from palaver.threads.ids import uuid7
 from palaver.turn import events
