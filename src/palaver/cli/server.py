@@ -269,7 +269,11 @@ async def _with_workers(options: ServeOptions, store: Store) -> AsyncGenerator[t
 
     assert options.bus is not None  # noqa: S101 (the caller's choice)
     name = options.swarm.name
-    async with NatsBus(options.bus) as bus, QueueDispatcher(name, nats=options.bus, bus=bus) as dispatcher:
+    realm = options.swarm.realm
+    async with (
+        NatsBus(options.bus) as bus,
+        QueueDispatcher(name, nats=options.bus, bus=bus, store=store, realm=realm) as dispatcher,
+    ):
         app = HttpApp(
             dispatcher,
             history=stored_history(store, options.swarm),

@@ -19,17 +19,18 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from palaver.core.errors import MessageError, NavigationError, SwarmError
+from palaver.core.errors import NavigationError, SwarmError
 from palaver.core.messages import Message
 from palaver.swarm.agent_turn import AgentTurn
 from palaver.swarm.call import CURRENT
 from palaver.swarm.commits import Commits
 from palaver.swarm.log import Values
-from palaver.swarm.names import TURN, NamedTurns
+from palaver.swarm.names import TURN, NamedTurns, checked_run
 from palaver.swarm.turn import Turn
 from palaver.turn.approvals import (
     ApprovalRequest,
     Decision,
+    DecisionError,
     checked_choices,
     checked_decisions,
     checked_mapping,
@@ -109,14 +110,15 @@ class SessionRuns(Commits):
 
     # -- runs --------------------------------------------------------------------------------------------------------
 
-    async def decide(self, decisions: Mapping[str, Decision]) -> str:
+    async def decide(self, decisions: Mapping[str, Decision], *, run: str | None = None) -> str:
         """Decide waiting calls, by their ids, and continue their turn; return its answer.
 
-        Other calls keep waiting, and the answer is then ``""``. Raises ``MessageError`` for an unknown call or a choice
-        that is not allowed, ``NavigationError`` when another agent is active, ``SwarmError`` within a turn, and as
-        ``complete``.
+        Other calls keep waiting, and the answer is then ``""``. With ``run``, calls of a turn with another name are
+        not decided. Raises ``DecisionError`` for an unknown call or a choice that is not allowed, ``NavigationError``
+        when another agent is active, ``SwarmError`` within a turn, and as ``complete``.
         """
         self._check()
+        wanted = checked_run(run)
         found = checked_mapping(decisions, "decide")
         own = CURRENT.get()
         if own is not None and own is self.turn and not own.over:  # it would wait for itself
@@ -130,17 +132,20 @@ class SessionRuns(Commits):
             checked_decisions(found, requests)
             checked_choices(found, requests)
             if opened is None or not requests:
-                raise MessageError("nothing is pending")
+                raise DecisionError("nothing is pending")
+            name = opened.message.metadata.get(TURN)
+            name = name if isinstance(name, str) else None
+            if wanted is not None and name != wanted:
+                raise DecisionError(f"the pending calls belong to the turn {name!r}, not {wanted!r}")
             if opened.message.agent != self.agent:
                 raise NavigationError(
                     f"the pending calls belong to the agent {opened.message.agent!r}, but {self.agent!r} is active"
                 )
-            run = opened.message.metadata.get(TURN)
-            run = run if isinstance(run, str) else None
-            turn = Turn("tool", id=run, limit=self.swarm.nested)
+            turn = Turn("tool", id=name, limit=self.swarm.nested)
             async with self._under_way(turn):
+                self.publish_event("swarm", "get-agent-name", output={"activeAgent": self.agent})
                 answer = await self._answer(turn, self.agent_session().decided, turn, opened, found)
-                return await self._kept(turn, run, "", answer)
+                return await self._kept(turn, name, "", answer)
 
     def pending(self) -> tuple[ApprovalRequest, ...]:
         """Return the calls that wait for a decision; they outlive the process."""

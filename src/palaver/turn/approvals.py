@@ -48,6 +48,12 @@ if TYPE_CHECKING:
 # --- approvals --------------------------------------------------------------------------------------------------------
 
 
+class DecisionError(MessageError):
+    """Decisions do not fit the calls that wait. Nothing was decided."""
+
+    error_code = "decision"
+
+
 SOURCE: Final = "approval"
 """The ``source`` of records of requests and decisions."""
 PENDING: Final = "pending"
@@ -248,12 +254,12 @@ def checked_mapping(value: object, where: str) -> Mapping[str, Decision]:
 
 
 def checked_choices(decisions: Mapping[str, Decision], requests: Iterable[ApprovalRequest]) -> None:
-    """Refuse decisions that their request does not allow. Raises ``MessageError``."""
+    """Refuse decisions that their request does not allow. Raises ``DecisionError``."""
     for each in requests:
         decision = decisions.get(each.call.id)
         if decision is not None and decision.kind not in each.choices:
             allowed = ", ".join(each.choices)
-            raise MessageError(
+            raise DecisionError(
                 f"{decision.kind!r} is not allowed for call {excerpt(each.call.id)!r} of {each.tool!r}, but {allowed}"
             )
 
@@ -274,12 +280,12 @@ def checked_edits(
 
 
 def checked_decisions(decisions: Mapping[str, Decision], requests: Iterable[ApprovalRequest]) -> None:
-    """Refuse decisions about calls that are not pending. Raises ``MessageError``."""
+    """Refuse decisions about calls that are not pending. Raises ``DecisionError``."""
     pending_ids = {each.call.id for each in requests}
     unknown = sorted(decisions.keys() - pending_ids)
     if unknown:
         waiting = ", ".join(sorted(pending_ids)) or "nothing"
-        raise MessageError(f"nothing is pending for call {excerpt(unknown[0])!r}; pending: {waiting}")
+        raise DecisionError(f"nothing is pending for call {excerpt(unknown[0])!r}; pending: {waiting}")
 
 
 # --- planning ---------------------------------------------------------------------------------------------------------
@@ -461,14 +467,15 @@ def all_pending(store: Store, *, since: int | None = None, limit: int = 10_000) 
 def _of(store: Store, thread: str) -> Iterator[PendingApprovals]:
     try:
         for branch in store.info(thread).branches:
-            requests = pending_at(_end(store, thread, branch))
+            requests = pending_at(end_of_branch(store, thread, branch))
             if requests:
                 yield PendingApprovals(thread=thread, branch=branch, requests=requests)
     except NotFoundError:  # it was deleted just now
         return
 
 
-def _end(store: Store, thread: str, branch: str) -> Sequence[Entry]:
+def end_of_branch(store: Store, thread: str, branch: str = MAIN) -> Sequence[Entry]:
+    """Return the end of a stored ``branch``, from its last answer on or from before it. Raises ``StoreError``."""
     end = store.path(thread, branch, last=_END)
     whole = len(end) < _END or any(isinstance(entry.message, AssistantMessage) for entry in end)
     return end if whole else store.path(thread, branch)

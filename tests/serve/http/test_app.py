@@ -12,7 +12,7 @@ from anyio.lowlevel import checkpoint
 from palaver.core.errors import SwarmError, TransportError
 from palaver.models.scripted import ScriptedModel
 from palaver.serve.http import HttpApp, Limits, live_history
-from palaver.serve.workers import Dispatcher, LocalDispatcher
+from palaver.serve.workers import Dispatcher, LocalDispatcher, PendingTurn
 from palaver.store.memory import MemoryStore
 from palaver.swarm import Event, LocalBus, Swarm, SwarmAgent
 from tests.swarm.served import served
@@ -538,6 +538,12 @@ class Ahead(Dispatcher):
 
     async def cancel(self, client):
         return False
+
+    async def pending(self, client):
+        return PendingTurn()
+
+    async def decide(self, client, decisions, *, run=None, timeout=None):  # noqa: ASYNC109
+        return ""
 
     async def _tell(self, client, run):
         for source, kind, output in (

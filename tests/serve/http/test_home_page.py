@@ -1,19 +1,27 @@
 """What the server says of itself: a page for people, and a description for programs."""
 
+import json
 import re
+import shutil
+from pathlib import Path
 
+import anyio
 import httpx
 import jsonschema
 import pytest
 
+from palaver.core.factories import assistant, tool_call
 from palaver.models import ScriptedModel
 from palaver.serve.http import HttpApp
 from palaver.serve.ui import AiSdkEndpoint
 from palaver.serve.workers import LocalDispatcher
 from palaver.swarm import Swarm, SwarmAgent
+from tests.serve.http.test_approvals import Till
 from tests.swarm.served import served
 
 pytestmark = pytest.mark.anyio
+
+SCRIPT = Path(__file__).with_name("home_page.mjs")
 
 
 @pytest.fixture
@@ -65,3 +73,42 @@ async def test_the_message_that_is_described_is_answered_as_described(client):
     answer = (await client.post("/v1/clients/ann/messages", json=body)).json()
     jsonschema.validate(answer, operation["responses"]["200"]["content"]["application/json"]["schema"])
     assert answer["answer"] == "Moin."
+
+
+async def clicked(url, *words):
+    """What the log of the page shows: after a message, and after each button that was clicked."""
+    node = shutil.which("node") or pytest.skip("no Node")
+    done = await anyio.run_process([node, str(SCRIPT), url, *words])
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("button", "told"),
+    [("approve", "So: Bob <b> has 100 EUR"), ("reject", "So: "), ("answer", "So: in cash")],
+)
+async def test_the_page_shows_a_call_that_waits_and_decides_it(office, button, told):
+    till = Till()
+    async with office(given=till.agents) as o:
+        asked, decided = await clicked(o.url, "Pay Bob.", button)
+        call = 'pay {"to":"Bob <b>","euros":100}\nIt costs money.\n'
+        assert asked == [
+            ["you", "Pay Bob."],
+            ["agent", "A call waits for a decision."],
+            ["pending", call, "approve", "reject", "answer"],
+        ]
+        assert [kind for kind, *_ in decided] == ["you", "agent", "you", "agent"]
+        assert decided[2][1].startswith(f"{button} pay")
+        assert decided[3][1].startswith(told)
+        assert till.paid == ([100] if button == "approve" else [])
+
+
+async def test_the_page_escapes_what_no_one_sees(office):
+    hidden = "Bob\u202e\u2028\U000e0041"
+
+    def asking(prompt):
+        return assistant(tool_calls=[tool_call("pay", {"to": hidden, "euros": 1}, id="c1")])
+
+    agent = Till().agents[0].replace(model=ScriptedModel([asking]))
+    async with office(given=[agent]) as o:
+        (asked,) = await clicked(o.url, "Pay Bob.")
+        assert asked[-1][1].startswith(r'pay {"to":"Bob\u{202e}\u{2028}\u{e0041}","euros":1}')

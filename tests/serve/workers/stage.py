@@ -88,7 +88,8 @@ class Stage:
     @asynccontextmanager
     async def desk(self, **options):
         async with self.bus() as bus:
-            given = {"partitions": self.options["partitions"], "prefix": self.prefix, "retry_after": 5.0} | options
+            given = {"partitions": self.options["partitions"], "prefix": self.prefix, "retry_after": 5.0}
+            given |= {"store": self.store} | options
             async with QueueDispatcher(NAME, nats=self.url, bus=bus, **given) as desk:
                 yield desk
 

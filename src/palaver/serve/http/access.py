@@ -10,7 +10,8 @@
   ``rate`` a second. A request over a limit gets 429 and the time to wait. The buckets of the ``clients`` most recent
   clients are kept.
 
-Read and check a client's message: ``{"text", "payload"?, "run"?}``.
+Read and check a client's message, ``{"text", "payload"?, "run"?}``, and its decisions about calls that wait,
+``{"decisions": {CALL: {"decision": "approve"}}, "run"?}``.
 
 Any other field is an error that names its place. The text may not be empty: no model sees a payload. A body is read
 up to the limit and no further. Names of clients and runs follow ``palaver.swarm.names``.
@@ -28,7 +29,7 @@ import re
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import anyio
 import msgspec
@@ -37,10 +38,11 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 
-from palaver.core.errors import DecodeError, SwarmError
+from palaver.core.errors import DecodeError, MessageError, SwarmError
 from palaver.serve.http.errors import Refused
 from palaver.swarm.names import checked
 from palaver.threads.ids import uuid7
+from palaver.turn.approvals import Decision, answer, approve, edit, reject
 
 if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
@@ -57,21 +59,88 @@ class UserInput(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     run: str = msgspec.field(default_factory=uuid7)
 
 
+class UserDecisions(Struct, frozen=True, kw_only=True):
+    """Decisions of a client by call id. ``run`` names the turn that waits for them, if the client named it."""
+
+    decisions: Mapping[str, Decision]
+    run: str | None = None
+
+
+class _Approve(Struct, frozen=True, forbid_unknown_fields=True, tag_field="decision", tag="approve"):
+    def made(self) -> Decision:
+        return approve()
+
+
+class _Edit(Struct, frozen=True, forbid_unknown_fields=True, tag_field="decision", tag="edit"):
+    arguments: dict[str, Any]
+
+    def made(self) -> Decision:
+        return edit(self.arguments)
+
+
+class _Reject(Struct, frozen=True, forbid_unknown_fields=True, tag_field="decision", tag="reject"):
+    text: str = ""
+
+    def made(self) -> Decision:
+        return reject(self.text)
+
+
+class _Answer(Struct, frozen=True, forbid_unknown_fields=True, tag_field="decision", tag="answer"):
+    text: str
+
+    def made(self) -> Decision:
+        return answer(self.text)
+
+
+class _Decisions(Struct, frozen=True, forbid_unknown_fields=True):
+    decisions: dict[str, _Approve | _Edit | _Reject | _Answer]
+    run: str | None = None
+
+
 _DECODER: Final = msgspec.json.Decoder(UserInput)
+_DECISIONS: Final = msgspec.json.Decoder(_Decisions)
+_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_T = TypeVar("_T")
 
 
 def parse_input(data: bytes | str) -> UserInput:
     """Decode a message. Raises ``DecodeError``."""
-    try:
-        message = _DECODER.decode(data)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        if (field := _field_with_lone_surrogate(data)) is not None:
-            raise DecodeError("it has a lone surrogate", path=field, source="request") from error
-        raise DecodeError(str(error), source="request") from error
+    message = _decoded(_DECODER, data)
     checked(message.run, "run")
     if not message.text.strip():
         raise DecodeError("the text is empty", path="text", source="request")
     return message
+
+
+def parse_decisions(data: bytes | str) -> UserDecisions:
+    """Decode decisions. Raises ``DecodeError``."""
+    found = _decoded(_DECISIONS, data)
+    if found.run is not None:
+        checked(found.run, "run")
+    if not found.decisions:
+        raise DecodeError("there is no decision", path="decisions", source="request")
+    try:
+        return UserDecisions(decisions={call: each.made() for call, each in found.decisions.items()}, run=found.run)
+    except MessageError as error:  # arguments that a thread cannot store
+        raise DecodeError(str(error), path="decisions", source="request") from error
+
+
+def parse_either(data: bytes | str) -> UserInput | UserDecisions:
+    """Decode a message, or decisions where the field ``decisions`` is there. Raises ``DecodeError``."""
+    try:
+        decides = "decisions" in _FIELDS.decode(data)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        decides = False
+    return parse_decisions(data) if decides else parse_input(data)
+
+
+def _decoded(decoder: msgspec.json.Decoder[_T], data: bytes | str) -> _T:
+    try:
+        return decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        if (field := _field_with_lone_surrogate(data)) is not None:
+            raise DecodeError("it has a lone surrogate", path=field, source="request") from error
+        raise DecodeError(str(error), source="request") from error
 
 
 def _field_with_lone_surrogate(data: bytes | str) -> str | None:

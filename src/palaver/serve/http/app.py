@@ -101,6 +101,8 @@ class HttpApp:
                 Route("/health", endpoints.health, methods=["GET"]),
                 Route(f"{client}/messages", self._guarded(endpoints.post), methods=["POST"]),
                 Route(f"{client}/messages", self._guarded(endpoints.messages), methods=["GET"]),
+                Route(f"{client}/approvals", self._guarded(endpoints.approvals), methods=["GET"]),
+                Route(f"{client}/decisions", self._guarded(endpoints.decide), methods=["POST"]),
                 Route(f"{client}/turn", self._guarded(endpoints.cancel), methods=["DELETE"]),
                 Route(f"{client}/events", self._guarded(endpoints.events), methods=["GET"]),
                 WebSocketRoute(client, self._socket),

@@ -2,6 +2,7 @@
 
 - ``code`` is the ``error_code`` of a ``PalaverError``, or one of ``rate_limit``, ``too_large``, ``method``, ``host``,
   ``origin``, ``forbidden``, ``media_type``, ``timed_out`` and ``internal``. An error of a turn also has its ``run``.
+- ``decision`` says that decisions do not fit the calls that wait, and that nothing was decided.
 - Any other exception becomes ``internal`` without its text, which goes to the log.
 
 Stability: experimental.
@@ -22,6 +23,7 @@ STATUSES: Final = {
     "authentication": 502,
     "busy": 429,
     "closed": 503,
+    "decision": 409,
     "decode": 400,
     "overloaded": 503,
     "provider": 502,

@@ -19,6 +19,8 @@ _FIELD: Final = '<input id="token" type="password" placeholder="Token" aria-labe
 _ROUTES: Final = (
     ("POST /v1/clients/CLIENT/messages", "send a message; with <code>Accept: text/event-stream</code> as events"),
     ("GET /v1/clients/CLIENT/messages", "the conversation"),
+    ("GET /v1/clients/CLIENT/approvals", "calls of tools that wait for a decision"),
+    ("POST /v1/clients/CLIENT/decisions", "decide them, and get the answer"),
     ("GET /v1/clients/CLIENT/events", "what happens, as events"),
     ("DELETE /v1/clients/CLIENT/turn", "cancel the turn in progress"),
     ("WebSocket /v1/clients/CLIENT", "both directions"),

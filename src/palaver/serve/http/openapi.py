@@ -28,10 +28,55 @@ _MESSAGE: Final = {
     "required": ["text"],
     "additionalProperties": False,
 }
+_KINDS: Final = ["approve", "edit", "reject", "answer"]
+_PENDING: Final = {
+    "type": "array",
+    "description": "Calls that wait for decisions",
+    "items": {
+        "type": "object",
+        "properties": {
+            "call": _TEXT,
+            "tool": _TEXT,
+            "arguments": {},
+            "reason": _TEXT,
+            "choices": {"type": "array", "items": {"enum": _KINDS}},
+        },
+        "required": ["call", "tool", "arguments", "reason", "choices"],
+    },
+}
 _ANSWER: Final = {
     "type": "object",
-    "properties": {"run": _TEXT, "answer": _TEXT, "agent": _TEXT},
+    "properties": {"run": _TEXT, "answer": _TEXT, "agent": _TEXT, "pending": _PENDING},
     "required": ["run", "answer", "agent"],
+}
+_APPROVALS: Final = {"type": "object", "properties": {"pending": _PENDING, "run": _TEXT}, "required": ["pending"]}
+
+
+def _decision(kind: str, properties: Mapping[str, Any], *required: str) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {"decision": {"const": kind}, **properties},
+        "required": ["decision", *required],
+        "additionalProperties": False,
+    }
+
+
+_DECISION: Final = {
+    "oneOf": [
+        _decision("approve", {}),
+        _decision("edit", {"arguments": {"type": "object"}}, "arguments"),
+        _decision("reject", {"text": _TEXT}),
+        _decision("answer", {"text": _TEXT}, "text"),
+    ]
+}
+_DECISIONS: Final = {
+    "type": "object",
+    "properties": {
+        "decisions": {"type": "object", "additionalProperties": _DECISION, "minProperties": 1},
+        "run": _TEXT,
+    },
+    "required": ["decisions"],
+    "additionalProperties": False,
 }
 _CLIENT: Final = {"name": "client", "in": "path", "required": True, "schema": _TEXT}
 
@@ -66,6 +111,20 @@ _PATHS: Final[dict[str, dict[str, Any]]] = {
             body=_MESSAGE,
         ),
         "get": _operation("messages", "List the messages of a client", {_JSON: _OBJECT}, parameters=[_CLIENT]),
+    },
+    "/v1/clients/{client}/approvals": {
+        "get": _operation(
+            "approvals", "List the calls that wait for decisions", {_JSON: _APPROVALS}, parameters=[_CLIENT]
+        )
+    },
+    "/v1/clients/{client}/decisions": {
+        "post": _operation(
+            "decide",
+            "Decide calls by their ids and get the answer of their turn; as events with Accept: text/event-stream",
+            {_JSON: _ANSWER, _EVENTS: _TEXT},
+            parameters=[_CLIENT, _CANCEL],
+            body=_DECISIONS,
+        )
     },
     "/v1/clients/{client}/turn": {
         "delete": _operation("cancel", "Cancel the turn in progress", {_JSON: _OBJECT}, parameters=[_CLIENT])

@@ -1,7 +1,9 @@
 """The HTTP endpoints.
 
 - ``POST …/messages`` returns the answer, ``{"run", "answer", "agent"}``. With ``Accept: text/event-stream`` it streams
-  the events of the turn before it. ``GET …/messages`` returns the history, ``GET …/events`` streams events, and
+  the events of the turn before it. ``"pending"`` is there too when calls wait for decisions: ``POST …/decisions`` takes
+  them, and returns an answer likewise. ``GET …/approvals`` returns the calls that wait.
+- ``GET …/messages`` returns the history, ``GET …/events`` streams events, and
   ``DELETE …/turn`` cancels the turn in progress.
 - A broken connection cancels nothing, unless the request has ``?cancel=disconnect``.
 - ``since`` is a place in the bus; 0 is the oldest event. ``Last-Event-ID``, which a browser sends when it reconnects,
@@ -21,10 +23,10 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
 from palaver.core.errors import DecodeError
-from palaver.serve.http.access import body_of, check_json, parse_input
+from palaver.serve.http.access import UserDecisions, UserInput, body_of, check_json, parse_decisions, parse_input
 from palaver.serve.http.errors import Refused, as_json, refusal
 from palaver.serve.http.event_stream import EventStream, Stream, cancel_on_disconnect
-from palaver.serve.http.turns import Answer, Turns, public_messages, show
+from palaver.serve.http.turns import Answer, Turns, public_messages, public_requests, show
 from palaver.swarm.bus import Since
 from palaver.swarm.names import checked_client
 
@@ -54,7 +56,22 @@ class Endpoints:
         """Handle a message of the client."""
         client = self._admit(request)
         check_json(request)
-        message = parse_input(await body_of(request, self._turns.limits))
+        return await self._answer(request, client, parse_input(await body_of(request, self._turns.limits)))
+
+    async def decide(self, request: Request) -> Response:
+        """Handle decisions of the client about calls that wait."""
+        client = self._admit(request)
+        check_json(request)
+        decisions = parse_decisions(await body_of(request, self._turns.limits))
+        return await self._answer(request, client, await self._turns.checked(client, decisions))
+
+    async def approvals(self, request: Request) -> Response:
+        """Return the client's calls that wait for decisions, and the name of their turn."""
+        waiting = await self._turns.dispatcher.pending(self._admit(request))
+        named = {} if waiting.run is None else {"run": waiting.run}
+        return as_json({"pending": public_requests(waiting.requests), **named})
+
+    async def _answer(self, request: Request, client: str, message: UserInput | UserDecisions) -> Response:
         cancel = cancels(request)
         if "text/event-stream" not in request.headers.get("accept", ""):
             with self._turns.limiter.pending(client):
@@ -131,7 +148,7 @@ def since_of(connection: HTTPConnection) -> Since | None:
     return Since(place=int(place))
 
 
-async def _run_until_disconnect(request: Request, work: Callable[[], Awaitable[Answer]], run: str) -> Response:
+async def _run_until_disconnect(request: Request, work: Callable[[], Awaitable[Answer]], run: str | None) -> Response:
     """Return the outcome of ``work`` as a response. A disconnect cancels the work."""
     outcome: Any = None
     async with anyio.create_task_group() as tasks:

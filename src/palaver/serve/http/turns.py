@@ -5,6 +5,8 @@
   events that a slow reader missed. ``palaver.swarm.events`` decides which events a client sees.
 - The answering agent is the active one at the end of the turn, known from the bus. One listener serves all turns that
   somebody waits for. Its events may arrive after the answer: after ``AGENT_TIMEOUT`` seconds the agent is unknown.
+- A turn whose calls wait for decisions has the answer ``""``, and the answer lists the calls. Whoever may write as the
+  client sees them with their arguments, and may decide them.
 - The history has the messages of users and the answers that people see (``palaver.threads.view``), without tool
   calls, results and markers. Reading it creates no thread.
 
@@ -14,23 +16,26 @@ Stability: experimental.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import anyio
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from palaver.core.errors import ClosedError, NotFoundError
+from palaver.core.errors import ArgumentsError, ClosedError, NotFoundError, SwarmError
 from palaver.core.messages import AssistantMessage, Message, UserMessage
-from palaver.serve.http.access import ClientLimiter, Limits, UserInput
+from palaver.serve.http.access import ClientLimiter, Limits, UserDecisions, UserInput
 from palaver.store.store import to_thread
 from palaver.swarm.bus import Since, Where
 from palaver.swarm.events import Event, for_client, is_public
 from palaver.swarm.names import client_thread
+from palaver.threads.ids import uuid7
 from palaver.threads.view import is_shown
+from palaver.turn.approvals import ApprovalRequest, checked_choices, checked_decisions
 
 if TYPE_CHECKING:
+    from palaver.core.parts import ToolCall
     from palaver.serve.workers import Dispatcher
     from palaver.store.store import Store
     from palaver.swarm.bus import Bus, Listener, Subscription
@@ -116,16 +121,39 @@ GRACE: Final = 1.0
 
 
 class Answer(Struct, frozen=True):
-    """The answer of a turn; ``agent`` is ``None`` when it is unknown."""
+    """The answer of a turn; ``agent`` is ``None`` when it is unknown. ``pending`` are its calls that wait."""
 
     run: str
     answer: str
     agent: str | None
+    pending: tuple[ApprovalRequest, ...] = ()
 
     @property
     def body(self) -> dict[str, Any]:
-        """The answer as JSON."""
-        return {"run": self.run, "answer": self.answer, "agent": self.agent}
+        """The answer as JSON; ``pending`` is there when calls wait."""
+        body: dict[str, Any] = {"run": self.run, "answer": self.answer, "agent": self.agent}
+        return {**body, "pending": public_requests(self.pending)} if self.pending else body
+
+
+def public_requests(requests: Iterable[ApprovalRequest]) -> list[dict[str, Any]]:
+    """Return ``requests`` for decisions as JSON. Arguments that are no JSON object are text."""
+    return [
+        {
+            "call": each.call.id,
+            "tool": each.tool,
+            "arguments": _arguments_of(each.call),
+            "reason": each.reason,
+            "choices": list(each.choices),
+        }
+        for each in requests
+    ]
+
+
+def _arguments_of(call: ToolCall) -> Mapping[str, Any] | str:
+    try:
+        return call.arguments
+    except ArgumentsError:
+        return call.arguments_json
 
 
 class Sink(Protocol):
@@ -162,19 +190,47 @@ class Turns:
         """Stop listening."""
         self._active_agents.close()
 
-    async def ask(self, client: str, message: UserInput, *, cancel: bool = False) -> Answer:
-        """Hand a message in and wait for the answer. With ``cancel``, cancelling this call cancels the turn.
+    async def ask(self, client: str, message: UserInput | UserDecisions, *, cancel: bool = False) -> Answer:
+        """Hand a message or decisions in and wait for the answer.
 
-        Raises as ``Dispatcher.ask``.
+        With ``cancel``, cancelling this call cancels the turn. Raises as ``Dispatcher.ask`` and ``Dispatcher.decide``.
         """
+        run = message.run or uuid7()  # a turn that a program began without a name has none
         async with (
-            self._active_agents.of(client, message.run) as active,
+            self._active_agents.of(client, run) as active,
             self._cancel_on_exit(client, active, cancel=cancel),
         ):
-            answer = await self.dispatcher.ask(
-                client, message.text, payload=message.payload, run=message.run, timeout=self.limits.timeout
-            )
-            return Answer(message.run, answer, await active.name())
+            answer = await self._dispatched(client, message)
+            return Answer(run, answer, await active.name(), () if answer else await self._pending(client, run))
+
+    async def _dispatched(self, client: str, message: UserInput | UserDecisions) -> str:
+        seconds = self.limits.timeout
+        if isinstance(message, UserDecisions):
+            return await self.dispatcher.decide(client, message.decisions, run=message.run, timeout=seconds)
+        return await self.dispatcher.ask(
+            client, message.text, payload=message.payload, run=message.run, timeout=seconds
+        )
+
+    async def _pending(self, client: str, run: str) -> tuple[ApprovalRequest, ...]:
+        """Return the calls of a turn that wait; none where the dispatcher cannot say."""
+        try:
+            waiting = await self.dispatcher.pending(client)
+        except SwarmError:
+            return ()
+        return waiting.requests if waiting.run in {run, None} else ()
+
+    async def checked(self, client: str, decisions: UserDecisions) -> UserDecisions:
+        """Return ``decisions`` of ``client`` with the name of their turn.
+
+        Raises ``DecisionError`` when they do not fit the calls that wait, and as ``Dispatcher.pending``. Decisions
+        that have the name already are checked when they are taken: they may be sent again.
+        """
+        if decisions.run is not None:
+            return decisions
+        waiting = await self.dispatcher.pending(client)
+        checked_decisions(decisions.decisions, waiting.requests)
+        checked_choices(decisions.decisions, waiting.requests)
+        return structs.replace(decisions, run=waiting.run)
 
     @asynccontextmanager
     async def _cancel_on_exit(self, client: str, active: ActiveAgent, *, cancel: bool) -> AsyncGenerator[None]:
@@ -198,7 +254,7 @@ class Turns:
         )
 
     async def ask_and_show(
-        self, client: str, message: UserInput, sink: Sink, *, cancel: bool = False
+        self, client: str, message: UserInput | UserDecisions, sink: Sink, *, cancel: bool = False
     ) -> Answer | Exception:
         """Do as ``ask``, and send the events of the turn to ``sink``. An error of ``ask`` is returned, not raised."""
         outcome: Answer | Exception = ClosedError("the bus was closed")

@@ -1,7 +1,8 @@
 """The WebSocket of a client: messages in, events and answers out, as JSON.
 
-- In: ``{"text", "payload"?, "run"?}`` or ``{"cancel": true}``. Out: ``{"event": {…}, "place"}``, ``{"run", "answer",
-  "agent"}`` and ``{"error": {"code", "message"}, "run"?}``. ``?events=none`` leaves the events out.
+- In: ``{"text", "payload"?, "run"?}``, ``{"decisions", "run"?}`` or ``{"cancel": true}``. Out: ``{"event": {…},
+  "place"}``, ``{"run", "answer", "agent", "pending"?}`` and ``{"error": {"code", "message"}, "run"?}``. Decisions and
+  ``pending`` are those of HTTP. ``?events=none`` leaves the events out.
 - ``?since=`` starts with the stored events after a place; each event has its ``place``.
 - A refused message gets an error, and the connection stays open. A binary frame closes it (1003).
 - A reader that is too slow, or has too many events waiting, is closed with 1013 and the reason.
@@ -24,7 +25,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from palaver.core import jsontext
 from palaver.core.errors import BusyError, DecodeError
-from palaver.serve.http.access import UserInput, parse_input, too_large
+from palaver.serve.http.access import UserDecisions, UserInput, parse_either, too_large
 from palaver.serve.http.errors import refusal
 from palaver.serve.http.routes import cancels, since_of
 from palaver.serve.http.turns import Turns
@@ -106,7 +107,7 @@ class Socket:
             if _is_cancel(text):
                 await self._turns.dispatcher.cancel(self._client)
                 return
-            message = parse_input(text)
+            message = parse_either(text)
             slot = ExitStack()
             slot.enter_context(self._turns.limiter.pending(self._client))
         except Exception as error:  # noqa: BLE001 (the client gets it as a frame)
@@ -114,9 +115,11 @@ class Socket:
             return
         tasks.start_soon(self._run_turn, message, slot)
 
-    async def _run_turn(self, message: UserInput, slot: AbstractContextManager[Any]) -> None:
+    async def _run_turn(self, message: UserInput | UserDecisions, slot: AbstractContextManager[Any]) -> None:
         with slot:
             try:
+                if isinstance(message, UserDecisions):
+                    message = await self._turns.checked(self._client, message)
                 answer = (await self._turns.ask(self._client, message, cancel=self._cancels)).body
             except Exception as error:  # noqa: BLE001 (the client gets it as a frame)
                 answer = refusal(error, message.run).body

@@ -7,6 +7,7 @@ optional package.
 Stability: experimental.
 """
 
+from palaver.serve.workers.decisions import PendingTurn
 from palaver.serve.workers.dispatcher import Dispatcher, LocalDispatcher
 
-__all__ = ["Dispatcher", "LocalDispatcher"]
+__all__ = ["Dispatcher", "LocalDispatcher", "PendingTurn"]

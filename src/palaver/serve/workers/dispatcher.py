@@ -5,6 +5,8 @@
 - ``run`` names a turn, and a turn is answered once. A second ``ask`` with the same name, also after a ``TimeoutError``,
   waits for the same answer. Without a name a turn cannot be asked for again.
 - The messages of one client are answered in order, one at a time. When too many wait, the next raises ``BusyError``.
+- A turn whose calls wait for decisions is answered with ``""``. ``pending`` returns the calls, ``decide`` goes on with
+  the turn, in the same order as messages. A message that comes in place of decisions closes the calls.
 - ``bus`` carries the events of all clients, including streamed text (``agent delta``).
 
 Stability: experimental.
@@ -20,13 +22,17 @@ import anyio
 
 from palaver.core.errors import ClosedError, TurnError
 from palaver.serve.workers.client_queues import IDLE, LIMIT, ClientQueue, ClientQueues
+from palaver.serve.workers.decisions import PendingTurn, decide_calls, pending_turn, stored_pending_turn
 from palaver.threads.ids import uuid7
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
     from types import TracebackType
 
     from palaver.swarm.bus import Bus
+    from palaver.swarm.session import Session
     from palaver.swarm.swarm import LiveSwarm
+    from palaver.turn.approvals import Decision
 
 
 class WorkerFailedError(TurnError):
@@ -62,6 +68,32 @@ class Dispatcher(Protocol):
     @abstractmethod
     async def cancel(self, client: str) -> bool:
         """Cancel the client's turn in progress; its answer is ``""``. Return whether there was one."""
+        ...
+
+    @abstractmethod
+    async def pending(self, client: str) -> PendingTurn:
+        """Return the turn of ``client`` that waits for decisions, without waiting for a turn in progress.
+
+        Raises ``StoreError``, and ``SwarmError`` when the dispatcher cannot read it.
+        """
+        ...
+
+    @abstractmethod
+    async def decide(
+        self,
+        client: str,
+        decisions: Mapping[str, Decision],
+        *,
+        run: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 (it ends the wait, not the turn)
+    ) -> str:
+        """Decide calls of ``client`` that wait, and return the answer of their turn; ``""`` while calls wait.
+
+        ``decisions`` are by call id. ``run`` is the name of the turn, as ``pending`` returns it: calls of another turn
+        are not decided, and decisions that were taken already get the turn's answer again. ``timeout`` is as in
+        ``ask``. Raises ``DecisionError`` when the decisions do not fit the calls that wait, then nothing was decided;
+        ``NavigationError`` when another agent is active; and as ``ask``.
+        """
         ...
 
     @abstractmethod
@@ -155,21 +187,48 @@ class LocalDispatcher(Dispatcher):
         key = (client, run or uuid7())
         reply = self._replies.get(key)
         if reply is None:
-            reply = Reply()
-            self._queues.put(client, partial(self._turn, key[1], text, payload, reply))
-            self._replies[key] = reply
+            reply = self._reply(key, lambda session: session.complete(text, payload, run=key[1]))
         return await reply.wait(timeout)
 
-    async def _turn(self, run: str, text: str, payload: Any, reply: Reply, queue: ClientQueue) -> None:
+    def _reply(self, key: tuple[str, str], work: Callable[[Session], Awaitable[str]]) -> Reply:
+        """Put work into the queue of the client of ``key``, and return its reply."""
+        reply = Reply()
+        self._queues.put(key[0], partial(self._turn, key, work, reply))
+        self._replies[key] = reply
+        return reply
+
+    async def _turn(
+        self, key: tuple[str, str], work: Callable[[Session], Awaitable[str]], reply: Reply, queue: ClientQueue
+    ) -> None:
         try:
-            session = await queue.session()
-            reply.set_answer(await session.complete(text, payload, run=run))
+            reply.set_answer(await work(await queue.session()))
         except Exception as error:  # noqa: BLE001 (the caller that waits for the answer gets it)
             reply.set_error(error)
         finally:
-            self._replies.pop((queue.client, run), None)
+            self._replies.pop(key, None)
 
     async def cancel(self, client: str) -> bool:
         """Cancel the client's turn in progress; its answer is ``""``. Return whether there was one."""
         session = self._live.get(client)
         return session is not None and await session.cancel()
+
+    async def pending(self, client: str) -> PendingTurn:
+        """Return the turn of ``client`` that waits for decisions. Raises ``StoreError``."""
+        if self._live.store is not None:
+            return await stored_pending_turn(self._live.store, self._live.swarm.realm, client)
+        session = self._live.get(client)
+        return PendingTurn() if session is None else pending_turn(session.log.path)
+
+    async def decide(
+        self,
+        client: str,
+        decisions: Mapping[str, Decision],
+        *,
+        run: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 (as the protocol says)
+    ) -> str:
+        """Decide calls of ``client`` that wait, and return the answer of their turn.
+
+        ``decisions``, ``run`` and ``timeout`` are as in ``Dispatcher.decide``. Raises as it does.
+        """
+        return await self._reply((client, uuid7()), lambda session: decide_calls(session, decisions, run)).wait(timeout)

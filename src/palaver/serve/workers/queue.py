@@ -29,7 +29,7 @@ import msgspec
 from anyio.abc import TaskGroup
 from msgspec import Struct
 
-from palaver.core.errors import BusyError, SwarmError
+from palaver.core.errors import BusyError, MessageError, SwarmError
 from palaver.serve.nats.bus import token
 from palaver.serve.nats.connection import (
     FAILURES,
@@ -48,6 +48,7 @@ from palaver.serve.nats.connection import (
 )
 from palaver.swarm.subscriptions import Signal
 from palaver.threads.ids import now_ms, uuid7
+from palaver.turn.approvals import Decision
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -78,12 +79,17 @@ _YES, _NO = b"1", b"0"
 
 
 class TurnRequest(Struct, frozen=True, kw_only=True):
-    """A turn that waits for its answer. ``sent_at`` is in Unix milliseconds."""
+    """A turn that waits for its answer. ``sent_at`` is in Unix milliseconds.
+
+    With ``decisions`` it is no message: calls of the turn ``turn`` are decided, and ``run`` names the request.
+    """
 
     run: str
     client: str
-    text: str
+    text: str = ""
     payload: Any = None
+    decisions: dict[str, Decision] | None = None
+    turn: str | None = None
     sent_at: int = msgspec.field(default_factory=now_ms)
 
 
@@ -366,7 +372,7 @@ class PartitionConsumer:
         if not delivered and not self._closed:
             try:
                 request = msgspec.json.decode(message.data, type=TurnRequest)
-            except (msgspec.MsgspecError, ValueError) as error:
+            except (msgspec.MsgspecError, ValueError, MessageError) as error:
                 _log.error("the message at place %d of the queue is not a turn and stays there: %s", place, error)
                 return
             self._on_turn(Delivery(place, request))

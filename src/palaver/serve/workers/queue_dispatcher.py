@@ -5,7 +5,8 @@
 - After ``retry_after`` seconds without an answer the turn is sent again, then after twice as long, and so on. An
   answered turn is not run twice: its answer is sent again. So an answer that was lost (a full listener, an expired
   event) arrives later.
-- The messages of one client are handed in one after the other, in order.
+- The messages of one client are handed in one after the other, in order. Decisions join the same queue, and are taken
+  once, also when they are sent again.
 
 Runs on asyncio only: the NATS client knows no other event loop.
 
@@ -19,17 +20,21 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
 
-from palaver.core.errors import BusyError, ClosedError, TurnError
+from palaver.core.errors import BusyError, ClosedError, SwarmError, TurnError
 from palaver.serve.workers.client_queues import LIMIT
+from palaver.serve.workers.decisions import PendingTurn, stored_pending_turn
 from palaver.serve.workers.dispatcher import Dispatcher, Reply, WorkerFailedError
 from palaver.serve.workers.queue import PARTITIONS, TurnQueue, TurnRequest
 from palaver.serve.workers.worker import ANSWER
 from palaver.swarm.bus import Listener, Where
 from palaver.threads.ids import uuid7
+from palaver.turn.approvals import Decision, DecisionError, checked_mapping
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
+    from palaver.store.store import Store
     from palaver.swarm.bus import Bus
     from palaver.swarm.events import Event
 
@@ -63,9 +68,15 @@ class QueueDispatcher(Dispatcher):
         prefix: str = "palaver",
         retry_after: float = RETRY_AFTER,
         limit: int = LIMIT,
+        store: Store | None = None,
+        realm: str | None = None,
     ) -> None:
-        """Dispatch for the swarm of that name; let at most ``limit`` messages of a client wait."""
+        """Dispatch for the swarm of that name; let at most ``limit`` messages of a client wait.
+
+        ``store`` is that of the workers, which ``pending`` reads. ``realm`` is that of the swarm, if it has one.
+        """
         self._swarm, self._bus = swarm, bus
+        self._store, self._realm = store, realm or swarm
         self._queue = TurnQueue(nats, swarm, partitions=partitions, prefix=prefix)
         self._retry_after, self._limit = retry_after, limit
         self._clients: dict[str, _Client] = {}
@@ -110,8 +121,12 @@ class QueueDispatcher(Dispatcher):
         if reply is None or reply.done:
             return
         if "error" in event.output:
+            code = event.output.get("code")
+            if code == DecisionError.error_code:
+                reply.set_error(DecisionError(str(event.output["error"])))
+                return
             failed = WorkerFailedError if event.output.get("internal") else TurnError
-            reply.set_error(failed(f"{event.output.get('code')}: {event.output['error']}"))
+            reply.set_error(failed(f"{code}: {event.output['error']}"))
         else:
             reply.set_answer(str(event.output.get("result", "")))
 
@@ -125,17 +140,46 @@ class QueueDispatcher(Dispatcher):
         timeout: float | None = None,  # noqa: ASYNC109 (as the protocol says)
     ) -> str:
         """Send a client's message and return the answer. Raises as ``Dispatcher.ask``."""
+        return await self._answer(TurnRequest(run=run or uuid7(), client=client, text=text, payload=payload), timeout)
+
+    async def pending(self, client: str) -> PendingTurn:
+        """Return the turn of ``client`` that waits for decisions.
+
+        Raises ``SwarmError`` for a dispatcher without ``store``, and ``StoreError``.
+        """
+        if self._store is None:
+            raise SwarmError("calls that wait are read from the store of the workers: QueueDispatcher(…, store=…)")
+        return await stored_pending_turn(self._store, self._realm, client)
+
+    async def decide(
+        self,
+        client: str,
+        decisions: Mapping[str, Decision],
+        *,
+        run: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 (as the protocol says)
+    ) -> str:
+        """Decide calls of ``client`` that wait, and return the answer of their turn.
+
+        ``decisions``, ``run`` and ``timeout`` are as in ``Dispatcher.decide``. Raises as it does, without
+        ``NavigationError``, which is a ``TurnError`` when a worker answers.
+        """
+        checked = dict(checked_mapping(decisions, "decide"))
+        return await self._answer(TurnRequest(run=uuid7(), client=client, decisions=checked, turn=run), timeout)
+
+    async def _answer(self, request: TurnRequest, seconds: float | None) -> str:
+        """Send a request, and return the answer."""
         if not self._open:
             raise ClosedError("the dispatcher is closed")
+        client = request.client
         state = self._clients.setdefault(client, _Client())
         if state.waiting >= self._limit:
             raise BusyError(f"the queue of the client {client!r} is full (limit: {self._limit})")
-        request = TurnRequest(run=run or uuid7(), client=client, text=text, payload=payload)
         reply = state.replies.setdefault(request.run, Reply())
         state.waiting += 1
         state.callers[request.run] += 1
         try:
-            with anyio.fail_after(timeout):
+            with anyio.fail_after(seconds):
                 return await self._await_answer(state, request, reply)
         finally:
             state.waiting -= 1

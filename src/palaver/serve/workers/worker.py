@@ -9,6 +9,8 @@
 - An owner first writes its fence to a client's thread. That moves the head, so an earlier owner cannot write any more
   (``ConflictError``), and a lesser fence never follows a greater one.
 - A worker that cannot renew its leases in time drops all partitions and answers nothing.
+- Decisions are taken once. Before they are, a record with the name of their request is written; a request that is
+  delivered again goes on with its turn, and approves nothing that asks since.
 - An error of a turn is stored in the thread and is its answer, also when it is asked again. A failure of the store is
   not an error of the turn: the turn is retried while the lease lasts. A damaged thread gets an error for each turn.
 - The outcome of a turn is the event ``session answer`` with its ``result``, or its ``error`` and ``code``. An answer
@@ -41,6 +43,7 @@ from palaver.core.errors import (
 )
 from palaver.serve.nats.bus import NatsBus
 from palaver.serve.workers.client_queues import IDLE, ClientQueue, ClientQueues
+from palaver.serve.workers.decisions import continue_turn, decide_calls, pending_turn
 from palaver.serve.workers.leases import TTL, Lease, Leases
 from palaver.serve.workers.queue import PARTITIONS, Delivery, PartitionConsumer, TurnQueue, TurnRequest, partition_of
 from palaver.store.location import open_store
@@ -51,6 +54,7 @@ from palaver.swarm.log import Log, Records, record
 from palaver.swarm.names import client_thread, joined
 from palaver.swarm.subscriptions import Signal
 from palaver.swarm.swarm import LiveSwarm
+from palaver.turn.approvals import DecisionError
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -71,6 +75,7 @@ _RETRY: Final = 0.2
 _POSTGRES: Final = ("postgresql:", "postgres:")
 _LEASE: Final = "lease"
 _FAILED: Final = "failed"
+_DECIDED: Final = "decided"
 _RETRYABLE: Final = (ClosedError, ConflictError, UnavailableError)
 """Errors after which opening a session can succeed later."""
 
@@ -368,9 +373,11 @@ async def _complete(session: Session, request: TurnRequest) -> Mapping[str, Any]
     if failed is not None:
         return dict(failed)
     try:
-        answer = await session.complete(request.text, request.payload, run=request.run)
+        answer = await _said_or_decided(session, request)
     except (StoreError, ClosedError):
         raise
+    except DecisionError as error:  # nothing was decided, so nothing is kept
+        return _error_output(error)
     except Exception as error:  # noqa: BLE001 (any error is the outcome of the turn)
         LOGGER.error("the turn %s of %s failed", request.run, request.client, exc_info=error)
         output = _error_output(error)
@@ -379,6 +386,21 @@ async def _complete(session: Session, request: TurnRequest) -> Mapping[str, Any]
     if session.closed:
         raise ClosedError("the session was closed in the middle of a turn")
     return {"result": answer}
+
+
+async def _said_or_decided(session: Session, request: TurnRequest) -> str:
+    """Answer a message, or take decisions once."""
+    decisions = request.decisions
+    if decisions is None:
+        return await session.complete(request.text, request.payload, run=request.run)
+    begun = session.records.get(_DECIDED, request.run)
+    if begun is not None:
+        return await continue_turn(session, begun)
+    waiting = pending_turn(session.log.path)
+    turn = request.turn or waiting.run
+    if turn is not None and decisions.keys() <= {each.call.id for each in waiting.requests}:
+        await session.records.put(_DECIDED, request.run, turn)
+    return await decide_calls(session, decisions, turn)
 
 
 def _error_output(error: Exception) -> dict[str, Any]:
