@@ -14,9 +14,9 @@ def chat(tmp_path, monkeypatch, fork_server):
     monkeypatch.setenv("PALAVER_STORE", str(tmp_path / "palaver.db"))
     opened = []
 
-    def chat_(there, *args):
+    def chat_(there, *args, **env):
         how = ("--model", MODEL, "--thread", "talk", *args)
-        opened.append(Terminal(fork_server, "chat", *how, cwd=tmp_path, env=there.env))
+        opened.append(Terminal(fork_server, "chat", *how, cwd=tmp_path, env={**there.env, **env}))
         return opened[-1].expect("/help")
 
     yield chat_
@@ -55,6 +55,13 @@ def test_the_window_of_a_chat_has_only_the_tools_that_are_sent(process):
     assert "tools" not in there.asked[0]
     assert "user" in done.err
     assert "tool definitions" not in done.err
+
+
+def test_the_help_is_whole_in_a_narrow_terminal(chat):
+    with provider() as there:
+        at = chat(there, COLUMNS="40").expect("> ").line("/help").expect("stops a turn\n> ").type("\x04")
+        assert at.end() == 0
+    assert "the original stays as a branch" in " ".join(at.text.split())
 
 
 def test_lines_that_end_in_a_backslash_go_on(chat):

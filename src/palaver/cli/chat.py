@@ -68,8 +68,8 @@ class SlashCommands:
 
     def _help(self, _: str) -> None:
         for name, (_does, about) in self._commands_by_name.items():
-            self._renderer.line(f"{name:8} {about}", "dim")
-        self._renderer.line("a line that ends in \\ continues on the next; Ctrl-C stops a turn", "dim")
+            self._renderer.wrapped(f"{name:8} {about}")
+        self._renderer.wrapped("a line that ends in \\ continues on the next; Ctrl-C stops a turn")
 
     def _quit(self, _: str) -> None:
         raise QuitChat

@@ -114,9 +114,9 @@ class RunRenderer:
             self.aside.print(text, soft_wrap=True)
 
     def wrapped(self, text: str) -> None:
-        """Print a text aside, in as many lines as the width needs."""
+        """Print a text aside, in as many lines as the width of a terminal needs."""
         self.end_line()
-        self.aside.print(Line(text, "dim"))
+        self.aside.print(Line(text, "dim"), soft_wrap=not self.aside.is_terminal)
 
     def command(self, text: str) -> None:
         """Print a line that can be copied, such as the next command. It is never cut."""
