@@ -362,7 +362,7 @@ async def test_another_answer_is_another_branch_of_the_thread(server):
     assert len(server.store.read("chat/y")) == 3
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite.db", "files"])
+@pytest.mark.parametrize("kind", ["memory", "sqlite.db"])
 async def test_the_id_of_a_message_says_where_it_is_answered(kind, tmp_path):
     prompts = []
 
