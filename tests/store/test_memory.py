@@ -6,6 +6,7 @@ from hypothesis.stateful import run_state_machine_as_test
 import palaver as p
 from palaver.store.memory import MemoryStore
 from palaver.testing.stores_machine import machine
+from tests.generated import fifty
 from tests.store.conformance import CHECKS
 
 
@@ -20,7 +21,7 @@ def test_conformance(check):
 @pytest.mark.hypothesis
 def test_state_machine():
     store = MemoryStore()
-    run_state_machine_as_test(machine(lambda: store))
+    run_state_machine_as_test(machine(lambda: store), settings=fifty)
 
 
 def test_a_message_or_a_branch_moves_the_time_of_a_thread():

@@ -20,6 +20,7 @@ from palaver.threads import repair
 from palaver.threads.repair import INTERRUPTED_RESULT, is_whole
 from tests.corpus import Exchange
 from tests.folding import over, run_each
+from tests.generated import fifty
 from tests.wires.histories import histories
 
 TARGETS = [*wires.names(), *(f"openai_chat:{name}" for name in wires.variants("openai_chat"))]
@@ -113,6 +114,7 @@ def valid(draw: Any) -> tuple[p.Message, ...]:
 
 
 @pytest.mark.law(5)
+@fifty
 @given(messages=valid(), way=ways)
 def test_a_whole_history_is_given_back_as_the_same_object(messages: tuple[p.Message, ...], way: Any) -> None:
     assert broken_pairs(messages) == []
@@ -357,6 +359,7 @@ def test_an_orphan_is_reported_kept_or_dropped(orphans: Any, after: tuple[p.Mess
 # -- what survives -------------------------------------------------------------------------------------------------
 
 
+@fifty
 @given(messages=broken(), way=ways)
 def test_the_input_is_left_alone_and_what_is_not_said_to_change_does_not(
     messages: tuple[p.Message, ...], way: Any
@@ -395,6 +398,7 @@ def test_the_input_is_left_alone_and_what_is_not_said_to_change_does_not(
         assert not isinstance(message, MARKERS) or now is message
 
 
+@fifty
 @given(messages=broken(), way=ways)
 def test_the_receipt_is_empty_exactly_when_nothing_changed(messages: tuple[p.Message, ...], way: Any) -> None:
     repaired = repair(messages, **way)
@@ -405,6 +409,7 @@ def test_the_receipt_is_empty_exactly_when_nothing_changed(messages: tuple[p.Mes
         assert loss.part is None or loss.part < len(messages[loss.message].content)
 
 
+@fifty
 @given(messages=broken(), way=ways)
 def test_a_call_and_its_result_keep_the_same_id_and_ids_that_are_unique_stay(
     messages: tuple[p.Message, ...], way: Any
@@ -422,6 +427,7 @@ def test_a_call_and_its_result_keep_the_same_id_and_ids_that_are_unique_stay(
 
 
 @pytest.mark.law(5)
+@fifty
 @given(messages=st.one_of(broken(), valid()))
 def test_what_is_plainly_whole_needs_no_repair(messages: tuple[p.Message, ...]) -> None:
     """An orphan at the end makes sure that every pass is made."""
@@ -457,12 +463,14 @@ def test_a_plain_history_is_known_to_be_whole(orphans: Any) -> None:
 
 @pytest.mark.law(5)
 @pytest.mark.row("KAI-16")
+@fifty
 @given(messages=broken(), way=whole_ways)
 def test_every_pair_is_whole_afterwards(messages: tuple[p.Message, ...], way: Any) -> None:
     assert broken_pairs(repair(messages, **way).messages) == []
 
 
 @pytest.mark.law(5)
+@fifty
 @given(messages=broken(), way=ways)
 def test_twice_gives_the_same_bytes_and_the_second_time_does_nothing(messages: tuple[p.Message, ...], way: Any) -> None:
     once, again = repair(messages, **way), repair(messages, **way)
@@ -474,6 +482,7 @@ def test_twice_gives_the_same_bytes_and_the_second_time_does_nothing(messages: t
 
 
 @pytest.mark.law(5)
+@fifty
 @given(messages=broken(), way=whole_ways)
 @over("target", TARGETS)
 def test_no_wire_finds_a_pair_to_repair(target: str, messages: tuple[p.Message, ...], way: Any) -> None:
@@ -481,6 +490,7 @@ def test_no_wire_finds_a_pair_to_repair(target: str, messages: tuple[p.Message, 
 
 
 @pytest.mark.law(5)
+@fifty
 @given(messages=valid(), way=whole_ways, data=st.data())
 def test_any_piece_of_a_valid_history_can_be_sent(messages: tuple[p.Message, ...], way: Any, data: Any) -> None:
     cut = data.draw(st.integers(0, len(messages)))
@@ -569,6 +579,7 @@ def blanked(message: p.AssistantMessage) -> p.AssistantMessage:
 
 
 @pytest.mark.row("CBF-12")
+@fifty
 @given(messages=histories(max_size=12))
 def test_exactly_the_calls_of_the_rule_are_dropped(messages: tuple[p.Message, ...]) -> None:
     repaired = repair(messages, unanswered="drop", orphans="keep").messages

@@ -18,6 +18,7 @@ from palaver.stream.replay_events import replay_events
 from palaver.testing import rules
 from tests.corpus import Exchange
 from tests.folding import over
+from tests.generated import fifty
 from tests.wires.histories import FOREIGN, carriers, histories
 
 TARGETS = [*wires.names(), *(f"openai_chat:{name}" for name in wires.variants("openai_chat"))]
@@ -40,6 +41,7 @@ TOOLS = (p.Tool.of("search", "Find things.", {"type": "object", "properties": {"
 
 
 @pytest.mark.law(5)
+@fifty
 @given(messages=histories())
 @over("target", TARGETS)
 def test_any_history_satisfies_the_provider(target: str, messages: tuple[p.Message, ...]) -> None:
@@ -49,6 +51,7 @@ def test_any_history_satisfies_the_provider(target: str, messages: tuple[p.Messa
 
 
 @pytest.mark.law(5)
+@fifty
 @given(messages=histories())
 @over("target", TARGETS)
 def test_every_part_arrives_or_is_on_the_receipt(target: str, messages: tuple[p.Message, ...]) -> None:
@@ -91,6 +94,7 @@ def test_reasoning_of_another_wire_is_not_sent_and_on_the_receipt(target: str, o
 
 
 @pytest.mark.row("MSG-08")
+@fifty
 @given(messages=histories())
 @over("target", TARGETS)
 def test_nothing_foreign_is_sent(target: str, messages: tuple[p.Message, ...]) -> None:
@@ -115,6 +119,7 @@ def test_nothing_foreign_is_sent(target: str, messages: tuple[p.Message, ...]) -
 
 
 @pytest.mark.row("MSG-07")
+@fifty
 @given(messages=histories())
 @over("target", TARGETS)
 def test_metadata_payload_tags_mode_and_source_change_no_body(target: str, messages: tuple[p.Message, ...]) -> None:
@@ -162,6 +167,7 @@ def test_reasoning_goes_back_to_its_own_wire_unmodified(name: str) -> None:
     assert lost == []
 
 
+@fifty
 @given(messages=histories())
 @over("target", TARGETS)
 def test_repair_is_deterministic_and_settles(target: str, messages: tuple[p.Message, ...]) -> None:
@@ -172,6 +178,7 @@ def test_repair_is_deterministic_and_settles(target: str, messages: tuple[p.Mess
     assert json.loads(again.body) == json.loads(once.body)
 
 
+@fifty
 @given(messages=histories(), cuts=st.lists(st.integers(0, 8), max_size=3))
 @over("target", TARGETS)
 def test_growing_gives_what_encoding_at_once_gives(
@@ -203,6 +210,7 @@ def late_results(draw: Any) -> tuple[p.Message, ...]:
     return tuple(messages)
 
 
+@fifty
 @given(messages=late_results(), cut=st.integers(1, 6))
 @over("target", TARGETS)
 @example((p.user("a"), *_TWO_CALLS, p.tool("r", tool_call_id="call00000")), 3)

@@ -33,7 +33,7 @@ from palaver.store.store import Query
 from palaver.testing import strategies
 from palaver.testing.stores_machine import machine
 from palaver.threads import Entry
-from tests.generated import examples
+from tests.generated import examples, fifty
 from tests.store import conformance, crash
 from tests.store.disks import small_disk
 
@@ -56,7 +56,8 @@ def test_conformance_of_small_files(tmp_path):
 def test_state_machine(tmp_path):
     where = tmp_path / "store"
     run_state_machine_as_test(
-        machine(lambda: JsonlStore(where, sync="flush"), clear=lambda: shutil.rmtree(where, ignore_errors=True))
+        machine(lambda: JsonlStore(where, sync="flush"), clear=lambda: shutil.rmtree(where, ignore_errors=True)),
+        settings=fifty,
     )
 
 

@@ -5,6 +5,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from palaver.store.sqlite import SQLiteStore
 from palaver.testing.stores_machine import machine
+from tests.generated import fifty
 from tests.store.conformance import CHECKS
 
 
@@ -17,4 +18,4 @@ def test_conformance(check, tmp_path):
 @pytest.mark.law(8)
 @pytest.mark.hypothesis
 def test_state_machine(tmp_path):
-    run_state_machine_as_test(machine(lambda: SQLiteStore(tmp_path / "palaver.db", sync="normal")))
+    run_state_machine_as_test(machine(lambda: SQLiteStore(tmp_path / "palaver.db", sync="normal")), settings=fifty)
