@@ -35,7 +35,7 @@ from palaver.serve.workers import LocalDispatcher
 from palaver.store.memory import MemoryStore
 from palaver.swarm import Swarm, SwarmAgent
 from tests.serve.http.conftest import BlockingOperator, agents
-from tests.swarm.served import served
+from tests.swarm.served import let_others_run, served
 
 pytestmark = pytest.mark.anyio
 
@@ -248,7 +248,7 @@ async def test_cancelling_a_task_that_waits_leaves_the_one_before_alone(monkeypa
         (waiting,) = [each for each in found if get_message_text(each.history[0]) == "more"]
         tasks.start_soon(o.client.cancel_task, CancelTaskRequest(id=waiting.id))
         await entered.wait()
-        await anyio.wait_all_tasks_blocked()
+        await let_others_run()
         held.let.set()
     assert seen == {"m1": TaskState.TASK_STATE_COMPLETED, "m2": TaskState.TASK_STATE_CANCELED}
 

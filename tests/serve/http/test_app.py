@@ -15,7 +15,7 @@ from palaver.serve.http import HttpApp, Limits, live_history
 from palaver.serve.workers import Dispatcher, LocalDispatcher, PendingTurn
 from palaver.store.memory import MemoryStore
 from palaver.swarm import Event, LocalBus, Swarm, SwarmAgent
-from tests.swarm.served import served
+from tests.swarm.served import let_others_run, served
 
 pytestmark = pytest.mark.anyio
 
@@ -158,7 +158,7 @@ async def hang_up(o, held, query, accept="application/json"):
 
         tasks.start_soon(ask)
         await held.asked.wait()
-        await anyio.wait_all_tasks_blocked()
+        await let_others_run()
         tasks.cancel_scope.cancel()
 
 

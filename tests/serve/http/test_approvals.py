@@ -19,6 +19,7 @@ from palaver.swarm import Swarm, SwarmAgent, result_tool
 from palaver.turn.approvals import DecisionError, approve
 from tests.serve.http.test_app import JSON, told
 from tests.serve.http.test_websocket import answered, refused, until
+from tests.swarm.served import let_others_run
 
 pytestmark = pytest.mark.anyio
 
@@ -297,7 +298,7 @@ async def test_a_broken_connection_cancels_a_decided_turn_where_it_was_asked_for
             body = {"decisions": {"c1": {"decision": "approve"}}}
             tasks.start_soon(partial(o.http.post, f"{DECISIONS}?cancel=disconnect", json=body))
             await till.asked.wait()
-            await anyio.wait_all_tasks_blocked()
+            await let_others_run()
             tasks.cancel_scope.cancel()
         with anyio.fail_after(60):
             async for event in events:
