@@ -41,7 +41,7 @@ from palaver.core.parts import (
 )
 from palaver.core.usage import Usage
 from palaver.transcripts import extension_slot
-from palaver.transcripts.fields import either, inner, integer, listed, read_time, split, string, value
+from palaver.transcripts.fields import either, inner, integer, listed, read_time, split, string, usage_of_totals, value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -297,14 +297,8 @@ class Span(NamedTuple):
         made = integer(counts, "completion_tokens") if made is None else made
         read, wrote = integer(counts, "cache_read.input_tokens"), integer(counts, "cache_creation.input_tokens")
         reasoned = integer(counts, "reasoning.output_tokens")
-        return trusted.Usage(
-            input=None if given is None else max(given - (read or 0) - (wrote or 0), 0),
-            cache_read=read,
-            cache_write=wrote,
-            output=None if made is None else max(made - (reasoned or 0), 0),
-            reasoning=reasoned,
-            raw_json=jsontext.raw(counts),
-        )
+        raw = jsontext.raw(counts)
+        return usage_of_totals(given, made, cached=read, written=wrote, reasoning=reasoned, raw=raw)
 
 
 def spans_of(fields: Fields, watch: Watch, line: int | None) -> list[Span]:
