@@ -1,5 +1,6 @@
 """A real uvicorn in the loop of a test, on a free port of loopback."""
 
+import sys
 from contextlib import asynccontextmanager
 
 import anyio
@@ -49,5 +50,8 @@ async def served(app, *, at=0, **options):
             yield f"http://127.0.0.1:{port}", server
         finally:
             server.should_exit = True
+            sse = sys.modules.get("sse_starlette.sse")
+            if sse is not None:  # a server that got a signal ends the streams of all later ones in this process
+                sse.AppStatus.should_exit = False
             with anyio.CancelScope(shield=True):  # even after a failure: nothing is left for the next test
                 await server.ended.wait()
