@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import MagicMock
 
+import cohere
+import ollama
 import pytest
+from google.genai import types as genai
 
 import palaver as p
 from palaver import wires
+from palaver.core.errors import DecodeError
 
 CHAT = {
     "id": "c1",
@@ -214,3 +219,31 @@ def test_a_chunk_that_is_none_fails_the_stream():
     decoder.feed({"choices": object()})
     with pytest.raises(p.StreamError):
         decoder.finish()
+
+
+def test_a_role_that_the_class_of_an_object_sets_is_read():
+    contents = [genai.UserContent("2+3?"), genai.ModelContent("5"), genai.UserContent("and 4?")]
+    google = wires.get("google").decode_request({"contents": contents})
+    assert [(message.role, message.text) for message in google.messages] == [
+        ("user", "2+3?"),
+        ("assistant", "5"),
+        ("user", "and 4?"),
+    ]
+    listed = [cohere.UserChatMessageV2(content="a"), cohere.AssistantChatMessageV2(content="b")]
+    request = wires.get("cohere").decode_request({"model": "m", "messages": listed})
+    assert [message.role for message in request.messages] == ["user", "assistant"]
+
+
+def test_the_type_that_the_class_of_a_schema_sets_is_read():
+    kinds = ollama.Tool.Function
+    parameters = kinds.Parameters(properties={"a": kinds.Parameters.Property(type="string")})
+    offered = ollama.Tool(function=kinds(name="f", parameters=parameters))
+    request = wires.get("ollama").decode_request({"model": "m", "messages": [], "tools": [offered]})
+    assert request.tools[0].parameters["type"] == "object"
+
+
+@pytest.mark.parametrize("text", [None, b"{}", MagicMock()])
+def test_an_object_that_gives_no_text_is_refused_by_its_class(text):
+    odd = type("Odd", (), {"model_dump_json": staticmethod(lambda **_: text)})()
+    with pytest.raises(DecodeError, match=r"Odd cannot be written: .* is not a text"):
+        wires.get("openai").decode_response(odd)

@@ -25,9 +25,10 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Collection
+from functools import cache
 from importlib import import_module
 from operator import eq
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar, cast, get_args, runtime_checkable
 
 from msgspec import UNSET, Raw, structs
 
@@ -98,11 +99,64 @@ def _is_object(value: object) -> bool:
 
 
 def _written(made: ClientObject) -> str:
-    """A client's object with the fields that the provider sent."""
+    """Return a client's object with the fields that are set, and with the texts that its classes set themselves."""
     try:
-        return made.model_dump_json(by_alias=True, exclude_unset=True)
+        text = made.model_dump_json(by_alias=True, exclude_unset=True)
     except Exception as error:  # whatever the library of the object raises
         raise DecodeError(f"{type(made).__name__} cannot be written: {excerpt(str(error), 120)}") from error
+    if not isinstance(cast("object", text), str):
+        raise DecodeError(f"{type(made).__name__} cannot be written: {excerpt(repr(text), 120)} is not a text")
+    if not _sets_constants(type(made)):
+        return text
+    body = jsontext.value(text)
+    return jsontext.encode(body).decode() if _add_constants(made, body) else text
+
+
+@cache
+def _sets_constants(kind: type) -> bool:
+    """Whether a class, or one that its fields may hold, has a text by default. Classes of answers have none."""
+    seen: set[type] = set()
+    pending: list[Any] = [kind]
+    while pending:
+        found = pending.pop()
+        pending.extend(get_args(found))
+        if not isinstance(found, type) or found in seen:
+            continue
+        seen.add(found)
+        for field in getattr(found, "model_fields", {}).values():
+            if isinstance(field.default, str):
+                return True
+            pending.append(field.annotation)
+    return False
+
+
+def _add_constants(made: object, body: object) -> bool:
+    """Add to ``body`` the texts that classes of ``made`` set by default: a role, a type. Return whether there were any.
+
+    A class such as ``ModelContent`` of google-genai has its role by default, and pydantic counts it as unset.
+    """
+    if isinstance(body, list):
+        pairs = zip(cast("Sequence[object]", made), cast("list[object]", body), strict=False) if _is_list(made) else ()
+        found = [_add_constants(one, other) for one, other in pairs]
+        return any(found)
+    if not isinstance(body, dict):
+        return False
+    fields, added = cast("dict[str, object]", body), False
+    if isinstance(made, dict):
+        inner = cast("dict[str, object]", made)
+        found = [_add_constants(inner[key], value) for key, value in fields.items() if key in inner]
+        return any(found)
+    for name, field in getattr(type(made), "model_fields", {}).items():
+        key = field.serialization_alias or field.alias or name
+        if key in fields:
+            added = _add_constants(getattr(made, name, None), fields[key]) or added
+        elif isinstance(field.default, str):
+            fields[key], added = field.default, True
+    return added
+
+
+def _is_list(made: object) -> bool:
+    return isinstance(made, list | tuple)
 
 
 def _opened(value: object, levels: int, key: object = None) -> object:
