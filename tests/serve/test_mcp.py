@@ -122,6 +122,26 @@ async def test_an_agent_is_asked_and_its_conversations_go_on():
         assert result.content[0].text == "3 and"
         assert await call(client, "ask", message="hi", conversation="other") == (False, "1 hi")
     assert "".join(heard) == "3 and"
+    assert sorted(info.id for info in store.threads()) == ["mcp:mcp", "mcp:other"]
+
+
+async def test_a_client_continues_no_thread_that_is_not_its_own():
+    store = MemoryStore()
+    store.open("private").append(user("my secret"))
+    agent = Agent(FunctionModel(lambda prompt: " ".join(message.text for message in prompt.messages)))
+    async with client_of(McpServer(ask=agent, store=store)) as client:
+        assert await call(client, "ask", message="hi", conversation="private") == (False, "hi")
+        assert (await call(client, "ask", message="hi", conversation="x" * 200))[0]
+    assert len(store.path("private")) == 1
+
+
+async def test_an_agent_without_a_store_remembers_the_conversation():
+    class Own(Agent):
+        pass
+
+    agent = Own(FunctionModel(lambda prompt: f"{len(prompt.messages)}"))
+    async with client_of(McpServer(ask=agent)) as client:
+        assert [(await call(client, "ask", message="hi"))[1] for _ in range(2)] == ["1", "3"]
 
 
 async def test_a_call_that_waits_and_a_run_that_fails_are_errors():

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 import anyio
 import msgspec
 
+from palaver.agent.agent import is_agent
 from palaver.agent.functions import function_tool
 from palaver.core import jsontext
 from palaver.core.errors import MessageError, MissingPackageError, NotFoundError, PalaverError, ToolError
@@ -34,7 +35,9 @@ from palaver.core.events import TextDelta
 from palaver.core.factories import tool_call, user
 from palaver.core.messages import AssistantMessage, Message
 from palaver.core.parts import Audio, Image, Inline, Json, Text
+from palaver.serve.ui.client_messages import checked_id
 from palaver.serve.ui.turns import Ended, UiRequest, turns_of
+from palaver.store.memory import MemoryStore
 from palaver.store.store import Query, Store, ThreadInfo, to_thread
 from palaver.threads.ids import uuid7
 from palaver.threads.view import RECORD
@@ -55,6 +58,8 @@ except ImportError as error:
 
 LIMIT: Final = 50_000
 """The most characters of a text that a tool of the store answers with."""
+PREFIX: Final = "mcp:"
+"""How the threads, and the clients of a swarm, that ``ask`` makes are named: a client reaches no others."""
 _SCHEME: Final = "palaver://thread/"
 _MOST: Final = 100
 _Context = ServerRequestContext[Any, Any]
@@ -77,14 +82,15 @@ class McpServer:
 
         ``name`` is what clients call it. ``tools`` are functions and tools; ``policy`` says which of those that do more
         than read may run: ``"allow"``, or a table by name. ``store`` is searched and read. ``ask`` is an ``Agent`` or a
-        started swarm; with ``store`` an agent's conversations are kept there. ``instructions`` tell a client's model
-        what the server is for. Raises ``MessageError`` for arguments of another type, and for a server of nothing.
+        started swarm; an agent's conversations are kept in ``store``, else in memory. ``instructions`` tell a client's
+        model what the server is for. Raises ``MessageError`` for arguments of another type, and for a server of
+        nothing.
         """
         own = [each if isinstance(each, AgentTool) else function_tool(each) for each in tools]
         check_policy(policy, {each.name for each in own})
         self._policy: Policy = policy
         self._store = store
-        self._turns = None if ask is None else turns_of(ask, store if type(ask).__name__ == "Agent" else None)
+        self._turns = None if ask is None else turns_of(ask, (store or MemoryStore()) if is_agent(ask) else None)
         offered = [*own, *(() if store is None else _store_tools(store)), *(() if ask is None else [self._ask_tool()])]
         if not offered:
             raise MessageError("tools: a server needs tools, a store, or somebody to ask")
@@ -183,7 +189,7 @@ class McpServer:
         ) -> str:
             """Send a message and get the answer."""
             assert self._turns is not None  # noqa: S101 (the tool is offered only then)
-            request = UiRequest(id=conversation, messages=(user(message),))
+            request = UiRequest(id=f"{PREFIX}{checked_id(conversation, 'conversation')}", messages=(user(message),))
             answer, shown = "", 0
             async with aclosing(self._turns.answer(request)) as events:
                 async for event in events:
