@@ -107,3 +107,9 @@ def test_the_keyring_of_the_platform_is_used_where_there_is_one(run, monkeypatch
     finally:
         keyring.set_keyring(before)
     assert not folder.exists()
+
+
+def test_a_key_that_is_typed_as_an_argument_is_not_shown(run):
+    ran = run("keys", "set", "openai", "sk-typed-by-mistake")
+    assert ran.code == 2
+    assert "sk-typed" not in ran.err

@@ -90,3 +90,10 @@ async def test_what_cannot_be_asked_is_said(monkeypatch):
         await list_models("bedrock")
     with pytest.raises(TransportError):
         await list_models("x", url="http://127.0.0.1:9")
+
+
+async def test_a_key_that_a_server_echoes_is_masked():
+    with server(b'{"data": [{"id": "model-of-sk-secret-1234"}]}') as (url, _):
+        (found,) = await list_models("any", url=url, key="sk-secret-1234")
+    assert found.startswith("model-of-")
+    assert "secret" not in found

@@ -35,10 +35,13 @@ def _check_provider(name: str) -> None:
         raise UnknownNameError.among(f"no provider {name!r}", known, name)
 
 
-@command.command(name="set")
+@command.command(name="set", context_settings={"allow_extra_args": True})
 @click.argument("name", shell_complete=completion.providers)
-def set_key(name: str) -> None:
+@click.pass_context
+def set_key(context: click.Context, name: str) -> None:
     """Store the key of provider NAME. It is read from a hidden prompt, or from piped standard input."""
+    if context.args:  # a key, which no error may show
+        raise click.UsageError("a key is not an argument, which other users see: type it at the prompt, or pipe it")
     _check_provider(name)
     key = click.prompt("Key", hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline()
     if not key.strip():

@@ -112,6 +112,13 @@ class Masker:
         return data if self._pattern is None else self._pattern.sub(lambda found: self._masks[found[0]], data)
 
 
+def masked(text: str, secrets: Iterable[str]) -> str:
+    """Return ``text`` with the ``secrets`` masked."""
+    known = [secret for secret in dict.fromkeys(secrets) if len(secret) >= _MIN_SECRET]
+    found: str = _mask_value(text, Masker(known), known)
+    return found
+
+
 def without_secrets(error: BaseException, secrets: Iterable[str]) -> None:
     """Mask the secrets in an error, and in those that led to it. What a model said is left as it is."""
     known = [secret for secret in dict.fromkeys(secrets) if len(secret) >= _MIN_SECRET]

@@ -29,7 +29,7 @@ from palaver.models.endpoint import HttpCall
 from palaver.models.failures import failure
 from palaver.models.http import Timeouts
 from palaver.models.names import resolve
-from palaver.models.redaction import secrets_of, without_secrets
+from palaver.models.redaction import masked, secrets_of, without_secrets
 from palaver.stream.frames import LIMIT
 
 _TIMEOUTS: Final = Timeouts(connect=5.0, write=10.0, whole=30.0)
@@ -61,10 +61,11 @@ async def list_models(
     headers = {**call.headers, **await found.credentials.headers(call)}
     secrets = [*secrets_of(address, call.headers), *secrets_of("", headers, shown=True)]
     try:
-        return await _listed(provider, found.endpoint.wire, HttpCall("GET", address, headers, ()), timeouts)
+        listed = await _listed(provider, found.endpoint.wire, HttpCall("GET", address, headers, ()), timeouts)
     except PalaverError as error:
         without_secrets(error, secrets)
         raise
+    return tuple([masked(each, secrets) for each in listed])  # a server may echo the key
 
 
 async def _listed(provider: str, wire: str, call: HttpCall, timeouts: Timeouts) -> tuple[str, ...]:
