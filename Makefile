@@ -14,8 +14,8 @@ PY := $(VENV)/bin/python
 BENCH_PY := $(BENCH_VENV)/bin/python
 PEERS_PY := $(PEERS_VENV)/bin/python
 NODE := $(shell command -v npm)
-# Tests that talk to servers and processes wait more than they compute: one process more than there are cores.
-PROCESSES := $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores < 4 ? cores + 1 : 4)))
+# Tests that talk to servers and processes wait as long as they compute: two processes a core.
+PROCESSES := $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores < 4 ? 2 * cores : 4)))
 # A worker takes tests that stand together, which share what their folder sets up, and then those of a slower one.
 SPREAD := -n $(PROCESSES) --dist worksteal
 PIP := -m pip --disable-pip-version-check -qq install

@@ -1,5 +1,7 @@
 """Fixtures for tests of swarms: both event loops, and the places where values are stored."""
 
+import gc
+
 import pytest
 
 from palaver.store.memory import MemoryStore
@@ -12,6 +14,13 @@ from tests.swarm.nats_server import PrivateServer
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request):
     return request.param
+
+
+@pytest.fixture(scope="module")
+def small_heap():
+    """Freeze what the tests before keep, such as recordings: a search for garbage took half a second."""
+    gc.collect()
+    gc.freeze()
 
 
 class CallContext:

@@ -22,7 +22,7 @@ from palaver.threads.thread import Thread
 from tests.swarm.scripts import agent, branching, calling, last
 from tests.swarm.slow import Callers, Slow
 
-pytestmark = [pytest.mark.anyio, pytest.mark.row("ASK-29")]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("small_heap"), pytest.mark.row("ASK-29")]
 
 clients = pytest.mark.parametrize("clients", [25, pytest.param(100, marks=pytest.mark.long)])
 KINDS = (Session, AgentSession, Turn, Log, Records, Navigator, AgentView, Thread, Call)

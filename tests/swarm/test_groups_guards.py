@@ -17,7 +17,7 @@ from tests.clocks import JUMPING
 from tests.swarm.scripts import PLACEHOLDER, agent, asked, at_work, branching, calling
 from tests.swarm.slow import Callers, Slow
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("small_heap")]
 
 
 class BangError(Exception):
