@@ -303,10 +303,13 @@ def test_a_delta_of_a_part_that_never_began_begins_one(event: Event, part: Any):
     assert assembled(event).content == (part,)
 
 
-@pytest.mark.parametrize("part", [Text("t"), Refusal("t"), ToolCall("i", "f"), Opaque("w", Raw(b"{}"))])
+@pytest.mark.parametrize(
+    "part",
+    [Text("t"), Refusal("t"), ToolCall("i", "f"), Opaque("w", Raw(b"{}")), Image.from_url("https://e.org/i.png")],
+)
 @pytest.mark.parametrize("kind", [TextDelta, ReasoningDelta, ArgumentsDelta, SignatureDelta, DataDelta])
 def test_a_delta_that_its_part_has_no_field_for_begins_a_part_behind_it(part: Any, kind: Any):
-    if kind in FIELDS.get(type(part), {}):
+    if kind in FIELDS.get(type(part), {}) and not isinstance(part, Image):  # an image by URL does not grow
         return
     first, second = assembled(PartStart(0, part, place=(4,)), kind(0, "x"), kind(0, "y")).content
     assert first == part
@@ -316,6 +319,31 @@ def test_a_delta_that_its_part_has_no_field_for_begins_a_part_behind_it(part: An
 def test_a_number_in_use_names_the_new_part():
     message = assembled(PartStart(0, Text("")), TextDelta(0, "a"), PartStart(0, Text("")), TextDelta(0, "b"))
     assert message.content == (Text("a"), Text("b"))
+
+
+def test_a_number_that_names_a_part_without_text_no_longer_names_the_text_before():
+    opaque = Opaque("w", Raw(b"{}"))
+    message = assembled(PartStart(0, Text("a")), PartStart(0, opaque), TextDelta(0, "b"))
+    assert message.content == (Text("a"), opaque, Text("b"))
+
+
+def test_a_final_form_of_another_kind_takes_the_deltas_of_its_kind():
+    message = assembled(PartStart(0, Text("")), PartEnd(0, Reasoning("a")), ReasoningDelta(0, "b"), TextDelta(0, "c"))
+    assert message.content == (Reasoning("ab"), Text("c"))
+
+
+def test_a_citation_of_a_part_that_is_no_text_begins_a_text():
+    message = assembled(PartStart(0, Refusal("no")), CitationDelta(0, Citation(url="u")))
+    assert message.content == (Refusal("no"), Text("", (Citation(url="u"),)))
+
+
+def test_citations_are_added_to_those_that_are_known_whenever_one_looks():
+    first, second, third = (Citation(url=each) for each in "abc")
+    machine = Assembler()
+    machine.extend([PartStart(0, Text("t", (first,))), CitationDelta(0, second)])
+    assert machine.content() == (Text("t", (first, second)),)
+    machine.feed(CitationDelta(0, third))
+    assert machine.content() == (Text("t", (first, second, third)),)
 
 
 def test_a_delta_behind_the_end_still_counts():
@@ -338,6 +366,13 @@ def test_a_second_start_of_the_same_answer_says_nothing():
     machine = Assembler()
     machine.extend([Start(HEAD), PartStart(0, Text("a")), Start(HEAD), Finish("stop")])
     assert machine.finish().message.text == "a"
+
+
+def test_a_second_start_of_the_same_answer_may_say_more():
+    machine = Assembler()
+    other = structs.replace(HEAD, message=p.AssistantMessage(model="more exactly m", response_id="r1"))
+    machine.extend([Start(HEAD), Start(other), Finish("stop")])
+    assert machine.finish().message.model == "m"
 
 
 def test_a_second_start_of_another_answer_is_a_splice():
@@ -382,6 +417,18 @@ def test_damage_behind_the_end_changes_nothing(kind: Any):
     assert machine.finish().finish_reason == "stop"
 
 
+def test_damage_before_the_end_of_each_choice_is_damage():
+    machine = Assembler()
+    machine.extend([Start(HEAD), PartStart(0, Text("b"), choice=1), Finish("stop"), Failed("torn", "x")])
+    assert (machine.state, machine.response().finish_reason) == ("failed", "error")
+
+
+def test_a_choice_without_parts_is_an_alternative_with_its_finish_reason():
+    machine = Assembler()
+    machine.extend([Start(HEAD), Finish("stop"), Finish("length", choice=1)])
+    assert [each.finish_reason for each in machine.finish().alternatives] == ["length"]
+
+
 def test_the_providers_error_fails_even_a_finished_answer():
     machine = Assembler("w")
     machine.extend([Start(HEAD), Finish("stop"), Failed("provider", "too much", "overloaded", Raw(b'{"e":1}'))])
@@ -392,6 +439,12 @@ def test_the_providers_error_fails_even_a_finished_answer():
     assert (error.kind, error.code, error.body) == ("provider", "overloaded", b'{"e":1}')
     assert error.response.finish_reason == "error"
     assert error.response.message.finish_reason_raw is UNSET
+
+
+def test_arguments_that_came_with_the_call_are_seen_before_those_that_arrive():
+    machine = Assembler()
+    machine.extend([PartStart(0, ToolCall("c1", "find", '{"q":')), ArgumentsDelta(0, '"a"}')])
+    assert machine.calls[0].arguments_so_far == {"q": "a"}
 
 
 def test_arguments_are_seen_while_they_arrive():

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings, strategies as st
 
 import palaver as p
 from palaver.core.events import (
     ArgumentsDelta,
+    CitationDelta,
+    DataDelta,
     Event,
     Failed,
     Finish,
     PartEnd,
     PartStart,
+    ReasoningDelta,
     Start,
     TextDelta,
 )
-from palaver.core.parts import MalformedToolCall, Reasoning, Refusal, Text, ToolCall
+from palaver.core.parts import (
+    Audio,
+    Citation,
+    Inline,
+    MalformedToolCall,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+)
 from palaver.core.request import Response
 from palaver.stream.assembler import Assembler
 from palaver.stream.replay_events import replay_events
@@ -106,6 +119,88 @@ def test_more_of_a_part_that_cannot_grow_does_not_tell_it_again():
         TextDelta(1, "a"),
         PartEnd(1),
     ]
+
+
+SOURCE = Citation(url="u")
+A_WHOLE = [PartStart(1, A), PartEnd(1)]
+ODD_ORDERS = {
+    "waiting-parts-follow-in-the-order-in-which-they-began": (
+        [PartStart(0, A), PartStart(2, B), PartStart(1, Text("")), PartEnd(0)],
+        [PartStart(0, A), PartEnd(0), PartStart(1, B)],
+    ),
+    "all-that-waited-follows-at-once": (
+        [PartStart(0, A), TextDelta(1, "x"), TextDelta(2, "y"), PartEnd(0)],
+        [PartStart(0, A), PartEnd(0), TextDelta(1, "x"), PartEnd(1), TextDelta(2, "y")],
+    ),
+    "a-late-delta-after-the-finish-passes": (
+        [PartStart(0, A), TextDelta(1, "x"), Finish("stop"), TextDelta(2, "y"), PartEnd(2)],
+        [PartStart(0, A), PartEnd(0), TextDelta(1, "x"), PartEnd(1), Finish("stop"), TextDelta(2, "y"), PartEnd(2)],
+    ),
+    "the-final-form-of-a-part-in-one-piece-is-emitted": (
+        [PartStart(0, Text("")), TextDelta(0, "a"), PartEnd(0, Text("a", (SOURCE,)))],
+        [PartStart(0, Text("")), TextDelta(0, "a"), PartEnd(0, Text("a", (SOURCE,)))],
+    ),
+    "the-final-form-of-a-part-that-ended-before-is-not": (
+        [PartStart(0, Text("")), TextDelta(0, "a"), *A_WHOLE, PartEnd(0, Text("a"))],
+        [PartStart(0, Text("")), TextDelta(0, "a"), PartEnd(0), *A_WHOLE],
+    ),
+    "the-final-form-of-an-unknown-part-is-that-part": (
+        [PartEnd(7, Text("a"))],
+        [PartStart(0, Text("a")), PartEnd(0, Text("a"))],
+    ),
+    "the-end-of-a-part-that-is-not-open-is-nothing": (
+        [PartStart(0, Text("")), PartEnd(7), TextDelta(0, "a")],
+        [PartStart(0, Text("")), TextDelta(0, "a")],
+    ),
+    "a-number-in-use-names-the-new-part": (
+        [PartStart(0, Text("a")), PartEnd(0), PartStart(0, Reasoning("b")), *A_WHOLE, ReasoningDelta(0, "c")],
+        [
+            *[PartStart(0, Text("a")), PartEnd(0), PartStart(1, Reasoning("b")), PartEnd(1)],
+            *[PartStart(2, A), PartEnd(2), PartStart(3, Reasoning("")), ReasoningDelta(3, "c")],
+        ],
+    ),
+    "the-final-form-of-a-new-part-under-the-number-of-a-split-one-is-emitted": (
+        [PartStart(0, Text("")), *A_WHOLE, TextDelta(0, "a"), PartStart(0, Text("")), PartEnd(0, Text("b"))],
+        [
+            *[PartStart(0, Text("")), PartEnd(0), *A_WHOLE, PartStart(2, Text("")), TextDelta(2, "a"), PartEnd(2)],
+            *[PartStart(3, Text("")), PartEnd(3, Text("b"))],
+        ],
+    ),
+    "a-citation-goes-on-in-a-new-text-without-those-before": (
+        [PartStart(0, Text("a", (SOURCE,))), *A_WHOLE, CitationDelta(0, SOURCE)],
+        [PartStart(0, Text("a", (SOURCE,))), PartEnd(0), *A_WHOLE, PartStart(2, Text("")), CitationDelta(2, SOURCE)],
+    ),
+    "a-refusal-ends-where-another-part-begins-and-goes-on-empty": (
+        [PartStart(0, Refusal("a")), *A_WHOLE, TextDelta(0, "b")],
+        [PartStart(0, Refusal("a")), PartEnd(0), *A_WHOLE, PartStart(2, Refusal("")), TextDelta(2, "b")],
+    ),
+    "reasoning-goes-on-without-its-proofs": (
+        [PartStart(0, Reasoning("a", signature="s", encrypted="e")), *A_WHOLE, ReasoningDelta(0, "b")],
+        [
+            *[PartStart(0, Reasoning("a", signature="s", encrypted="e")), PartEnd(0), *A_WHOLE],
+            *[PartStart(2, Reasoning("")), ReasoningDelta(2, "b")],
+        ],
+    ),
+    "late-arguments-are-a-call-with-no-others": (
+        [PartStart(0, ToolCall("a", "f", "{")), PartEnd(0), ArgumentsDelta(0, "}")],
+        [
+            PartStart(0, ToolCall("a", "f", "{")),
+            PartEnd(0),
+            PartStart(1, ToolCall("a", "f", "")),
+            ArgumentsDelta(1, "}"),
+        ],
+    ),
+    "late-data-are-media-with-no-others": (
+        [PartStart(0, Audio(Inline("eA=="))), PartEnd(0), DataDelta(0, "eQ==")],
+        [PartStart(0, Audio(Inline("eA=="))), PartEnd(0), PartStart(1, Audio(Inline(""))), DataDelta(1, "eQ==")],
+    ),
+}
+
+
+@pytest.mark.parametrize(("events", "emitted"), ODD_ORDERS.values(), ids=ODD_ORDERS)
+def test_each_event_is_emitted_as_soon_as_it_may(events: list[Event], emitted: list[Event]):
+    turns = SerialParts()
+    assert [each for event in events for each in turns.feed(event)] == emitted
 
 
 @given(our.responses())
