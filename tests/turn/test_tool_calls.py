@@ -8,7 +8,7 @@ from msgspec import structs
 
 import palaver as p
 from palaver.agent import Middleware, Rule, answer, approve, edit, function_tool, output_of, reject
-from palaver.core.errors import MessageError, NavigationError, SwarmError
+from palaver.core.errors import MessageError, SwarmError
 from palaver.core.usage import Usage
 from palaver.models.scripted import ScriptedModel
 from palaver.store.memory import MemoryStore
@@ -17,7 +17,7 @@ from palaver.swarm import Swarm, SwarmAgent, tool
 from palaver.swarm.call import Call
 from palaver.threads.view import RECORD
 from palaver.turn import events
-from palaver.turn.approvals import SOURCE as APPROVAL
+from palaver.turn.approvals import SOURCE as APPROVAL, DecisionError
 from palaver.turn.notes import NOT_RUN_UNDECIDED
 from palaver.turn.tool import ToolContext
 from palaver.turn.tool_call import WHOLE
@@ -248,7 +248,7 @@ async def test_calls_of_an_agent_that_is_not_active_cannot_be_decided():
     async with swarm.replace(agents=[*swarm.agents.values(), other]).start() as live, live.session("ann") as session:
         await session.complete("hi")
         await session.change_to("B")
-        with pytest.raises(NavigationError, match="the pending calls belong to the agent 'A'"):
+        with pytest.raises(DecisionError, match="the pending calls belong to the agent 'A'"):
             await session.decide({"c1": approve()})
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from palaver.core.errors import NavigationError, SwarmError
+from palaver.core.errors import SwarmError
 from palaver.core.messages import Message
 from palaver.swarm.agent_turn import AgentTurn
 from palaver.swarm.call import CURRENT
@@ -114,8 +114,8 @@ class SessionRuns(Commits):
         """Decide waiting calls, by their ids, and continue their turn; return its answer.
 
         Other calls keep waiting, and the answer is then ``""``. With ``run``, calls of a turn with another name are
-        not decided. Raises ``DecisionError`` for an unknown call or a choice that is not allowed, ``NavigationError``
-        when another agent is active, ``SwarmError`` within a turn, and as ``complete``.
+        not decided. Raises ``DecisionError`` for an unknown call, for a choice that is not allowed, and when another
+        agent than that of the calls is active; ``SwarmError`` within a turn; and as ``complete``.
         """
         self._check()
         wanted = checked_run(run)
@@ -138,7 +138,7 @@ class SessionRuns(Commits):
             if wanted is not None and name != wanted:
                 raise DecisionError(f"the pending calls belong to the turn {name!r}, not {wanted!r}")
             if opened.message.agent != self.agent:
-                raise NavigationError(
+                raise DecisionError(
                     f"the pending calls belong to the agent {opened.message.agent!r}, but {self.agent!r} is active"
                 )
             turn = Turn("tool", id=name, limit=self.swarm.nested)
