@@ -235,6 +235,20 @@ async def test_what_is_said_closes_what_waits():
     assert sent == []
 
 
+async def test_a_session_decides_some_calls_and_closes_the_others():
+    sent = []
+    two = p.assistant(tool_calls=[call(to="ann"), call(id="c2", to="ben")])
+    async with (
+        shop(sent, two, "done", max_tool_calls=2).start() as live,
+        live.session("ann") as session,
+    ):
+        await session.complete("hi")
+        assert await session.decide({"c2": approve()}, close=True) == "done"
+        assert (session.pending(), sent) == ((), ["ben"])
+        found = [(each.tool_call_id, each.text) for each in session.messages if each.role == "tool"]
+        assert found == [("c1", NOT_RUN_UNDECIDED), ("c2", "sent to ben")]
+
+
 async def test_decisions_of_what_nobody_asked_are_refused():
     async with shop([], CALLING).start() as live, live.session("ann") as session:
         await session.complete("hi")
