@@ -55,9 +55,10 @@ class ToolCalls:
         """Run calls of the tools in ``toolbox``.
 
         ``result_limit`` bounds the characters of a result where its tool has no limit; ``known`` are the approval
-        records of the open calls, and ``closing`` says that those without a decision are not run; with ``early`` reads start while their answer streams. ``key`` returns the
-        idempotency key of a call; by default it is made of the depth of its answer in the thread (``depths``).
-        ``readable`` says whether ``read_result`` is offered, by default whether the toolbox has it.
+        records of the open calls, and ``closing`` says that those without a decision are not run; with ``early`` reads
+        start while their answer streams. ``key`` returns the idempotency key of a call; by default it is made of the
+        depth of its answer in the thread (``depths``). ``readable`` says whether ``read_result`` is offered, by default
+        whether the toolbox has it.
         """
         self._chain, self._toolbox = chain, toolbox
         self._own_policy: Policy = policy

@@ -40,7 +40,7 @@ from palaver.serve.http.errors import Refused, as_json, refusal
 from palaver.serve.http.event_stream import HEARTBEAT
 from palaver.serve.ui.client_messages import checked_id
 from palaver.serve.ui.history import History
-from palaver.serve.ui.turns import Ended, Turn, Turns, UiRequest, turns_of
+from palaver.serve.ui.turns import Ended, Placed, Turn, Turns, UiRequest, turns_of
 from palaver.swarm.call import LOGGER
 from palaver.turn.events import RunStarted
 
@@ -265,7 +265,7 @@ class UiEndpoint:
                 try:
                     async with aclosing(self._turns.answer(request)) as turn:
                         async for event in turn:
-                            answer.began = event.length if isinstance(event, RunStarted) else answer.began
+                            answer.began = event.length if isinstance(event, RunStarted | Placed) else answer.began
                             _write(writer, event, answer)
                 except Exception as error:  # noqa: BLE001 (the client gets it as the end of the answer)
                     _write(writer, Ended(outcome="failed", error=error), answer)
