@@ -26,7 +26,7 @@ from starlette.websockets import WebSocket
 
 from palaver.core.errors import PalaverError
 from palaver.serve.http import home_page, openapi
-from palaver.serve.http.access import Access, Limits
+from palaver.serve.http.access import Access, ClientLimiter, Limits
 from palaver.serve.http.errors import Refused, as_json, refusal
 from palaver.serve.http.routes import CLIENT_CLOSED_REQUEST, Endpoints
 from palaver.serve.http.turns import Turns
@@ -67,7 +67,7 @@ class HttpApp:
         dispatcher: Dispatcher,
         *,
         history: History | None = None,
-        limits: Limits | None = None,
+        limits: Limits | ClientLimiter | None = None,
         token: str | None = None,
         tokens: Mapping[str, str] | None = None,
         hosts: Collection[str] | None = None,
@@ -80,14 +80,16 @@ class HttpApp:
     ) -> None:
         """Serve a swarm through its dispatcher.
 
-        ``history`` returns a client's messages. ``swarm`` names the swarm, when several share a bus. ``token`` reads
+        ``history`` returns a client's messages. ``limits`` are for each client; a ``ClientLimiter`` counts its requests
+        together with those at other routes. ``swarm`` names the swarm, when several share a bus. ``token`` reads
         every client; ``tokens`` maps each client to its token. ``hosts`` are names of the server besides
         ``localhost``; ``"*"``, the default with a token, allows any. ``origins`` are origins of other pages that may
         send requests (``https://app.example``). ``middleware`` is Starlette's. ``routes`` are
         further routes, which check access themselves: those of ``palaver.serve.ui``. ``title`` and ``agents`` are shown
         at ``/``. Raises ``SwarmError``.
         """
-        self._turns = Turns(dispatcher, limits or Limits(), swarm)
+        limiter = limits if isinstance(limits, ClientLimiter) else ClientLimiter(limits)
+        self._turns = Turns(dispatcher, limiter, swarm)
         self._access = Access(token=token, tokens=tokens, hosts=hosts, origins=origins)
         self._title, self._agents, self._ui = title, tuple(agents), bool(routes)
         self._open: set[Socket] = set()

@@ -52,6 +52,7 @@ from palaver.store.stored_thread import StoredThread
 from palaver.swarm.bus import Where
 from palaver.swarm.call import LOGGER
 from palaver.swarm.events import is_public
+from palaver.swarm.names import checked_client
 from palaver.swarm.swarm import LiveSwarm
 from palaver.swarm.user_input import said
 from palaver.threads.ids import uuid7
@@ -145,6 +146,11 @@ class Turns(Protocol):
         ...
 
     @abstractmethod
+    def check_name(self, id: str) -> None:
+        """Raise ``DecodeError`` for an ``id`` by which no client may call a conversation."""
+        ...
+
+    @abstractmethod
     def answer(self, request: UiRequest) -> AsyncGenerator[Turn]:
         """Answer a request, as events; the last one is ``Ended``. Closing the generator cancels the turn."""
         ...
@@ -193,6 +199,9 @@ class AgentTurns(Turns):
             self._agent_for(request)
         except PalaverError as error:
             raise DecodeError(str(error), path="tools", source=SOURCE) from None
+
+    def check_name(self, id: str) -> None:
+        """Take any: it follows the prefix in the name of a thread."""
 
     async def answer(self, request: UiRequest) -> AsyncGenerator[Turn]:
         """Run the agent."""
@@ -470,6 +479,10 @@ class SwarmTurns(Turns):
         if request.again:
             raise DecodeError("a swarm answers a message once: send it as a new one", path="trigger", source=SOURCE)
         _check_asked(request)
+
+    def check_name(self, id: str) -> None:
+        """Refuse what no client may be called (``palaver.swarm.names``)."""
+        checked_client(id)
 
     async def answer(self, request: UiRequest) -> AsyncGenerator[Turn]:
         """Ask the client's session, and show what its agents do."""
