@@ -429,4 +429,26 @@ def _text_of(message: ToolMessage) -> str:
     return value if isinstance(value, str) else jsontext.encode(value).decode()
 
 
-PROTOCOL: Final = UiProtocol(name=_SOURCE, parse=parse, writer=_Writer, history=history)
+_LIST: Final = {"type": "array", "items": {"type": "object"}}
+
+PROTOCOL: Final = UiProtocol(
+    name=_SOURCE,
+    parse=parse,
+    writer=_Writer,
+    history=history,
+    about="Answer an AG-UI client: its events",
+    body={
+        "type": "object",
+        "description": "RunAgentInput of AG-UI",
+        "properties": {
+            "threadId": {"type": "string"},
+            "runId": {"type": "string"},
+            "messages": _LIST,
+            "tools": _LIST,
+            "context": _LIST,
+            "state": {},
+            "resume": _LIST,
+        },
+        "required": ["threadId", "runId", "messages"],
+    },
+)

@@ -393,6 +393,18 @@ PROTOCOL: Final = UiProtocol(
     parse=parse,
     writer=_Writer,
     history=history,
+    about="Answer useChat of the AI SDK: a UI message stream",
+    body={
+        "type": "object",
+        "description": "What DefaultChatTransport of the AI SDK posts",
+        "properties": {
+            "id": {"type": "string"},
+            "messages": {"type": "array", "items": {"type": "object"}},
+            "trigger": {"enum": ["submit-message", "regenerate-message"]},
+            "messageId": {"type": ["string", "null"]},
+        },
+        "required": ["id", "messages"],
+    },
     headers={"x-vercel-ai-ui-message-stream": "v1"},
     end=b"data: [DONE]\n\n",
 )

@@ -40,9 +40,11 @@ from starlette.routing import Route
 from palaver.core import jsontext
 from palaver.core.errors import PalaverError
 from palaver.core.type_checks import check_arguments
+from palaver.serve.http import openapi
 from palaver.serve.http.access import Access, ClientLimiter, Limits, body_of
 from palaver.serve.http.errors import Refused, as_json, refusal
 from palaver.serve.http.event_stream import HEARTBEAT
+from palaver.serve.http.openapi import DocumentedRoute
 from palaver.serve.ui.client_messages import checked_id
 from palaver.serve.ui.history import History
 from palaver.serve.ui.turns import Ended, Placed, Turn, Turns, UiRequest, turns_of
@@ -58,6 +60,17 @@ Chunk: TypeAlias = dict[str, Any]
 """One event of a protocol, as a JSON object."""
 
 
+_HISTORY: Final = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {"id": openapi.TEXT, "role": openapi.TEXT},
+        "required": ["id", "role"],
+    },
+}
+_STOPPED: Final = {"type": "object", "properties": {"stopped": {"type": "boolean"}}, "required": ["stopped"]}
+
+
 class TurnWriter(Protocol):
     """Writes the events of one answer in a protocol."""
 
@@ -71,12 +84,15 @@ class UiProtocol(Struct, frozen=True, kw_only=True):
     """A protocol: how a body is read, how an answer is written, and the headers of the response.
 
     ``history`` writes the messages of a conversation, and ``end`` are the bytes behind the last event of an answer.
+    ``about`` is what a request does, and ``body`` the JSON Schema of what it sends, for the OpenAPI document.
     """
 
     name: str
     parse: Callable[[bytes], UiRequest]
     writer: Callable[[UiRequest], TurnWriter]
     history: Callable[[History], list[Chunk]]
+    about: str
+    body: Mapping[str, Any]
     headers: Mapping[str, str] = {}
     end: bytes = b""
 
@@ -182,12 +198,42 @@ class UiEndpoint:
         They are ``POST path``, ``GET path/ID/stream``, ``DELETE path/ID`` and ``GET path/ID``, which gives the messages
         of a conversation that is kept.
         """
-        base = path.rstrip("/")
+        base, one = path.rstrip("/"), [openapi.parameter("id")]
+        events = {openapi.EVENTS: openapi.TEXT}
+        answer = openapi.operation(
+            openapi.name_of(base, "answer"),
+            self.protocol.about,
+            events,
+            body=self.protocol.body,
+            errors=openapi.WRITES,
+        )
+        again = openapi.operation(
+            openapi.name_of(base, "stream"),
+            "Read the answer that is under way from its beginning",
+            events,
+            parameters=one,
+            errors=openapi.READS,
+            others={"204": "No answer is under way"},
+        )
+        load = openapi.operation(
+            openapi.name_of(base, "history"),
+            "List the messages of a conversation",
+            {openapi.JSON: _HISTORY},
+            parameters=one,
+            errors=openapi.READS,
+        )
+        stop = openapi.operation(
+            openapi.name_of(base, "stop"),
+            "Stop the answer that is under way",
+            {openapi.JSON: _STOPPED},
+            parameters=one,
+            errors=openapi.READS,
+        )
         return [
-            Route(base or "/", self.respond, methods=["POST"]),
-            Route(f"{base}/{{id:path}}/stream", self._read_again, methods=["GET"]),
-            Route(f"{base}/{{id:path}}", self._load, methods=["GET"]),
-            Route(f"{base}/{{id:path}}", self._stop, methods=["DELETE"]),
+            DocumentedRoute(base or "/", self.respond, method="POST", operation=answer),
+            DocumentedRoute(f"{base}/{{id:path}}/stream", self._read_again, method="GET", operation=again),
+            DocumentedRoute(f"{base}/{{id:path}}", self._load, method="GET", operation=load),
+            DocumentedRoute(f"{base}/{{id:path}}", self._stop, method="DELETE", operation=stop),
         ]
 
     async def respond(self, request: Request, *, conversation: str | None = None) -> Response:
