@@ -25,7 +25,7 @@ from palaver.threads.thread import Thread
 from palaver.threads.view import RECORD, for_model, for_people
 from palaver.turn.approvals import PENDING, Decision, all_pending, answer, approve, edit, pending, reject
 from palaver.turn.limits import Limits
-from palaver.turn.notes import MAY_HAVE_RUN
+from palaver.turn.notes import MAY_HAVE_RUN, NOT_RUN_UNDECIDED
 from palaver.turn.tool import CHOICES, Rule
 from tests.agent.scripts import assert_valid, bodies, call, calls, noting
 
@@ -46,8 +46,8 @@ TOLD = {
 }
 
 
-def asked_agent(ran, script=None, **how):
-    model = ScriptedModel([calls(call(to="ann")), "done"] if script is None else script, then="done")
+def asked_agent(ran, script=None, *, model=None, **how):
+    model = model or ScriptedModel([calls(call(to="ann")), "done"] if script is None else script, then="done")
     return Agent(model, **{"tools": [noting(ran)], "policy": "ask", **how})
 
 
@@ -328,8 +328,8 @@ async def test_a_decision_of_what_is_not_pending_is_refused_before_anything_is_w
     for decisions in ({"c9": approve()}, {"c2": approve(), "c9": approve()}, {"c1": reject()}):
         with pytest.raises(MessageError, match="nothing is pending for call"):
             await agent.run(thread=run.thread, decisions=decisions)
-    with pytest.raises(MessageError, match="a new prompt closes pending calls"):
-        await agent.run("else", thread=run.thread, decisions={"c2": approve()})
+    with pytest.raises(MessageError, match="nothing is pending for call 'c1'"):
+        await agent.run("else", thread=run.thread, decisions={"c1": approve(), "c2": approve()})
     with pytest.raises(MessageError, match="nothing is pending"):
         await agent.run(thread=said("hi"), decisions={"c1": approve()})
     assert len(run.thread) == length
@@ -351,6 +351,31 @@ async def test_a_new_prompt_closes_what_waits(anyio_backend):
     assert [(each.tool_call_id, each.is_error) for each in results(run)] == [("c1", True), ("c2", True)]
     assert all(each.text.startswith("Not run:") for each in results(run))
     assert_valid(run.path.messages)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("before", [{}, {"c2": approve()}])
+async def test_a_prompt_beside_decisions_follows_the_results_and_closes_the_other_calls(anyio_backend, before):
+    ran, asked = [], []
+
+    def last(prompt):
+        asked.append([(each.role, each.text) for each in prompt.messages])
+        return "done"
+
+    asking = calls(*[call(id=f"c{n}", to=name) for n, name in enumerate(("ann", "ben", "cid"), 1)])
+    agent = asked_agent(ran, model=ScriptedModel([asking], then=last))
+    first = await agent.run("go")
+    await agent.run(thread=first.thread, decisions=before)
+    handled = agent.replace(decide=lambda _: 1 / 0)  # who writes on is not asked
+    run = await handled.run("and now?", thread=first.thread, decisions={"c1": approve()})
+    assert (run.outcome, pending(first.thread)) == ("completed", ())
+    assert ran == [("send", "ann", 1), *([("send", "ben", 1)] if before else [])]
+    not_run = ("tool", NOT_RUN_UNDECIDED)
+    second = ("tool", "sent 1 to ben") if before else not_run
+    told = [("user", "go"), ("assistant", ""), ("tool", "sent 1 to ann"), second, not_run, ("user", "and now?")]
+    assert asked == [told]
+    assert_valid(run.path.messages)
+    assert (await agent.run("more", thread=first.thread)).ok
 
 
 @pytest.mark.anyio

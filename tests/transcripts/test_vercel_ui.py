@@ -242,8 +242,9 @@ def test_a_run_is_one_message_and_a_call_has_its_result():
     (told, asked, run), losses = written(*RUN)
     assert [each["role"] for each in (told, asked, run)] == ["system", "user", "assistant"]
     assert [part["type"] for part in run["parts"]] == [
-        "step-start", "reasoning", "tool-f", "tool-g", "step-start", "text",
+        "step-start", "reasoning", "dynamic-tool", "dynamic-tool", "step-start", "text",
     ]  # fmt: skip
+    assert [part["toolName"] for part in run["parts"][2:4]] == ["f", "g"]
     assert run["parts"][2] | {"input": {"a": 1.0}, "output": {"x": 1}, "state": "output-available"} == run["parts"][2]
     assert run["parts"][3] | {"input": {}, "errorText": "broke", "state": "output-error"} == run["parts"][3]
     assert run["metadata"]["model"] == "m"
@@ -294,8 +295,14 @@ def test_a_result_that_came_late_stands_with_its_call():
 
 def test_a_result_without_a_call_is_written_and_said():
     ((message,), losses) = written(tool("alone", tool_call_id="c", tool_name="f"))
-    assert message["parts"][0] | {"type": "tool-f", "output": "alone"} == message["parts"][0]
+    assert message["parts"][0] | {"type": "dynamic-tool", "toolName": "f", "output": "alone"} == message["parts"][0]
     assert [loss.kind for loss in losses] == ["approximated"]
+
+
+def test_a_call_that_a_provider_ran_says_so_in_every_version():
+    ran = ToolCall("s", "web", "{}", provider_executed=True)
+    ((message,), _) = written(assistant(ran, ServerToolResult("s", raw_of([1]), "anthropic_messages", "web")))
+    assert message["parts"][1].items() >= {"type": "tool-web", "providerExecuted": True, "output": [1]}.items()
 
 
 def test_ids_of_calls_are_unique():
@@ -303,7 +310,7 @@ def test_ids_of_calls_are_unique():
         assistant(ToolCall("c", "f")), tool("1", tool_call_id="c"), user("x"),
         assistant(ToolCall("c", "f")), tool("2", tool_call_id="c"),
     )  # fmt: skip
-    calls = [part for message in messages for part in message["parts"] if part["type"] == "tool-f"]
+    calls = [part for message in messages for part in message["parts"] if part.get("toolName") == "f"]
     assert len({part["toolCallId"] for part in calls}) == 2
     assert [part["output"] for part in calls] == ["1", "2"]
     assert len(losses) == 1

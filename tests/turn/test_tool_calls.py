@@ -8,7 +8,7 @@ from msgspec import structs
 
 import palaver as p
 from palaver.agent import Middleware, Rule, answer, approve, edit, function_tool, output_of, reject
-from palaver.core.errors import MessageError, NavigationError, SwarmError
+from palaver.core.errors import MessageError, SwarmError
 from palaver.core.usage import Usage
 from palaver.models.scripted import ScriptedModel
 from palaver.store.memory import MemoryStore
@@ -17,7 +17,7 @@ from palaver.swarm import Swarm, SwarmAgent, tool
 from palaver.swarm.call import Call
 from palaver.threads.view import RECORD
 from palaver.turn import events
-from palaver.turn.approvals import SOURCE as APPROVAL
+from palaver.turn.approvals import SOURCE as APPROVAL, DecisionError
 from palaver.turn.notes import NOT_RUN_UNDECIDED
 from palaver.turn.tool import ToolContext
 from palaver.turn.tool_call import WHOLE
@@ -235,6 +235,20 @@ async def test_what_is_said_closes_what_waits():
     assert sent == []
 
 
+async def test_a_session_decides_some_calls_and_closes_the_others():
+    sent = []
+    two = p.assistant(tool_calls=[call(to="ann"), call(id="c2", to="ben")])
+    async with (
+        shop(sent, two, "done", max_tool_calls=2).start() as live,
+        live.session("ann") as session,
+    ):
+        await session.complete("hi")
+        assert await session.decide({"c2": approve()}, close=True) == "done"
+        assert (session.pending(), sent) == ((), ["ben"])
+        found = [(each.tool_call_id, each.text) for each in session.messages if each.role == "tool"]
+        assert found == [("c1", NOT_RUN_UNDECIDED), ("c2", "sent to ben")]
+
+
 async def test_decisions_of_what_nobody_asked_are_refused():
     async with shop([], CALLING).start() as live, live.session("ann") as session:
         await session.complete("hi")
@@ -248,7 +262,7 @@ async def test_calls_of_an_agent_that_is_not_active_cannot_be_decided():
     async with swarm.replace(agents=[*swarm.agents.values(), other]).start() as live, live.session("ann") as session:
         await session.complete("hi")
         await session.change_to("B")
-        with pytest.raises(NavigationError, match="the pending calls belong to the agent 'A'"):
+        with pytest.raises(DecisionError, match="the pending calls belong to the agent 'A'"):
             await session.decide({"c1": approve()})
 
 

@@ -8,7 +8,8 @@ Rules:
   where a thread was left: calls that wait are decided by ``decisions`` or ``decide``, an unanswered user is answered.
 - ``thread`` is a ``Thread``, or a ``StoredThread`` that keeps every message as it comes; without one the run begins
   its own. ``previous`` goes on behind an earlier run, which does not change; ``branch`` names a branch of a ``Thread``.
-- A new prompt closes what was left open: calls without a result are answered as not run, or as unknown.
+- A new prompt closes what was left open: calls without a result are answered as not run, or as unknown. With
+  ``decisions`` beside it, the calls that they decide get their results first, and the prompt follows the results.
 
 What is given to an agent and to its runs, and is easily mistaken for another thing:
 
@@ -404,7 +405,8 @@ class Agent(Generic[T]):
 
         ``prompt`` is a text, parts or messages; ``None`` goes on where the thread was left. Keywords: ``thread``,
         ``branch``, ``previous``, ``deps`` (anything, for tools and middleware), ``values`` (what they share),
-        ``decide``, ``decisions`` (by the id of the call), ``on_event`` (one more observer). Raises as ``run`` does.
+        ``decide``, ``decisions`` (by the id of the call; a prompt beside them follows the results of the calls),
+        ``on_event`` (one more observer). Raises as ``run`` does.
         """
         options = RunOptions(
             thread=thread,
@@ -437,19 +439,18 @@ class Agent(Generic[T]):
         thread, branch, previous, decisions = options.thread, options.branch, options.previous, options.decisions or {}
         if previous is not None:
             thread, branch = _behind(previous)
-        if prompt is not None and decisions:
-            raise MessageError("decisions: a new prompt closes pending calls; pass a prompt or decisions, not both")
         run = uuid7()
         journal = Journal(Thread() if thread is None else thread, branch, agent=self.name, run=run, log=self.log)
         opened = open_answer(journal.path)
-        first = (
-            _resumed(journal, opened) if prompt is None else _begun(opened, prompt_messages(prompt, template=_PROMPT))
-        )
-        known = Recorded() if opened is None or prompt is not None else opened.recorded
+        messages = () if prompt is None else prompt_messages(prompt, template=_PROMPT)
+        resumes = prompt is None or bool(decisions)
+        known = opened.recorded if opened is not None and resumes else Recorded()
         checked_decisions(decisions, known.pending.values())
         checked_choices(decisions, known.pending.values())
         checked_edits(decisions, known.pending.values(), self.toolbox.find)
-        start = RunStart(run=run, event=first, carry=self._carry(previous), known=known)
+        first = _resumed(journal, opened, messages) if resumes else _begun(opened, messages)
+        closing = resumes and prompt is not None
+        start = RunStart(run=run, event=first, carry=self._carry(previous), known=known, closing=closing)
         values = options.values if options.values is not None or previous is None else own(previous.values)
         options = structs.replace(options, decide=options.decide or self.decide, values=values)
         observers = self.observers if options.on_event is None else (*self.observers, options.on_event)
@@ -491,9 +492,10 @@ def _begun(opened: OpenAnswer | None, messages: tuple[Message, ...]) -> Begun:
     return Begun(0.0, (*opened.deferred, *messages), tuple(closing))
 
 
-def _resumed(journal: Journal, opened: OpenAnswer | None) -> Resumed:
+def _resumed(journal: Journal, opened: OpenAnswer | None, messages: tuple[Message, ...]) -> Resumed:
     if opened is not None:
-        return Resumed(0.0, opened.message, opened.results, opened.may_have_run, deferred=opened.deferred)
+        deferred = (*opened.deferred, *messages)
+        return Resumed(0.0, opened.message, opened.results, opened.may_have_run, deferred=deferred)
     if not journal.path:
         raise MessageError("nothing to continue: pass a prompt, or a thread that has messages")
     return Resumed(0.0, last=last_answer(journal.path))

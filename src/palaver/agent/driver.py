@@ -85,6 +85,8 @@ class RunStart(Struct, frozen=True, kw_only=True):
     """What the runs of one conversation share in this process."""
     known: Recorded
     """What the records say of calls that were left open."""
+    closing: bool = False
+    """Whether those without a decision are not run, because a prompt follows."""
 
 
 class Driver:
@@ -114,7 +116,7 @@ class Driver:
         self.cancel_reason = ""
         self._cancelled: BaseException | None = None
         self.context = self._run_context(options)
-        self._tools = self._tool_calls(options.decisions or {}, start.known)
+        self._tools = self._tool_calls(options.decisions or {}, start)
         self.context.judge, self.context.call_tool = self._tools.judge, self._tools.call
         self._correlation = Correlation(journal.path)
         self._prompts = Prompts(agent, journal, self.context, self._carry)
@@ -148,7 +150,7 @@ class Driver:
             toolbox=agent.toolbox,
         )
 
-    def _tool_calls(self, decisions: Mapping[str, Decision], known: Recorded) -> ToolCalls:
+    def _tool_calls(self, decisions: Mapping[str, Decision], start: RunStart) -> ToolCalls:
         agent = self.agent
         return ToolCalls(
             agent.chain,
@@ -159,7 +161,8 @@ class Driver:
             result_limit=agent.result_limit,
             depths=self._carry.depths,
             decisions=decisions,
-            known=known,
+            known=start.known,
+            closing=start.closing,
             early=agent.eager and agent.streams,
         )
 

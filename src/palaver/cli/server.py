@@ -34,7 +34,7 @@ from anyio.lowlevel import checkpoint
 from palaver.cli import stores
 from palaver.cli.terminal import bad_input, echo, safe_line
 from palaver.serve.http import HttpApp, live_history, stored_history
-from palaver.serve.http.access import Access, is_loopback
+from palaver.serve.http.access import Access, ClientLimiter, is_loopback
 from palaver.serve.http.connections import BACKLOG, LimitedH11Protocol, default_connection_limit
 from palaver.serve.ui import AgUiEndpoint, AiSdkEndpoint
 from palaver.serve.workers import LocalDispatcher
@@ -246,14 +246,15 @@ class _Signals:
 async def _in_process(options: ServeOptions, store: Store) -> AsyncGenerator[tuple[HttpApp, _Finish]]:
     """Run everything in this process."""
     async with options.swarm.start(store=store) as live, LocalDispatcher(live) as dispatcher:
-        access = Access(**options.access._asdict())
+        access, limiter = Access(**options.access._asdict()), ClientLimiter()
         app = HttpApp(
             dispatcher,
             history=live_history(live),
             routes=[
-                *AiSdkEndpoint(live, prefix="", access=access).routes("/api/chat"),
-                *AgUiEndpoint(live, prefix="", access=access).routes("/ag-ui"),
+                *AiSdkEndpoint(live, prefix="", access=access, limits=limiter).routes("/api/chat"),
+                *AgUiEndpoint(live, prefix="", access=access, limits=limiter).routes("/ag-ui"),
             ],
+            limits=limiter,
             title=options.swarm.name,
             agents=tuple(options.swarm.agents),
             **options.access._asdict(),

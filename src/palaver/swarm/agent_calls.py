@@ -16,6 +16,8 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from palaver.core.errors import MessageError, ToolError, TurnError, excerpt
 from palaver.core.messages import AssistantMessage, ToolMessage
 from palaver.core.pairs import client_calls
@@ -50,6 +52,17 @@ if TYPE_CHECKING:
     from palaver.swarm.agent import SwarmAgent
     from palaver.swarm.agent_turn import AgentTurn
     from palaver.swarm.session import Session
+
+
+class DecidedCalls(Struct, frozen=True):
+    """What is known of the calls of an answer that waited: their records, and the decisions.
+
+    ``closing``: those without a decision are not run.
+    """
+
+    known: Recorded = Recorded()
+    decisions: Mapping[str, Decision] = {}
+    closing: bool = False
 
 
 class AgentCalls:
@@ -130,17 +143,18 @@ class AgentCalls:
         *,
         offered: dict[str, SwarmTool],
         broken: MalformedToolCall | None = None,
-        known: tuple[Recorded, Mapping[str, Decision]] | None = None,
+        decided: DecidedCalls = DecidedCalls(),  # noqa: B008 (frozen)
     ) -> None:
-        """Start the calls of a stored answer; ``known`` is for calls that waited for a decision."""
+        """Start the calls of a stored answer; ``decided`` is for calls that waited for a decision."""
         checked = await self._planned(turn, place, answer, calls, offered=offered, broken=broken)
         if checked is None or self._overtaken(turn):
             return
         tools = self._part(turn).tool_calls(
             offered,
             {each.call.id: (each.call.arguments_json, each.arguments) for each in checked},
-            known=Recorded() if known is None else known[0],
-            decisions={} if known is None else known[1],
+            known=decided.known,
+            decisions=decided.decisions,
+            closing=decided.closing,
         )
         planned = await self._allowed(turn, place, answer, checked, tools)
         if planned is None or self._overtaken(turn):

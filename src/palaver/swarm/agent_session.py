@@ -25,7 +25,7 @@ from palaver.core.pairs import client_calls
 from palaver.core.parts import MalformedToolCall, Text
 from palaver.models.language_model import Prompt
 from palaver.swarm.agent_answers import AgentAnswers
-from palaver.swarm.agent_calls import AgentCalls
+from palaver.swarm.agent_calls import AgentCalls, DecidedCalls
 from palaver.swarm.agent_turn import AgentTurn
 from palaver.swarm.batch import (
     Batch,
@@ -115,8 +115,10 @@ class AgentSession(AgentAnswers, AgentCalls):
         except Exception as error:  # noqa: BLE001 (as above)
             self._fail(turn, error)
 
-    async def decided(self, turn: Turn, opened: OpenAnswer, decisions: Mapping[str, Decision]) -> None:
-        """Continue with calls that waited for a decision."""
+    async def decided(
+        self, turn: Turn, opened: OpenAnswer, decisions: Mapping[str, Decision], *, closing: bool
+    ) -> None:
+        """Continue with calls that waited for a decision. ``closing``: those without one are not run."""
         try:
             async with self._lock:
                 place = self._place(turn)
@@ -127,8 +129,8 @@ class AgentSession(AgentAnswers, AgentCalls):
                 if not await self._may_ask(turn, place, part, asks=False):
                     return
                 part.context.message = opened.message
-                known = (opened.recorded, decisions)
-                await self._begin(turn, place, opened.message, opened.open_calls, offered=offered, known=known)
+                decided = DecidedCalls(opened.recorded, decisions, closing)
+                await self._begin(turn, place, opened.message, opened.open_calls, offered=offered, decided=decided)
         except Exception as error:  # noqa: BLE001 (as above)
             self._fail(turn, error)
 

@@ -195,10 +195,12 @@ class AgentTurn:
         *,
         known: Recorded = Recorded(),  # noqa: B008 (frozen)
         decisions: Mapping[str, Decision] = {},
+        closing: bool = False,
     ) -> ToolCalls:
         """Return the planner and runner of the calls of one answer.
 
-        ``checked`` has text and arguments of the calls, by id; ``known`` and ``decisions`` are for calls that waited.
+        ``checked`` has text and arguments of the calls, by id; ``known`` and ``decisions`` are for calls that waited,
+        of which those without a decision are not run when ``closing``.
         """
         toolbox = Toolbox([tool.as_agent_tool(checked) for tool in offered.values()])
         thread, run = self.context.thread, self.context.run
@@ -211,6 +213,7 @@ class AgentTurn:
             result_limit=self.agent.result_limit,
             known=known,
             decisions=decisions,
+            closing=closing,
             key=lambda call: joined(thread, run, call.id),
             readable=any(tool.name == READ_RESULT for tool in self.agent.middleware_tools),
         )

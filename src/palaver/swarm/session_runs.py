@@ -15,11 +15,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from palaver.core.errors import NavigationError, SwarmError
+from palaver.core.errors import SwarmError
 from palaver.core.messages import Message
 from palaver.swarm.agent_turn import AgentTurn
 from palaver.swarm.call import CURRENT
@@ -110,12 +111,13 @@ class SessionRuns(Commits):
 
     # -- runs --------------------------------------------------------------------------------------------------------
 
-    async def decide(self, decisions: Mapping[str, Decision], *, run: str | None = None) -> str:
+    async def decide(self, decisions: Mapping[str, Decision], *, run: str | None = None, close: bool = False) -> str:
         """Decide waiting calls, by their ids, and continue their turn; return its answer.
 
-        Other calls keep waiting, and the answer is then ``""``. With ``run``, calls of a turn with another name are
-        not decided. Raises ``DecisionError`` for an unknown call or a choice that is not allowed, ``NavigationError``
-        when another agent is active, ``SwarmError`` within a turn, and as ``complete``.
+        Other calls keep waiting, and the answer is then ``""``; with ``close`` they get results that say that they
+        were not run, as when a message arrives. With ``run``, calls of a turn with another name are not decided.
+        Raises ``DecisionError`` for an unknown call, for a choice that is not allowed, and when another agent than
+        that of the calls is active; ``SwarmError`` within a turn; and as ``complete``.
         """
         self._check()
         wanted = checked_run(run)
@@ -138,13 +140,14 @@ class SessionRuns(Commits):
             if wanted is not None and name != wanted:
                 raise DecisionError(f"the pending calls belong to the turn {name!r}, not {wanted!r}")
             if opened.message.agent != self.agent:
-                raise NavigationError(
+                raise DecisionError(
                     f"the pending calls belong to the agent {opened.message.agent!r}, but {self.agent!r} is active"
                 )
             turn = Turn("tool", id=name, limit=self.swarm.nested)
             async with self._under_way(turn):
                 self.publish_event("swarm", "get-agent-name", output={"activeAgent": self.agent})
-                answer = await self._answer(turn, self.agent_session().decided, turn, opened, found)
+                decided = partial(self.agent_session().decided, closing=close)
+                answer = await self._answer(turn, decided, turn, opened, found)
                 return await self._kept(turn, name, "", answer)
 
     def pending(self) -> tuple[ApprovalRequest, ...]:

@@ -36,7 +36,7 @@ from palaver.threads.thread import MAIN, Entry
 from palaver.threads.view import DISCARDED, RECORD
 from palaver.turn.calls import PlannedCall
 from palaver.turn.journal import AnyThread
-from palaver.turn.notes import MAY_HAVE_RUN, MAY_HAVE_RUN_BEFORE, deferred_messages
+from palaver.turn.notes import MAY_HAVE_RUN, MAY_HAVE_RUN_BEFORE, NOT_RUN_UNDECIDED, deferred_messages
 from palaver.turn.tool import CHOICES, DecisionKind, Policy, Rule, as_rule, rule_of
 
 if TYPE_CHECKING:
@@ -147,6 +147,12 @@ def resolved(planned: PlannedCall, decision: Decision, check: Callable[[ToolCall
     if decision.kind == "answer":
         return _not_run(planned, "answered", decision.text or "(no answer)", decision)
     return _edited(planned, decision, check)
+
+
+def undecided(planned: PlannedCall) -> PlannedCall:
+    """Answer a call that waits as not run, because the user went on without a decision about it."""
+    text = MAY_HAVE_RUN if MAY_HAVE_RUN in planned.text else NOT_RUN_UNDECIDED
+    return structs.replace(planned, verdict="invalid", text=text)
 
 
 def _edited(planned: PlannedCall, decision: Decision, check: Callable[[ToolCall], Any]) -> PlannedCall:

@@ -3,6 +3,7 @@
 Rules:
 
 - Decisions that are passed in apply to the calls that were open when the turn started, and to no later ones.
+- Where the user writes on beside the decisions (``closing``), open calls without one are not run, and nobody is asked.
 - Rules of middleware come before the policy, also for early reads.
 - A call has the same idempotency key in every process that runs it.
 
@@ -46,6 +47,7 @@ class ToolCalls:
         depths: Depths | None = None,
         decisions: Mapping[str, Decision] = {},
         known: Recorded = Recorded(),  # noqa: B008 (frozen)
+        closing: bool = False,
         early: bool = False,
         key: Callable[[ToolCall], str] | None = None,
         readable: bool | None = None,
@@ -53,14 +55,16 @@ class ToolCalls:
         """Run calls of the tools in ``toolbox``.
 
         ``result_limit`` bounds the characters of a result where its tool has no limit; ``known`` are the approval
-        records of the open calls; with ``early`` reads start while their answer streams. ``key`` returns the
-        idempotency key of a call; by default it is made of the depth of its answer in the thread (``depths``).
-        ``readable`` says whether ``read_result`` is offered, by default whether the toolbox has it.
+        records of the open calls, and ``closing`` says that those without a decision are not run; with ``early`` reads
+        start while their answer streams. ``key`` returns the idempotency key of a call; by default it is made of the
+        depth of its answer in the thread (``depths``). ``readable`` says whether ``read_result`` is offered, by default
+        whether the toolbox has it.
         """
         self._chain, self._toolbox = chain, toolbox
         self._own_policy: Policy = policy
         self._context, self._spending, self._result_limit = context, spending, result_limit
         self._decisions: Mapping[str, Decision] = decisions
+        self._closing = closing
         self._known = known
         self._depths = depths or Depths()
         self._key = key
@@ -81,7 +85,7 @@ class ToolCalls:
         chosen = [(index, calls[index]) for index in indexes]
         known, self._known = self._known, Recorded()
         if not known.requests:
-            self._decisions = {}  # decisions must not apply to later calls with the same ids
+            self._decisions, self._closing = {}, False  # not for later calls, which may have the same ids
         with hook_time("the policy") if callable(self._policy) else nullcontext():
             planned = await plan(chosen, self._toolbox, self._policy, may_have_run=may_have_run, known=known)
         if known.requests or any(each.verdict == "ask" for each in planned):
@@ -107,7 +111,7 @@ class ToolCalls:
         decisions = {
             each.call.id: self._decisions[each.call.id] for each in requests if each.call.id in self._decisions
         }
-        left = tuple([each for each in requests if each.call.id not in decisions])
+        left = () if self._closing else tuple([each for each in requests if each.call.id not in decisions])
         failed: Exception | None = None
         if left:
             self._context.emit(events.ApprovalNeeded(agent=self._context.agent, run=self._context.run, requests=left))
@@ -121,8 +125,10 @@ class ToolCalls:
 
     def _resolved(self, planned: PlannedCall, decisions: Mapping[str, Decision]) -> PlannedCall:
         decision = decisions.get(planned.call.id)
-        if planned.verdict != "ask" or decision is None:
+        if planned.verdict != "ask":
             return planned
+        if decision is None:
+            return approvals.undecided(planned) if self._closing else planned
         self._context.emit(
             events.ApprovalGiven(agent=self._context.agent, run=self._context.run, call=planned.call, decision=decision)
         )

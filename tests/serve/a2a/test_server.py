@@ -26,15 +26,17 @@ from a2a.utils.errors import (
 )
 from google.protobuf.json_format import MessageToDict, ParseDict
 
+from palaver.agent import client_tool
 from palaver.core.errors import TransportError
-from palaver.core.factories import assistant
+from palaver.core.factories import assistant, tool_call
 from palaver.models.scripted import ScriptedModel
 from palaver.serve.a2a import a2a_app, card_of
 from palaver.serve.a2a.executor import Executor
 from palaver.serve.workers import LocalDispatcher
 from palaver.store.memory import MemoryStore
-from palaver.swarm import Swarm, SwarmAgent
+from palaver.swarm import Swarm, SwarmAgent, result_tool
 from tests.serve.http.conftest import BlockingOperator, agents
+from tests.serve.http.test_approvals import Till
 from tests.swarm.served import let_others_run, served
 
 pytestmark = pytest.mark.anyio
@@ -160,6 +162,79 @@ async def test_an_error_of_the_model_is_a_task_that_failed():
         assert get_message_text(event.task.status.message) == "gone"
         (event,) = await o.say("hi", id="m2")
         assert event.task.status.state == TaskState.TASK_STATE_COMPLETED
+
+
+def data(value):
+    return ParseDict({"data": value}, Part())
+
+
+def pending_in(event):
+    """The calls that a task says it waits for."""
+    task = event.task
+    assert task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED, get_message_text(task.status.message)
+    return MessageToDict(task.status.message.parts[-1])["data"]["pending"]
+
+
+APPROVED = {"decisions": {"c1": {"decision": "approve"}}}
+
+
+@pytest.mark.parametrize(
+    ("parts", "state", "said", "paid"),
+    [
+        ([data(APPROVED)], "COMPLETED", "So: Bob <b> has 100 EUR", [100]),
+        (
+            [data({"decisions": {"c1": {"decision": "edit", "arguments": {"to": "Bob", "euros": 5}}}})],
+            *("COMPLETED", "So: Bob has 5 EUR", [5]),
+        ),
+        ([data({"decisions": {"c1": {"decision": "reject", "text": "No."}}})], "COMPLETED", "Reason: No.", []),
+        ([Part(text="Never mind.")], "COMPLETED", "you said Never mind.", []),
+        ([data({"decisions": {"c2": {"decision": "approve"}}})], "INPUT_REQUIRED", "nothing is pending for", []),
+        ([data({"decisions": {"c1": {"decision": "maybe"}}})], "INPUT_REQUIRED", "Invalid value 'maybe'", []),
+        ([Part(text="Yes."), data(APPROVED)], "INPUT_REQUIRED", "decisions are sent alone", []),
+    ],
+)
+async def test_a_turn_that_waits_requires_input_and_the_next_message_of_its_task_decides(parts, state, said, paid):
+    till = Till()
+    async with office(given=till.agents) as o:
+        (event,) = await o.say("Pay Bob.")
+        arguments = {"to": "Bob <b>", "euros": 100.0}
+        choices = ["approve", "edit", "reject", "answer"]
+        asked = {"call": "c1", "tool": "pay", "arguments": arguments, "reason": "It costs money.", "choices": choices}
+        assert pending_in(event) == [asked]
+        assert "pay" in get_message_text(event.task.status.message)
+        (event,) = await o.send(*parts, id="m2", task_id=event.task.id)
+        assert event.task.status.state == getattr(TaskState, f"TASK_STATE_{state}")
+        texts = [*map(get_artifact_text, event.task.artifacts), get_message_text(event.task.status.message)]
+        assert said in "".join(texts).replace("\n", "")
+        assert till.paid == paid
+        if state == "INPUT_REQUIRED":
+            assert pending_in(event) == [asked]
+            (event,) = await o.send(data(APPROVED), id="m3", task_id=event.task.id)
+            assert (event.task.status.state, till.paid) == (TaskState.TASK_STATE_COMPLETED, [100])
+
+
+async def test_a_question_to_the_user_is_answered_by_a_text_and_a_stream_tells_that_it_waits():
+    ask = client_tool("ask", "Ask the user.", {"type": "object"})
+    model = ScriptedModel([assistant(tool_calls=[tool_call("ask", {}, id="q1")])], then=lambda p: p.messages[-1].text)
+    async with office(given=[SwarmAgent("desk", model, tools=[result_tool(ask)])], streaming=True) as o:
+        events = await o.say("hi")
+        assert events[-1].status_update.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
+        events = await o.say("In Husum.", id="m2", task_id=events[0].task.id)
+        assert events[-1].status_update.status.state == TaskState.TASK_STATE_COMPLETED
+        assert [get_artifact_text(e.artifact_update.artifact) for e in events if e.HasField("artifact_update")] == [
+            "In Husum."
+        ]
+
+
+async def test_decisions_that_come_too_late_are_a_task_that_failed():
+    till = Till()
+    async with office(given=till.agents) as o:
+        (event,) = await o.say("Pay Bob.")
+        await o.say("Never mind.", id="m2")
+        (event,) = await o.send(data(APPROVED), id="m3", task_id=event.task.id)
+        assert event.task.status.state == TaskState.TASK_STATE_FAILED
+        assert "nothing is pending" in get_message_text(event.task.status.message)
+        assert till.paid == []
 
 
 async def test_a_foreign_error_is_not_shown_to_the_client(caplog):

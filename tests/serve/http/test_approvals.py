@@ -241,6 +241,20 @@ async def test_another_message_closes_what_waits(office, till):
         assert till.paid == []
 
 
+async def test_decisions_of_calls_of_an_agent_that_is_not_active_are_refused(office, till):
+    async with office(given=[*till.agents, SwarmAgent("other", ScriptedModel([]))]) as o:
+        await o.post("ann", "Pay Bob.", run="r1")
+        await o.live.get("ann").change_to("other")
+        for run in ({}, {"run": "r1"}):
+            answer = await decide(o, {"c1": {"decision": "approve"}}, **run)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (409, "decision")
+            assert "belong to the agent 'desk', but 'other' is active" in answer.json()["error"]["message"]
+        assert await waiting(o) == [ASKED]
+        await o.live.get("ann").change_to("desk")
+        assert (await decide(o, {"c1": {"decision": "approve"}})).status_code == 200
+        assert till.paid == [100]
+
+
 async def test_decisions_with_their_run_are_taken_once_and_answered_again(office, till):
     async with office(given=till.agents) as o:
         await o.post("ann", "Pay Bob.", run="r1")

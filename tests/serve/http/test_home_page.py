@@ -9,11 +9,12 @@ import anyio
 import httpx
 import jsonschema
 import pytest
+from starlette.routing import Route
 
 from palaver.core.factories import assistant, tool_call
 from palaver.models import ScriptedModel
-from palaver.serve.http import HttpApp
-from palaver.serve.ui import AiSdkEndpoint
+from palaver.serve.http import HttpApp, openapi
+from palaver.serve.ui import AgUiEndpoint, AiSdkEndpoint
 from palaver.serve.workers import LocalDispatcher
 from palaver.swarm import Swarm, SwarmAgent
 from tests.serve.http.test_approvals import Till
@@ -27,9 +28,9 @@ SCRIPT = Path(__file__).with_name("home_page.mjs")
 @pytest.fixture
 async def client(request):
     options = getattr(request, "param", {})
-    swarm = Swarm("shop <&>", [SwarmAgent("desk", ScriptedModel(["Moin."]))])
+    swarm = Swarm("shop <&>", [SwarmAgent("desk", ScriptedModel(["Moin."] * 3))])
     async with swarm.start() as live, LocalDispatcher(live) as dispatcher:
-        routes = AiSdkEndpoint(live).routes("/api/chat")
+        routes = [*AiSdkEndpoint(live).routes("/api/chat"), *AgUiEndpoint(live).routes("/ag-ui")]
         app = HttpApp(dispatcher, title=swarm.name, agents=["desk"], routes=routes, **options)
         async with served(app) as (url, _), httpx.AsyncClient(base_url=url) as made:
             yield made
@@ -42,7 +43,8 @@ async def test_the_page_names_agents_and_routes_and_loads_nothing_from_elsewhere
     assert "<title>shop &lt;&amp;&gt;</title>" in page.text
     assert "%%" not in page.text
     assert not re.search(r'(src|href)="https?:', page.text)
-    assert "/v1/clients/CLIENT/messages" in page.text
+    for route in ("GET /v1/clients/CLIENT/messages", "POST /api/chat", "POST /ag-ui"):
+        assert f"<code>{route}</code>" in page.text
 
 
 @pytest.mark.parametrize("client", [{"token": "t"}], indirect=True)
@@ -52,18 +54,75 @@ async def test_the_page_asks_for_a_token_where_one_is_needed(client):
     assert (await client.get("/", headers={"origin": "https://evil.example"})).status_code == 403
 
 
-async def test_every_route_that_is_described_is_there_and_answers_as_described(client):
+def routes_of(app):
+    """Each route of an application as a method and a path; that of a WebSocket begins as a GET."""
+    return sorted(
+        (method, re.sub(r":\w+", "", route.path))
+        for route in app._app.routes
+        for method in getattr(route, "methods", {"GET"}) - {"HEAD"}
+    )
+
+
+async def test_every_route_is_described_and_every_description_is_of_a_route():
+    async with Swarm("shop", [SwarmAgent("desk", ScriptedModel([]))]).start() as live:
+        dispatcher = LocalDispatcher(live)
+        web = [*AiSdkEndpoint(live).routes("/api/chat"), *AgUiEndpoint(live).routes("/ag-ui")]
+        own = [Route("/own/{name:path}", lambda _: None, methods=["GET", "PUT"])]
+        for routes, count in (([], 10), (web, 18), ([*web, *AiSdkEndpoint(live).routes("/"), *own], 24)):
+            app = HttpApp(dispatcher, routes=routes)
+            found = openapi.document("shop", app._app.routes, secured=False)["paths"]
+            described = [(method.upper(), path) for path, operations in found.items() for method in operations]
+            assert sorted(described) == sorted(set(routes_of(app)))
+            assert len(described) == count
+            ids = [each["operationId"] for operations in found.values() for each in operations.values()]
+            assert len(set(ids)) == count
+            for path, operations in found.items():
+                for each in operations.values():
+                    named = {one["name"] for one in each.get("parameters", ()) if one["in"] == "path"}
+                    assert named == set(re.findall(r"{(\w+)}", path))
+                    assert each["responses"].keys() > {"default"}
+
+
+SAMPLES = {"client": "ann", "id": "ann"}
+
+
+async def test_every_route_that_is_described_answers_as_described(client):
     document = (await client.get("/openapi.json")).json()
     assert document["openapi"].startswith("3.1")
     schema = document["components"]["schemas"]["Error"]
     for path, operations in document["paths"].items():
-        for method in operations:
-            if path == "/ag-ui" or path.endswith("/events"):
+        for method, each in operations.items():
+            if "101" in each["responses"] or path.endswith("/events"):
                 continue
-            response = await client.request(method.upper(), path.replace("{client}", "ann"))
-            assert response.status_code not in {404, 405} or path.endswith("/messages"), (method, path)
-            if response.status_code >= 400:
-                jsonschema.validate(response.json(), schema)
+            response = await client.request(method.upper(), path.format(**SAMPLES))
+            status = str(response.status_code)
+            if status in {"404", "405"}:
+                assert path.endswith("/messages"), (method, path)  # this server keeps no history
+            answer = each["responses"].get(status, each["responses"]["default"])
+            for kind, content in answer.get("content", {}).items():
+                assert response.headers["content-type"].startswith(kind)
+                if kind == "application/json":
+                    jsonschema.validate(response.json(), schema if "$ref" in content["schema"] else content["schema"])
+            assert response.status_code < 400 or response.json()["error"]["code"]
+
+
+async def test_a_body_of_the_web_routes_is_answered_as_described(client):
+    paths = (await client.get("/openapi.json")).json()["paths"]
+    said = {"id": "u", "role": "user", "parts": [{"type": "text", "text": "hi"}], "content": "hi"}
+    for path, body in (
+        ("/api/chat", {"id": "ann", "messages": [said]}),
+        ("/ag-ui", {"threadId": "bob", "runId": "r", "messages": [said]}),
+    ):
+        operation = paths[path]["post"]
+        jsonschema.validate(body, operation["requestBody"]["content"]["application/json"]["schema"])
+        for lacking in body:
+            assert lacking in operation["requestBody"]["content"]["application/json"]["schema"]["required"]
+            refused = await client.post(path, json={key: each for key, each in body.items() if key != lacking})
+            assert (refused.status_code, "400" in operation["responses"]) == (400, True)
+        answer = await client.post(path, json=body)
+        assert answer.headers["content-type"].startswith(*operation["responses"]["200"]["content"])
+        assert (await client.get(f"{path}/ann/stream")).status_code == 204
+        assert "204" in paths[f"{path}/{{id}}/stream"]["get"]["responses"]
 
 
 async def test_the_message_that_is_described_is_answered_as_described(client):

@@ -33,6 +33,7 @@ for (const step of steps.steps) {
   if (step.regenerate) await chat.regenerate({ messageId });
   if (step.approve !== undefined) {
     await chat.addToolApprovalResponse({ id: step.id, approved: step.approve, reason: step.reason });
+    if (step.hold) continue; // the user writes on
     if (lastAssistantMessageIsCompleteWithApprovalResponses({ messages: chat.messages })) await chat.sendMessage();
   }
   if (step.output !== undefined) {

@@ -106,6 +106,17 @@ def test_an_approval_goes_there_and_back(chat, approved, state, text):
     assert text in found["messages"][-1]["parts"][-1]["text"]
 
 
+def test_a_message_behind_calls_that_wait_is_read(chat):
+    found = chat({"send": "where"}, {"send": "one"})
+    assert (found["status"], found["errors"]) == ("ready", [])
+    assert parts(found, "type", "text")[-1] == ("text", "Hello one")
+    if chat.approves:
+        found = chat({"send": "book"}, {"approve": True, "id": "b1", "hold": True}, {"send": "one"})
+        assert (found["status"], found["errors"], len(found["messages"])) == ("ready", [], 4)
+        assert [each for each in parts(found, "toolCallId", "state") if each[0]] == [("b1", "output-available")]
+        assert parts(found, "type", "text")[-1] == ("text", "Hello one")
+
+
 def test_the_client_adds_the_output_of_its_own_tool(chat):
     found = chat({"send": "where"}, {"tool": "where", "call": "where1", "output": "Husum"})
     assert (found["status"], found["errors"], len(found["messages"])) == ("ready", [], 2)

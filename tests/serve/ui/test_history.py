@@ -1,5 +1,7 @@
 """What a page loads of a conversation: the messages of the protocol, as the stream made them."""
 
+import json
+
 import anyio
 import httpx
 import pytest
@@ -12,6 +14,8 @@ from palaver.serve.http.access import Access
 from palaver.serve.ui import AgUiEndpoint, AiSdkEndpoint, ag_ui, ai_sdk
 from palaver.store.memory import MemoryStore
 from palaver.swarm import Swarm, SwarmAgent
+from palaver.transcripts import get
+from palaver.transcripts.conversation import transcript_of
 from tests.serve.ui.served import agent
 from tests.serve.ui.test_client_messages import read
 from tests.serve.ui.test_endpoints import ID, agui, chunks, said, ui
@@ -100,6 +104,27 @@ async def test_a_call_that_waits_is_loaded_and_decided(approved, state):
             chunks(await client.post("/ui", json=ui("", messages=messages)))
             tools = [each["state"] for each in (await loaded(client))[-1]["parts"] if each["type"] == "dynamic-tool"]
             assert tools == ([state] if shown else [])
+
+
+async def test_a_call_looks_alike_in_the_stream_in_a_page_that_loads_it_and_in_an_export():
+    store, shown = MemoryStore(), ("type", "toolName", "toolCallId", "state", "input", "output")
+    async with client_of(AiSdkEndpoint(agent(), store=store)) as client:
+        streamed = chunks(await client.post("/ui", json=ui("weather")))
+        page = await loaded(client)
+    dynamic = [each for each in streamed if each["type"].startswith("tool-")]
+    assert {each["dynamic"] for each in dynamic} == {True}  # the SDK makes them parts of this type
+    exported = json.loads(get("vercel_ui").write(transcript_of(store.open("chat/c").path().messages)).body)
+    calls = [
+        [
+            {key: each[key] for key in shown}
+            for message in messages
+            for each in message["parts"]
+            if each["type"] == "dynamic-tool"
+        ]
+        for messages in (page, exported)
+    ]
+    assert len(calls[0]) == 2
+    assert calls[0] == calls[1]
 
 
 async def test_an_ag_ui_page_loads_its_messages():

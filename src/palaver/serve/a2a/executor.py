@@ -4,6 +4,8 @@
   message that is sent twice is answered once.
 - A task is working while its turn is in progress. Its answer is one artifact, with the agent and the receipt in its
   metadata. Streamed text extends the artifact; an answer that differs from it replaces the artifact.
+- A turn whose calls wait for decisions is a task that requires input; the next message of the task decides them, or
+  goes on without them (``palaver.serve.a2a.decisions``).
 - Cancelling a task cancels its turn when the turn starts or is in progress. A turn that others cancelled is a cancelled
   task.
 
@@ -16,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from palaver.core.errors import DecodeError
+from palaver.core.errors import DecodeError, SwarmError
 from palaver.serve.a2a import errors
 from palaver.serve.a2a.access import client_of
+from palaver.serve.a2a.decisions import decisions_of, waiting_message
 from palaver.serve.a2a.parts import UserInput, to_text
 from palaver.serve.a2a.sdk import (
     AgentExecutor,
@@ -34,13 +37,16 @@ from palaver.serve.a2a.sdk import (
     TaskStatus,
     TaskUpdater,
 )
+from palaver.serve.workers import PendingTurn
 from palaver.swarm.bus import Where
 from palaver.swarm.call import LOGGER
 from palaver.swarm.events import Event, for_client, is_public
 from palaver.swarm.names import is_name
 from palaver.threads.ids import uuid7
+from palaver.turn.approvals import DecisionError
 
 if TYPE_CHECKING:
+    from palaver.serve.http.access import UserDecisions
     from palaver.serve.workers import Dispatcher
     from palaver.swarm.bus import Subscription
 
@@ -75,13 +81,24 @@ class Executor(AgentExecutor):
         if message is None:
             raise InvalidParamsError("there is no message")
         client = _client_of(context)
-        user_input = _user_input(message)
+        user_input = to_text(message.parts)
+        if not user_input.text.strip():
+            raise ContentTypeNotSupportedError("the message has no part that text can carry")
         if context.current_task is None:
             status = TaskStatus(state=TaskState.TASK_STATE_SUBMITTED)
             await event_queue.enqueue_event(Task(id=task, context_id=context_id, status=status, history=[message]))
         state = self._tasks[task] = _TaskState()
         try:
-            await self._answer(client, message, user_input, state, TaskUpdater(event_queue, task, context_id))
+            updater = TaskUpdater(event_queue, task, context_id)
+            wanted: UserDecisions | str = _named(message)
+            if context.current_task is not None:
+                waiting = await self._pending(client)
+                try:
+                    wanted = decisions_of(message, user_input.text, waiting) or wanted
+                except DecodeError as error:
+                    await self._refused(waiting, error, updater)
+                    return
+            await self._answer(client, wanted, user_input, state, updater)
         finally:
             state.started.set()
             state.ended.set()
@@ -99,10 +116,16 @@ class Executor(AgentExecutor):
         await TaskUpdater(event_queue, task, context_id).cancel()
 
     async def _answer(
-        self, client: str, message: Message, user_input: UserInput, state: _TaskState, updater: TaskUpdater
+        self,
+        client: str,
+        wanted: UserDecisions | str,
+        user_input: UserInput,
+        state: _TaskState,
+        updater: TaskUpdater,
     ) -> None:
+        """Take decisions, or the message of the turn ``wanted``, and report what comes of it."""
         await updater.start_work()
-        run = message.message_id if is_name(message.message_id) else uuid7()
+        run = wanted if isinstance(wanted, str) else wanted.run
         where = Where(client=client, run=run, swarm=self._swarm, test=is_public)
         error: Exception | None = None
         answer = ""
@@ -110,14 +133,22 @@ class Executor(AgentExecutor):
         async with self._dispatcher.bus.subscribe(where) as events, anyio.create_task_group() as tasks:
             tasks.start_soon(_follow, events, state, artifact)
             try:
-                answer = await self._dispatcher.ask(client, user_input.text, payload=user_input.payload, run=run)
+                if isinstance(wanted, str):
+                    answer = await self._dispatcher.ask(client, user_input.text, payload=user_input.payload, run=wanted)
+                else:
+                    answer = await self._dispatcher.decide(client, wanted.decisions, run=run)
                 with anyio.move_on_after(_GRACE):
                     await state.ended.wait()
             except Exception as raised:  # noqa: BLE001 (it is the outcome of the task)
                 error = raised
             events.close()
+        waiting = PendingTurn()
+        if isinstance(error, DecisionError) or (error is None and not answer and not state.cancelled):
+            waiting = await self._pending(client)
         if error is not None:
-            await _failed(updater, error)
+            await self._refused(waiting, error, updater)
+        elif waiting.requests and waiting.run in {run, None}:
+            await updater.requires_input(waiting_message(waiting))
         elif state.cancelled:
             return  # `cancel` has updated the task
         elif not answer:
@@ -128,6 +159,20 @@ class Executor(AgentExecutor):
                 metadata[RECEIPT] = user_input.receipt
             await artifact.end(answer, metadata)
             await updater.complete()
+
+    async def _pending(self, client: str) -> PendingTurn:
+        """Return the turn that waits; none where the dispatcher cannot say."""
+        try:
+            return await self._dispatcher.pending(client)
+        except SwarmError:
+            return PendingTurn()
+
+    async def _refused(self, waiting: PendingTurn, error: Exception, updater: TaskUpdater) -> None:
+        """Report an error: of a turn that failed, or of decisions, which leave the calls as they are ``waiting``."""
+        if waiting.requests:
+            await updater.requires_input(waiting_message(waiting, str(error)))
+        else:
+            await _failed(updater, error)
 
 
 class _AnswerArtifact:
@@ -185,11 +230,9 @@ def _client_of(context: RequestContext) -> str:
         raise InvalidParamsError(f"contextId: {error.reason}") from error
 
 
-def _user_input(message: Message) -> UserInput:
-    user_input = to_text(message.parts)
-    if not user_input.text.strip():
-        raise ContentTypeNotSupportedError("the message has no part that text can carry")
-    return user_input
+def _named(message: Message) -> str:
+    """Return the name of the turn of a message."""
+    return message.message_id if is_name(message.message_id) else uuid7()
 
 
 async def _failed(updater: TaskUpdater, error: Exception) -> None:

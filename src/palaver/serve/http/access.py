@@ -362,18 +362,21 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class ClientLimiter:
-    """Counts the requests, messages and streams of clients against the limits."""
+    """Counts the requests, messages and streams of clients against ``limits``.
 
-    def __init__(self, limits: Limits) -> None:
-        """Start without any client."""
-        self._limits = limits
+    An ``HttpApp`` and UI endpoints that get the same one count the requests of a client together.
+    """
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        """Start without any client. The default ``limits`` are those of ``Limits``."""
+        self.limits = limits or Limits()
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._pending: Counter[str] = Counter()
         self._streams: Counter[str] = Counter()
 
     def admit(self, client: str) -> None:
         """Count a request. Raises ``Refused``."""
-        limits, now = self._limits, anyio.current_time()
+        limits, now = self.limits, anyio.current_time()
         left, since = self._buckets.pop(client, (float(limits.burst), now))
         left = min(float(limits.burst), left + (now - since) * limits.rate)
         admitted = left >= 1
@@ -387,14 +390,14 @@ class ClientLimiter:
     @contextmanager
     def pending(self, client: str) -> Generator[None]:
         """Count a message while it waits for its answer. Raises ``Refused``."""
-        maximum = self._limits.waiting
+        maximum = self.limits.waiting
         with _counted(self._pending, client, maximum, f"the client {client!r} already has {maximum} pending messages"):
             yield
 
     @contextmanager
     def stream(self, client: str) -> Generator[None]:
         """Count a stream while it is open. Raises ``Refused``."""
-        maximum = self._limits.streams
+        maximum = self.limits.streams
         with _counted(self._streams, client, maximum, f"the client {client!r} already reads {maximum} streams"):
             yield
 

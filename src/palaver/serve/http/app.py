@@ -20,14 +20,15 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from palaver.core.errors import PalaverError
 from palaver.serve.http import home_page, openapi
-from palaver.serve.http.access import Access, Limits
+from palaver.serve.http.access import Access, ClientLimiter, Limits
 from palaver.serve.http.errors import Refused, as_json, refusal
+from palaver.serve.http.openapi import own_route
 from palaver.serve.http.routes import CLIENT_CLOSED_REQUEST, Endpoints
 from palaver.serve.http.turns import Turns
 from palaver.serve.http.websocket import GOING_AWAY, Socket
@@ -67,7 +68,7 @@ class HttpApp:
         dispatcher: Dispatcher,
         *,
         history: History | None = None,
-        limits: Limits | None = None,
+        limits: Limits | ClientLimiter | None = None,
         token: str | None = None,
         tokens: Mapping[str, str] | None = None,
         hosts: Collection[str] | None = None,
@@ -80,31 +81,33 @@ class HttpApp:
     ) -> None:
         """Serve a swarm through its dispatcher.
 
-        ``history`` returns a client's messages. ``swarm`` names the swarm, when several share a bus. ``token`` reads
+        ``history`` returns a client's messages. ``limits`` are for each client; a ``ClientLimiter`` counts its requests
+        together with those at other routes. ``swarm`` names the swarm, when several share a bus. ``token`` reads
         every client; ``tokens`` maps each client to its token. ``hosts`` are names of the server besides
         ``localhost``; ``"*"``, the default with a token, allows any. ``origins`` are origins of other pages that may
-        send requests (``https://app.example``). ``middleware`` is Starlette's. ``routes`` are
-        further routes, which check access themselves: those of ``palaver.serve.ui``. ``title`` and ``agents`` are shown
-        at ``/``. Raises ``SwarmError``.
+        send requests (``https://app.example``). ``middleware`` is Starlette's. ``routes`` are further routes, which
+        check access themselves: those of ``palaver.serve.ui``. They are listed at ``/openapi.json``, too. ``title`` and
+        ``agents`` are shown at ``/``. Raises ``SwarmError``.
         """
-        self._turns = Turns(dispatcher, limits or Limits(), swarm)
+        limiter = limits if isinstance(limits, ClientLimiter) else ClientLimiter(limits)
+        self._turns = Turns(dispatcher, limiter, swarm)
         self._access = Access(token=token, tokens=tokens, hosts=hosts, origins=origins)
-        self._title, self._agents, self._ui = title, tuple(agents), bool(routes)
+        self._title, self._agents = title, tuple(agents)
         self._open: set[Socket] = set()
         self._endpoints = endpoints = Endpoints(self._turns, history)
         client = "/v1/clients/{client:palaver_client}"
         self._app = Starlette(
             routes=[
                 *routes,
-                Route("/", self._home_page, methods=["GET"]),
-                Route("/openapi.json", self._openapi, methods=["GET"]),
-                Route("/health", endpoints.health, methods=["GET"]),
-                Route(f"{client}/messages", self._guarded(endpoints.post), methods=["POST"]),
-                Route(f"{client}/messages", self._guarded(endpoints.messages), methods=["GET"]),
-                Route(f"{client}/approvals", self._guarded(endpoints.approvals), methods=["GET"]),
-                Route(f"{client}/decisions", self._guarded(endpoints.decide), methods=["POST"]),
-                Route(f"{client}/turn", self._guarded(endpoints.cancel), methods=["DELETE"]),
-                Route(f"{client}/events", self._guarded(endpoints.events), methods=["GET"]),
+                own_route("/", self._home_page),
+                own_route("/openapi.json", self._openapi),
+                own_route("/health", endpoints.health),
+                own_route(f"{client}/messages", self._guarded(endpoints.post), "POST"),
+                own_route(f"{client}/messages", self._guarded(endpoints.messages), "GET"),
+                own_route(f"{client}/approvals", self._guarded(endpoints.approvals), "GET"),
+                own_route(f"{client}/decisions", self._guarded(endpoints.decide), "POST"),
+                own_route(f"{client}/turn", self._guarded(endpoints.cancel), "DELETE"),
+                own_route(f"{client}/events", self._guarded(endpoints.events), "GET"),
                 WebSocketRoute(client, self._socket),
             ],
             middleware=[*self._access.middleware, *middleware],
@@ -135,7 +138,7 @@ class HttpApp:
         except Refused as error:
             return error.response()
         origin = f"{request.url.scheme}://{request.url.netloc}"
-        text = home_page.page(self._title, self._agents, origin=origin, ui=self._ui, secured=self._access.required)
+        text = home_page.page(self._title, self._agents, self._app.routes, origin=origin, secured=self._access.required)
         headers = {"content-security-policy": home_page.CONTENT_SECURITY_POLICY, "x-frame-options": "DENY"}
         return Response(text, media_type="text/html", headers=headers)
 
@@ -145,7 +148,7 @@ class HttpApp:
             self._access.check_origin(request)
         except Refused as error:
             return error.response()
-        return as_json(openapi.document(self._title, ui=self._ui, secured=self._access.required))
+        return as_json(openapi.document(self._title, self._app.routes, secured=self._access.required))
 
     def _guarded(self, endpoint: Endpoint) -> Endpoint:
         """Wrap an endpoint with the access checks and the common shape of errors."""

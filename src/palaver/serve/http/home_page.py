@@ -6,10 +6,16 @@ Stability: experimental.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from functools import cache
 from html import escape
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from palaver.serve.http.openapi import DocumentedRoute
+
+if TYPE_CHECKING:
+    from starlette.routing import BaseRoute
 
 CONTENT_SECURITY_POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'"
@@ -25,15 +31,14 @@ _ROUTES: Final = (
     ("DELETE /v1/clients/CLIENT/turn", "cancel the turn in progress"),
     ("WebSocket /v1/clients/CLIENT", "both directions"),
 )
-_UI_ROUTES: Final = (
-    ("POST /api/chat", "the AI SDK's <code>useChat</code>"),
-    ("POST /ag-ui", "AG-UI clients"),
-)
 
 
-def page(title: str, agents: tuple[str, ...], *, origin: str, ui: bool, secured: bool) -> str:
-    """Return the page. ``origin`` is the server's address; ``ui`` and ``secured`` as in ``openapi.document``."""
-    rows = [*_ROUTES, *(_UI_ROUTES if ui else ())]
+def page(title: str, agents: tuple[str, ...], routes: Iterable[BaseRoute], *, origin: str, secured: bool) -> str:
+    """Return the page.
+
+    ``origin`` is the server's address. Of ``routes``, those for web pages are shown that take messages.
+    """
+    rows = [*_ROUTES, *_web_routes(routes)]
     words = {
         "title": escape(title),
         "agents": escape(", ".join(agents)) or "—",
@@ -43,6 +48,12 @@ def page(title: str, agents: tuple[str, ...], *, origin: str, ui: bool, secured:
         "routes": "".join(f"<tr><td><code>{route}</code></td><td>{about}</td></tr>" for route, about in rows),
     }
     return re.sub("%%([a-z]+)%%", lambda found: words[found[1]], _template())
+
+
+def _web_routes(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str]]:
+    for route in routes:
+        if isinstance(route, DocumentedRoute) and route.method == "POST" and not route.path.startswith("/v1/"):
+            yield f"POST {escape(route.path)}", escape(route.operation["summary"])
 
 
 @cache

@@ -25,7 +25,7 @@ from msgspec import Struct, structs
 
 from palaver.core.errors import ArgumentsError, ClosedError, NotFoundError, SwarmError
 from palaver.core.messages import AssistantMessage, Message, UserMessage
-from palaver.serve.http.access import ClientLimiter, Limits, UserDecisions, UserInput
+from palaver.serve.http.access import ClientLimiter, UserDecisions, UserInput
 from palaver.store.store import to_thread
 from palaver.swarm.bus import Since, Where
 from palaver.swarm.events import Event, for_client, is_public
@@ -173,9 +173,9 @@ class Sink(Protocol):
 class Turns:
     """Hands messages to a dispatcher."""
 
-    def __init__(self, dispatcher: Dispatcher, limits: Limits, swarm: str | None) -> None:
+    def __init__(self, dispatcher: Dispatcher, limiter: ClientLimiter, swarm: str | None) -> None:
         """Use a dispatcher. ``swarm`` names the swarm, when several share a bus."""
-        self.dispatcher, self.limits, self.limiter = dispatcher, limits, ClientLimiter(limits)
+        self.dispatcher, self.limits, self.limiter = dispatcher, limiter.limits, limiter
         self._swarm = swarm
         self._active_agents = ActiveAgents(dispatcher.bus, swarm)
         self.closing = False

@@ -10,6 +10,8 @@ Rules:
 - Calls that wait are the interrupts of ``RUN_FINISHED``; an interrupt's id is that of its call. ``resume`` answers
   them: ``true``, or ``{"approved": true}``, approves; ``{"arguments": {…}}`` approves with other arguments;
   ``{"answer": "…"}`` answers in the tool's place; anything else, and ``cancelled``, rejects.
+- A message of the user behind a tool message, or beside ``resume``, is asked when the calls have their results. The
+  results that the client sent are not sent back.
 - A failed run ends with ``RUN_ERROR`` and a general text: what is wrong is for the log.
 
 Source: https://docs.ag-ui.com/concepts/events and ``@ag-ui/core`` 1.0.0.
@@ -33,6 +35,7 @@ from palaver.core.tools import Tool
 from palaver.serve.ui.client_messages import (
     Fields,
     PartReader,
+    before_user,
     call_part,
     fields_of,
     file_part,
@@ -208,8 +211,8 @@ _ANSWERS: Final[Mapping[str, Callable[[Fields, str], list[Any]]]] = {"assistant"
 
 
 def _results(messages: Sequence[Message]) -> dict[str, str]:
-    """The results of calls behind everything else: those that the front end ran among them."""
-    ran = takewhile(lambda each: isinstance(each, ToolMessage), reversed(messages))
+    """The results of calls behind everything but what the user said since: those that the front end ran among them."""
+    ran = takewhile(lambda each: isinstance(each, ToolMessage), reversed(before_user(messages)))
     return {each.tool_call_id: each.text for each in ran if isinstance(each, ToolMessage) and each.tool_call_id}
 
 
@@ -262,6 +265,8 @@ class _Writer(TurnWriter):
         asked = cast("_Request", request)
         self._ids: Chunk = {"threadId": asked.thread, "runId": asked.run}
         self._client_tools = {each.name for each in asked.tools}
+        self._results = asked.results
+        self._sent_by_client: set[str] = set()
         self._open: tuple[str, str] | None = None
         self._message = ""
         self._step = ""
@@ -285,7 +290,12 @@ class _Writer(TurnWriter):
                 yield from self._close()
                 for call in message.tool_calls:
                     yield from self._call(call)
+            case events.ApprovalGiven(decision=Decision(kind="answer", text=text)):
+                if self._results.get(event.call.id) == text:
+                    self._sent_by_client.add(event.call.id)
             case events.MessageAdded(message=ToolMessage() as message) if message.tool_call_id is not None:
+                if message.tool_call_id in self._sent_by_client:
+                    return
                 yield {
                     "type": "TOOL_CALL_RESULT",
                     "messageId": message.id or uuid7(),
@@ -419,4 +429,26 @@ def _text_of(message: ToolMessage) -> str:
     return value if isinstance(value, str) else jsontext.encode(value).decode()
 
 
-PROTOCOL: Final = UiProtocol(name=_SOURCE, parse=parse, writer=_Writer, history=history)
+_LIST: Final = {"type": "array", "items": {"type": "object"}}
+
+PROTOCOL: Final = UiProtocol(
+    name=_SOURCE,
+    parse=parse,
+    writer=_Writer,
+    history=history,
+    about="Answer an AG-UI client: its events",
+    body={
+        "type": "object",
+        "description": "RunAgentInput of AG-UI",
+        "properties": {
+            "threadId": {"type": "string"},
+            "runId": {"type": "string"},
+            "messages": _LIST,
+            "tools": _LIST,
+            "context": _LIST,
+            "state": {},
+            "resume": _LIST,
+        },
+        "required": ["threadId", "runId", "messages"],
+    },
+)

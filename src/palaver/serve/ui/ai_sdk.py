@@ -6,6 +6,9 @@ Rules:
   model's answer is complete, and its result when it joins the conversation.
 - A call that waits is a ``tool-approval-request`` whose id is that of the call. The client's answer comes with the next
   request, as a part in the state ``approval-responded``; its answer goes on in the same message.
+- A message of the user behind such answers is asked when the calls have their results. It has an answer of its own,
+  and a stream cannot change an earlier message: a call that was approved is shown again there, with its result. What
+  else became of calls of an earlier message is shown when the page loads the conversation.
 - A call that only the client can answer (``client_tool``, ``ask_user``) is no approval: the client adds its output
   (``addToolOutput``) and sends the message again.
 - A hand-over in a swarm is a step and a ``data-agent`` part with the name of the agent.
@@ -92,14 +95,26 @@ def parse(body: bytes) -> UiRequest:
     last = cast("dict[str, Any]", listed[-1]) if listed and isinstance(listed[-1], dict) else {}
     goes_on = last.get("role") == "assistant"
     again = fields.get("trigger") == "regenerate-message"
+    before = _answer_before_user(() if again else listed)
+    decisions = dict(_decisions(before))
     return UiRequest(
         id=text_in(fields, "id"),
         messages=tuple([made for place, item in enumerate(listed) for made in _said(item, f"messages[{place}]")]),
-        decisions=dict(_decisions(last)) if goes_on and not again else {},
+        decisions=decisions if goes_on else {},
+        earlier={} if goes_on else decisions,
         again=again,
-        results=dict(_results(last)) if goes_on and not again else {},
+        results=dict(_results(before)),
         message_id=id_of(last, f"messages[{len(listed) - 1}]") if goes_on and not again else None,
     )
+
+
+def _answer_before_user(listed: Sequence[object]) -> Mapping[str, Any]:
+    """The last answer, with nothing but messages of the user behind it; an empty object where there is none."""
+    for item in reversed(listed):
+        fields = cast("dict[str, Any]", item) if isinstance(item, dict) else {}
+        if fields.get("role") != "user":
+            return fields if fields.get("role") == "assistant" else {}
+    return {}
 
 
 def _said(item: object, path: str) -> Iterable[Message]:
@@ -197,7 +212,12 @@ class _Writer(TurnWriter):
 
     def __init__(self, request: UiRequest) -> None:
         self._id = request.message_id
-        self._rejected = {call for call, each in request.decisions.items() if each.kind == "reject"}
+        decisions = {**request.earlier, **request.decisions}
+        self._rejected = {call for call, each in decisions.items() if each.kind == "reject"}
+        self._is_new = bool(request.messages) and isinstance(request.messages[-1], UserMessage)
+        """Whether the answer is a message of its own, so that the page knows no calls but those written here."""
+        self._written: set[str] = set()
+        self._approved: dict[str, ToolCall] = {}
         self._started = self._step = False
         self._agent: str | None = None
         self._open: tuple[str, str] | None = None
@@ -222,7 +242,10 @@ class _Writer(TurnWriter):
                 yield from self._close()
                 for part in message.content:
                     if isinstance(part, ToolCall | MalformedToolCall):
+                        self._written.add(part.id or "")
                         yield from _call(part)
+            case events.ApprovalGiven() if event.decision.kind in {"approve", "edit"}:
+                self._approved[event.call.id] = event.call
             case events.MessageAdded(message=ToolMessage() as message):
                 yield from self._result(message)
             case events.ToolProgress():
@@ -263,6 +286,10 @@ class _Writer(TurnWriter):
         call = message.tool_call_id
         if call is None:
             return
+        if self._is_new and call not in self._written:
+            if call not in self._approved:
+                return
+            yield from _call(self._approved[call])
         if call in self._rejected:
             yield {"type": "tool-output-denied", "toolCallId": call}
         elif message.is_error:
@@ -366,6 +393,18 @@ PROTOCOL: Final = UiProtocol(
     parse=parse,
     writer=_Writer,
     history=history,
+    about="Answer useChat of the AI SDK: a UI message stream",
+    body={
+        "type": "object",
+        "description": "What DefaultChatTransport of the AI SDK posts",
+        "properties": {
+            "id": {"type": "string"},
+            "messages": {"type": "array", "items": {"type": "object"}},
+            "trigger": {"enum": ["submit-message", "regenerate-message"]},
+            "messageId": {"type": ["string", "null"]},
+        },
+        "required": ["id", "messages"],
+    },
     headers={"x-vercel-ai-ui-message-stream": "v1"},
     end=b"data: [DONE]\n\n",
 )

@@ -19,12 +19,12 @@ Stability: experimental.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError, PalaverError
-from palaver.core.messages import Message, ToolMessage
+from palaver.core.messages import Message, ToolMessage, UserMessage
 from palaver.core.parts import Audio, File, Image, Inline, Json, Reasoning, Text, ToolCall, Video
 from palaver.serve.ui.shapes import SOURCE, list_of
 from palaver.turn.notes import MAY_HAVE_RUN
@@ -168,6 +168,14 @@ def result_parts(value: object, path: str) -> tuple[Text | Json, ...]:
         return (Json.of(value),)
     except PalaverError as error:
         raise DecodeError(str(error), path=path, source=SOURCE) from None
+
+
+def before_user(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return ``messages`` without those of the user at their end: what they are behind may not have been taken yet."""
+    end = len(messages)
+    while end and isinstance(messages[end - 1], UserMessage):
+        end -= 1
+    return messages[:end]
 
 
 def with_results(messages: Iterable[Message]) -> Iterator[Message]:

@@ -11,7 +11,12 @@ Rules:
   this process. In two processes, the one that writes second ends with an error (``AgentTurns``).
 - With ``resume`` an answer goes on when its reader leaves, and can be read again from its beginning; without it the
   run is cancelled.
-- A body that is not of the protocol gets 400 and the place of the mistake.
+- A body that is not of the protocol gets 400 and the place of the mistake. Limits are for each conversation, as those
+  of ``palaver.serve.http.access`` for each client: requests, readers of streams, answers that are awaited, bytes of a
+  body, and the seconds that a reader may take. Over a swarm, whose clients the conversations are, clients name them by
+  the same rules as there.
+- An error is a response with a status and ``{"error": {"code", "message"}}``: ``useChat`` shows its text as the message
+  of the error, and ``HttpAgent`` throws it with the status.
 
 Stability: experimental.
 """
@@ -35,12 +40,14 @@ from starlette.routing import Route
 from palaver.core import jsontext
 from palaver.core.errors import PalaverError
 from palaver.core.type_checks import check_arguments
-from palaver.serve.http.access import Access, Limits, body_of
+from palaver.serve.http import openapi
+from palaver.serve.http.access import Access, ClientLimiter, Limits, body_of
 from palaver.serve.http.errors import Refused, as_json, refusal
 from palaver.serve.http.event_stream import HEARTBEAT
+from palaver.serve.http.openapi import DocumentedRoute
 from palaver.serve.ui.client_messages import checked_id
 from palaver.serve.ui.history import History
-from palaver.serve.ui.turns import Ended, Turn, Turns, UiRequest, turns_of
+from palaver.serve.ui.turns import Ended, Placed, Turn, Turns, UiRequest, turns_of
 from palaver.swarm.call import LOGGER
 from palaver.turn.events import RunStarted
 
@@ -51,6 +58,17 @@ if TYPE_CHECKING:
 
 Chunk: TypeAlias = dict[str, Any]
 """One event of a protocol, as a JSON object."""
+
+
+_HISTORY: Final = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {"id": openapi.TEXT, "role": openapi.TEXT},
+        "required": ["id", "role"],
+    },
+}
+_STOPPED: Final = {"type": "object", "properties": {"stopped": {"type": "boolean"}}, "required": ["stopped"]}
 
 
 class TurnWriter(Protocol):
@@ -66,12 +84,15 @@ class UiProtocol(Struct, frozen=True, kw_only=True):
     """A protocol: how a body is read, how an answer is written, and the headers of the response.
 
     ``history`` writes the messages of a conversation, and ``end`` are the bytes behind the last event of an answer.
+    ``about`` is what a request does, and ``body`` the JSON Schema of what it sends, for the OpenAPI document.
     """
 
     name: str
     parse: Callable[[bytes], UiRequest]
     writer: Callable[[UiRequest], TurnWriter]
     history: Callable[[History], list[Chunk]]
+    about: str
+    body: Mapping[str, Any]
     headers: Mapping[str, str] = {}
     end: bytes = b""
 
@@ -133,7 +154,7 @@ class UiEndpoint:
         resume: bool = True,
         show_tools: bool | None = None,
         access: Access | None = None,
-        limits: Limits | None = None,
+        limits: Limits | ClientLimiter | None = None,
     ) -> None:
         """Serve ``source``: an ``Agent``, or a swarm that has been started (``LiveSwarm``).
 
@@ -144,8 +165,9 @@ class UiEndpoint:
         the client sent (the user's own name in front of it, say); it may raise ``Refused``. ``resume``: answers go on
         without a reader. ``show_tools``: whether clients see calls with their arguments and results; by default those
         of an agent, and not those of a swarm, whose clients see what is said to them. ``access`` checks hosts, origins
-        and tokens, where the application does not; ``limits`` has the size of a body. Raises ``MessageError`` for
-        arguments of another type.
+        and tokens, where the application does not. ``limits`` are for each conversation, by default those of ``Limits``
+        with bodies of 4 MiB; a ``ClientLimiter`` counts its requests together with those at other routes. Raises
+        ``MessageError`` for arguments of another type.
         """
         given = {key: value for key, value in locals().items() if key not in {"source", "self"}}
         check_arguments(type(self).__name__, UiEndpoint.__init__, given)
@@ -154,7 +176,8 @@ class UiEndpoint:
         self._conversation = conversation
         self._resume = resume
         self._access = access
-        self._limits = limits or Limits(body=4 * 1024 * 1024)
+        given_limits = Limits(body=4 * 1024 * 1024) if limits is None else limits
+        self.limiter = given_limits if isinstance(given_limits, ClientLimiter) else ClientLimiter(given_limits)
         owner = self._turns.owner
         self._answers: dict[str, _Answer] = {} if owner is None else _UNDER_WAY.setdefault(owner, {})
         self._app = Starlette(routes=self.routes("/"))
@@ -175,21 +198,53 @@ class UiEndpoint:
         They are ``POST path``, ``GET path/ID/stream``, ``DELETE path/ID`` and ``GET path/ID``, which gives the messages
         of a conversation that is kept.
         """
-        base = path.rstrip("/")
+        base, one = path.rstrip("/"), [openapi.parameter("id")]
+        events = {openapi.EVENTS: openapi.TEXT}
+        answer = openapi.operation(
+            openapi.name_of(base, "answer"),
+            self.protocol.about,
+            events,
+            body=self.protocol.body,
+            errors=openapi.WRITES,
+        )
+        again = openapi.operation(
+            openapi.name_of(base, "stream"),
+            "Read the answer that is under way from its beginning",
+            events,
+            parameters=one,
+            errors=openapi.READS,
+            others={"204": "No answer is under way"},
+        )
+        load = openapi.operation(
+            openapi.name_of(base, "history"),
+            "List the messages of a conversation",
+            {openapi.JSON: _HISTORY},
+            parameters=one,
+            errors=openapi.READS,
+        )
+        stop = openapi.operation(
+            openapi.name_of(base, "stop"),
+            "Stop the answer that is under way",
+            {openapi.JSON: _STOPPED},
+            parameters=one,
+            errors=openapi.READS,
+        )
         return [
-            Route(base or "/", self.respond, methods=["POST"]),
-            Route(f"{base}/{{id:path}}/stream", self._read_again, methods=["GET"]),
-            Route(f"{base}/{{id:path}}", self._load, methods=["GET"]),
-            Route(f"{base}/{{id:path}}", self._stop, methods=["DELETE"]),
+            DocumentedRoute(base or "/", self.respond, method="POST", operation=answer),
+            DocumentedRoute(f"{base}/{{id:path}}/stream", self._read_again, method="GET", operation=again),
+            DocumentedRoute(f"{base}/{{id:path}}", self._load, method="GET", operation=load),
+            DocumentedRoute(f"{base}/{{id:path}}", self._stop, method="DELETE", operation=stop),
         ]
 
     async def respond(self, request: Request, *, conversation: str | None = None) -> Response:
         """Answer one ``request``. ``conversation`` names the conversation in place of what the client sent."""
         try:
             self._check(request)
-            asked = await to_thread.run_sync(self.protocol.parse, await body_of(request, self._limits))
+            asked = await to_thread.run_sync(self.protocol.parse, await body_of(request, self.limiter.limits))
+            name = self._admitted(request, asked.id) if conversation is None else conversation
+            if conversation is not None:
+                self.limiter.admit(name)
             self._turns.check(asked)
-            name = self._name(request, asked.id) if conversation is None else conversation
         except (PalaverError, Refused) as error:
             return refusal(error).response()
         if name in self._answers:
@@ -209,24 +264,25 @@ class UiEndpoint:
     async def _load(self, request: Request) -> Response:
         try:
             self._check(request)
-            return as_json(await self.messages(self._name(request, request.path_params["id"])))
+            return as_json(await self.messages(self._admitted(request, request.path_params["id"])))
         except Exception as error:  # noqa: BLE001 (the client gets it as a response)
             return refusal(error).response()
 
     async def _read_again(self, request: Request) -> Response:
         try:
             self._check(request)
-            answer = self._answers.get(self._name(request, request.path_params["id"]))
+            name = self._admitted(request, request.path_params["id"])
         except (PalaverError, Refused) as error:
             return refusal(error).response()
+        answer = self._answers.get(name)
         if answer is None or answer.endpoint is not self:  # another endpoint's is of another protocol
             return Response(status_code=204)
-        return _Streaming(self, "", answer, None)
+        return _Streaming(self, name, answer, None)
 
     async def _stop(self, request: Request) -> Response:
         try:
             self._check(request)
-            answer = self._answers.get(self._name(request, request.path_params["id"]))
+            answer = self._answers.get(self._admitted(request, request.path_params["id"]))
         except (PalaverError, Refused) as error:
             return refusal(error).response()
         if answer is not None:
@@ -243,11 +299,14 @@ class UiEndpoint:
             if kind != "application/json":
                 raise Refused(415, "media_type", "the body is sent as application/json")
 
-    def _name(self, request: Request, id: str) -> str:
+    def _admitted(self, request: Request, id: str) -> str:
+        """Return the name of the conversation that the client calls ``id``, and count a request of it."""
         checked_id(id, "id")
+        self._turns.check_name(id)
         name = id if self._conversation is None else self._conversation(request, id)
         if self._access is not None:
             self._access.check_token(request, name)
+        self.limiter.admit(self._prefix + name)
         return self._prefix + name
 
     def begin(self, name: str, answer: _Answer) -> bool:
@@ -265,7 +324,7 @@ class UiEndpoint:
                 try:
                     async with aclosing(self._turns.answer(request)) as turn:
                         async for event in turn:
-                            answer.began = event.length if isinstance(event, RunStarted) else answer.began
+                            answer.began = event.length if isinstance(event, RunStarted | Placed) else answer.began
                             _write(writer, event, answer)
                 except Exception as error:  # noqa: BLE001 (the client gets it as the end of the answer)
                     _write(writer, Ended(outcome="failed", error=error), answer)
@@ -306,6 +365,14 @@ class _Streaming(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response. The run goes on behind it where the endpoint resumes."""
+        limiter = self._endpoint.limiter
+        try:
+            with (limiter.stream if self._request is None else limiter.pending)(self._name):
+                await self._answered(scope, receive, send)
+        except Refused as refused:  # before anything was sent
+            await refused.response()(scope, receive, send)
+
+    async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._request is not None and not self._endpoint.begin(self._name, self._answer):
             await _busy()(scope, receive, send)
             return
@@ -316,7 +383,10 @@ class _Streaming(Response):
                 tasks.start_soon(_until_disconnect, receive, reader)
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
                 async for piece in self._answer.read():
-                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                    with anyio.move_on_after(self._endpoint.limiter.limits.io_timeout) as slow:
+                        await send({"type": "http.response.body", "body": piece, "more_body": True})
+                    if slow.cancelled_caught:
+                        reader.cancel()
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
             if self._request is not None and not self._answer.over and not self._endpoint.resumes:
                 self._answer.scope.cancel()

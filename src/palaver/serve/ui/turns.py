@@ -11,6 +11,9 @@ Rules:
   is kept on a branch ``main/late-…``.
 - A call that only the client can answer (``client_tool``, ``ask_user``) waits; the client's result comes with a later
   request and is the decision ``answer``. Tools, context and state of a request are for that run.
+- A message of the user behind results and decisions is the next one: first the calls that wait get their results, then
+  it is asked, in the same stream. An agent answers results and message together; a swarm answers its turn first, since
+  a message is a turn of its own. Other calls that wait are closed by the message, as by any (``NOT_RUN_UNDECIDED``).
 - ``SwarmTurns`` asks a swarm: the conversation is that of the client whose name the request's id is. A client sees what
   ``palaver.swarm.events`` shows to clients, and which agent speaks; calls and results where ``show_tools`` says so.
 - The events are those of ``palaver.turn.events``; the last one is ``Ended``. Nothing is raised but cancellation: an
@@ -22,7 +25,9 @@ Stability: experimental.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import anyio
@@ -47,13 +52,14 @@ from palaver.store.stored_thread import StoredThread
 from palaver.swarm.bus import Where
 from palaver.swarm.call import LOGGER
 from palaver.swarm.events import is_public
+from palaver.swarm.names import checked_client
 from palaver.swarm.swarm import LiveSwarm
 from palaver.swarm.user_input import said
 from palaver.threads.ids import uuid7
 from palaver.threads.thread import Thread
 from palaver.threads.view import RECORD
 from palaver.turn import events
-from palaver.turn.approvals import ApprovalRequest, Decision, answer, pending, pending_at
+from palaver.turn.approvals import ApprovalRequest, Decision, DecisionError, answer, pending, pending_at
 from palaver.turn.middleware import Middleware
 
 if TYPE_CHECKING:
@@ -68,15 +74,18 @@ class UiRequest(Struct, frozen=True, kw_only=True):
     """What a request asks for.
 
     ``id`` names the conversation. ``messages`` are all that the client has, the newest last. ``decisions`` decide calls
-    that wait, by the id of the call. ``again`` asks for another answer to the last user message. ``message_id`` is the
-    client's id of the answer that goes on. ``results`` are texts of the client for calls that it ran, by the id of the
-    call. ``tools`` are further ones that the client runs, ``context`` is a section for the system prompt, and ``state``
-    what the client and the tools share (``values["state"]``); ``None`` is an empty object.
+    that wait, by the id of the call; ``earlier`` are those that stand in the history before a message of the user: what
+    they decide may have been decided by a request before, and is left out then. ``again`` asks for another answer to
+    the last user message. ``message_id`` is the client's id of the answer that goes on. ``results`` are texts of the
+    client for calls that it ran, by the id of the call. ``tools`` are further ones that the client runs, ``context`` is
+    a section for the system prompt, and ``state`` what the client and the tools share (``values["state"]``); ``None``
+    is an empty object.
     """
 
     id: str
     messages: tuple[Message, ...] = ()
     decisions: Mapping[str, Decision] = {}
+    earlier: Mapping[str, Decision] = {}
     again: bool = False
     message_id: str | None = None
     results: Mapping[str, str] = {}
@@ -101,6 +110,12 @@ class Ignored(Struct, frozen=True, kw_only=True):
     fields: tuple[str, ...]
 
 
+class Placed(Struct, frozen=True, kw_only=True):
+    """The message of the user has its place: the answer follows the first ``length`` entries of the conversation."""
+
+    length: int
+
+
 class Ended(Struct, frozen=True, kw_only=True):
     """A turn is over. ``pending`` are the calls that wait for a decision."""
 
@@ -113,7 +128,7 @@ class Ended(Struct, frozen=True, kw_only=True):
     finish_reason: str | None = None
 
 
-Turn: TypeAlias = "AgentEvent | StateChanged | Ignored | Ended"
+Turn: TypeAlias = "AgentEvent | StateChanged | Ignored | Placed | Ended"
 
 
 class Turns(Protocol):
@@ -128,6 +143,11 @@ class Turns(Protocol):
     @abstractmethod
     def check(self, request: UiRequest) -> None:
         """Raise ``DecodeError`` for a request that cannot be answered."""
+        ...
+
+    @abstractmethod
+    def check_name(self, id: str) -> None:
+        """Raise ``DecodeError`` for an ``id`` by which no client may call a conversation."""
         ...
 
     @abstractmethod
@@ -169,8 +189,7 @@ class AgentTurns(Turns):
         """Refuse decisions without a store: the client's word would be all that is known of the calls."""
         if request.decisions and self._store is None:
             raise DecodeError("decisions need a store, which knows what was asked", path="messages", source=SOURCE)
-        if request.again or (not request.decisions and not request.results):
-            _asked(request)
+        _check_asked(request)
         if len(request.tools) > _MOST_TOOLS:
             raise DecodeError(f"more than {_MOST_TOOLS} tools", path="tools", source=SOURCE)
         for index, each in enumerate(request.tools):
@@ -180,6 +199,9 @@ class AgentTurns(Turns):
             self._agent_for(request)
         except PalaverError as error:
             raise DecodeError(str(error), path="tools", source=SOURCE) from None
+
+    def check_name(self, id: str) -> None:
+        """Take any: it follows the prefix in the name of a thread."""
 
     async def answer(self, request: UiRequest) -> AsyncGenerator[Turn]:
         """Run the agent."""
@@ -191,9 +213,13 @@ class AgentTurns(Turns):
         except PalaverError as error:
             yield Ended(outcome="failed", error=error)
             return
+        behind = prompt if decisions else None
         async for event in _events(stream, values, thread):
             for shown in (event,) if self._show_tools else _without_tools(event):
                 yield shown
+            if behind and isinstance(event, events.MessageAdded) and event.message.content == behind[0].content:
+                behind = None
+                yield Placed(length=_place_behind(thread, event.message))
 
     async def history(self, conversation: str, began: int | None) -> History:
         """Return what a page shows of a stored conversation."""
@@ -221,9 +247,9 @@ class AgentTurns(Turns):
             messages = _up_to_user(request.messages) if request.again else request.messages
             return await to_thread(_thread_of, messages), None, {}
         stored = await to_thread(self._store.open, request.id)
-        decisions = {**_answers(request, pending(stored)), **request.decisions}
+        decisions = _decided(request, pending(stored))
         if decisions:
-            return stored, None, decisions
+            return stored, await to_thread(_following, stored, request), decisions
         asked = _asked(request)
         return stored, await to_thread(_placed, stored, asked, request), {}
 
@@ -250,10 +276,18 @@ class _FromClient(Middleware):
         return self._context
 
 
-def _answers(request: UiRequest, waiting: tuple[ApprovalRequest, ...]) -> dict[str, Decision]:
-    """Return the client's results for calls that wait for nothing else: it cannot stand in for another tool."""
-    open_calls = {each.call.id for each in waiting if each.choices == ("answer",)}
-    return {call: answer(text) for call, text in request.results.items() if call in open_calls}
+def _decided(request: UiRequest, waiting: tuple[ApprovalRequest, ...]) -> dict[str, Decision]:
+    """Return what a request decides.
+
+    Results of the client are for calls that wait for nothing else: it cannot stand in for another tool.
+    """
+    open_calls = {each.call.id for each in waiting}
+    client_calls = {each.call.id for each in waiting if each.choices == ("answer",)}
+    return {
+        **{call: answer(text) for call, text in request.results.items() if call in client_calls},
+        **{call: each for call, each in request.earlier.items() if call in open_calls},
+        **request.decisions,
+    }
 
 
 def _without_tools(event: Turn) -> Iterator[Turn]:
@@ -270,6 +304,37 @@ def _without_tools(event: Turn) -> Iterator[Turn]:
             yield event
         case _:
             yield event
+
+
+def _check_asked(request: UiRequest) -> None:
+    """Refuse a request without a message of the user, unless something else is to be done; and an empty one."""
+    last = request.messages[-1] if request.messages else None
+    if request.again or isinstance(last, UserMessage) or not (request.decisions or request.results):
+        _asked(request)
+
+
+def _following(thread: StoredThread, request: UiRequest) -> tuple[Message, ...] | None:
+    """Return the message of the user that follows the decisions of a request; ``None`` where none does.
+
+    One that the thread has was sent along as history. Raises ``MessageError`` for one that takes the place of another.
+    """
+    last = request.messages[-1] if request.messages else None
+    if not isinstance(last, UserMessage):
+        return None
+    found = _known(thread, last.id, again=True) if request.decisions else None
+    if found is None:
+        return (last,)
+    if found.message.content == last.content:
+        return None
+    if last.id is None:
+        return (last,)
+    raise MessageError("the calls that are decided are behind the message that is edited: send one of the two")
+
+
+def _place_behind(thread: Thread | StoredThread, message: Message) -> int:
+    """Return how many entries a thread has up to a message."""
+    path = thread.path()
+    return next((place for place in range(len(path), 0, -1) if path[place - 1].message.id == message.id), len(path))
 
 
 def _asked(request: UiRequest) -> UserMessage:
@@ -413,8 +478,11 @@ class SwarmTurns(Turns):
         """Refuse another answer to the same message: a swarm answers each message once."""
         if request.again:
             raise DecodeError("a swarm answers a message once: send it as a new one", path="trigger", source=SOURCE)
-        if not request.decisions and not request.results:
-            _asked(request)
+        _check_asked(request)
+
+    def check_name(self, id: str) -> None:
+        """Refuse what no client may be called (``palaver.swarm.names``)."""
+        checked_client(id)
 
     async def answer(self, request: UiRequest) -> AsyncGenerator[Turn]:
         """Ask the client's session, and show what its agents do."""
@@ -424,29 +492,60 @@ class SwarmTurns(Turns):
         except PalaverError as error:
             yield Ended(outcome="failed", error=error)
             return
-        decided = {**_answers(request, session.pending()), **request.decisions}
-        request = structs.replace(request, decisions=decided)
+        waiting = session.pending()
+        decided = _decided(request, waiting)
+        try:
+            asked = _following_in(session, request) if decided else _asked(request)
+        except PalaverError as error:
+            yield Ended(outcome="failed", error=error)
+            return
         yield events.RunStarted(agent=session.agent, run=run, thread=request.id, length=len(request.messages))
         unused = tuple([name for name in ("tools", "context", "state") if getattr(request, name)])
         if unused:
             yield Ignored(fields=unused)
-        yield events.IterationStarted(agent=session.agent, run=run, number=1)
-        view = _SwarmView(session.agent, run)
-        outcome: list[str | Exception] = []
-        where = Where(client=request.id, run=None if decided else run, test=self._sees)
+        works: list[tuple[str | None, Callable[[], Awaitable[str]]]] = []
+        if decided:
+            works.append((None, partial(_decide, session, decided, request, closing=asked is not None)))
+        if asked is not None:
+            works.append((run, partial(session.complete, said(asked), run=run)))
+        view, outcome = _SwarmView(run), _Outcome()
+        for number, (named, work) in enumerate(works):
+            for event in view.rest(outcome.answer, ()) if number else ():
+                yield event
+            yield view.begin(session.agent)
+            for each in waiting if self._show_tools and not number else ():
+                if each.call.id in decided:
+                    yield view.given(each.call, decided[each.call.id])
+            async with aclosing(self._shown(view, Where(client=request.id, run=named), work, outcome)) as shown:
+                async for event in shown:
+                    yield event
+            if outcome.error is not None:
+                yield Ended(outcome="failed", error=outcome.error)
+                return
+        waiting = session.pending()
+        for event in view.rest(outcome.answer, waiting):
+            yield event
+        yield Ended(outcome="waiting" if waiting else "completed", pending=waiting)
+
+    async def _shown(
+        self, view: _SwarmView, where: Where, work: Callable[[], Awaitable[str]], outcome: _Outcome
+    ) -> AsyncGenerator[AgentEvent]:
+        """Yield what is published while ``work`` runs. Its answer or error is in ``outcome`` then."""
+
+        async def run() -> None:
+            try:
+                outcome.answer = await work()
+            except Exception as error:  # noqa: BLE001 (the client gets it as the outcome)
+                outcome.error = error
+            finally:
+                seen.close()
+
+        where = structs.replace(where, test=self._sees)
         async with self._live.bus.subscribe(where, since=None) as seen, anyio.create_task_group() as tasks:
-            tasks.start_soon(self._ask, session, request, run, outcome, seen)
+            tasks.start_soon(run)
             async for event in seen:
                 for each in view.show(event):
                     yield each
-        (said_last,) = outcome
-        if isinstance(said_last, Exception):
-            yield Ended(outcome="failed", error=said_last)
-            return
-        waiting = session.pending()
-        for each in view.rest(said_last, waiting):
-            yield each
-        yield Ended(outcome="waiting" if waiting else "completed", pending=waiting)
 
     async def history(self, conversation: str, began: int | None) -> History:
         """Return what a page shows of a client's conversation."""
@@ -461,28 +560,64 @@ class SwarmTurns(Turns):
     def _sees(self, event: Event) -> bool:
         return is_public(event) or (self._show_tools and (event.source, event.type) == ("history", "push"))
 
-    async def _ask(
-        self, session: Session, request: UiRequest, run: str, outcome: list[str | Exception], seen: Any
-    ) -> None:
-        try:
-            if request.decisions:
-                outcome.append(await session.decide(request.decisions))
-            else:
-                outcome.append(await session.complete(said(_asked(request)), run=run))
-        except Exception as error:  # noqa: BLE001 (the client gets it as the outcome)
-            outcome.append(error)
-        finally:
-            seen.close()
+
+class _Outcome:
+    """What came of a turn of a swarm."""
+
+    def __init__(self) -> None:
+        self.answer = ""
+        self.error: Exception | None = None
+
+
+def _following_in(session: Session, request: UiRequest) -> UserMessage | None:
+    """Return the message of the user that follows the decisions of a request; ``None`` where none does.
+
+    One that the log has was sent along as history.
+    """
+    last = request.messages[-1] if request.messages else None
+    if not isinstance(last, UserMessage):
+        return None
+    asked = session.user_history if request.decisions else ()
+    same = asked[-1:] if last.id is None else [each for each in asked if each.id == last.id]
+    return None if any(each.content == last.content for each in same) else last
+
+
+async def _decide(session: Session, decisions: Mapping[str, Decision], request: UiRequest, *, closing: bool) -> str:
+    """Decide calls that wait, and close the others where a message follows (``closing``).
+
+    Results and decisions in the history of such a message that cannot be taken do not keep it from being asked.
+    """
+    try:
+        return await session.decide(decisions, close=closing)
+    except DecisionError as error:
+        if request.decisions or not closing:
+            raise
+        LOGGER.warning("client %s: its results were not taken: %s", session.client, error)
+        return ""
 
 
 class _SwarmView:
     """Makes the events of a turn of what a swarm publishes: deltas, calls, results, and a step for each agent."""
 
-    def __init__(self, agent: str, run: str) -> None:
-        self._agent, self._run = agent, run
-        self._steps = 1
+    def __init__(self, run: str) -> None:
+        self._agent, self._run = "", run
+        self._steps = 0
         self._text = ""
         self._calls: set[str] = set()
+
+    def begin(self, agent: str) -> AgentEvent:
+        """Begin a turn with ``agent``."""
+        self._text = ""
+        return self._step(agent)
+
+    def _step(self, agent: str) -> AgentEvent:
+        self._steps += 1
+        self._agent = agent
+        return events.IterationStarted(agent=agent, run=self._run, number=self._steps)
+
+    def given(self, call: ToolCall, decision: Decision) -> AgentEvent:
+        """Return the event that a call was decided."""
+        return events.ApprovalGiven(agent=self._agent, run=self._run, call=call, decision=decision)
 
     def show(self, event: Event) -> Iterator[AgentEvent]:
         """Return the events for one that was published."""
@@ -492,9 +627,7 @@ class _SwarmView:
                 self._text += text
                 yield TextDelta(0, text, event.agent or self._agent, self._run)
             case ("swarm", "set-agent-name"):
-                self._steps += 1
-                self._agent = event.input["agentName"]
-                yield events.IterationStarted(agent=self._agent, run=self._run, number=self._steps)
+                yield self._step(event.input["agentName"])
             case ("history", "push"):
                 yield from self._message(event.input["message"])
             case _:

@@ -91,8 +91,8 @@ class Dispatcher(Protocol):
 
         ``decisions`` are by call id. ``run`` is the name of the turn, as ``pending`` returns it: calls of another turn
         are not decided, and decisions that were taken already get the turn's answer again. ``timeout`` is as in
-        ``ask``. Raises ``DecisionError`` when the decisions do not fit the calls that wait, then nothing was decided;
-        ``NavigationError`` when another agent is active; and as ``ask``.
+        ``ask``. Raises ``DecisionError`` when the decisions do not fit the calls that wait, or when another agent is
+        active, then nothing was decided; and as ``ask``.
         """
         ...
 

@@ -161,8 +161,7 @@ class QueueDispatcher(Dispatcher):
     ) -> str:
         """Decide calls of ``client`` that wait, and return the answer of their turn.
 
-        ``decisions``, ``run`` and ``timeout`` are as in ``Dispatcher.decide``. Raises as it does, without
-        ``NavigationError``, which is a ``TurnError`` when a worker answers.
+        ``decisions``, ``run`` and ``timeout`` are as in ``Dispatcher.decide``. Raises as it does.
         """
         checked = dict(checked_mapping(decisions, "decide"))
         return await self._answer(TurnRequest(run=uuid7(), client=client, decisions=checked, turn=run), timeout)

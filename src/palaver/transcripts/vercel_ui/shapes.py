@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 NAME: Final = "vercel_ui"
 TOOL: Final = "tool-"
+DYNAMIC: Final = "dynamic-tool"
+"""The type of a call of a tool that is not among those of the application, with the tool's name beside it."""
 DATA: Final = "data-"
 OURS: Final = "data-palaver"
 """The type of a part for content that no model may be sent."""
@@ -67,7 +69,7 @@ PARTS: Final = {
     "custom": _PROVIDER | {"kind"},
     "step-start": frozenset(("type",)),
     "steering-message": frozenset(("type", "id", "parts")),
-    "dynamic-tool": TOOL_KEYS | {"toolName", "dynamic"},
+    DYNAMIC: TOOL_KEYS | {"toolName", "dynamic"},
     "tool-invocation": frozenset(("type", "toolInvocation")),
 }
 OPAQUE: Final = {

@@ -5,6 +5,10 @@ Rules:
 - Neighbouring answers and results are a run: one message of the assistant, with a ``step-start`` before each answer.
 - A result is in the part of its call, even if it came later; one without a call is written with an artificial call.
   Ids of calls are unique in the file.
+- A call that is new is a ``dynamic-tool``, as in the streams of ``palaver.serve.ui``: ``tool-NAME`` is for the tools of
+  the application that reads the file, which nobody knows here, and the SDK refuses such a part for a tool that it lacks
+  while the call is open. A call that a provider ran is ``tool-NAME`` all the same: version 5 loses that of a
+  ``dynamic-tool``. A call that was read from UI messages keeps its type.
 - Content that no model may be sent (markers, discarded texts) is a part of type ``data-palaver``, which no version
   sends.
 - Data that the parts lack are carried in ``metadata``, beside ``payload``.
@@ -58,7 +62,7 @@ from palaver.transcripts.restyle import restyled
 from palaver.transcripts.unknown_fields import Watch
 from palaver.transcripts.vercel_ui import shapes
 from palaver.transcripts.vercel_ui.reader import RecordReader
-from palaver.transcripts.vercel_ui.shapes import NAME, OURS, TOOL
+from palaver.transcripts.vercel_ui.shapes import DYNAMIC, NAME, OURS, TOOL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -259,7 +263,7 @@ class RecordWriter:
             case ServerToolResult():
                 if _executed(entry.message, part) is None:
                     call = trusted.ToolCall(part.tool_call_id, part.tool_name or "unknown", provider_executed=True)
-                    made = {**self._named(call.id, call.name, entry), **_input(call), **_served(part)}
+                    made = {**self._named(call.id, call.name, entry, executed=True), **_input(call), **_served(part)}
                     yield {**made, "providerExecuted": True}
             case Opaque():
                 if part.wire == NAME and _is_part(part.raw_json):
@@ -276,7 +280,8 @@ class RecordWriter:
         group: Sequence[Entry],
         olds: Sequence[Fields],
     ) -> dict[str, Any]:
-        made: dict[str, Any] = self._named(part.id or "", part.name or "unknown", entry)
+        executed = isinstance(part, ToolCall) and part.provider_executed
+        made: dict[str, Any] = self._named(part.id or "", part.name or "unknown", entry, executed=executed)
         old = next((each for each in olds if string(each, "toolCallId") == part.id), None)
         if old is not None:
             made = {key: raw for key, raw in old.items() if key not in _STATEFUL and key != "approval"}
@@ -291,7 +296,7 @@ class RecordWriter:
                 return {**made, "state": "input-streaming", "rawInput": part.raw}
             result = answer.message.text or part.reason
             return {**made, "state": "output-error", "rawInput": part.raw, "errorText": result}
-        if part.provider_executed:
+        if executed:
             made["providerExecuted"] = True
         made |= _input(part)
         if served is not None:
@@ -310,8 +315,8 @@ class RecordWriter:
                 state["approval"] = old["approval"]
         return made | state
 
-    def _named(self, wanted: str, name: str, entry: Entry) -> dict[str, Any]:
-        """Return the beginning of a call's part, with a unique id."""
+    def _named(self, wanted: str, name: str, entry: Entry, *, executed: bool = False) -> dict[str, Any]:
+        """Return the beginning of a call's part, with a unique id. ``executed``: a provider ran it."""
         named = wanted
         if not self._writing.is_native(entry.id):
             number = 1
@@ -321,7 +326,8 @@ class RecordWriter:
             self._taken.add(named)
         if named != wanted:
             self._writing.lose("approximated", "id", "ids of calls are unique among UI messages", entry)
-        return {"type": f"{TOOL}{name}", "toolCallId": named}
+        kind = {"type": f"{TOOL}{name}"} if executed else {"type": DYNAMIC, "toolName": name}
+        return {**kind, "toolCallId": named}
 
     def _output(self, entry: Entry, message: ToolMessage) -> dict[str, Any]:
         """Return the state of a call with a result."""
