@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from palaver.core.parts import AnyPart
     from palaver.core.request import Loss
+    from palaver.core.usage import Usage
     from palaver.wires._engine.cache_marks import CachePlan
     from palaver.wires._engine.capabilities import WireCapabilities
     from palaver.wires._engine.stream_decoder import StreamDecoder
@@ -363,8 +364,9 @@ def with_own_usage(message: AssistantMessage, origin: str | None, wire: str) -> 
 
 
 def list_lost_usage(message: AssistantMessage, context: Context, index: int | None) -> None:
-    """Put the counters of a usage that the wire does not have on the receipt."""
+    """Put on the receipt the counters that the wire does not have, and the zeros that it needs (``list_zeros``)."""
     usage = message.usage
+    list_zeros(usage, context, index)
     if usage is None:
         return
     if usage.passes and not context.capabilities.usage_passes:
@@ -372,6 +374,18 @@ def list_lost_usage(message: AssistantMessage, context: Context, index: int | No
     if usage.extra is not UNSET:
         for key in jsontext.fields(usage.extra.json):
             context.lose("dropped", f"usage {key}", "a field that a newer version wrote", index)
+
+
+def list_zeros(usage: Usage | None, context: Context, index: int | None) -> None:
+    """Put on the receipt what was not reported, and stands in the body as 0, since the wire needs a number."""
+    capabilities = context.capabilities
+    if usage is None and not capabilities.needs_usage:
+        return
+    missing = [
+        each[0] for each in capabilities.needed_counters if all(getattr(usage, name, None) is None for name in each)
+    ]
+    if missing:
+        context.lose("approximated", "usage", f"{' and '.join(missing)} not reported; 0 was sent", index)
 
 
 def _with_objects(message: AssistantMessage, context: Context) -> AssistantMessage:
