@@ -94,13 +94,14 @@ async def watched(made, prompt, **how):
 
 
 @pytest.mark.anyio
-async def test_a_window_that_is_not_known_is_said_once():
+async def test_a_window_that_is_not_known_is_assumed_and_said_once():
     made = agent(Looking(400, counted=False), window=None)
-    texts = []
+    events = []
     for _ in range(2):
         async with made.stream("Look at all.") as running:
-            texts += [event.text async for event in running if isinstance(event, Warned)]
-    told = [text for text in texts if "is not known" in text]
+            events += [event async for event in running]
+    assert {event.capacity < 128_000 for event in events if isinstance(event, ContextCompacted)} == {True}
+    told = [event.text for event in events if isinstance(event, Warned) and "is not known" in event.text]
     assert len(told) == 1
     assert "Compactor(window=…)" in told[0]
 
@@ -316,6 +317,45 @@ async def test_one_huge_message_of_the_user_is_brought_to_the_window():
     assert compacted
     assert len(made.model.asked[-1].messages[0].text) < 80_000
     assert len(run.thread.path("main/before-1")[0].message.text) == 1_000_000
+
+
+HUGE = "word and more " * 45_000
+"""About 160,000 tokens: more than the 128,000 that are assumed."""
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("how", "is_whole"),
+    [
+        ({}, True),
+        ({"capabilities": Capabilities(window=128_000)}, False),
+        ({"middleware": Compactor(window=128_000)}, False),
+        ({"limits": Limits(context_tokens=100_000)}, False),
+    ],
+    ids=["assumed", "model", "compactor", "limits"],
+)
+async def test_no_prompt_is_cut_for_a_window_that_is_only_assumed(how, is_whole):
+    model = ScriptedModel([], then=lambda _: "done", capabilities=how.get("capabilities", Capabilities()))
+    made = Agent(model, middleware=[how.get("middleware", Compactor())], limits=how.get("limits", LIMITS))
+    async with made.stream(HUGE) as running:
+        warned = [event.text async for event in running if isinstance(event, Warned)]
+    again = await made.run("And now?", previous=running.result)
+    assert again.ok
+    assert [len(each.messages[0].text) == len(HUGE) for each in model.asked] == [is_whole, is_whole]
+    assert any("is sent whole, and 256,000 are assumed" in text for text in warned) is is_whole
+
+
+@pytest.mark.anyio
+async def test_a_prompt_that_the_provider_refuses_is_cut_though_the_window_is_assumed():
+    def script(prompt):
+        return TOO_LONG if size_of(prompt) == len(HUGE) else "done"
+
+    made = agent(script, window=None)
+    run, (compacted,) = await watched(made, HUGE)
+    assert run.ok
+    assert [size_of(each) == len(HUGE) for each in made.model.asked] == [True, False]
+    assert compacted.capacity < compacted.before
+    assert len(run.thread.path("main/before-1")[0].message.text) == len(HUGE)
 
 
 @pytest.mark.anyio

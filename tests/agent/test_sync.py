@@ -2,13 +2,14 @@
 
 import asyncio
 import inspect
+import threading
 
 import pytest
 
 from palaver import MessageError, UnknownNameError
 from palaver.agent import Agent
 from palaver.core.events import TextDelta
-from palaver.models import ScriptedModel
+from palaver.models import ScriptedModel, sync
 
 
 def test_run_returns_the_run():
@@ -45,6 +46,34 @@ def test_leaving_the_block_early_ends_the_run():
     with Agent(ScriptedModel(["one"], delay=3600)).sync.stream("Hi") as run:
         next(run)
     assert run.result.outcome == "cancelled"
+
+
+def test_a_run_starts_once():
+    with Agent(ScriptedModel(["one"])).sync.stream("Hi") as run:
+        run.wait()
+    with pytest.raises(MessageError, match="only once"), run:
+        pass
+    assert run.result.text == "one"
+
+
+def test_the_end_of_the_process_does_not_wait_for_a_loop_that_a_task_blocks(monkeypatch):
+    monkeypatch.setattr(sync, "_STOP_SECONDS", 0.05)
+    loop = sync._BackgroundLoop()
+    blocked, release = threading.Event(), threading.Event()
+
+    def block():
+        blocked.set()
+        release.wait()
+
+    loop.portal.start_task_soon(block)
+    blocked.wait()
+    stopping = threading.Thread(target=loop.stop, daemon=True)
+    stopping.start()
+    stopping.join(10)
+    has_stopped = not stopping.is_alive()
+    release.set()
+    loop.thread.join()
+    assert has_stopped
 
 
 def test_methods_have_the_parameters_of_the_async_ones():

@@ -1,16 +1,18 @@
 """An MCP server of ours, read by the official client: over stdio from the real command, and over HTTP."""
 
+import json
 import os
 import sys
 
 import anyio
 import httpx
 import pytest
-from mcp import Client, StdioServerParameters
+from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from palaver import Image, MessageError, assistant, tool_call, user
-from palaver.agent import Agent, function_tool
+from palaver.agent import Agent, ToolContext, function_tool
+from palaver.agent.mcp import Progress
 from palaver.cli import main
 from palaver.models import FunctionModel
 from palaver.serve.mcp import McpServer
@@ -51,8 +53,30 @@ def broken() -> str:
     raise ValueError("no tide")
 
 
-def client_of(server):
-    return Client(server._server)
+HALF = "a\ud83d"
+
+
+@function_tool(effect="read")
+def halves(kind: str) -> str | dict:
+    """Return half a character."""
+    if kind == "error":
+        raise ValueError(HALF)
+    return {"json": {"a": HALF}, "text": HALF}[kind]
+
+
+@function_tool(effect="read")
+async def counting(context: ToolContext) -> str:
+    """Show progress."""
+    context.emit("one")
+    context.emit(object())
+    context.emit({"left": HALF})
+    await anyio.to_thread.run_sync(context.emit, HALF)
+    context.emit(Progress(7, total=9, message="seven"))
+    return "done"
+
+
+def client_of(server, mode="auto"):
+    return Client(server._server, mode=mode)
 
 
 async def call(client, name, **arguments):
@@ -75,6 +99,52 @@ async def test_tools_keep_their_names_schemas_and_results():
         assert failed
         assert "harbour" in text
         assert (await call(client, "nope"))[0]
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_result_with_half_a_character_is_sent_with_a_mark_in_its_place(mode):
+    async with client_of(McpServer(tools=[halves]), mode) as client:
+        assert await call(client, "halves", kind="text") == (False, "a\ufffd")
+        assert await call(client, "halves", kind="error") == (True, "ValueError: a\ufffd")
+        result = await client.call_tool("halves", {"kind": "json"})
+        assert result.structured_content == {"a": "a\ufffd"}
+        assert json.loads(result.content[0].text) == result.structured_content
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_what_a_tool_emits_is_shown_to_a_client_that_asks_for_progress(mode, caplog):
+    heard = []
+
+    async def progress(done, total, message):
+        heard.append((done, total, message))
+
+    async with client_of(McpServer(tools=[counting]), mode) as client:
+        assert await call(client, "counting") == (False, "done")
+        result = await client.call_tool("counting", {}, progress_callback=progress)
+        await anyio.wait_all_tasks_blocked()
+    assert (result.is_error, result.content[0].text) == (False, "done")
+    json_text = '{"left":"a\\ufffd"}'
+    assert heard == [(1, None, "one"), (2, None, json_text), (3, None, "a\ufffd"), (7, 9, "seven")]
+    assert "not sent to the client: progress: object is not a JSON value" in caplog.text
+
+
+@pytest.mark.parametrize(("mode", "code"), [("auto", -32602), ("legacy", -32002)])
+@pytest.mark.parametrize("uri", ["palaver://thread/none", "palaver://other", "file:///etc/hosts"])
+async def test_a_resource_that_does_not_exist_is_an_error_of_the_protocol(mode, code, uri, tmp_path, caplog):
+    store = open_store(tmp_path / "s.db")
+    store.open("half").append(user(HALF))
+    async with client_of(McpServer(store=store), mode) as client:
+        with pytest.raises(MCPError, match=r"^(there is )?no (thread|resource) ") as raised:
+            await client.read_resource(uri)
+        assert (raised.value.code, raised.value.data) == (code, {"uri": uri})
+        (contents,) = (await client.read_resource("palaver://thread/half")).contents
+        assert contents.text == "0 user: a\ufffd"
+        store.close()
+        with pytest.raises(MCPError, match="closed"):
+            await client.read_resource("palaver://thread/half")
+        with pytest.raises(MCPError, match="closed"):
+            await client.list_resources()
+    assert "Traceback" not in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,11 @@ import asyncio
 
 import pytest
 
-from palaver.core.errors import SwarmError
+from palaver.core.errors import ClosedError, SwarmError
 from palaver.models import ScriptedModel
 from palaver.store import open_store
 from palaver.swarm import Swarm, SwarmAgent
+from palaver.swarm.sync import SyncSession
 
 
 def swarm(*answers):
@@ -21,6 +22,47 @@ def test_a_session_answers():
         assert live.clients == ("ann",)
         assert session.pending() == ()
     assert session.closed
+
+
+MEMBERS = {
+    "agent": lambda session: session.agent,
+    "pending": lambda session: session.pending(),
+    "complete": lambda session: session.complete("Hi"),
+    "execute": lambda session: session.execute("Hi"),
+    "run": lambda session: session.run("Hi"),
+    "consult": lambda session: session.consult("desk", "Hi"),
+    "emit": lambda session: session.emit("Hi"),
+    "cancel": lambda session: session.cancel(),
+    "decide": lambda session: session.decide({}),
+    "change_to": lambda session: session.change_to("desk"),
+    "change_to_default": lambda session: session.change_to_default(),
+    "change_to_previous": lambda session: session.change_to_previous(),
+    "messages": lambda session: session.wrapped.messages,
+    "memory": lambda session: session.wrapped.memory,
+    "state": lambda session: session.wrapped.state("s"),
+}
+KNOWN_AFTERWARDS = {"agent": "desk", "pending": (), "messages": ()}
+
+
+def test_a_session_that_is_not_open_says_so_whatever_is_asked():
+    public = {name for name in dir(SyncSession) if not name.startswith("_")}
+    assert public - set(MEMBERS) == {"close", "closed"}
+    with swarm().sync.start() as live:
+        session = live.session("ann")
+        session.close()
+        for use in MEMBERS.values():
+            with pytest.raises(ClosedError, match="the session of 'ann' is not open yet"):
+                use(session)
+        with session:
+            pass
+        for name in public & set(MEMBERS) - set(KNOWN_AFTERWARDS):
+            with pytest.raises(ClosedError, match="is closed"):
+                MEMBERS[name](session)
+        assert {name: MEMBERS[name](session) for name in KNOWN_AFTERWARDS} == KNOWN_AFTERWARDS
+        with pytest.raises(ClosedError, match="is closed; make a new one"), session:
+            pass
+        assert live.clients == ()
+        assert not hasattr(session.wrapped, "unknown")
 
 
 def test_a_session_answers_where_an_event_loop_runs():

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from unittest.mock import MagicMock
 
+import anthropic
 import cohere
 import ollama
+import openai
 import pytest
+from google import genai as google
 from google.genai import types as genai
+from pydantic import BaseModel
 
 import palaver as p
 from palaver import wires
 from palaver.core.errors import DecodeError
+from tests.models.faults import says, serve, streams
 
 CHAT = {
     "id": "c1",
@@ -152,6 +160,112 @@ def test_what_is_no_object_of_a_client_is_one_error():
             wires.get("openai_chat").decode_request({**body, "response_format": wrong})
         with pytest.raises(p.DecodeError, match="openai_chat"):
             wires.get("openai_chat").decode_request(wrong)
+
+
+class Form(BaseModel):
+    """What the answers below are parsed into."""
+
+    a: int
+
+
+PARSED = '{"a": 1}'
+CALL = {"type": "function", "id": "c", "function": {"name": "Form", "arguments": '{"a": 2}'}}
+ITEM = {"type": "function_call", "id": "i", "call_id": "c", "name": "Form", "arguments": '{"a": 2}'}
+OUTPUT = {**RESPONSE["output"][0], "content": [{"type": "output_text", "text": PARSED, "annotations": []}]}
+CHAT_FORM = {
+    **CHAT,
+    "choices": [
+        {
+            **CHAT["choices"][0],
+            "message": {"role": "assistant", "content": PARSED, "refusal": None, "x_new": [1], "tool_calls": [CALL]},
+        }
+    ],
+}
+RESPONSE_FORM = {**RESPONSE, "output": [OUTPUT, {**ITEM, "status": "completed"}]}
+MESSAGE_FORM = {**MESSAGE, "content": [{"type": "text", "text": PARSED}]}
+GEMINI_FORM = {"candidates": [{"content": {"role": "model", "parts": [{"text": PARSED}]}, "finishReason": "STOP"}]}
+
+
+@contextmanager
+def _openai(body: dict[str, Any]) -> Iterator[openai.OpenAI]:
+    with serve(says(body)) as server, openai.OpenAI(base_url=server.url, api_key="k") as client:
+        yield client
+
+
+def _parse_chat(body: dict[str, Any]) -> Any:
+    with _openai(body) as client:
+        tools = [openai.pydantic_function_tool(Form)]
+        return client.chat.completions.parse(model="m", messages=[], response_format=Form, tools=tools)
+
+
+def _parse_response(body: dict[str, Any]) -> Any:
+    tool: Any = {"type": "function", "name": "Form", "strict": True, "parameters": {}}
+    with _openai(body) as client:
+        return client.responses.parse(model="m", input="q", text_format=Form, tools=[tool])
+
+
+def _parse_message(body: dict[str, Any]) -> Any:
+    with serve(says(body)) as server, anthropic.Anthropic(base_url=server.url, api_key="k") as client:
+        return client.messages.parse(model="m", max_tokens=5, messages=[], output_format=Form)
+
+
+def _parse_google(body: dict[str, Any]) -> Any:
+    with serve(says(body)) as server, google.Client(api_key="k", http_options={"base_url": server.url}) as client:
+        return client.models.generate_content(model="m", contents="q", config={"response_schema": Form})
+
+
+@pytest.mark.parametrize(
+    ("wire", "body", "parse"),
+    [
+        ("openai_chat", CHAT_FORM, _parse_chat),
+        ("openai_responses", RESPONSE_FORM, _parse_response),
+        ("anthropic_messages", MESSAGE_FORM, _parse_message),
+        ("google_generate", GEMINI_FORM, _parse_google),
+    ],
+)
+def test_what_a_client_adds_to_an_answer_is_not_read(
+    wire: str, body: dict[str, Any], parse: Callable[[dict[str, Any]], Any]
+):
+    spoken, answer = wires.get(wire), parse(body)
+    assert "parsed" in repr(answer)
+    read = spoken.decode_response(answer)
+    assert read.message == spoken.decode_response(body).message
+    assert b"parsed" not in spoken.encode_response(read).body
+    request, turn = TURNS[wire]
+    name = LISTS.get(wire, "messages")
+    asked = spoken.decode_request({**request, name: [*request[name], turn(answer)]})
+    assert asked.messages[1].provider == read.message.provider
+    assert b"parsed" not in spoken.encode_request(asked).body
+
+
+def test_what_a_client_adds_to_a_stream_is_not_read():
+    started = {**RESPONSE, "status": "in_progress", "output": []}
+    place = {"item_id": "m1", "output_index": 0, "content_index": 0}
+    events = [
+        {"type": "response.created", "response": started},
+        {"type": "response.output_item.added", "output_index": 0, "item": {**OUTPUT, "content": []}},
+        {"type": "response.content_part.added", **place, "part": {**OUTPUT["content"][0], "text": ""}},
+        {"type": "response.output_text.delta", **place, "delta": PARSED, "logprobs": []},
+        {"type": "response.output_text.done", **place, "text": PARSED, "logprobs": []},
+        {"type": "response.output_item.done", "output_index": 0, "item": OUTPUT},
+        {"type": "response.completed", "response": {**RESPONSE, "output": [OUTPUT]}},
+    ]
+    lines = "".join(f"event: {each['type']}\ndata: {json.dumps(each)}\n\n" for each in events).encode()
+    with (
+        serve(streams(lines)) as server,
+        openai.OpenAI(base_url=server.url, api_key="k") as client,
+        client.responses.stream(model="m", input="q", text_format=Form) as stream,
+    ):
+        chunks = list(stream)
+    assert any("parsed" in repr(each) for each in chunks)
+    assert read("openai_responses", chunks).message == read("openai_responses", events).message
+
+
+def test_a_field_of_another_class_is_read_whatever_its_name():
+    kept = genai.Part(function_response=genai.FunctionResponse(name="f", response={"parsed": 1, "snapshot": 2}))
+    contents = [genai.Content(role="user", parts=[kept])]
+    request = wires.get("google").decode_request({"contents": contents})
+    assert b'{"parsed":1,"snapshot":2}' in wires.get("google").encode_request(request).body
 
 
 CHUNK = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}

@@ -365,8 +365,8 @@ def test_a_stored_prompt_may_have_the_tools_that_are_chosen():
 @pytest.mark.parametrize("target", [name for name in wires.names() if name not in {"openai_chat", "google_generate"}])
 def test_of_alternatives_that_are_not_sent_nothing_else_is_lost(target: str):
     others = (p.assistant(p.Refusal("no"), p.Reasoning("h", wire="openai_chat")),)
-    response = p.Response(p.assistant("a").replace(finish_reason="stop"), others)
-    losses = wires.get(target).encode_response(response).losses
+    answer = p.assistant("a", finish_reason="stop", usage=p.Usage(input=1, output=1))
+    losses = wires.get(target).encode_response(p.Response(answer, others)).losses
     assert [loss.what.rstrip("s") for loss in losses if loss.what not in {"model", "response_id"}] == ["alternative"]
 
 

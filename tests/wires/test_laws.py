@@ -15,6 +15,7 @@ from msgspec import Raw, structs
 import palaver as p
 from palaver import wires
 from palaver.core import canonical, events
+from palaver.stream.replay_events import replay_events
 from palaver.testing.tables import row
 from tests.corpus import NO_COMPLETION, Exchange
 
@@ -333,6 +334,46 @@ def test_the_usage_object_of_another_provider_is_not_sent(wire: str) -> None:
     usage = canonical.decode(b'{"raw": {"strange_counter": 3}}', p.Usage)
     response = p.Response(message=p.assistant("hi", usage=usage, finish_reason="stop"))
     assert b"strange_counter" not in wires.get(wire).encode_response(response).body
+
+
+def _sent_usage(wire: p.wires.Wire, response: p.Response, *, stream: bool) -> tuple[p.Usage, list[str]]:
+    if not stream:
+        encoded = wire.encode_response(response)
+        return wire.decode_response(encoded.body).usage or p.Usage(), [str(each) for each in encoded.losses]
+    encoder, decoder = wire.stream_encoder(), wire.stream_decoder()
+    for event in replay_events(response):
+        decoder.feed(encoder.feed(event))
+    decoder.feed(encoder.finish())
+    return decoder.finish().usage or p.Usage(), [str(each) for each in encoder.losses]
+
+
+@pytest.mark.law(5)
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("usage", [None, p.Usage(), p.Usage(input=3), p.Usage(output=7), p.Usage(input=3, output=7)])
+@pytest.mark.parametrize("wire", wires.names())
+def test_a_number_that_nobody_reported_is_on_the_receipt(wire: str, usage: p.Usage | None, stream: bool) -> None:
+    answer = p.assistant("hi", usage=usage, model="m", finish_reason="stop")
+    sent, losses = _sent_usage(wires.get(wire), p.Response(answer), stream=stream)
+    told = usage or p.Usage()
+    zeros = [name for name in ("input", "output") if getattr(told, name) is None and getattr(sent, name) is not None]
+    assert all(getattr(sent, name) == 0 for name in zeros)
+    assert [each for each in losses if "usage" in each] == (
+        [f"messages[0]: usage approximated ({' and '.join(zeros)} not reported; 0 was sent)"] if zeros else []
+    )
+
+
+def test_an_own_answer_without_usage_gets_zeros_in_a_stream_only() -> None:
+    wire = wires.get("anthropic_messages")
+    response = wire.decode_response(
+        {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "a"}], "stop_reason": "end_turn"}
+    )
+    assert _sent_usage(wire, structs.replace(response, original=None), stream=False) == (p.Usage(), [])
+    zeros, losses = _sent_usage(wire, response, stream=True)
+    assert (zeros.input, zeros.output, losses) == (
+        0,
+        0,
+        ["messages[0]: usage approximated (input and output not reported; 0 was sent)"],
+    )
 
 
 @pytest.mark.law(2)

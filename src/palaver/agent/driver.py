@@ -518,7 +518,9 @@ class ActiveRun(Generic[T]):
         self._scope = anyio.CancelScope()
 
     async def __aenter__(self) -> Self:
-        """Begin. Raises ``MessageError`` for input that cannot be."""
+        """Begin. Raises ``MessageError`` for input that cannot be, and the second time."""
+        if self._watch is not None:
+            raise MessageError("a run can be started only once")
         self._watch = Watch()
         self._driver = self._make(self._watch)
         await self._group.__aenter__()

@@ -8,7 +8,8 @@ Rules (docs/spec/codebuff.md#9.2, #9.3, #11; CBF-27, CBF-28; docs/spec/kairo.md#
 - ``trim`` removes rounds until the plan fits, and no more (Codebuff removes half of that, and calls without their
   results). Each run of removed messages becomes one placeholder, which absorbs placeholders of earlier trims.
 - ``shorten`` (ours) cuts the middle out of messages that weigh more than a quarter of the capacity: texts of users and
-  answers, and results that the model has seen. The task is cut only when the plan cannot fit otherwise.
+  answers, and results that the model has seen. The first and the last prompt of a user are cut only when the plan
+  cannot fit otherwise (``cuts_prompt``).
 - ``cut_results`` also cuts results that the model has not seen. No pipeline contains it.
 - A cut names the number of omitted characters, and for a result its call. Calls, reasoning, media, summaries and texts
   under twice ``MIN_RESULT`` stay. Preserved messages are never changed.
@@ -209,6 +210,13 @@ def shorten(plan: Plan) -> Plan:
     return plan.changed("shorten", items, changed)
 
 
+def cuts_prompt(plan: Plan) -> bool:
+    """Return whether ``shorten`` would cut the first or the last prompt, which does not fit even alone."""
+    alone, limit = preserved(plan), _limit(plan)
+    places = [place for place in (alone.task, alone.prompt) if place is not None]
+    return any(plan.items[place].tokens > limit and _too_large(plan, alone, place) for place in places)
+
+
 def cut_results(plan: Plan) -> Plan:
     """Cut the middle out of results that are too large, even of those that the model has not seen."""
     items = list(plan.items)
@@ -237,7 +245,7 @@ def _limit(plan: Plan) -> int:
 
 
 def _too_large(plan: Plan, alone: Preserved, place: int) -> bool:
-    """Return whether the task must be cut: the untouchable messages do not fit beside it."""
+    """Return whether a prompt must be cut: the untouchable messages do not fit beside it."""
     if alone.untouchable[place]:
         return False
     stays = sum([item.tokens for item, held in zip(plan.items, alone.untouchable, strict=True) if held])

@@ -3,7 +3,7 @@
 Rules:
 
 - The loop starts with the first call and stops with the process, so connections are shared between calls. A forked
-  process starts its own.
+  process starts its own. A loop that a task blocks ends with the process, without closing its connections.
 - A call works wherever it is made, also where an event loop runs already, as in a notebook; that loop waits. A call
   from the background loop itself would wait for itself, and raises ``MessageError``.
 - Ctrl-C cancels the call, waits until it has cleaned up, and is raised again.
@@ -16,6 +16,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import inspect
 import os
@@ -23,7 +24,7 @@ import threading
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError, Future
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import ContextVar
 from functools import partial, wraps
 from pathlib import Path
@@ -75,14 +76,19 @@ class _BackgroundLoop:
         atexit.register(self.stop)
 
     async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stopping = anyio.Event()
         async with BlockingPortal() as self.portal:
             self._ready.set()
-            await self.portal.sleep_until_stopped()
+            await self._stopping.wait()
+            await self.portal.stop(cancel_remaining=True)
 
     def stop(self) -> None:
-        """Cancel what still runs, and wait for the thread."""
+        """Cancel what still runs, and wait for the thread for ``_STOP_SECONDS``."""
         if self.thread.is_alive():
-            self.portal.call(partial(self.portal.stop, cancel_remaining=True))
+            with suppress(RuntimeError):  # the loop has just ended
+                # Every call of the portal waits for the loop, and a task may block that.
+                self._loop.call_soon_threadsafe(self._stopping.set)
             self.thread.join(_STOP_SECONDS)
 
 

@@ -7,12 +7,16 @@ Rules:
 - A tool keeps its name, its schema and its result. What a policy would ask for is refused, since nobody is asked here:
   only tools that read run, and those that ``policy`` allows. A tool that the model calls with wrong arguments answers
   with an error that says what is wrong.
+- What a tool emits is shown to a client that asks for progress, in order and before the result: a text as it is, any
+  other value as JSON. What is no JSON is left out, and a warning goes to the log.
 - A store can be searched and read, never changed: ``search_conversations``, ``list_threads``, ``read_thread``, and the
   resource ``palaver://thread/ID``. Answers are cut at ``LIMIT`` characters, and say so.
 - ``ask`` sends a message to an agent or a swarm. ``conversation`` names the conversation, which goes on with the next
   message; its text is shown as progress while it arrives. A call that waits for an approval is told as such.
+- A lone surrogate, which the protocol's JSON cannot hold, is sent as U+FFFD.
 
-Source: https://modelcontextprotocol.io/specification/2025-11-25/server/tools
+Sources: https://modelcontextprotocol.io/specification/2025-11-25/server/tools, …/server/resources#error-handling and
+…/basic/utilities/progress
 
 Stability: experimental.
 """
@@ -21,35 +25,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import anyio
-import msgspec
 
 from palaver.agent.agent import is_agent
 from palaver.agent.functions import function_tool
+from palaver.agent.mcp_session import Progress
 from palaver.core import jsontext
 from palaver.core.errors import MessageError, MissingPackageError, NotFoundError, PalaverError, ToolError
 from palaver.core.events import TextDelta
 from palaver.core.factories import tool_call, user
+from palaver.core.jsontext import sayable
 from palaver.core.messages import AssistantMessage, Message
 from palaver.core.parts import Audio, Image, Inline, Json, Text
 from palaver.serve.ui.client_messages import checked_id
-from palaver.serve.ui.turns import Ended, UiRequest, turns_of
+from palaver.serve.ui.turns import Ended, UiRequest, shown_json, turns_of
 from palaver.store.memory import MemoryStore
 from palaver.store.store import Query, Store, ThreadInfo, to_thread
 from palaver.threads.ids import uuid7
 from palaver.threads.view import RECORD
-from palaver.turn.events import MessageAdded
+from palaver.turn.events import MessageAdded, ToolProgress, Watch
 from palaver.turn.tool import AgentTool, Output, ToolContext, check_policy
 
 if TYPE_CHECKING:
+    from mcp.server.session import ServerSession
     from starlette.applications import Starlette
 
+    from palaver.core.parts import ToolCall
     from palaver.turn.tool import Policy
 try:
-    from mcp import types
+    from mcp import MCPError, types
     from mcp.server import Server, ServerRequestContext
     from mcp.server.stdio import stdio_server
     from mcp.server.transport_security import TransportSecuritySettings
@@ -140,12 +148,8 @@ class McpServer:
             return _error(f"There is no tool {params.name!r}; there are {', '.join(self._tools)}.")
         if not self._may_run(tool):
             return _error(f"{tool.name} does more than read, and nobody can approve it here. The server must allow it.")
-        progress: list[str] = []
-
-        def show(value: Any) -> None:
-            progress.append(value if isinstance(value, str) else jsontext.encode(value).decode())
-
         call = tool_call(tool.name, params.arguments or {}, id=uuid7())
+        watch = Watch()
         made = ToolContext(
             call=call,
             agent=self._server.name,
@@ -153,23 +157,17 @@ class McpServer:
             thread="",
             path=(),
             values={},
-            emit=show,
+            emit=partial(_emit, watch, call),
             show=lambda _: None,
             idempotency_key=call.id,
-            deps=context.session,
         )
-        try:
-            with anyio.fail_after(tool.timeout):
-                output = await tool.run(tool.check(call), made)
-        except TimeoutError:
-            return _error(f"{tool.name} took longer than {tool.timeout:g} seconds. It may have taken effect.")
-        except PalaverError as error:
-            return _error(str(error))
-        except Exception as error:  # noqa: BLE001 (a tool may raise anything; the client's model reads what)
-            return _error(f"{type(error).__name__}: {error}")
-        return types.CallToolResult(
-            content=_blocks(output), structured_content=_structured(output), is_error=output.is_error
-        )
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_report, watch, context.session)
+            try:
+                return await _result(tool, call, made)
+            finally:
+                watch.close()
+        raise AssertionError  # not reached: a task group passes on what is raised in it
 
     def _may_run(self, tool: AgentTool) -> bool:
         if tool.effect == "read" or tool.name == _ASK:
@@ -190,13 +188,12 @@ class McpServer:
             """Send a message and get the answer."""
             assert self._turns is not None  # noqa: S101 (the tool is offered only then)
             request = UiRequest(id=f"{PREFIX}{checked_id(conversation, 'conversation')}", messages=(user(message),))
-            answer, shown = "", 0
+            answer = ""
             async with aclosing(self._turns.answer(request)) as events:
                 async for event in events:
                     match event:
                         case TextDelta():
-                            shown += 1
-                            await context.deps.report_progress(shown, message=event.text)
+                            context.emit(event.text)
                         case MessageAdded(message=AssistantMessage() as said) if said.text:
                             answer = said.text
                         case Ended():
@@ -213,10 +210,13 @@ class McpServer:
         self, _context: _Context, _params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
         assert self._store is not None  # noqa: S101 (the handler is set only then)
-        found = await to_thread(_threads, self._store, _MOST, "")
+        try:
+            found = await to_thread(_threads, self._store, _MOST, "")
+        except PalaverError as error:
+            raise _failed(types.INTERNAL_ERROR, error) from None
         return types.ListResourcesResult(
             resources=[
-                types.Resource(uri=f"{_SCHEME}{each.id}", name=each.title or each.id, mime_type="text/plain")
+                types.Resource(uri=f"{_SCHEME}{each.id}", name=sayable(each.title or each.id), mime_type="text/plain")
                 for each in found
             ]
         )
@@ -228,19 +228,80 @@ class McpServer:
         return types.ListResourceTemplatesResult(resource_templates=[template])
 
     async def _read_resource(
-        self, _context: _Context, params: types.ReadResourceRequestParams
+        self, context: _Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         assert self._store is not None  # noqa: S101 (the handler is set only then)
         uri = str(params.uri)
-        if not uri.startswith(_SCHEME):
-            raise NotFoundError(f"there is no resource {uri!r}")
-        text = await to_thread(_thread_text, self._store, uri.removeprefix(_SCHEME), 0, None)
+        try:
+            text = await to_thread(_resource_text, self._store, uri)
+        except NotFoundError as error:
+            code = _NOT_FOUND if context.protocol_version in _OLD else types.INVALID_PARAMS
+            raise _failed(code, error, uri) from None
+        except PalaverError as error:
+            raise _failed(types.INTERNAL_ERROR, error, uri) from None
         return types.ReadResourceResult(
-            contents=[types.TextResourceContents(uri=params.uri, mime_type="text/plain", text=text)]
+            contents=[types.TextResourceContents(uri=params.uri, mime_type="text/plain", text=sayable(text))]
         )
 
 
 _ASK: Final = "ask"
+_NOT_FOUND: Final = -32002
+"""The code for a resource that does not exist, in ``_OLD`` versions of the protocol. Later ones have invalid params."""
+_OLD: Final = frozenset({"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"})
+
+
+def _failed(code: int, error: PalaverError, uri: str | None = None) -> MCPError:
+    return MCPError(code, sayable(str(error)), None if uri is None else {"uri": uri})
+
+
+async def _result(tool: AgentTool, call: ToolCall, context: ToolContext) -> types.CallToolResult:
+    """Run a tool. Whatever it raises is a result that says so."""
+    try:
+        with anyio.fail_after(tool.timeout):
+            output = await tool.run(tool.check(call), context)
+    except TimeoutError:
+        return _error(f"{tool.name} took longer than {tool.timeout:g} seconds. It may have taken effect.")
+    except PalaverError as error:
+        return _error(str(error))
+    except Exception as error:  # noqa: BLE001 (a tool may raise anything; the client's model reads what)
+        return _error(f"{type(error).__name__}: {error}")
+    return types.CallToolResult(
+        content=_blocks(output), structured_content=_structured(output), is_error=output.is_error
+    )
+
+
+# -- progress ----------------------------------------------------------------------------------------------------------
+
+
+def _emit(watch: Watch, call: ToolCall, value: Any) -> None:
+    """Take what a tool shows. A tool may call it from a worker thread, and goes on whatever it shows."""
+    if isinstance(value, str):
+        watch.put(ToolProgress(agent="", run=call.id, call=call, value=sayable(value)))
+    elif isinstance(value, Progress):
+        watch.put(ToolProgress(agent="", run=call.id, call=call, value=value))
+    elif (written := shown_json(value, "progress")) is not None:
+        watch.put(ToolProgress(agent="", run=call.id, call=call, value=jsontext.sayable_json(written.decode())))
+
+
+async def _report(watch: Watch, session: ServerSession) -> None:
+    """Send what a tool shows until it ends. A client that asked for no progress gets none.
+
+    The numbers count what was shown, unless a tool has its own (one of another MCP server).
+    """
+    shown = 0
+    async for event in watch:
+        match event:
+            case ToolProgress(value=Progress() as own):
+                message = None if own.message is None else sayable(own.message)
+                await session.report_progress(own.progress, own.total, message)
+            case ToolProgress():
+                shown += 1
+                await session.report_progress(shown, message=event.value)
+            case _:
+                pass
+
+
+# -- results -----------------------------------------------------------------------------------------------------------
 
 
 def _answer(ended: Ended, answer: str) -> str:
@@ -254,11 +315,11 @@ def _answer(ended: Ended, answer: str) -> str:
 
 
 def _listed(tool: AgentTool) -> types.Tool:
-    schema: Any = msgspec.json.decode(jsontext.encode(tool.definition.parameters or {}))
+    schema: Any = jsontext.value(jsontext.sayable_json(jsontext.encode(tool.definition.parameters or {}).decode()))
     hints = types.ToolAnnotations(read_only_hint=tool.effect == "read", idempotent_hint=tool.is_repeatable)
     return types.Tool(
         name=tool.name,
-        description=tool.definition.description or None,
+        description=sayable(tool.definition.description or "") or None,
         input_schema=schema or {"type": "object"},
         annotations=hints,
     )
@@ -271,9 +332,9 @@ def _blocks(output: Output) -> list[Any]:
 def _block(part: Any) -> Any:
     match part:
         case Text():
-            return types.TextContent(text=part.text)
+            return types.TextContent(text=sayable(part.text))
         case Json():
-            return types.TextContent(text=bytes(part.value_json).decode())
+            return types.TextContent(text=jsontext.sayable_json(bytes(part.value_json).decode()))
         case Image(source=Inline(data)):
             return types.ImageContent(data=data, mime_type=part.media_type or "")
         case Audio(source=Inline(data)):
@@ -284,13 +345,13 @@ def _block(part: Any) -> Any:
 
 def _structured(output: Output) -> dict[str, Any] | None:
     if len(output.content) == 1 and isinstance(output.content[0], Json):
-        value: Any = msgspec.json.decode(bytes(output.content[0].value_json))
+        value: Any = jsontext.value(jsontext.sayable_json(bytes(output.content[0].value_json).decode()))
         return cast("dict[str, Any]", value) if isinstance(value, dict) else None
     return None
 
 
 def _error(text: str) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
+    return types.CallToolResult(content=[types.TextContent(text=sayable(text))], is_error=True)
 
 
 # -- a store -----------------------------------------------------------------------------------------------------------
@@ -326,6 +387,13 @@ def _store_tools(store: Store) -> list[AgentTool]:
 
 def _threads(store: Store, limit: int, tag: str) -> list[ThreadInfo]:
     return list(store.threads(tag=tag or None, limit=max(1, min(limit, _MOST))))
+
+
+def _resource_text(store: Store, uri: str) -> str:
+    """Return a thread as text. Raises ``NotFoundError``."""
+    if not uri.startswith(_SCHEME):
+        raise NotFoundError(f"there is no resource {uri!r}")
+    return _thread_text(store, uri.removeprefix(_SCHEME), 0, None)
 
 
 def _thread_text(store: Store, thread: str, start: int, count: int | None) -> str:

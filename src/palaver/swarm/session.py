@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Self, TypeVarTuple
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVarTuple
 from weakref import ReferenceType
 
 import anyio
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from palaver.swarm.swarm import LiveSwarm
 
 P = TypeVarTuple("P")
+
+_SET_BY_OPENING: Final = frozenset({"log", "named", "navigator", "records", "resources"})
 
 
 class Session(SessionRuns, SessionResources):
@@ -83,7 +85,9 @@ class Session(SessionRuns, SessionResources):
     # -- opening and closing -----------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        """Open. Raises ``SwarmError`` when the client has a session already, and ``StoreError``."""
+        """Open. Raises ``SwarmError`` when the client has a session already, ``ClosedError``, and ``StoreError``."""
+        if self._over:
+            raise ClosedError(f"the session of {self.client!r} is closed; make a new one")
         self.live.enter(self)
         try:
             self.log = await self.live.log(self.client)
@@ -146,6 +150,14 @@ class Session(SessionRuns, SessionResources):
     def _check(self) -> None:
         if self._over or not self._open:
             raise ClosedError(f"the session of {self.client!r} is {'closed' if self._over else 'not open yet'}")
+
+    if not TYPE_CHECKING:  # to a checker every name would be an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise ``ClosedError`` for what opening sets."""
+            if name in _SET_BY_OPENING:
+                raise ClosedError(f"the session of {self.client!r} is not open yet")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     # -- turns -------------------------------------------------------------------------------------------------------
 

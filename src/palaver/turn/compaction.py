@@ -5,6 +5,8 @@ Rules (law 9; docs/spec/kairo.md#3; I7, I10, D24, D29):
 - ``Compactor`` measures each prompt: the provider's report of the last one, plus an estimate of what is new. When a
   stage is due, the thread continues with fewer or shorter messages; the original stays as ``<branch>/before-<n>``.
 - When the provider refuses a prompt as too long, it is compacted to half and sent once more.
+- A window that is not known is assumed, with a warning. It bounds a conversation, but neither the first nor the last
+  prompt of the user is cut for it: one that does not fit even alone is sent whole, and the provider answers.
 - A failed stage changes nothing and is listed in ``Compacted.failures``; only a failed write fails the run.
 - ``search_history`` and ``read_result`` find what was removed. The results of a turn share 35 % of the free window.
 - Put it before other middleware that changes prompts; behind such middleware it compacts nothing and warns.
@@ -41,7 +43,7 @@ from palaver.context.compaction import (
 from palaver.context.ledger import Ledger, Measure
 from palaver.context.plan import WINDOW, Change, Item, Plan, Stage, SummaryRequest, capacity
 from palaver.context.rewrite import plan_rewrite, plan_undo, record
-from palaver.context.shorten_stage import oversized
+from palaver.context.shorten_stage import cuts_prompt, oversized
 from palaver.context.summary_stage import summary_of
 from palaver.core.errors import ContextOverflowError, MessageError, StreamError, SummaryError, TimedOutError
 from palaver.core.messages import AssistantMessage, DeveloperMessage, Message, SystemMessage, ToolMessage
@@ -292,7 +294,22 @@ class Compactor(Middleware):
             context.emit(Warned(agent=context.agent, run=context.run, text=text))
             return None
         known.ledger.carry(measured)
-        return known.ledger.plan(prompt.messages, measured, capacity=room, now=now, keep_last=self._keep_last)
+        plan = known.ledger.plan(prompt.messages, measured, capacity=room, now=now, keep_last=self._keep_last)
+        return plan if forced else self._widened(plan, prompt, context, known)
+
+    def _widened(self, plan: Plan, prompt: Prompt, context: RunContext, known: TokenBudget) -> Plan:
+        """Return the plan for the assumed window that what the user wrote fits into."""
+        before = known.assumed
+        while known.is_assumed(prompt, context) and cuts_prompt(plan):
+            known.widen()
+            plan = structs.replace(plan, capacity=known.capacity(prompt, context))
+        if known.assumed != before:
+            text = (
+                f"a message of the user does not fit a window of {before:,} tokens, which is only assumed: it is sent "
+                f"whole, and {known.assumed:,} are assumed from now on"
+            )
+            context.emit(Warned(agent=context.agent, run=context.run, text=text))
+        return plan
 
     async def _compacted(
         self, prompt: Prompt, context: RunContext, known: TokenBudget, plan: Plan, *, goal: int | None = None

@@ -5,6 +5,8 @@ Rules (D26, D29, KAI-03, KAI-17; docs/spec/kairo.md#2.4; golden ``tool_result_bu
 - The size is the provider's report of the last prompt plus an estimate of what is new (``context.Ledger``).
 - In a chain of models the first one counts: its window, settings and reports. After a prompt was too long for the
   chain, its smallest window counts. ``Limits.context_tokens`` bounds the size too. Refused sizes are remembered.
+- A window that is not known is assumed: 128,000 tokens. It is no bound for a prompt that a user wrote (``widen``); the
+  provider knows the real one.
 - The results of a turn together get 35 % of the free window, between 256 and 8192 tokens, in equal shares of 96 to
   2048. A token is four bytes of UTF-8; media are neither counted nor cut.
 - A result of more than 20,000 characters is compressed first. The metadata of a result have its share.
@@ -19,7 +21,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from palaver.context.ledger import Ledger, Measure, has_usage_report, prompt_of
-from palaver.context.plan import capacity
+from palaver.context.plan import WINDOW, capacity
 from palaver.core.messages import AssistantMessage
 from palaver.core.parts import Text, ToolPart
 from palaver.models.catalogue import Capabilities, rates_of
@@ -199,6 +201,8 @@ class TokenBudget:
         self.ledger = Ledger(first, rates=None if first is None else rates_of(first), counter=counter)
         self.fixed = 0
         self._window = window
+        self.assumed = WINDOW
+        """The window of models whose window is not known."""
         self._head: tuple[object, ...] | None = None
         self._most: int | None = None
         self._turn: TurnBudget | None = None
@@ -221,8 +225,24 @@ class TokenBudget:
 
     def capacity(self, prompt: Prompt, context: RunContext) -> int:
         """Return the tokens that a prompt may have."""
-        known = (self._of(self._chain[0] if self._chain else None, prompt), context.limits.context_tokens, self._most)
-        return max(min([size for size in known if size is not None]), 1)
+        return max(min([self._first(prompt), *self._bounds(context)]), 1)
+
+    def is_assumed(self, prompt: Prompt, context: RunContext) -> bool:
+        """Return whether the capacity follows from an assumed window."""
+        known = self._window or (self._chain[0].capabilities.window if self._chain else None)
+        first = self._first(prompt)
+        return known is None and all(first < bound for bound in self._bounds(context))
+
+    def widen(self) -> None:
+        """Assume a window of twice the size."""
+        self.assumed *= 2
+
+    def _first(self, prompt: Prompt) -> int:
+        return self._of(self._chain[0] if self._chain else None, prompt)
+
+    def _bounds(self, context: RunContext) -> list[int]:
+        """What bounds a prompt besides the window."""
+        return [size for size in (context.limits.context_tokens, self._most) if size is not None]
 
     def goal(self, prompt: Prompt, measured: Measure) -> int:
         """Return the target size of a prompt that was too long: half of it, or the smallest window of the chain."""
@@ -235,7 +255,7 @@ class TokenBudget:
     def _of(self, model: LanguageModel | None, prompt: Prompt) -> int:
         can = Capabilities() if model is None else model.capabilities
         settings = merge_settings(model.settings, prompt.settings) if isinstance(model, Model) else prompt.settings
-        return capacity(self._window or can.window, can.max_output, settings)
+        return capacity(self._window or can.window or self.assumed, can.max_output, settings)
 
     # -- what results may take -------------------------------------------------------------------------------------
 

@@ -428,17 +428,20 @@ def test_a_foreign_response_is_one_that_the_client_reads() -> None:
     assert rules.check_response("bedrock_converse", encoded.body) == []
 
 
+USED = p.Usage(input=1, output=1)
+
+
 @pytest.mark.parametrize(
     ("reason", "word"), [("stop", "end_turn"), ("length", "max_tokens"), ("content_filter", "content_filtered")]
 )
 def test_finish_words(reason: Any, word: str) -> None:
-    encoded = WIRE.encode_response(p.Response(message=p.assistant("x", finish_reason=reason)))
+    encoded = WIRE.encode_response(p.Response(message=p.assistant("x", finish_reason=reason, usage=USED)))
     assert json.loads(encoded.body)["stopReason"] == word
     assert encoded.losses == ()
 
 
 def test_a_finish_reason_without_a_word_is_on_the_receipt() -> None:
-    encoded = WIRE.encode_response(p.Response(message=p.assistant("x", finish_reason="pause")))
+    encoded = WIRE.encode_response(p.Response(message=p.assistant("x", finish_reason="pause", usage=USED)))
     assert [loss.what for loss in encoded.losses] == ["finish_reason"]
 
 

@@ -313,6 +313,7 @@ def test_a_part_that_waits_for_its_turn_loses_nothing() -> None:
             ArgumentsDelta(1, "1}"),
             PartEnd(1),
             PartEnd(0),
+            UsageUpdate(p.Usage(input=1, output=1)),
             Finish("tool_calls"),
         ]
     )
@@ -336,9 +337,8 @@ def test_a_call_without_arguments_can_be_parsed_by_who_reads_it() -> None:
 
 def test_a_delta_too_long_for_a_frame_goes_out_in_several() -> None:
     long = "\u20ac" * 8_000_000
-    data, losses = written(
-        [Start(p.Response(p.AssistantMessage())), PartStart(0, p.Text("")), TextDelta(0, long), Finish("stop")]
-    )
+    start = Start(p.Response(p.AssistantMessage(usage=p.Usage(input=1, output=1))))
+    data, losses = written([start, PartStart(0, p.Text("")), TextDelta(0, long), Finish("stop")])
     assert losses == ()
     assert answer(data).message.text == long
 

@@ -397,7 +397,7 @@ async def _events(stream: Any, values: Mapping[str, Any], thread: Thread | Store
     try:
         async with stream as run:
             async for event in run:
-                if not isinstance(event, events.ToolProgress) or _sent(event.value, "progress") is not None:
+                if not isinstance(event, events.ToolProgress) or shown_json(event.value, "progress") is not None:
                     yield event
                 if isinstance(event, events.TextDelta):
                     told.append(event.text)
@@ -449,13 +449,13 @@ class _Shared:
                 return
         except (PalaverError, RuntimeError):
             pass  # what it is lies in the log
-        now = _sent(state, "state")
+        now = shown_json(state, "state")
         if now is not None:
             self._shown = now
             yield StateChanged(state=jsontext.value(now))
 
 
-def _sent(value: object, name: str) -> bytes | None:
+def shown_json(value: object, name: str) -> bytes | None:
     """Return what a tool shows to the client as JSON; ``None``, and a warning in the log, for what is none."""
     try:
         return bytes(jsontext.checked(value, name))

@@ -67,8 +67,8 @@ _BASE: Final = (
     "timestamp",
     "requestId",
 )
-_NO_LOSS: Final = frozenset(("max_tokens", "model", "first message", "tool call ids"))
-"""Fields that a request requires and a record may lack."""
+_NO_LOSS: Final = frozenset(("max_tokens", "model", "first message", "tool call ids", "usage"))
+"""Fields that the provider requires and a record may lack, or has zeros for."""
 
 _EMPTY: Final = "(no content)"
 """The program's own text for an empty content."""

@@ -92,6 +92,10 @@ class WireCapabilities(Struct, frozen=True, kw_only=True):
     """What the wire's own reasoning can carry to prove where it comes from."""
     usage_passes: bool = False
     """The usage of an answer can name further passes, each with counters of its own."""
+    needs_usage: bool = False
+    """An answer must have a usage; zeros are sent for one that was not reported."""
+    needed_counters: tuple[tuple[str, ...], ...] = ()
+    """The numbers that a usage must have, each by the counters that it sums; 0 is sent where none was reported."""
     lenient_base64: bool = False
     """Inline media may use the URL-safe alphabet and leave out padding."""
     error_flag: bool = True

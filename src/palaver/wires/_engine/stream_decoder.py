@@ -26,7 +26,7 @@ from palaver.core.errors import DecodeError
 from palaver.core.events import Failed
 from palaver.stream.assembler import Assembler
 from palaver.stream.frames import LIMIT, Frame
-from palaver.wires._engine.wire import source
+from palaver.wires._engine.client_objects import source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from palaver.core.request import Response
     from palaver.stream.assembler import CallSoFar
     from palaver.stream.frames import Reader
-    from palaver.wires._engine.wire import ClientObject
+    from palaver.wires._engine.client_objects import ClientObject
 
 
 _SLICE: Final = 1024 * 1024

@@ -11,29 +11,23 @@ Rules:
   keeps its spelling (``core.overlay``). ``losses="raise"`` makes any loss an error.
 - A variant is a row too: a vendor that speaks the wire with other limits.
 
-Objects of the official clients: pydantic models of answers and chunks, read by what was set on them, and dictionaries
-in which boto3 and others have bytes:
-
-- An object may be the body, or stand anywhere inside one: an answer among the messages of the next request.
-- What a client leaves out of a body (``NOT_GIVEN``, ``omit``) is left out.
-- ``client_arguments`` is the way back: the keyword arguments of the client's call (``client_call``).
+Objects of the official clients are bodies too (``client_objects``); ``client_arguments`` is the way back: the keyword
+arguments of the client's call (``client_call``).
 
 Stability: experimental.
 """
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Collection
-from functools import cache
 from importlib import import_module
 from operator import eq
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar, cast, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from msgspec import UNSET, Raw, structs
 
 from palaver.core import jsontext, trusted
-from palaver.core.errors import DecodeError, LossError, MessageError, PalaverError, UnknownNameError, excerpt
+from palaver.core.errors import DecodeError, LossError, MessageError, PalaverError, UnknownNameError
 from palaver.core.messages import AssistantMessage
 from palaver.core.overlay import laid_over
 from palaver.core.pairs import Placed
@@ -43,6 +37,7 @@ from palaver.core.type_checks import check_arguments
 from palaver.wires._engine import cache_marks, json_fields, metadata, vendors
 from palaver.wires._engine.capabilities import MediaKind
 from palaver.wires._engine.client_call import ClientCall, call_arguments
+from palaver.wires._engine.client_objects import ClientObject, source
 from palaver.wires._engine.encode_state import Context, Options
 from palaver.wires._engine.encoder import RequestEncoder, Writer, renumber
 from palaver.wires._engine.fit import fit
@@ -52,127 +47,11 @@ if TYPE_CHECKING:
 
     from palaver.core.parts import AnyPart
     from palaver.core.request import Loss
+    from palaver.core.usage import Usage
     from palaver.wires._engine.cache_marks import CachePlan
     from palaver.wires._engine.capabilities import WireCapabilities
     from palaver.wires._engine.stream_decoder import StreamDecoder
     from palaver.wires._engine.stream_encoder import StreamEncoder
-
-
-# -- client objects --------------------------------------------------------------------------------
-
-
-@runtime_checkable
-class ClientObject(Protocol):
-    """A ``ChatCompletion``, a ``Message``, a chunk of a stream: whatever pydantic made."""
-
-    def model_dump_json(self, *, by_alias: bool, exclude_unset: bool) -> str:
-        """Write the object as JSON."""
-        ...
-
-
-_TEXTS: Final[frozenset[type]] = frozenset({bytes, str, bytearray, memoryview})
-_LEFT_OUT: Final = frozenset({"NotGiven", "Omit"})
-"""The classes by which openai and anthropic say that a field is not sent."""
-_BLOBS: Final = frozenset({"bytes", "redactedContent", "data", "thoughtSignature", "images"})
-"""Where boto3, google-genai and ollama have bytes, and the body has base64."""
-
-
-def source(body: Any) -> bytes:
-    """The JSON text of a body, also of a client's object, and of a body with such objects inside.
-
-    Raises ``DecodeError`` for what is no JSON.
-    """
-    if body.__class__ in _TEXTS:
-        return jsontext.source(cast("bytes", body))
-    if _is_object(body):
-        return _written(body).encode()
-    try:
-        return jsontext.source(body)
-    except DecodeError:
-        if not isinstance(body, dict):
-            raise
-        return jsontext.source(cast("dict[str, Any]", _opened(cast("object", body), jsontext.DEEPEST)))
-
-
-def _is_object(value: object) -> bool:
-    return isinstance(value, ClientObject) and not isinstance(value, type)
-
-
-def _written(made: ClientObject) -> str:
-    """Return a client's object with the fields that are set, and with the texts that its classes set themselves."""
-    try:
-        text = made.model_dump_json(by_alias=True, exclude_unset=True)
-    except Exception as error:  # whatever the library of the object raises
-        raise DecodeError(f"{type(made).__name__} cannot be written: {excerpt(str(error), 120)}") from error
-    if not isinstance(cast("object", text), str):
-        raise DecodeError(f"{type(made).__name__} cannot be written: {excerpt(repr(text), 120)} is not a text")
-    if not _sets_constants(type(made)):
-        return text
-    body = jsontext.value(text)
-    return jsontext.encode(body).decode() if _add_constants(made, body) else text
-
-
-@cache
-def _sets_constants(kind: type) -> bool:
-    """Whether a class, or one that its fields may hold, has a text by default. Classes of answers have none."""
-    seen: set[type] = set()
-    pending: list[Any] = [kind]
-    while pending:
-        found = pending.pop()
-        pending.extend(get_args(found))
-        if not isinstance(found, type) or found in seen:
-            continue
-        seen.add(found)
-        for field in getattr(found, "model_fields", {}).values():
-            if isinstance(field.default, str):
-                return True
-            pending.append(field.annotation)
-    return False
-
-
-def _add_constants(made: object, body: object) -> bool:
-    """Add to ``body`` the texts that classes of ``made`` set by default: a role, a type. Return whether there were any.
-
-    A class such as ``ModelContent`` of google-genai has its role by default, and pydantic counts it as unset.
-    """
-    if isinstance(body, list):
-        pairs = zip(cast("Sequence[object]", made), cast("list[object]", body), strict=False) if _is_list(made) else ()
-        found = [_add_constants(one, other) for one, other in pairs]
-        return any(found)
-    if not isinstance(body, dict):
-        return False
-    fields, added = cast("dict[str, object]", body), False
-    if isinstance(made, dict):
-        inner = cast("dict[str, object]", made)
-        found = [_add_constants(inner[key], value) for key, value in fields.items() if key in inner]
-        return any(found)
-    for name, field in getattr(type(made), "model_fields", {}).items():
-        key = field.serialization_alias or field.alias or name
-        if key in fields:
-            added = _add_constants(getattr(made, name, None), fields[key]) or added
-        elif isinstance(field.default, str):
-            fields[key], added = field.default, True
-    return added
-
-
-def _is_list(made: object) -> bool:
-    return isinstance(made, list | tuple)
-
-
-def _opened(value: object, levels: int, key: object = None) -> object:
-    """A value whose client objects, at so many levels, are JSON values."""
-    if not levels:
-        return value
-    if isinstance(value, dict):
-        items = cast("dict[object, object]", value).items()
-        return {name: _opened(each, levels - 1, name) for name, each in items if type(each).__name__ not in _LEFT_OUT}
-    if isinstance(value, list | tuple):
-        return [_opened(each, levels - 1, key) for each in cast("list[object]", value)]
-    if _is_object(value):
-        return jsontext.value(_written(cast("ClientObject", value)).encode())
-    if isinstance(value, bytes) and key in _BLOBS:
-        return b64encode(value).decode()
-    return value
 
 
 # -- wire ------------------------------------------------------------------------------------------
@@ -485,8 +364,9 @@ def with_own_usage(message: AssistantMessage, origin: str | None, wire: str) -> 
 
 
 def list_lost_usage(message: AssistantMessage, context: Context, index: int | None) -> None:
-    """Put the counters of a usage that the wire does not have on the receipt."""
+    """Put on the receipt the counters that the wire does not have, and the zeros that it needs (``list_zeros``)."""
     usage = message.usage
+    list_zeros(usage, context, index)
     if usage is None:
         return
     if usage.passes and not context.capabilities.usage_passes:
@@ -494,6 +374,18 @@ def list_lost_usage(message: AssistantMessage, context: Context, index: int | No
     if usage.extra is not UNSET:
         for key in jsontext.fields(usage.extra.json):
             context.lose("dropped", f"usage {key}", "a field that a newer version wrote", index)
+
+
+def list_zeros(usage: Usage | None, context: Context, index: int | None) -> None:
+    """Put on the receipt what was not reported, and stands in the body as 0, since the wire needs a number."""
+    capabilities = context.capabilities
+    if usage is None and not capabilities.needs_usage:
+        return
+    missing = [
+        each[0] for each in capabilities.needed_counters if all(getattr(usage, name, None) is None for name in each)
+    ]
+    if missing:
+        context.lose("approximated", "usage", f"{' and '.join(missing)} not reported; 0 was sent", index)
 
 
 def _with_objects(message: AssistantMessage, context: Context) -> AssistantMessage:

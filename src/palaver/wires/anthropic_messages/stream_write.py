@@ -27,6 +27,7 @@ from palaver.core.events import (
 from palaver.core.parts import AssistantPart, Reasoning
 from palaver.stream import sse
 from palaver.wires._engine.stream_encoder import Shown, StreamEncoder
+from palaver.wires._engine.wire import list_zeros
 from palaver.wires.anthropic_messages.encode import response
 from palaver.wires.anthropic_messages.encode_parts import block
 from palaver.wires.anthropic_messages.shapes import FINISHED
@@ -114,6 +115,8 @@ class Encoder(StreamEncoder):
 
     def finish_answer(self, answer: Response) -> None:
         """``message_delta`` with what is known last, then ``message_stop``."""
+        if self.context.own and answer.message.usage is None:  # that of others was listed
+            list_zeros(None, self.context, 0)
         bare = structs.replace(answer.message, content=())
         written = response(structs.replace(answer, message=bare), self.context)
         usage = written.pop("usage", {"output_tokens": 0})

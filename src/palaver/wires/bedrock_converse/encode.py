@@ -95,6 +95,8 @@ _MARKINGS: Final = (_MARKING, structs.replace(_MARKING, tools=None, ttls=False, 
 """https://docs.aws.amazon.com/bedrock/latest/userguide/prompt-caching.html: which models take any, and where."""
 
 CAPABILITIES: Final = WireCapabilities(
+    needs_usage=True,
+    needed_counters=(("input",), ("output", "reasoning")),
     marking=_MARKINGS,
     names_model=False,
     declares_called=True,

@@ -260,10 +260,12 @@ def write_usage(usage: Usage, *, own: bool) -> Any:
     raw = usage.raw_json
     if isinstance(raw, Raw) and (own or _found(raw) is not None) and read_usage(raw) == usage:
         return raw
-    fields: dict[str, int] = {
-        "promptTokenCount": (usage.input or 0) + (usage.cache_read or 0) + (usage.cache_write or 0),
-        "candidatesTokenCount": usage.output or 0,
-    }
+    fields: dict[str, int] = {}
+    prompt = [count for count in (usage.input, usage.cache_read, usage.cache_write) if count is not None]
+    if prompt:
+        fields["promptTokenCount"] = sum(prompt)
+    if usage.output is not None:
+        fields["candidatesTokenCount"] = usage.output
     if usage.cache_read is not None:
         fields["cachedContentTokenCount"] = usage.cache_read
     if usage.reasoning is not None:

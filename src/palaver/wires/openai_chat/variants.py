@@ -60,6 +60,7 @@ _OPENAI: Final = _SHARED | {
 """https://platform.openai.com/docs/api-reference/chat/create"""
 
 CAPABILITIES: Final = WireCapabilities(
+    needed_counters=(("input", "cache_read", "cache_write"), ("output", "reasoning")),
     own_blocks=frozenset({"opaque block"}),
     cache_key="prompt_cache_key",
     answer_fields=frozenset({"name"}),
