@@ -145,6 +145,8 @@ def test_a_schema_gives_one_line_of_json(process, saved, schema):
         ("name text", "is not NAME"),
         (",", "no field"),
         ("[1]", "is not NAME"),
+        ('{"type": "text"}', "$.type: 'text' is not valid"),
+        ('{"properties": {"a": {"$ref": "#/$defs/no"}}}', "the reference '#/$defs/no' leads nowhere"),
     ],
 )
 def test_a_wrong_schema_is_refused(run, schema, cause):
