@@ -208,6 +208,7 @@ def test_a_thread_continues_with_its_model_and_server(process):
         chatted = process("chat", "-t", "x", data=b"/model server/other\nd\n/quit\n")
         assert chatted.code == 0
         assert [body["model"] for body in there.asked] == ["qwen", "qwen", "qwen", "other"]
+        assert process("export", "x", "--as", "openai_chat").json["model"] == "other"
     assert process("run", "d", "-t", "y").code == 2  # a new thread has no model
 
 
@@ -219,6 +220,8 @@ def test_a_thread_continues_with_the_model_that_was_chosen_last(process):
         assert process("run", "c", "-c", **env).out == "three\n"
         assert process("run", "d", "-c", "-m", MODEL, **env).out == "four\n"
     assert [body["model"] for body in there.asked] == ["m", "other", "other", "m"]
+    exported = process("export", "x", "--as", "anthropic_messages")
+    assert (exported.json["model"], "unspecified" in exported.err) == ("m", False)
 
 
 def test_a_password_or_key_in_an_address_is_not_kept(process):
@@ -235,6 +238,7 @@ def test_a_thread_from_elsewhere_continues_with_the_model_of_its_last_answer(pro
     kept(lambda store: store.append(store.create("x").id, [p.user("a"), p.assistant("b", model="gpt-5")]))
     done = process("run", "more", "-c", PALAVER_MODEL="", OPENAI_API_KEY="", PALAVER_CONFIG="nowhere")
     assert (done.code, "set OPENAI_API_KEY" in done.err) == (2, True)
+    assert process("export", "x", "--as", "openai_chat").json["model"] == "gpt-5"
 
 
 def test_a_thread_whose_model_has_no_known_provider_says_so(process, kept):
