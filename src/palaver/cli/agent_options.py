@@ -173,7 +173,7 @@ _OPTIONS: Final = (
         multiple=True,
         metavar="FILE",
         type=click.Path(),
-        help="Add an image, a recording or a document to the prompt; may be repeated.",
+        help="Add an image, a recording or a document, a file or a URL, to the prompt; may be repeated.",
     ),
     click.option(
         "--url",

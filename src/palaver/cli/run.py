@@ -21,6 +21,7 @@ import click
 
 from palaver.cli import agent_options, code_block, conversation, files, output_schema, run_renderer, stores
 from palaver.cli.agent_options import AgentOptions, TypedDecision
+from palaver.cli.attachments import attachments
 from palaver.cli.code_block import Which
 from palaver.cli.conversation import Conversation
 from palaver.cli.run_renderer import RunRenderer
@@ -65,7 +66,7 @@ def command(
         raise click.UsageError("give a PROMPT, or --thread or --continue to continue a thread")
     if (extract is not None) + as_json + (options.output is not None) > 1:
         raise click.UsageError("--extract, --json and --schema exclude each other")
-    attached = conversation.attachments(options.attachments)
+    attached = attachments(options.attachments)
     content = [prompt, *attached] if prompt and attached else attached or prompt or None
     decisions = conversation.parse_decisions(typed)
     with conversation.open_conversation(options, create=content is not None) as chat:
