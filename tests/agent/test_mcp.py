@@ -235,6 +235,29 @@ async def test_a_server_that_never_answers_is_given_up():
         assert (tools.statuses["mute"].state, tools.statuses["mute"].error) == ("failed", "no answer within 0.2 s")
 
 
+@pytest.mark.parametrize(
+    ("printed", "line"), [("hello", "hello"), ("{}", "{}"), (r"\377", "\N{REPLACEMENT CHARACTER}")]
+)
+async def test_a_line_that_is_no_message_is_the_error_of_a_server_that_does_not_open(caplog, printed, line):
+    async with mcp_tools({"odd": stdio("sh", "-c", f"printf '{printed}\\n'")}, timeout=PATIENCE) as tools:
+        status = tools.statuses["odd"]
+    assert (status.state, status.error) == (
+        "failed",
+        f"Connection closed; it printed a line that is no message: {line!r}",
+    )
+    assert not [each for each in caplog.records if each.exc_info]
+
+
+async def test_a_line_that_is_no_message_is_a_warning_of_a_server_that_opens(caplog, context):
+    greets = stdio("sh", "-c", f'echo welcome; echo again; exec "{sys.executable}" "{SERVER}"')
+    async with mcp_tools({"loud": greets}, timeout=PATIENCE) as tools:
+        assert (await call(named(tools, "echo"), context, '{"text": "x"}')).content == (Text("x"),)
+    logged = [(each.name, each.getMessage()) for each in caplog.records if each.levelname in {"WARNING", "ERROR"}]
+    assert logged == [
+        ("palaver.agent.mcp", "MCP server loud: it printed a line that is no message: 'welcome'"),
+    ]
+
+
 async def test_a_session_that_died_is_opened_anew_and_the_call_that_killed_it_is_not_repeated(context, tmp_path):
     log = tmp_path / "log"
     async with mcp_tools(local("--log", log), timeout=PATIENCE) as tools:

@@ -8,6 +8,7 @@ import pytest
 
 from palaver import wires
 from palaver.agent.functions import schema_tool
+from palaver.agent.structured import OutputError, Structured
 from palaver.core.errors import MessageError
 from palaver.core.factories import user
 from palaver.core.parts import Json, Text, ToolCall
@@ -95,12 +96,65 @@ def test_a_schema_that_is_none_is_refused_when_it_is_defined(schema, reason):
     assert str(caught.value).startswith(reason)
 
 
-def test_a_reference_to_elsewhere_is_not_followed(monkeypatch):
+ELSEWHERE = "http://127.0.0.1:1/schema.json"
+DRAFT = "http://json-schema.org/draft-0{}/schema#"
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({"properties": {"a": {"$ref": "#/$defs/no"}}}, "'#/$defs/no' leads nowhere"),
+        ({"$defs": {"x": {"items": {"$ref": "#nameless"}}}}, "'#nameless' leads nowhere"),
+        ({"anyOf": [{"$ref": "#/more/x"}], "more": {"x": {"$ref": "#/no"}}}, "'#/no' leads nowhere"),
+        ({"properties": {"a": {"$ref": "#/required/x"}}, "required": ["a"]}, "'#/required/x' leads nowhere"),
+        ({"$ref": "#/required", "required": ["a"]}, "'#/required' leads to ['a'], which is no schema"),
+        ({"$ref": "#/more", "more": {"properties": 3}}, "'#/more' leads nowhere"),
+        ({"properties": {"a": {"$ref": ELSEWHERE}}}, f"{ELSEWHERE!r} leads nowhere; other documents are not fetched"),
+        ({"properties": {"a": {"$ref": "http://[::1"}}}, "'http://[::1' leads nowhere; other documents"),
+        ({"properties": {"a": {"$ref": "#/$defs/x"}}, "$defs": {"x": True}}, None),
+        ({"properties": {"a": {"$ref": "#"}, "$ref": {"enum": [{"$ref": "#/no"}]}}}, None),
+        (
+            {"$id": "https://a/b", "properties": {"a": {"$ref": "c#d"}}, "$defs": {"y": {"$id": "c", "$anchor": "d"}}},
+            None,
+        ),
+        ({"items": {"$ref": "https://json-schema.org/draft/2020-12/schema"}}, None),
+        ({"$schema": DRAFT.format(7), "not": {"$ref": "#/x"}, "x": {"not": {}}}, None),
+    ],
+)
+def test_a_reference_that_leads_nowhere_is_refused_when_it_is_defined(monkeypatch, schema, reason):
     fetched = []
     monkeypatch.setattr("urllib.request.urlopen", fetched.append)
-    tool = tool_of({"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:1/schema.json"}}})
-    assert refused(tool, {"a": 1}).startswith("the schema of the tool is invalid: ")
+    schema = {"type": "object", **schema}
+    for make, where in ((tool_of, "the schema of the tool 'x'"), (Structured, "schema")):
+        if reason is None:
+            make(schema)
+            continue
+        with pytest.raises(MessageError) as caught:
+            make(schema)
+        assert str(caught.value).startswith(f"{where}: the reference {reason}")
     assert not fetched
+
+
+@pytest.mark.parametrize("of", [{"multipleOf": 0.01}, {"divisibleBy": 0.01, "$schema": DRAFT.format(3)}], ids=list)
+@pytest.mark.parametrize(
+    ("number", "fits"),
+    [
+        ("0.07", True),
+        ("0.075", False),
+        ("1.1", True),
+        ("1e300", True),
+        ("1e400", False),
+        ("1e-5", False),
+        (f"-3{'0' * 400}", True),
+    ],
+)
+def test_a_multiple_is_counted_in_the_digits_that_are_written(of, number, fits):
+    form = Structured({"type": "object", "properties": {"n": of}, "$schema": of.get("$schema", DRAFT.format(7))})
+    if fits:
+        assert form.read(f'{{"n": {number}}}') == {"n": json.loads(number)}
+    else:
+        with pytest.raises(OutputError, match=r"is not a multiple of 0\.01|too large to check"):
+            form.read(f'{{"n": {number}}}')
 
 
 def test_an_older_draft_is_read_as_it_was_meant():

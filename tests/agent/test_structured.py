@@ -193,15 +193,10 @@ def test_the_error_of_no_form_says_what_a_form_is(form):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "schema", [{"type": "object", "$ref": "https://example.com/x.json"}, {"type": "object", "$ref": "#"}]
-)
-def test_references_elsewhere_are_not_followed(schema, monkeypatch):
-    fetched = []
-    monkeypatch.setattr("urllib.request.urlopen", lambda *args, **_: fetched.append(args))
+def test_a_reference_that_leads_to_itself_is_not_followed_forever():
+    form = Structured({"type": "object", "$ref": "#"})
     with pytest.raises(p.PalaverError, match="a reference cannot be followed"):
-        Structured(schema).read("{}")
-    assert fetched == []
+        form.read("{}")
 
 
 @pytest.mark.parametrize("text", ["{" * 200_000, "[" * 200_000, '{"a":' * 200_000, "[1," * 200_000, "```" * 200_000])
@@ -264,9 +259,3 @@ async def test_the_tool_keeps_the_output(anyio_backend):
 def test_an_odd_schema_is_taken_or_refused_with_our_error(schema):
     with contextlib.suppress(p.MessageError):
         Structured(schema)
-
-
-def test_a_number_too_large_to_check_goes_back_to_the_model():
-    form = Structured({"type": "object", "properties": {"n": {"type": "number", "multipleOf": 0.5}}})
-    with pytest.raises(OutputError, match="too large"):
-        form.read('{"n": 1' + "0" * 400 + "}")

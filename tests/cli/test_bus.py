@@ -150,10 +150,18 @@ def test_a_reader_that_goes_away_ends_it(tmp_path, stream):
     assert (done.returncode, done.stdout.count(b"\n"), done.stderr) == (141, 1, b"")
 
 
-def test_a_bus_that_is_absent_is_one_line(run):
-    done = run("bus", "--bus", "nats://127.0.0.1:1")
+@pytest.mark.parametrize(
+    ("url", "cause"),
+    [
+        ("nats://127.0.0.1:1", "nats://127.0.0.1:1: no NATS server"),
+        ("nats://127.0.0.1:99999", "Port out of range 0-65535"),
+        ("nats://[::1", "Invalid IPv6 URL"),
+    ],
+)
+def test_a_bus_that_is_absent_is_one_line(run, url, cause):
+    done = run("bus", "--bus", url)
     assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
-    assert "nats://127.0.0.1:1" in done.err
+    assert cause in done.err
 
 
 @pytest.mark.parametrize(

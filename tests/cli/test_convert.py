@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+import palaver as p
 from palaver import wires
 
 HI = {"role": "user", "content": "hi"}
@@ -196,6 +197,11 @@ def test_the_model_that_a_body_is_to_name(run, saved):
     named = run("convert", saved(gemini), "--from", "google_generate", "--to", "anthropic_messages", "--model", "m-1")
     assert named.json["model"] == "m-1"
     assert "unspecified" not in named.err
+    answered = p.Request(messages=(p.user("hi"), p.assistant("yes", model="gpt-5"), p.user("and?")))
+    file = saved(p.dump_conversation(answered).decode())
+    assert run("convert", file, "--to", "openai_chat").json["model"] == "gpt-5"
+    assert run("convert", file, "--to", "openai_chat", "--model", "m-1").json["model"] == "m-1"
+    assert b"model" not in run("convert", file, "--to", "palaver").out.encode().splitlines()[0]
 
 
 @pytest.mark.finding("F-76")

@@ -55,12 +55,15 @@ def test_an_unknown_provider_and_an_empty_key_are_refused(process, name, data, c
     assert process("keys", "set", name, data=data).code == code
 
 
-def test_a_damaged_file_is_an_error_and_stays(process, folder):
+@pytest.mark.parametrize("text", ["{", "[1]", '{"groq": 1}', pytest.param("[" * 200_000, id="deep")])
+def test_a_damaged_file_is_an_error_and_stays(run, folder, monkeypatch, text):
     folder.mkdir()
-    (folder / "keys.json").write_text("{")
-    done = process("keys", "set", "groq", data=b"k\n")
-    assert (done.code, "cannot be read" in done.err) == (1, True)
-    assert (folder / "keys.json").read_text() == "{"
+    (folder / "keys.json").write_text(text)
+    monkeypatch.setattr("sys.stdin", io.StringIO("k\n"))
+    for args in (("set", "groq"), ("list",), ("get", "groq")):
+        done = run("keys", *args)
+        assert (done.code, done.err.count("\n"), "cannot be read" in done.err) == (1, 1, True)
+    assert (folder / "keys.json").read_text() == text
 
 
 def test_a_stored_key_is_sent_where_the_environment_has_none(process):

@@ -38,7 +38,11 @@ def test_nothing_that_matches_is_said(run):
 
 @pytest.mark.parametrize(
     ("arguments", "cause"),
-    [(["--server", "opnai"], "did you mean openai"), (["--server", "bedrock"], "model list is unknown")],
+    [
+        (["--server", "opnai"], "did you mean openai"),
+        (["--server", "bedrock"], "model list is unknown"),
+        (["--url", "http://127.0.0.1:99999"], "not a valid URL: port 99999 is beyond 65535"),
+    ],
 )
 def test_a_server_that_cannot_be_asked_is_named(run, monkeypatch, arguments, cause):
     monkeypatch.setenv("AWS_REGION", "eu-north-1")

@@ -6,7 +6,52 @@ import pytest
 
 import palaver as p
 from palaver.cli.code_block import code_blocks
-from tests.cli.provider import MODEL, provider, says
+from palaver.cli.run import command
+from tests.cli.provider import MODEL, delta, provider, says
+
+CUT = [delta(content="Here:\n\n```py\nprint("), delta("length"), b"data: [DONE]\n\n"]
+FILTERED = [delta(content="I"), delta("content_filter"), b"data: [DONE]\n\n"]
+
+
+@pytest.mark.parametrize(
+    ("how", "answer", "asked", "why"),
+    [
+        (("-x",), CUT, 1, "length: the answer was cut at the model's output limit"),
+        (("--extract-last",), FILTERED, 1, "blocked: the provider's content filter"),
+        (("--schema", "name"), says('{"name": 1}'), 5, "invalid output: $.name: 1 is not of type 'string'"),
+        (("--schema", "name"), CUT, 5, "invalid output: $: there is no JSON value in the answer; the answer was cut"),
+    ],
+    ids=["extract", "extract-last", "schema", "cut-schema"],
+)
+def test_a_result_that_is_missing_is_one_line_that_says_why(run, monkeypatch, how, answer, asked, why):  # noqa: PLR0917 (its table)
+    with provider(*[answer] * asked * 2) as there:
+        for name, value in there.env.items():
+            monkeypatch.setenv(name, value)
+        done = run("run", "hi", "-m", MODEL, "-t", "harbour", *how)
+        assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+        assert done.err.startswith(f"palaver: {why}")
+        line, _, command = done.err.strip().partition("; to read the answer: palaver ")
+        assert answer[0] is not CUT[0] or "cut at the model's output limit" in line
+        shown = run(*command.split()).out
+        done = run("run", "hi", "-m", MODEL, "-n", *how)
+    said = json.loads(answer[0].decode().removeprefix("data: "))["choices"][0]["delta"]["content"]
+    assert said.split()[-1] in shown
+    assert (done.code, done.out, done.err) == (1, "", f"{line}\n{said}\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "sent"),
+    [
+        (["END", "1"], ["END", "1"]),
+        (['["a","b"]', "c"], ["a", "b", "c"]),
+        (['"a"', "null", "{}", "[", '"'], ["a", "null", "{}", "[", '"']),
+    ],
+)
+def test_a_setting_is_json_where_it_takes_that_json_or_else_text(typed, sent):
+    pairs = [word for each in typed for word in ("-o", "stop", each)]
+    with command.make_context("run", ["hi", "-o", "effort", "1", "-o", "seed", "7", *pairs]) as context:
+        settings = context.params["settings"]
+    assert settings == p.Settings(stop=tuple(sent), effort="1", seed=7)
 
 
 def test_short_options_reach_the_model(process):
@@ -45,6 +90,7 @@ def test_short_options_reach_the_model(process):
         (("temperature", "hot"), "temperature: expected"),
         (("xyz", "1"), "no setting 'xyz'"),
         (("output", "1"), "no setting 'output'"),
+        (("stop", '["a", 1]'), "stop: expected texts in the list, got 1"),
     ],
 )
 def test_a_wrong_setting_is_refused(run, pair, cause):
@@ -79,7 +125,7 @@ def test_an_address_without_a_model_says_how_to_list_them(process):
     assert "palaver models --url http://127.0.0.1:9/v1" in done.err
 
 
-@pytest.mark.parametrize("schema", ["name, year int, note: one, sentence".replace(", sentence", ""), None])
+@pytest.mark.parametrize("schema", ["name, year int, note: one", f"name: {'long ' * 99}, year int, note", None])
 def test_a_schema_gives_one_line_of_json(process, saved, schema):
     answer = {"name": "Elbe", "year": 1891, "note": "old"}
     if schema is None:
@@ -99,6 +145,8 @@ def test_a_schema_gives_one_line_of_json(process, saved, schema):
         ("name text", "is not NAME"),
         (",", "no field"),
         ("[1]", "is not NAME"),
+        ('{"type": "text"}', "$.type: 'text' is not valid"),
+        ('{"properties": {"a": {"$ref": "#/$defs/no"}}}', "the reference '#/$defs/no' leads nowhere"),
     ],
 )
 def test_a_wrong_schema_is_refused(run, schema, cause):
@@ -160,6 +208,7 @@ def test_a_thread_continues_with_its_model_and_server(process):
         chatted = process("chat", "-t", "x", data=b"/model server/other\nd\n/quit\n")
         assert chatted.code == 0
         assert [body["model"] for body in there.asked] == ["qwen", "qwen", "qwen", "other"]
+        assert process("export", "x", "--as", "openai_chat").json["model"] == "other"
     assert process("run", "d", "-t", "y").code == 2  # a new thread has no model
 
 
@@ -171,6 +220,8 @@ def test_a_thread_continues_with_the_model_that_was_chosen_last(process):
         assert process("run", "c", "-c", **env).out == "three\n"
         assert process("run", "d", "-c", "-m", MODEL, **env).out == "four\n"
     assert [body["model"] for body in there.asked] == ["m", "other", "other", "m"]
+    exported = process("export", "x", "--as", "anthropic_messages")
+    assert (exported.json["model"], "unspecified" in exported.err) == ("m", False)
 
 
 def test_a_password_or_key_in_an_address_is_not_kept(process):
@@ -187,6 +238,7 @@ def test_a_thread_from_elsewhere_continues_with_the_model_of_its_last_answer(pro
     kept(lambda store: store.append(store.create("x").id, [p.user("a"), p.assistant("b", model="gpt-5")]))
     done = process("run", "more", "-c", PALAVER_MODEL="", OPENAI_API_KEY="", PALAVER_CONFIG="nowhere")
     assert (done.code, "set OPENAI_API_KEY" in done.err) == (2, True)
+    assert process("export", "x", "--as", "openai_chat").json["model"] == "gpt-5"
 
 
 def test_a_thread_whose_model_has_no_known_provider_says_so(process, kept):

@@ -33,6 +33,21 @@ def test_an_empty_listing_has_the_names_of_a_full_one(run, location, listing, no
     assert run(*none, "--csv").out.splitlines() == [names]
 
 
+LISTINGS = "threads", "search x", "logs", "context x", "verify", "models", "formats", "wires", "keys list"
+
+
+@pytest.mark.parametrize(
+    ("commands", "flags"),
+    [(LISTINGS, ("--json", "--csv")), (("run x", "logs"), ("--extract", "--extract-last"))],
+    ids=["rows", "blocks"],
+)
+def test_two_forms_at_once_are_wrong_usage(run, commands, flags):
+    for command in commands:
+        done = run(*command.split(), *flags)
+        assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+        assert done.err.startswith(f"palaver: {' and '.join(flags)} exclude each other")
+
+
 def test_a_sound_store_has_a_line_of_names_for_its_damage(run, location):
     assert run("verify", "--csv", "--store", location).out == "kind,place,reason,thread,entry\n"
 

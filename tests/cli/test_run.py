@@ -6,10 +6,14 @@ import re
 import signal
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+import palaver as p
+from palaver.cli.attachments import attachments
 from palaver.store import open_store
 from tests.cli.provider import HOLD, MODEL, calls, provider, says
 from tests.cli.terminal import Terminal
@@ -371,8 +375,58 @@ def test_an_image_is_shown_to_the_model(process, tmp_path):
     (tmp_path / "a.gif").write_bytes(b"GIF89a\x01\x00\x01\x00\x00\x00\x00;")
     with provider(says("a dot")) as there:
         assert process("run", "hi", "--model", MODEL, "--attachment", "none.gif", **there.env).code == 1
-        assert process("run", "what is it?", "--model", MODEL, "-a", "a.gif", **there.env).code == 0
-    assert [part["type"] for part in there.asked[0]["messages"][0]["content"]] == ["text", "image_url"]
+        how = ("-a", "a.gif", "-a", "https://a.example/b.png")
+        assert process("run", "what is it?", "--model", MODEL, *how, **there.env).code == 0
+    text, image, linked = there.asked[0]["messages"][0]["content"]
+    assert (text["type"], image["type"]) == ("text", "image_url")
+    assert linked == {"type": "image_url", "image_url": {"url": "https://a.example/b.png"}}
+
+
+class Told(BaseHTTPRequestHandler):
+    def do_HEAD(self):
+        path, _, kind = self.path.partition("?")
+        self.send_response({"/moved": 302, "/none": 404}.get(path, 200))
+        self.send_header("Location", "/there?image/webp")
+        self.send_header("Content-Type", kind)
+        self.end_headers()
+
+    def log_message(self, format, *args):
+        """Log nothing."""
+
+
+def test_an_attachment_may_be_a_url(run, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "*")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Told) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        asked = [f"{url}/a?image/png", f"{url}/b?audio/mpeg", f"{url}/c?application/pdf;x=y", f"{url}/moved"]
+        found = attachments(["http://127.0.0.1:9/a.JPG?b=c", "https://a.example/b.pdf", *asked])
+        refused = [
+            run("run", "hi", "-m", "demo", "-n", "-a", each)
+            for each in (
+                f"{url}/none",
+                f"{url}/?",
+                f"{url}/?application/octet-stream",
+                "http://127.0.0.1:99999/a",
+                "http://",
+            )
+        ]
+        server.shutdown()
+        thread.join()
+    assert [(type(each), each.media_type) for each in found] == [
+        (p.Image, "image/jpeg"),
+        (p.File, "application/pdf"),
+        (p.Image, "image/png"),
+        (p.Audio, "audio/mpeg"),
+        (p.File, "application/pdf"),
+        (p.Image, "image/webp"),
+    ]
+    assert [each.source.url for each in found[2:]] == asked
+    for done, cause in zip(refused, ("HEAD: 404", "not told", "octet-stream", "beyond 65535", "http://"), strict=True):
+        assert (done.code, done.out, done.err.count("\n")) == (1, "", 1), done.err
+        assert "what is there is not known" in done.err
+        assert cause in done.err
 
 
 def test_a_prompt_comes_from_standard_input(process):

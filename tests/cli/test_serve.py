@@ -232,6 +232,8 @@ def test_tokens_of_clients_and_names_of_the_server(served, swarm, tmp_path):
     [
         ("ann", "lines of CLIENT = "),
         ("", "there is no token in it"),
+        pytest.param(f"a = {'[' * 9999}", "lines of CLIENT = ", id="deep"),
+        pytest.param(f"a = {'1' * 9999}", "lines of CLIENT = ", id="long"),
         ('ann = ""', "ann: a token must be text and not empty"),
         ("ann = 3", "ann: a token must be text and not empty"),
         ('"a b" = "x"', "'a b': expected 1 to 128 ASCII letters"),
@@ -303,6 +305,19 @@ def test_a_port_that_is_taken_is_one_line(run, swarm):
         port = taken.getsockname()[1]
         ran = run("serve", swarm, "--port", port)
     assert (ran.code, ran.err) == (1, f"palaver: 127.0.0.1:{port}: address already in use\n")
+
+
+@pytest.mark.parametrize(
+    ("host", "said"), [("256.0.0.1", "256.0.0.1:{}: "), ("\udcff", "�:{}: not a host name"), ("127.0.0.1", None)]
+)
+def test_an_address_that_mcp_cannot_have_is_one_line(run, saved, host, said):
+    saved("", "palaver.db")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ran = run("mcp", "--http", f"{host}:{port}", "--allow-host", "x")
+    said = (said or "127.0.0.1:{}: address already in use\n").format(port)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
+    assert ran.err.startswith(f"palaver: {said}")
 
 
 @pytest.mark.finding("S-14")

@@ -168,7 +168,17 @@ def test_a_file_stands_before_what_is_built_in(monkeypatch, tmp_path):
     assert catalogue.find("openai", "gpt-5.5").window == 1_050_000
 
 
-@pytest.mark.parametrize("text", ["[[models", "[[models]]\nprefix = 1\n", "[[models]]\nunknown = 1\n", "[[rows]]\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[[models",
+        "[[models]]\nprefix = 1\n",
+        "[[models]]\nunknown = 1\n",
+        "[[rows]]\n",
+        pytest.param(f"a = {'[' * 9999}", id="deep"),
+        pytest.param(f"a = {'1' * 9999}", id="long"),
+    ],
+)
 def test_a_file_that_is_none_names_itself(monkeypatch, tmp_path, text):
     file = tmp_path / "models.toml"
     file.write_text(text, "utf-8")

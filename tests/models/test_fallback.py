@@ -110,10 +110,24 @@ def test_every_class_of_error_has_a_hop():
 @pytest.mark.anyio
 async def test_when_all_fail_the_last_error_is_raised_and_names_the_others():
     last = OverloadedError("w", "busy", status=503)
-    with pytest.raises(OverloadedError) as caught:
-        await asked(Fallback([failing(TransportError("refused")), failing(last, "b/two")]))
-    assert caught.value is last
-    assert caught.value.__notes__ == ["tried before: a/one: TransportError"]
+    models = [
+        failing(TransportError("refused")),
+        failing(DecodeError("expected a string", path="id", source="openai_chat"), "b/two"),
+        failing(last, "c/three"),
+    ]
+    for chain in (Fallback(models, rest=0.0), Fallback([models[0], Fallback(models[1:], rest=0.0)], rest=0.0)):
+        for _ in range(2):
+            with pytest.raises(OverloadedError) as caught:
+                await asked(chain)
+            assert caught.value is last
+            assert str(last) == (
+                "3 models failed: a/one: TransportError: refused; "
+                "b/two: DecodeError: openai_chat: id: expected a string; "
+                "c/three: OverloadedError: w: the provider answered 503: busy"
+            )
+    assert (last.status, last.message) == (503, "busy")
+    with pytest.raises(DecodeError, match=r"^2 models failed: c/three: .*; b/two: .*: expected a string$"):
+        await asked(Fallback([models[2], models[1]]))
 
 
 def test_a_chain_of_none_is_refused():

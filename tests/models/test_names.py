@@ -216,6 +216,7 @@ async def test_servers_on_this_machine_are_asked_only_when_wanted(monkeypatch):
     for row in ROWS:
         for name in row.bases[:1]:
             monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.setenv("VLLM_BASE_URL", "http://127.0.0.1:99999/v1")
     assert await names.local_servers(seconds=2) == ()
     with ThreadingHTTPServer(("127.0.0.1", 0), Alive) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

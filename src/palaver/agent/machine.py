@@ -185,6 +185,9 @@ def _reviewed(state: State, event: Reviewed) -> Step:
     return _last(state)
 
 
+_CUT: Final = "the answer was cut at the model's output limit"
+
+
 def _last(state: State) -> Step:
     """An answer without calls: the last, unless something is to be said to it."""
     message = state.message
@@ -212,7 +215,7 @@ def _complete(state: State) -> Step:
     if state.reads_output and message is not None and state.output is None:
         return structs.replace(state, phase="output"), (ReadOutput(message),)
     if message is not None and state.final is None and message.finish_reason == "length":
-        return _finished(state, "length", reason="the answer was cut at the model's output limit")
+        return _finished(state, "length", reason=_CUT)
     return _finished(state, _outcome(state))
 
 
@@ -270,7 +273,8 @@ def _output_read(state: State, event: OutputRead) -> Step:
 def _output_refused(state: State, event: OutputRefused) -> Step:
     attempts = state.output_attempts + 1
     if attempts >= state.limits.output_attempts or state.final is not None:
-        return _finished(state, "invalid_output", reason=event.error)
+        cut = state.message is not None and state.message.finish_reason == "length"
+        return _finished(state, "invalid_output", reason=f"{event.error}; {_CUT}" if cut else event.error)
     return _next(structs.replace(state, output_attempts=attempts, deferred=(notes.wrong_output(event.error),)))
 
 

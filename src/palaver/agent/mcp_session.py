@@ -6,6 +6,8 @@ Rules:
 - A session is over when the server's side of its stream ends. It is then opened anew, once for a call.
 - A call is sent a second time only where that cannot do harm: it was not looked at, or may be repeated.
 - Opening never raises: what went wrong stands in ``error``, with the last line that the server wrote to its stderr.
+- A line on a server's stdout that is no message of the protocol (a greeting, what a ``print`` left) is passed over. The
+  first one is a warning in the log ``palaver.agent.mcp``; of a server that does not open, it stands in ``error``.
 - A server sends at most ``LIMIT`` bytes in one answer over HTTP, in one event, and in one line over stdio. One that
   sends more ends the session; what was asked meanwhile is a ``ToolError`` that says so. Answers are not compressed.
 
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import codecs
 import importlib
+import logging
 import os
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -31,6 +34,8 @@ from palaver.agent.parameters import drop_patterns
 from palaver.core.errors import MissingPackageError, ToolError, excerpt
 from palaver.stream.frames import LIMIT, LimitedBytes, LimitedLines
 
+_log = logging.getLogger("palaver.agent.mcp")
+
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.types import CallToolResult, Tool
@@ -45,6 +50,8 @@ _SENT_TOO_MUCH: Final = "SSE stream failed"
 """What the SDK says when a stream of events passes a limit."""
 _LINES: Final = "palaver_mcp_lines"
 """The encoding of lines over stdio: UTF-8, in lines of at most ``LIMIT`` bytes."""
+_NO_MESSAGE: Final = "Failed to parse JSONRPC message from server"
+"""What the SDK logs, with a traceback, for a line that is no message."""
 _TERMINATED: Final = "Session terminated"
 """What the SDK says when a server does not know the session any more (404): the call was not looked at."""
 
@@ -101,6 +108,7 @@ class McpSession:
         self._client: Client | None = None
         self._over = anyio.Event()
         self._refused: str | None = None
+        self._noise: str | None = None
 
     @property
     def is_open(self) -> bool:
@@ -112,12 +120,12 @@ class McpSession:
     async def open(self) -> None:
         """Open it, and list the tools; after ``timeout`` it is given up."""
         ready, scope = anyio.Event(), anyio.CancelScope()
-        self._client, self._over, self.error, self._refused = None, anyio.Event(), None, None
+        self._client, self._over, self.error, self._refused, self._noise = None, anyio.Event(), None, None, None
         self._tasks.start_soon(self._hold, ready, self._over, scope)
         with anyio.move_on_after(self._timeout):
             await ready.wait()
         if not ready.is_set():
-            self.error = f"no answer within {self._timeout:g} s"
+            self.error = self._with_noise(f"no answer within {self._timeout:g} s")
             scope.cancel()
 
     def close(self) -> None:
@@ -137,20 +145,32 @@ class McpSession:
                     ready.set()
                     scope.cancel()
 
+            def pass_over(failure: Exception) -> None:
+                if self._noise is None:
+                    self._noise = f"it printed a line that is no message: {excerpt(_line(failure), 100)!r}"
+                    if ready.is_set():
+                        _log.warning("MCP server %s: %s", self.name, self._noise)
+
             _EXCEEDED.set(exceeded)
             try:
-                transport = cast("Any", _ending(_transport(self._server, log, self._timeout), over))
+                transport = cast("Any", _ending(_transport(self._server, log, self._timeout), over, pass_over))
                 async with Client(transport, message_handler=self._heard, cache=None) as client:
                     self.listed = await _listed(client)
                     self._client, self.changed = client, False
                     ready.set()
+                    if self._noise is not None:
+                        _log.warning("MCP server %s: %s", self.name, self._noise)
                     await self._until(over, client)
             except Exception as failure:  # noqa: BLE001 (whatever a transport raises is the state of the server)
-                error = self._refused or _told(failure, log)
+                error = self._refused or self._with_noise(_told(failure, log))
             if self._over is over:  # nobody has opened another one meanwhile
                 self.error = self.error or error
             over.set()
             ready.set()
+
+    def _with_noise(self, error: str) -> str:
+        """An error of opening, with the line that may be the cause of it."""
+        return error if self._noise is None else f"{error}; {self._noise}"
 
     async def _until(self, over: anyio.Event, client: Client) -> None:
         """Wait for the end; servers of 2026-07-28 say only to who listens that their tools have changed."""
@@ -270,8 +290,14 @@ async def _transport(server: McpServer, log: IO[bytes], connect: float) -> Async
 
             env = None if server.env is None else dict(server.env)
             told = StdioServerParameters(
-                command=server.command, args=list(server.args), env=env, cwd=server.cwd, encoding=_LINES
+                command=server.command,
+                args=list(server.args),
+                env=env,
+                cwd=server.cwd,
+                encoding=_LINES,
+                encoding_error_handler="replace",  # a line of other bytes is no message, and ends nothing
             )
+            logging.getLogger("mcp.client.stdio").addFilter(_is_news)
             async with stdio_client(told, errlog=cast("Any", log)) as streams:
                 yield streams
         case Http():
@@ -323,30 +349,48 @@ _EXCEEDED: Final[ContextVar[Callable[[str], None]]] = ContextVar("palaver.agent.
 codecs.register(_codec)
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a record of the SDK says what a session of this module does not say itself."""
+    return record.msg != _NO_MESSAGE or _EXCEEDED.get(None) is None
+
+
+def _line(failure: Exception) -> str:
+    """The line that the SDK could not read: pydantic's error has it."""
+    errors: Callable[[], list[dict[str, Any]]] | None = getattr(failure, "errors", None)
+    found: object = errors()[0].get("input") if errors is not None else None
+    return str(failure) if found is None else str(found)
+
+
 @asynccontextmanager
-async def _ending(transport: Transport, over: anyio.Event) -> AsyncGenerator[tuple[Any, Any]]:
-    """The transport, and an event that is set when the server's side of it ends."""
+async def _ending(
+    transport: Transport, over: anyio.Event, pass_over: Callable[[Exception], None]
+) -> AsyncGenerator[tuple[Any, Any]]:
+    """The transport, with an event that is set when the server's side of it ends, and what is no message."""
     async with transport as (read, write):
-        yield _Watched(read, over), write
+        yield _Watched(read, over, pass_over), write
 
 
 @final
 class _Watched:
-    """A stream of messages that says when it has ended."""
+    """A stream of messages that says when it has ended, and what in it is none."""
 
-    def __init__(self, stream: Any, over: anyio.Event) -> None:
+    def __init__(self, stream: Any, over: anyio.Event, pass_over: Callable[[Exception], None]) -> None:
         self._stream = stream
         self._over = over
+        self._pass_over = pass_over
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     async def receive(self) -> Any:
         try:
-            return await self._stream.receive()
+            received = await self._stream.receive()
         except (anyio.EndOfStream, anyio.ClosedResourceError):
             self._over.set()
             raise
+        if isinstance(received, Exception):
+            self._pass_over(received)
+        return received
 
     def __aiter__(self) -> Self:
         return self

@@ -31,6 +31,10 @@ Checking values against JSON Schema in time that is linear in them, whatever pat
 - Patterns are ECMA-262 (JSON Schema 2020-12, 6.4). What RE2 does not know (look-around, references back) is refused
   when the schema is read. ``patternProperties`` beside ``unevaluatedProperties`` is refused too: jsonschema matches
   the one with ``re`` for the other.
+- ``multipleOf`` is exact, on the digits that a float is written with: 0.07 is a multiple of 0.01, where dividing the
+  floats leaves a remainder.
+- A reference that leads nowhere is refused when the schema is read, also where no value would reach it. So is one to
+  another document: nothing is fetched.
 - A schema inside a schema has no other transcript format than the outermost: its ``$schema`` would bring back ``re``.
 
 Stability: experimental.
@@ -42,10 +46,12 @@ import dataclasses
 import functools
 import importlib
 import inspect
+import math
 import re
 import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from typing import Annotated, Any, Final, NamedTuple, cast
 
 import msgspec
@@ -499,6 +505,25 @@ def _additional_properties(original: Any, validator: Any, allowed: Any, instance
     yield from original(validator, allowed, instance, schema) or ()
 
 
+def _multiple_of(validator: Any, step: Any, instance: Any, schema: Any) -> Iterator[Any]:  # noqa: ARG001 (a keyword)
+    if not validator.is_type(instance, "number"):
+        return
+    error = importlib.import_module("jsonschema.exceptions").ValidationError
+    if not (_is_finite(instance) and _is_finite(step)):
+        yield error(f"{instance!r}: a number is too large to check")
+    elif (_exact(instance) / _exact(step)).denominator != 1:
+        yield error(f"{instance!r} is not a multiple of {step!r}")
+
+
+def _is_finite(number: Any) -> bool:
+    return not isinstance(number, float) or math.isfinite(number)
+
+
+def _exact(number: Any) -> Fraction:
+    """The number whose digits are written for a float, not the nearest one that a float can be."""
+    return Fraction(float.__repr__(number)) if isinstance(number, float) else Fraction(number)
+
+
 def _evolve(self: Any, **changes: Any) -> Any:
     """As jsonschema's own, but for a ``$schema`` within, which would choose a class that knows nothing of this."""
     for each in importlib.import_module("attrs").fields(type(self)):
@@ -509,7 +534,12 @@ def _evolve(self: Any, **changes: Any) -> Any:
 
 @functools.lru_cache(maxsize=16)
 def _linear(base: Any) -> Any:
-    keywords: dict[str, Any] = {"pattern": _pattern, "patternProperties": _pattern_properties}
+    keywords: dict[str, Any] = {
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "multipleOf": _multiple_of,
+        "divisibleBy": _multiple_of,  # its name in draft 3
+    }
     original = base.VALIDATORS.get("additionalProperties")
     if original is not None:
         keywords["additionalProperties"] = functools.partial(_additional_properties, original)
@@ -523,7 +553,8 @@ def _linear(base: Any) -> Any:
 def linear_validator(schema: Any, where: str) -> Any:
     """Make a validator of ``jsonschema`` for a schema, of the draft of its ``$schema``, else 2020-12.
 
-    Nothing is fetched for it. Raises ``MessageError``, which begins with ``where``, for a schema that is none.
+    Nothing is fetched for it. Raises ``MessageError``, which begins with ``where``, for a schema that is none, and for
+    one with a reference that leads nowhere.
     """
     jsonschema: Any = importlib.import_module("jsonschema")
     referencing: Any = importlib.import_module("referencing")
@@ -535,7 +566,44 @@ def linear_validator(schema: Any, where: str) -> Any:
     except jsonschema.SchemaError as error:
         raise MessageError(f"{where}: {error.json_path}: {excerpt(error.message, 200)}") from None
     check_patterns(schema, where)
+    _check_references(schema, base.META_SCHEMA, where)
     return _linear(base)(schema, registry=referencing.Registry())
+
+
+def _check_references(schema: Any, dialect: Any, where: str) -> None:
+    """Raise ``MessageError`` for a reference in a schema of a ``dialect``, its metaschema, that leads nowhere."""
+    referencing: Any = importlib.import_module("referencing")
+    kinds: Any = importlib.import_module("referencing.jsonschema")
+    known: Any = importlib.import_module("jsonschema_specifications").REGISTRY
+    kind = kinds.specification_with(dialect.get("$schema", ""), default=kinds.DRAFT202012)
+    root = kind.create_resource(schema)
+    seen: set[int] = set()
+    pending: list[tuple[Any, Any]] = [(root, known.resolver_with_root(root))]
+    while pending:
+        resource, resolver = pending.pop()
+        if id(resource.contents) in seen:
+            continue
+        seen.add(id(resource.contents))
+        for reference in _references(resource.contents):
+            refused = f"{where}: the reference {excerpt(reference)!r} leads"
+            try:
+                found = resolver.lookup(reference)
+                inner = kind.create_resource(found.contents)
+                list(inner.subresources())  # what only a reference leads to is in no place of a schema, and may be none
+            except (referencing.exceptions.Unresolvable, ValueError, TypeError, AttributeError):
+                elsewhere = "" if reference.startswith("#") else "; other documents are not fetched"
+                raise MessageError(f"{refused} nowhere{elsewhere}") from None
+            if not isinstance(found.contents, dict | bool):
+                raise MessageError(f"{refused} to {excerpt(repr(found.contents))}, which is no schema")
+            pending.append((inner, found.resolver))
+        pending += [(each, resolver.in_subresource(each)) for each in resource.subresources()]
+
+
+def _references(node: Any) -> list[str]:
+    if not isinstance(node, dict):
+        return []
+    fields = cast("dict[str, Any]", node)
+    return [fields[key] for key in ("$ref", "$dynamicRef") if isinstance(fields.get(key), str)]
 
 
 def pattern_check(schema: Any, where: str) -> Callable[[Any], None] | None:

@@ -28,7 +28,7 @@ from palaver.agent import mcp
 from palaver.agent.functions import function_tool
 from palaver.cli import completion, files, key_store, stores, swarm_file
 from palaver.cli.demo_model import NAME, demo_model, demo_tools
-from palaver.cli.ranges import WholeNumber
+from palaver.cli.ranges import Utf8, WholeNumber
 from palaver.cli.suggestions import Choice, meant
 from palaver.cli.terminal import bad_input, echo
 from palaver.core import jsontext
@@ -86,27 +86,48 @@ class AgentOptions(NamedTuple):
         words += ["--no-compaction"] if self.no_compaction else []
         return shlex.join([*words, *more])
 
+    def show(self, thread: str) -> str:
+        """Return the command that shows the last message of a thread completely."""
+        words = ["palaver", "show", thread, "--last", "1", "--full"]
+        words += [] if self.location is None else ["--store", stores.display_name(self.location)]
+        return shlex.join(words)
+
 
 def _parse_settings(_context: click.Context, _option: click.Parameter, pairs: Sequence[tuple[str, str]]) -> Settings:
-    """Read ``-o KEY VALUE``: a value is JSON, or else text. Raises ``click.BadParameter``."""
+    """Read ``-o KEY VALUE``. Raises ``click.BadParameter``."""
     given: dict[str, Any] = {}
     for name, text in pairs:
         if name not in SETTINGS:
             raise click.BadParameter(str(UnknownNameError.among(f"no setting {name!r}", SETTINGS, name)))
-        try:
-            value: Any = jsontext.value(text.encode())
-        except (DecodeError, MessageError):
-            value = text
+        value = _setting(name, text)
         if name == "stop":
-            given.setdefault(name, []).append(text)
+            given.setdefault(name, []).extend([value] if isinstance(value, str) else value)
         else:
-            given[name] = text if name == "effort" else value
+            given[name] = value
     try:
         return Settings(**given)
     except MessageError as error:
         raise click.BadParameter(str(error).removeprefix("Settings: ")) from None
 
 
+def _setting(name: str, text: str) -> Any:
+    """Return the value of a setting that a user typed: JSON where the setting takes such JSON, or else the text."""
+    try:
+        value: Any = jsontext.value(text.encode())
+    except (DecodeError, MessageError):
+        return text
+    if name in _TEXTS and not isinstance(value, _TEXTS[name]):
+        return text
+    if name == "stop":
+        texts: list[Any] = [value] if isinstance(value, str) else value
+        if others := [each for each in texts if not isinstance(each, str)]:
+            raise click.BadParameter(f"{name}: expected texts in the list, got {excerpt(repr(others[0]))}")
+        return texts
+    return value
+
+
+_TEXTS: Final[Mapping[str, type | tuple[type, ...]]] = {"stop": (str, list), "effort": str}
+"""What JSON stands for in the settings that are text: anything else, such as ``1``, is the text itself."""
 SETTINGS: Final = tuple(
     [name for name in Settings.__struct_fields__ if name not in {"extra", "output", "tool_choice", "stream"}]
 )
@@ -114,6 +135,7 @@ _OPTIONS: Final = (
     click.option(
         "-m",
         "--model",
+        type=Utf8(),
         metavar="M",
         shell_complete=completion.models,
         help="provider/id, or demo. Default: the thread's last one, else PALAVER_MODEL.",
@@ -123,7 +145,7 @@ _OPTIONS: Final = (
         "-o",
         "--option",
         "settings",
-        type=(str, str),
+        type=(str, Utf8()),
         multiple=True,
         metavar="KEY VALUE",
         callback=_parse_settings,
@@ -151,10 +173,13 @@ _OPTIONS: Final = (
         multiple=True,
         metavar="FILE",
         type=click.Path(),
-        help="Add an image, a recording or a document to the prompt; may be repeated.",
+        help="Add an image, a recording or a document, a file or a URL, to the prompt; may be repeated.",
     ),
     click.option(
-        "--url", metavar="URL", help="The address of any compatible server, such as http://127.0.0.1:8000/v1."
+        "--url",
+        type=Utf8(),
+        metavar="URL",
+        help="The address of any compatible server, such as http://127.0.0.1:8000/v1.",
     ),
     click.option(
         "--wire",

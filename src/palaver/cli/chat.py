@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from palaver.cli import agent_options, context
+from palaver.cli.attachments import attachments
 from palaver.cli.compact import render_compaction
-from palaver.cli.conversation import attachments, open_conversation
+from palaver.cli.conversation import open_conversation
 from palaver.cli.run_renderer import RunRenderer
 from palaver.cli.suggestions import meant
 from palaver.cli.terminal import count, safe_line

@@ -11,31 +11,23 @@ Stability: experimental.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias
 
-import click
+from palaver.cli import exclusive
 
 Which: TypeAlias = Literal["first", "last"]
-_F = TypeVar("_F", bound="Callable[..., Any]")
 
 _OPEN: Final = re.compile(r"( {0,3})(`{3,}|~{3,})(.*)")
 
 
-_first = click.option(
-    "-x",
-    "--extract",
+options: Final = exclusive.flags(
     "extract",
-    flag_value="first",
-    default=None,
-    help="Print only the first fenced code block of the answer.",
+    {
+        "first": (("-x", "--extract"), "Print only the first fenced code block of the answer."),
+        "last": (("--extract-last",), "Print only the last one."),
+    },
 )
-_last = click.option("--extract-last", "extract", flag_value="last", help="Print only the last one.")
-
-
-def options(command: _F) -> _F:
-    """Add ``-x`` and ``--extract-last`` to a command, which gets ``extract``: a ``Which`` or ``None``."""
-    return _first(_last(command))
+"""Adds ``-x`` and ``--extract-last`` to a command, which gets ``extract``: a ``Which`` or ``None``."""
 
 
 def code_block(text: str, which: Which) -> str | None:

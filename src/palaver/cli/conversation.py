@@ -41,7 +41,6 @@ from palaver.context.compaction import DEFAULT
 from palaver.context.contents import contents
 from palaver.core import jsontext
 from palaver.core.errors import MessageError, NotFoundError, PalaverError
-from palaver.core.parts import Audio, File, Image, UserPart, Video
 from palaver.core.usage import Usage
 from palaver.store.location import open_store
 from palaver.threads.ids import now_ms, uuid7
@@ -491,20 +490,3 @@ def _thread(store: Store, name: str | None, *, create: bool) -> tuple[StoredThre
     with suppress(NotFoundError):
         return thread.on(branch), True
     return thread.fork(branch, at=found.position_or_main), True
-
-
-_ATTACHED: Final[Mapping[str, type[Image | Audio | Video]]] = {
-    "image": Image,
-    "audio": Audio,
-    "video": Video,
-}
-
-
-def attachments(paths: Sequence[str]) -> list[UserPart]:
-    """Read files that are sent with a prompt, each as the part of its kind. Raises ``OSError``."""
-    found: list[UserPart] = []
-    for path in paths:
-        part = File.from_path(path)
-        kind = _ATTACHED.get((part.media_type or "").partition("/")[0])
-        found.append(part if kind is None else kind.from_path(path))
-    return found

@@ -130,8 +130,13 @@ def deliver(
 
 
 def encode(source: Source, wire: Wire | None, model: str | None) -> Encoded:
-    """Encode a source for a wire, or in the canonical form when ``wire`` is ``None``."""
+    """Encode a source for a wire, or in the canonical form when ``wire`` is ``None``.
+
+    A request names ``model``, else its own; for a wire, else the model that answered last in it.
+    """
     value: Any = source.value
+    if wire is not None and isinstance(value, Request) and value.model is None:
+        model = model or transcript_io.answered_model(value.messages)
     if model is not None and isinstance(value, Request):
         value = structs.replace(value, model=model)  # the rest of the request is unchanged
     if wire is None:

@@ -5,8 +5,9 @@
   writes a request body, with a receipt as in ``convert``.
 - A transcript format writes a session for the program that owns it. A session that was read from such a file and not
   edited is written byte for byte.
-- Tools, settings and model are those of the imported request. The result is a new request, so a wire completes it where
-  it needs to (``Request.origin``).
+- Tools, settings and model are those of the imported request. Where it names no model, a wire gets the one that ``run``
+  continues the thread with: the one that was chosen last, else the one that answered last. The result is a new request,
+  so a wire completes it where it needs to (``Request.origin``).
 - Media in the blob store is written as bytes, except in a thread file, which has a place for blobs.
 - Files are written completely or not at all.
 
@@ -94,7 +95,13 @@ def command(
         request = stored_request(store, found)
     source = Source(request, safe(str(found)))
     return convert.deliver(
-        source, convert.encode(source, wire, model), form, output, losses=losses, pretty=pretty, place=source.wire
+        source,
+        convert.encode(source, wire, model or (None if wire is None or request.model else _kept_model(found))),
+        form,
+        output,
+        losses=losses,
+        pretty=pretty,
+        place=source.wire,
     )
 
 
@@ -116,6 +123,12 @@ def _write_transcript(
     made = transcript_io.write_transcripts([transcript], form, output, history=history, branch=branch)
     source = Source(Request(), safe(str(found)))
     return transcript_io.deliver(made, source, form, output, losses=losses, place=source.wire)
+
+
+def _kept_model(found: stores.Address) -> str | None:
+    from palaver.cli import thread_model  # imports all that runs an agent
+
+    return thread_model.model_id(found)
 
 
 def _with_blob_bytes(store: Store, thread: Thread) -> Thread:

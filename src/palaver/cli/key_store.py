@@ -136,7 +136,7 @@ def _read() -> dict[str, str]:
         found: Any = json.loads(file.read_text("utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         bad_input(str(file), "the file of keys cannot be read")
     stored = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in stored.values()):

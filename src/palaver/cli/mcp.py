@@ -3,25 +3,28 @@
 - Over standard input and output, unless ``--http`` names an address. An address that other machines can reach needs
   ``--allow-host``, since there is no token.
 - Nobody can approve a call here: only tools that read run, and with ``--approve allow`` the others too.
-- Exit codes: 0 when the client is gone, 130 after Ctrl-C, 1 for a file, store or port that cannot be used.
+- Exit codes: 0 when the client is gone, 130 after Ctrl-C, 1 for a file, store, host or port that cannot be used, 2 for
+  wrong usage.
 
 Stability: experimental.
 """
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack, ExitStack
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from contextlib import AsyncExitStack, ExitStack, closing
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import anyio
 import click
 
-from palaver.cli import agent_options, stores, swarm_file
+from palaver.cli import agent_options, listener, stores, swarm_file
 from palaver.cli.serve import check_extra
 from palaver.cli.suggestions import Choice
 from palaver.cli.terminal import echo
 
 if TYPE_CHECKING:
+    import socket
+
     from palaver.store.store import Store
 
 
@@ -59,6 +62,8 @@ def command(
     """Serve tools, threads or an agent to MCP clients, such as Claude Code, Cursor or VS Code.
 
     Without options, the threads of the store.
+
+    Exit codes: 0 when the client is gone, 130 after Ctrl-C, 1 for unusable input, 2 for wrong usage.
     """
     check_extra("mcp", "mcp")
     threads = threads or not (tools or ask)
@@ -66,22 +71,26 @@ def command(
     if host and host not in _LOCAL and not hosts:
         raise click.UsageError(f"--http {address} is reachable from other machines: name the server with --allow-host")
     with ExitStack() as stack:
+        bound = stack.enter_context(closing(listener.bind(host, port, _BACKLOG))) if host else None
         store = stack.enter_context(stores.open_existing(location)) if threads else None
-        return anyio.run(_serve, _Options(tools, ask, store, approve, name, host, port, hosts))
+        return anyio.run(_serve, _Options(tools, ask, store, approve, name, host, bound, hosts))
 
 
-_LOCAL = ("127.0.0.1", "localhost", "::1")
+_LOCAL: Final = ("127.0.0.1", "localhost", "::1")
+_BACKLOG: Final = 128
+_MAX_PORT: Final = 65_535
 
 
 def _address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdecimal():
-        raise click.UsageError(f"--http {text}: expected HOST:PORT")
-    return host.strip("[]"), int(port)
+    number = int(port) if port.isascii() and port.isdecimal() and len(port) <= len(str(_MAX_PORT)) else _MAX_PORT + 1
+    if not colon or not host or number > _MAX_PORT:
+        raise click.UsageError(f"--http {text}: expected HOST:PORT, with a port from 0 to {_MAX_PORT}")
+    return host.strip("[]"), number
 
 
 class _Options(NamedTuple):
-    """What is served, and where; an empty ``host`` is standard input and output."""
+    """What is served, and where; without ``bound`` it is standard input and output."""
 
     tools: tuple[str, ...]
     ask: str | None
@@ -89,7 +98,7 @@ class _Options(NamedTuple):
     approve: Literal["allow", "deny"]
     name: str
     host: str
-    port: int
+    bound: socket.socket | None
     hosts: tuple[str, ...]
 
 
@@ -102,12 +111,13 @@ async def _serve(options: _Options) -> int:
         if options.ask is not None:
             asked = await stack.enter_async_context(swarm_file.swarm(options.ask).start(store=options.store))
         server = McpServer(options.name, tools=own, policy=options.approve, store=options.store, ask=asked)
-        if not options.host:
+        if options.bound is None:
             await server.run_stdio()
             return 0
         import uvicorn
 
-        echo(f"http://{options.host}:{options.port}/mcp", err=True)
-        app = server.http_app(hosts=[f"{each}:{options.port}" for each in options.hosts])
-        await uvicorn.Server(uvicorn.Config(app, host=options.host, port=options.port, log_level="warning")).serve()
+        port = options.bound.getsockname()[1]
+        echo(f"http://{listener.place(options.host, port)}/mcp", err=True)
+        app = server.http_app(hosts=[f"{each}:{port}" for each in options.hosts])
+        await uvicorn.Server(uvicorn.Config(app, log_level="warning")).serve([options.bound])
     return 0

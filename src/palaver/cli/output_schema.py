@@ -13,11 +13,14 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os.path import isfile
 from pathlib import Path
 from typing import Any, Final, cast
 
 import click
 
+from palaver.agent.structured import Structured
+from palaver.cli.ranges import utf8
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError, MessageError
 
@@ -28,14 +31,23 @@ def parse(_context: click.Context, _option: click.Parameter, text: str | None) -
     """Read the schema that a user typed: the callback of ``--schema``. Raises ``click.BadParameter``."""
     if text is None:
         return None
+    schema = _read(text)
+    try:
+        Structured(schema)
+    except MessageError as error:  # no JSON Schema, or one with a reference that leads nowhere
+        raise click.BadParameter(str(error)) from None
+    return schema
+
+
+def _read(text: str) -> Mapping[str, Any]:
     if text.lstrip().startswith("{"):
-        return _schema(text.encode(), "the schema")
-    if text.endswith(".json") or Path(text).is_file():
+        return _schema(utf8(text), "the schema")
+    if text.endswith(".json") or isfile(text):  # noqa: PTH113 (Path.is_file raises for text that is too long)
         try:
             return _schema(Path(text).read_bytes(), text)
         except OSError as error:
             raise click.BadParameter(f"{text}: {(error.strerror or str(error)).lower()}") from None
-    return _fields(text)
+    return _fields(utf8(text).decode())
 
 
 def _schema(data: bytes, place: str) -> Mapping[str, Any]:

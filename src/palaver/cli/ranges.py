@@ -1,4 +1,7 @@
-"""Numbers as the values of options, and one line that says which are taken: 'x' is not a whole number of at least 1.
+"""The values that options take, and one line that refuses others: 'x' is not a whole number of at least 1.
+
+An argument may be any bytes. Python keeps those that are not UTF-8 as lone surrogates, which only the name of a file
+may hold.
 
 Stability: experimental.
 """
@@ -40,6 +43,26 @@ class Number(click.FloatRange):
             return super().convert(value, param, ctx)
         except click.BadParameter:
             raise click.BadParameter(_refusal("a number", value, self), ctx, param) from None
+
+
+class Utf8(click.types.StringParamType):
+    """Text, as UTF-8."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return ``value`` as text. Raises ``click.BadParameter`` for ``param`` in ``ctx``."""
+        try:
+            utf8(text := super().convert(value, param, ctx))
+        except click.BadParameter as error:
+            raise click.BadParameter(error.message, ctx, param) from None
+        return text
+
+
+def utf8(text: str) -> bytes:
+    """Return an argument as UTF-8. Raises ``click.BadParameter`` for one that was not."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise click.BadParameter(f"{excerpt(text)!r} is not UTF-8 text") from None
 
 
 def _refusal(kind: str, value: object, taken: click.IntRange | click.FloatRange) -> str:

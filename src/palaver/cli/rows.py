@@ -10,25 +10,22 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
 
-import click
-
-from palaver.cli import files, stores
+from palaver.cli import exclusive, files, stores
 from palaver.cli.terminal import safe
 from palaver.core import jsontext
 
 Form: TypeAlias = Literal["json", "csv"]
-_F = TypeVar("_F", bound="Callable[..., Any]")
-
-_json = click.option("--json", "form", flag_value="json", default=None, help="One JSON object a line.")
-_csv = click.option("--csv", "form", flag_value="csv", help="Comma-separated values, with a line of names.")
-
-
-def options(command: _F) -> _F:
-    """Add ``--json`` and ``--csv`` to a command, which gets ``form``: ``"json"``, ``"csv"`` or ``None``."""
-    return _json(_csv(command))
+options: Final = exclusive.flags(
+    "form",
+    {
+        "json": (("--json",), "One JSON object a line."),
+        "csv": (("--csv",), "Comma-separated values, with a line of names."),
+    },
+)
+"""Adds ``--json`` and ``--csv`` to a command, which gets ``form``: ``"json"``, ``"csv"`` or ``None``."""
 
 
 def write(rows: Iterable[Mapping[str, Any]], form: Form, names: Sequence[str] = ()) -> None:

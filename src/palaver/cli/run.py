@@ -2,7 +2,8 @@
 
 - Standard input, when piped, comes before PROMPT in the same message. ``-``, or no PROMPT, means standard input alone.
 - ``--schema`` prints the answer as one line of JSON, ``--extract`` its first or last code block, or all of it when
-  there is none. What the run does meanwhile is not shown.
+  there is none. What the run does meanwhile is not shown. A run that did not complete prints nothing there: an answer
+  that was cut, or does not fit, is no result. One line on standard error says why, and how to read the answer.
 - Every message is kept in a thread of the store as it arrives, also when the run is stopped.
 - Without a terminal nobody is asked: a call that needs a decision stays pending, and the command to continue is
   printed.
@@ -20,6 +21,7 @@ import click
 
 from palaver.cli import agent_options, code_block, conversation, files, output_schema, run_renderer, stores
 from palaver.cli.agent_options import AgentOptions, TypedDecision
+from palaver.cli.attachments import attachments
 from palaver.cli.code_block import Which
 from palaver.cli.conversation import Conversation
 from palaver.cli.run_renderer import RunRenderer
@@ -64,7 +66,7 @@ def command(
         raise click.UsageError("give a PROMPT, or --thread or --continue to continue a thread")
     if (extract is not None) + as_json + (options.output is not None) > 1:
         raise click.UsageError("--extract, --json and --schema exclude each other")
-    attached = conversation.attachments(options.attachments)
+    attached = attachments(options.attachments)
     content = [prompt, *attached] if prompt and attached else attached or prompt or None
     decisions = conversation.parse_decisions(typed)
     with conversation.open_conversation(options, create=content is not None) as chat:
@@ -72,7 +74,7 @@ def command(
         try:
             if extract is not None or options.output is not None:
                 run = chat.run_once(content, lambda _: None, decisions=decisions)
-                _print_result(run, extract)
+                _print_result(run, extract, options, chat)
             else:
                 run = _run(chat, content, decisions, as_json=as_json)
         except KeyboardInterrupt:  # at a question, or twice
@@ -104,15 +106,19 @@ def _run(chat: Conversation, content: Any, decisions: Any, *, as_json: bool) -> 
     return chat.run_with_approvals(content, RunRenderer(), decisions=decisions, asks=asks)
 
 
-def _print_result(run: Run, extract: Which | None) -> None:
-    """Print the code block of an answer, or the answer in the form of the schema; an error goes to standard error."""
-    if run.error is not None:
-        echo(f"palaver: {safe_line(str(run.error))}", err=True)
-    elif extract is not None and run.ok:
+def _print_result(run: Run, extract: Which | None, options: AgentOptions, chat: Conversation) -> None:
+    """Print the code block of an answer, or the answer in the form of the schema; else say why there is none."""
+    if run.ok and extract is not None:
         block = code_block.code_block(run.text, extract)
         files.write(files.STDIO, (f"{run.text}\n" if block is None else block).encode("utf-8", "replace"))
     elif run.ok:
         stores.print_json([run.output])
+    elif run.outcome not in {"waiting", "cancelled"}:  # for those, _print_continuation says what to do
+        outcome, why = run_renderer.end_of(run)
+        where = f"; to read the answer: {safe_line(options.show(chat.address))}" if run.text and options.stored else ""
+        echo(f"palaver: {outcome}{f': {why}' if why else ''}{where}", err=True)
+        if run.text and not options.stored:  # it is nowhere else
+            echo(run.text, err=True)
 
 
 def _print_continuation(options: AgentOptions, chat: Conversation, run: Run | None) -> None:

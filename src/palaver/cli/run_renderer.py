@@ -273,12 +273,17 @@ class RunRenderer:
         if run.outcome in {"completed", "waiting", "cancelled"}:
             pieces: list[str] = [] if run.outcome == "completed" else [run.outcome]
         else:
-            why = run.reason or (str(run.error) if run.error else "")
-            self.line(Line.assemble((f"{run.outcome.replace('_', ' ')}: ", "bold red"), safe_line(why)))
+            outcome, why = end_of(run)
+            self.line(Line.assemble((outcome, "bold red"), f": {why}" if why else ""))
             pieces = []
         pieces += [] if thread is None else [f"thread {safe_line(thread)}"]
         pieces += [count(run.iterations, "step"), *_used(run), f"{run.seconds:.1f} s"]
         self.command("■ " + " · ".join(pieces))
+
+
+def end_of(run: Run) -> tuple[str, str]:
+    """Return the outcome of a run in words, and its reason, which may be empty, on one line."""
+    return run.outcome.replace("_", " "), safe_line(run.reason or (str(run.error) if run.error else ""))
 
 
 def _used(run: Run) -> list[str]:

@@ -96,7 +96,7 @@ def read_tokens(file: str) -> Mapping[str, str]:
         found = tomllib.loads(Path(file).read_text("utf-8"))
     except OSError as error:
         bad_input(file, (error.strerror or str(error)).lower())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+    except (ValueError, RecursionError):
         bad_input(file, 'expected TOML lines of CLIENT = "token"')
     owners: dict[str, str] = {}
     for client, token in found.items():

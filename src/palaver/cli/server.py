@@ -31,8 +31,8 @@ import uvicorn
 from anyio.abc import Process, TaskStatus
 from anyio.lowlevel import checkpoint
 
-from palaver.cli import stores
-from palaver.cli.terminal import bad_input, echo, safe_line
+from palaver.cli import listener, stores
+from palaver.cli.terminal import echo, safe_line
 from palaver.serve.http import HttpApp, live_history, stored_history
 from palaver.serve.http.access import Access, ClientLimiter, is_loopback
 from palaver.serve.http.connections import BACKLOG, LimitedH11Protocol, default_connection_limit
@@ -175,32 +175,19 @@ class Server(uvicorn.Server):
 
 def serve(options: ServeOptions) -> int:
     """Serve until a signal arrives. Return the exit code. Raises ``PalaverError`` and ``click.ClickException``."""
-    with closing(_bind(options)) as listener, open_store(options.store) as store:
-        return anyio.run(_serve, options, listener, store)
+    with closing(_bind(options)) as bound, open_store(options.store) as store:
+        return anyio.run(_serve, options, bound, store)
 
 
 def _bind(options: ServeOptions) -> socket.socket:
-    host, port = options.host, options.port
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        if options.access.is_open and not is_loopback(str(address[0])):
-            raise click.UsageError(f"--host {host} is reachable from other machines: pass --token or --tokens")
-        listener = socket.socket(family, kind, protocol)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen(BACKLOG)
-        except OSError:
-            listener.close()
-            raise
-    except OSError as error:
-        bad_input(f"{host}:{port}", (error.strerror or str(error)).lower())
-    except UnicodeError:  # from the codec for host names
-        bad_input(f"{host}:{port}", "not a host name")
-    return listener
+    def check(address: str) -> None:
+        if options.access.is_open and not is_loopback(address):
+            raise click.UsageError(f"--host {options.host} is reachable from other machines: pass --token or --tokens")
+
+    return listener.bind(options.host, options.port, BACKLOG, check)
 
 
-async def _serve(options: ServeOptions, listener: socket.socket, store: Store) -> int:
+async def _serve(options: ServeOptions, bound: socket.socket, store: Store) -> int:
     async with (_in_process if options.bus is None else _with_workers)(options, store) as (app, finish):
         server = Server(app, options.connections)
         workers = WorkerPool(
@@ -209,9 +196,9 @@ async def _serve(options: ServeOptions, listener: socket.socket, store: Store) -
         signals = _Signals(server, workers)
         async with anyio.create_task_group() as tasks:
             await tasks.start(signals.run)
-            tasks.start_soon(_announce, options, server, listener.getsockname()[1])
+            tasks.start_soon(_announce, options, server, bound.getsockname()[1])
             tasks.start_soon(workers.run)
-            await server.serve([listener])
+            await server.serve([bound])
             with signals.grace:
                 await finish()
             await workers.stop()  # after the server: they answer its last requests
@@ -289,12 +276,12 @@ async def _with_workers(options: ServeOptions, store: Store) -> AsyncGenerator[t
 async def _announce(options: ServeOptions, server: Server, port: int) -> None:
     """Print what is served, and where, once the server has started."""
     await server.ready.wait()
-    host = f"[{options.host}]" if ":" in options.host else options.host
+    where = listener.place(options.host, port)
     echo(safe_line(f"swarm {options.swarm.name}: {', '.join(options.swarm.agents)}"))
     echo(f"conversations: {stores.display_name(options.store)}")
     if options.bus is not None:
         echo(f"bus: {stores.display_name(options.bus)}")
-    echo(f"http://{host}:{port}/ shows the routes, and a box to try them")
-    echo(f"POST http://{host}:{port}/v1/clients/CLIENT/messages, WebSocket ws://{host}:{port}/v1/clients/CLIENT")
+    echo(f"http://{where}/ shows the routes, and a box to try them")
+    echo(f"POST http://{where}/v1/clients/CLIENT/messages, WebSocket ws://{where}/v1/clients/CLIENT")
     if options.access.is_open:
         echo("no --token: every program on this machine has access")

@@ -71,6 +71,15 @@ def complete(options: AgentOptions) -> AgentOptions:
     return options._replace(model=known.model, url=options.url or known.url, wire=options.wire or known.wire)
 
 
+def model_id(found: Address) -> str | None:
+    """Return the id by which its provider knows the model that is kept in the thread; ``None`` where none is."""
+    kept = _kept(found)
+    if kept is None:
+        return None
+    provider, _, name = kept.model.partition("/")
+    return name if name and kept.url is None and provider in providers.PROVIDERS else kept.model
+
+
 def _default() -> str:
     return os.environ.get(names.DEFAULT, "").strip()
 

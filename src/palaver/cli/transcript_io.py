@@ -141,8 +141,12 @@ def for_wire(source: Source, number: int | None, branch: str, wanted: History | 
 
 def request_of(messages: Sequence[Message]) -> Request:
     """Return a request that continues a conversation with the model that answered last."""
-    models = (each.model for each in reversed(messages) if isinstance(each, AssistantMessage))
-    return Request(messages=tuple(messages), model=next((each for each in models if each is not None), None))
+    return Request(messages=tuple(messages), model=answered_model(messages))
+
+
+def answered_model(messages: Sequence[Message]) -> str | None:
+    """Return the model that answered last; ``None`` where no answer names one."""
+    return next((each.model for each in reversed(messages) if isinstance(each, AssistantMessage) and each.model), None)
 
 
 def write_transcripts(

@@ -65,12 +65,24 @@ class PalaverError(Exception):
     """Base of every error that Palaver raises on purpose.
 
     ``error_code`` is a stable word for the class, ``category`` the part of Palaver that raises it, and ``retryable``
-    says whether the same call may succeed later.
+    says whether the same call may succeed later. ``failures`` are those of a ``Fallback`` whose models all failed, in
+    order: ``a/one: TransportError: refused``; this error is the last of them, and its text is that of all.
     """
 
     error_code: ClassVar[str] = "error"
     category: ClassVar[Category] = "usage"
     retryable: bool = False
+    failures: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the text, or that of all ``failures``."""
+        if self.failures:
+            return f"{len(self.failures)} models failed: {'; '.join(self.failures)}"
+        return self._text()
+
+    def _text(self) -> str:
+        """Return the text of this error alone."""
+        return super().__str__()
 
 
 class MessageError(PalaverError):
@@ -113,7 +125,7 @@ class DecodeError(PalaverError):
         self.path = f"{step}{glue}{self.path}"
         return self
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         """``openai_chat: messages[3].content: expected a string``."""
         return ": ".join(piece for piece in (self.source, self.path, self.reason) if piece)
 

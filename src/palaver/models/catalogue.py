@@ -162,7 +162,7 @@ class Catalogue:
         """Read rows as TOML. Raises ``DecodeError`` naming the place."""
         try:
             found = msgspec.convert(tomllib.loads(text), _File)
-        except (tomllib.TOMLDecodeError, msgspec.ValidationError, MessageError) as error:
+        except (ValueError, RecursionError, MessageError) as error:  # ValueError: also a number of 5000 digits
             raise DecodeError(str(error), source=source) from error
         return cls(found.models)
 

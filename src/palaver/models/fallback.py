@@ -6,6 +6,8 @@ Rules:
 - ``HOPS`` maps classes of error to what follows. An invalid request is invalid for every model, and is raised.
 - A model that failed persistently is skipped for ``rest`` seconds, or for as long as its provider asks, unless no other
   model is left.
+- When no model answers, the error of the last one is raised: its class and its fields say what to do. Its text is that
+  of all ``failures``, in order, each with the name of its model.
 - A conversation may change models between turns: each model has its own session, and the losses of a reply are those
   of its model. Each hop is a ``Notice`` that names the model left behind.
 
@@ -234,7 +236,7 @@ class _Answer(Answer):
         while True:
             index = next((each for each in self._remaining if self._chain.may_hold_more(each, self._min_window)), None)
             if index is None:
-                raise self._with_attempts(error)
+                raise self._with_failures(error)
             try:
                 await self._begin(index)
                 return
@@ -262,21 +264,25 @@ class _Answer(Answer):
         if opened is not None:
             await _close(opened, type(error), error, error.__traceback__)
         model = self._chain.models[index]
+        if error.failures and isinstance(model, Fallback):
+            self._failed += error.failures
+        else:
+            error.failures = ()  # of another prompt, where a model raises the same error again
+            self._failed.append(f"{model.name}: {type(error).__name__}: {error}")
         hop = self._chain.hop(index, error)
         if hop == "stop":
-            raise self._with_attempts(error)
+            raise self._with_failures(error)
         if hop == "bigger":
             self._min_window = model.capabilities.window
-        self._failed.append(f"{model.name}: {type(error).__name__}")
         if self._on_notice is not None:
             self._on_notice(Notice(kind="fallback", model=model.name, error=error, attempt=self._requests))
         self._requests -= _unsent(error)
 
-    def _with_attempts(self, error: PalaverError | None) -> PalaverError:
+    def _with_failures(self, error: PalaverError | None) -> PalaverError:
+        """Return the last error with the text of all failures; that of a single one stays as it is."""
         error = error or MessageError(f"{self._chain.name}: no model is available")
-        before = self._failed[:-1] if self._failed and self._failed[-1].endswith(type(error).__name__) else self._failed
-        if before:
-            error.add_note(f"tried before: {'; '.join(before)}")
+        if len(self._failed) > 1:
+            error.failures = tuple(self._failed)
         return error
 
     def _notice(self, notice: Notice) -> None:

@@ -60,6 +60,7 @@ _LOCAL_HOSTS: Final = ("all://127.0.0.1", "all://localhost", "all://[::1]")
 _RESET: Final = b"\x00\x00\x04\x03\x00"
 """A frame of four bytes, of type RST_STREAM, without flags."""
 _CANCEL: Final = 8
+_MAX_PORT: Final = 65_535
 
 
 class Timeouts(Struct, frozen=True, kw_only=True):
@@ -238,13 +239,23 @@ def _write_lock(response: httpx.Response) -> Any:
     return held
 
 
+def checked_url(text: str) -> httpx.URL:
+    """Return a URL that can be connected to. Raises ``MessageError``."""
+    import httpx  # noqa: PLC0415 (as below)
+
+    try:
+        url = httpx.URL(text)
+    except httpx.InvalidURL as error:
+        raise MessageError(f"not a valid URL: {error}") from None
+    if (url.port or 0) > _MAX_PORT:
+        raise MessageError(f"not a valid URL: port {url.port} is beyond {_MAX_PORT}")
+    return url
+
+
 async def _send(client: httpx.AsyncClient, call: HttpCall, timeouts: Timeouts) -> HttpResponse:
     import httpx  # noqa: PLC0415 (a third of the time that `import palaver` may take)
 
-    try:
-        url = httpx.URL(call.url)
-    except httpx.InvalidURL as error:
-        raise MessageError(f"not a valid URL: {error}") from None
+    url = checked_url(call.url)
     _quiet_loggers()
     host = url.netloc.decode("ascii", "replace")
     length = sum(map(len, call.chunks))

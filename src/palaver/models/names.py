@@ -20,14 +20,14 @@ import anyio
 from msgspec import Struct, structs
 
 from palaver import wires
-from palaver.core.errors import UnknownNameError
+from palaver.core.errors import MessageError, UnknownNameError
 from palaver.core.request import Settings
 from palaver.core.type_checks import check_arguments
 from palaver.models import providers
 from palaver.models.catalogue import Capabilities, Missing, capabilities_of, catalogue
 from palaver.models.endpoint import Credentials, Endpoint, first_set
 from palaver.models.failures import Retry
-from palaver.models.http import Http, Timeouts
+from palaver.models.http import Http, Timeouts, checked_url
 from palaver.models.http_model import Model
 from palaver.models.providers import Provider
 from palaver.models.providers.compatible import PLAIN
@@ -218,8 +218,8 @@ async def local_servers(*, seconds: float = 0.5) -> tuple[str, ...]:
         told = first_set(row.bases)
         base = row.clean(told) if told else row.base
         try:
-            answer = await client.get(f"{base}{row.probe}")
-        except (httpx.HTTPError, httpx.InvalidURL):
+            answer = await client.get(checked_url(f"{base}{row.probe}"))
+        except (httpx.HTTPError, MessageError):
             return
         found[row.name] = answer.status_code < 500  # noqa: PLR2004 (a server that asks for a key is there)
 

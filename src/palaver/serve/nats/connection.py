@@ -20,7 +20,7 @@ from weakref import WeakSet
 
 import anyio
 
-from palaver.core.errors import MissingPackageError, PalaverError, TransportError
+from palaver.core.errors import MissingPackageError, PalaverError, SwarmError, TransportError
 from palaver.swarm.subscriptions import Signal
 
 try:
@@ -157,7 +157,7 @@ class Link:
     """Keeps a connection open. ``prepare`` runs on each new one before its first use."""
 
     def __init__(self, urls: Sequence[str], prepare: Callable[[Connection], Awaitable[None]]) -> None:
-        """Use one of these servers; try them in order."""
+        """Use one of these servers; try them in order. Raises ``SwarmError`` for a URL that is none."""
         self._urls = cycle(urls)
         self._count = len(urls)
         self._prepare = prepare
@@ -239,6 +239,10 @@ def error_text(error: Exception) -> str:
 
 
 def _without_password(url: str) -> str:
-    """Return a URL without its password."""
-    parts = urlsplit(url if "://" in url else f"nats://{url}")
+    """Return a URL without its password. Raises ``SwarmError`` for what is none, such as a port beyond 65535."""
+    try:
+        parts = urlsplit(url if "://" in url else f"nats://{url}")
+        _ = parts.port  # the client would fail with it in the middle of a connection
+    except ValueError as error:
+        raise SwarmError(f"the URL of a NATS server: {error}") from None
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
