@@ -259,6 +259,9 @@ lines = {
     b'"message":{"role":"user","content":"%s"}}\\n',
     "pi": b'{"type":"message","id":"%s","parentId":%s,"message":{"role":"user","content":"%s"}}\\n',
 }
+compaction = {
+    "pi": b'{"type":"compaction","id":"%s","parentId":%s,"summary":"s","firstKeptEntryId":%s,"tokensBefore":9}\\n'
+}  # pi repeats what a compaction kept, so what came since the last one is in memory
 reader, joined, text = transcripts.get(name).reader(), 0, b"x" * size
 joined += sum(isinstance(step, Joined) for step in reader.feed(head.get(name, b"")))
 before = b"null"
@@ -266,6 +269,10 @@ for number in range(count):
     own = b"00000000-0000-4000-8000-%012d" % number
     line = lines[name] % (own, before, text)
     before = b'"' + own + b'"'
+    if name in compaction and number % 50 == 49:
+        own = b"00000000-0000-4000-8001-%012d" % number
+        line += compaction[name] % (own, before, before)
+        before = b'"' + own + b'"'
     for start in range(0, len(line), 65536):
         joined += sum(isinstance(step, Joined) for step in reader.feed(line[start : start + 65536]))
 joined += sum(isinstance(step, Joined) for step in reader.finish())

@@ -3,7 +3,8 @@
 Read: an entry with a message is a message; ``bashExecution`` is reported as run by the user, ``custom`` messages and
 summaries of branches are user messages with a ``source``. A ``compaction`` hides the messages before it: its summary
 and the entries that it kept follow with ``source="compaction"``. ``thinkingSignature`` and ``thoughtSignature`` are the
-proof of the wire that ``api`` names. Aborted turns stay as they are.
+proof of the wire that ``api`` names. Aborted turns stay as they are. The messages since the last compaction are in
+memory while a file is read, because the next one may repeat them.
 
 Not represented: system and developer messages (pi writes its own prompt; they are kept in ``custom`` entries, which pi
 never sends), audio, video and files, citations, refusals as such, markers, arguments that are not a JSON object (they
