@@ -174,6 +174,16 @@ async def test_what_a_message_follows_is_taken_also_when_the_message_before_it_w
         assert desk.prompts[-1][2:] == [TOLD, ("user", "and now?")]
 
 
+@pytest.mark.parametrize("kind", ["store", "swarm"])
+async def test_a_decision_in_the_history_that_its_call_does_not_allow_does_not_keep_from_the_message(kind):
+    desk = Desk()
+    async with page(AiSdkEndpoint, kind, desk) as (http, _):
+        chunks(await http.post("/ui", json=first(AiSdkEndpoint, "book where")))
+        whole = body(AiSdkEndpoint, "book where", approved=["book", "where"], more=["and now?"])
+        assert deltas(chunks(await http.post("/ui", json=whole))).endswith("So: and now?")
+        assert sorted(desk.prompts[-1][2:4]) == sorted([BOOKED, NOT_RUN])
+
+
 async def test_decisions_of_a_message_that_is_edited_are_refused():
     desk = Desk()
     async with page(AgUiEndpoint, "store", desk) as (http, messages):

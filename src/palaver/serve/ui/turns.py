@@ -279,13 +279,14 @@ class _FromClient(Middleware):
 def _decided(request: UiRequest, waiting: tuple[ApprovalRequest, ...]) -> dict[str, Decision]:
     """Return what a request decides.
 
-    Results of the client are for calls that wait for nothing else: it cannot stand in for another tool.
+    Results of the client are for calls that wait for nothing else: it cannot stand in for another tool. A decision in
+    the history that its call does not allow was refused before, and must not keep from the message behind it.
     """
-    open_calls = {each.call.id for each in waiting}
+    allowed = {(each.call.id, choice) for each in waiting for choice in each.choices}
     client_calls = {each.call.id for each in waiting if each.choices == ("answer",)}
     return {
         **{call: answer(text) for call, text in request.results.items() if call in client_calls},
-        **{call: each for call, each in request.earlier.items() if call in open_calls},
+        **{call: each for call, each in request.earlier.items() if (call, each.kind) in allowed},
         **request.decisions,
     }
 
