@@ -184,6 +184,27 @@ async def test_a_decision_in_the_history_that_its_call_does_not_allow_does_not_k
         assert sorted(desk.prompts[-1][2:4]) == sorted([BOOKED, NOT_RUN])
 
 
+@pytest.mark.parametrize(
+    ("result", "told"),
+    [
+        ({"content": "", "error": "no signal"}, "no signal"),
+        ({"content": "half", "error": "no signal"}, "half\nno signal"),
+        ({"error": "no signal"}, "no signal"),
+        ({"content": "in Husum", "error": None}, "in Husum"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["store", "bare"])
+async def test_an_error_of_a_tool_that_an_ag_ui_client_ran_reaches_the_model(kind, result, told):
+    desk = Desk()
+    async with page(AgUiEndpoint, kind, desk) as (http, _):
+        chunks(await http.post("/ui", json=first(AgUiEndpoint, "where")))
+        whole = body(AgUiEndpoint, "where", results=["where"])
+        whole["messages"][-1] |= {"content": None} | result
+        chunks(await http.post("/ui", json=whole))
+        is_answer = kind == "store" and result["error"]  # where a text is all that is kept
+        assert desk.prompts[-1][-1] == ("tool", f"Error: {told}" if is_answer else told)
+
+
 async def test_decisions_of_a_message_that_is_edited_are_refused():
     desk = Desk()
     async with page(AgUiEndpoint, "store", desk) as (http, messages):
