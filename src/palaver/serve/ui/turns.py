@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -36,7 +36,7 @@ from msgspec import Struct, structs
 from palaver.agent.agent import Agent, is_agent
 from palaver.agent.functions import client_tool
 from palaver.core import jsontext
-from palaver.core.errors import ConflictError, DecodeError, MessageError, NotFoundError, PalaverError
+from palaver.core.errors import ClosedError, ConflictError, DecodeError, MessageError, NotFoundError, PalaverError
 from palaver.core.events import TextDelta
 from palaver.core.factories import assistant
 from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
@@ -47,6 +47,7 @@ from palaver.serve.http.turns import live_history
 from palaver.serve.ui.client_messages import with_results
 from palaver.serve.ui.history import History, history_of
 from palaver.serve.ui.shapes import SOURCE
+from palaver.serve.workers.client_queues import IDLE
 from palaver.store.store import Store, to_thread
 from palaver.store.stored_thread import StoredThread
 from palaver.swarm.bus import Where
@@ -471,7 +472,11 @@ class SwarmTurns(Turns):
     prefix = "chat:"
 
     def __init__(self, live: LiveSwarm, *, show_tools: bool) -> None:
-        """Ask ``live``; sessions are opened as clients come, and stay open."""
+        """Ask ``live``. Sessions are opened as clients come.
+
+        With a store they are closed when they were idle for ``IDLE`` seconds; without one they stay open, since they
+        have the conversations.
+        """
         self._live, self._show_tools = live, show_tools
         self.owner = live
 
@@ -487,12 +492,26 @@ class SwarmTurns(Turns):
 
     async def answer(self, request: UiRequest) -> AsyncGenerator[Turn]:
         """Ask the client's session, and show what its agents do."""
-        run = uuid7()
         try:
-            session = self._live.get(request.id) or await self._live.open(request.id)
+            session = await self._live.acquire(request.id)
         except PalaverError as error:
             yield Ended(outcome="failed", error=error)
             return
+        try:
+            async with aclosing(self._answer(session, request)) as turn:
+                async for event in turn:
+                    yield event
+        finally:
+            if self._live.store is not None:
+                with suppress(ClosedError):  # the swarm has ended, and closed its sessions
+                    self._live.spawn(self._release, session)
+
+    async def _release(self, session: Session) -> None:
+        await anyio.sleep(IDLE)
+        await self._live.release(session)
+
+    async def _answer(self, session: Session, request: UiRequest) -> AsyncGenerator[Turn]:
+        run = uuid7()
         waiting = session.pending()
         decided = _decided(request, waiting)
         try:
