@@ -184,6 +184,22 @@ async def test_a_decision_in_the_history_that_its_call_does_not_allow_does_not_k
         assert sorted(desk.prompts[-1][2:4]) == sorted([BOOKED, NOT_RUN])
 
 
+@pytest.mark.parametrize("kind", ["store", "swarm"])
+@pytest.mark.parametrize(("said", "given"), [("where", {"results": ["where"]}), ("book", {"approved": ["book"]})])
+async def test_what_a_page_knows_of_earlier_calls_is_not_for_later_ones_with_the_same_ids(kind, said, given):
+    desk = Desk()  # its ids are those of a provider that counts the calls of each answer
+    async with page(AiSdkEndpoint, kind, desk) as (http, messages):
+        chunks(await http.post("/ui", json=first(AiSdkEndpoint, said)))
+        chunks(await http.post("/ui", json=body(AiSdkEndpoint, said, **given)))
+        again = body(AiSdkEndpoint, said, **given, more=[f"{said} again"])
+        assert chunks(await http.post("/ui", json=again))[-1]["finishReason"] == "tool-calls"
+        again["messages"][-1]["parts"][0]["text"] = "never mind"  # the message is edited
+        assert deltas(chunks(await http.post("/ui", json=again))) == "So: never mind"
+        assert [each.text for each in messages()].count({"where": "in Husum", "book": "booked 7"}[said]) == 1
+        if kind == "store":
+            assert [each.text for each in messages() if each.role == "user"] == [said, "never mind"]
+
+
 @pytest.mark.parametrize(
     ("result", "told"),
     [

@@ -248,7 +248,7 @@ class AgentTurns(Turns):
             messages = _up_to_user(request.messages) if request.again else request.messages
             return await to_thread(_thread_of, messages), None, {}
         stored = await to_thread(self._store.open, request.id)
-        decisions = _decided(request, pending(stored))
+        decisions = await to_thread(_decided_in, stored, request)
         if decisions:
             return stored, await to_thread(_following, stored, request), decisions
         asked = _asked(request)
@@ -277,14 +277,18 @@ class _FromClient(Middleware):
         return self._context
 
 
-def _decided(request: UiRequest, waiting: tuple[ApprovalRequest, ...]) -> dict[str, Decision]:
+def _decided(request: UiRequest, waiting: tuple[ApprovalRequest, ...], *, known: bool) -> dict[str, Decision]:
     """Return what a request decides.
 
+    ``known``: the conversation has the message of the user at the end of the request. What waits is behind it then,
+    and the history before it is of earlier calls, whose ids may be the same: some providers count anew in each answer.
     Results of the client are for calls that wait for nothing else: it cannot stand in for another tool. A decision in
     the history that its call does not allow was refused before, and must not keep from the message behind it.
     """
     allowed = {(each.call.id, choice) for each in waiting for choice in each.choices}
     client_calls = {each.call.id for each in waiting if each.choices == ("answer",)}
+    if known:
+        return dict(request.decisions)
     return {
         **{call: answer(text) for call, text in request.results.items() if call in client_calls},
         **{call: each for call, each in request.earlier.items() if (call, each.kind) in allowed},
@@ -306,6 +310,19 @@ def _without_tools(event: Turn) -> Iterator[Turn]:
             yield event
         case _:
             yield event
+
+
+def _decided_in(thread: StoredThread, request: UiRequest) -> dict[str, Decision]:
+    """Return what a request decides in a thread."""
+    last = _last_id(request)
+    known = last is not None and _known(thread, last, again=False) is not None
+    return _decided(request, pending(thread), known=known)
+
+
+def _last_id(request: UiRequest) -> str | None:
+    """Return the id of the message of the user at the end of a request, if there is one."""
+    last = request.messages[-1] if request.messages else None
+    return last.id if isinstance(last, UserMessage) else None
 
 
 def _check_asked(request: UiRequest) -> None:
@@ -513,7 +530,9 @@ class SwarmTurns(Turns):
     async def _answer(self, session: Session, request: UiRequest) -> AsyncGenerator[Turn]:
         run = uuid7()
         waiting = session.pending()
-        decided = _decided(request, waiting)
+        last = _last_id(request)
+        known = last is not None and any(each.id == last for each in session.user_history)
+        decided = _decided(request, waiting, known=known)
         try:
             asked = _following_in(session, request) if decided else _asked(request)
         except PalaverError as error:
