@@ -379,6 +379,34 @@ async def test_a_prompt_beside_decisions_follows_the_results_and_closes_the_othe
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("then", ["a prompt", "a decision", "nothing"])
+async def test_a_process_that_dies_behind_decisions_and_a_prompt_has_decided_all_calls(anyio_backend, then):
+    ran, left, store = [], Thread(), MemoryStore()
+
+    async def send(to: str) -> str:
+        """Send."""
+        left.append(*[each.message for each in store.open("t").path()])  # what a process that dies now leaves
+        ran.append(to)
+        return "sent"
+
+    agent = asked_agent(ran, TWO, tools=[send])
+    await agent.run("go", thread=store.open("t"))
+    await agent.run("more", thread=store.open("t"), decisions={"c1": approve()})
+    assert (ran, pending(left)) == (["ann"], ())
+    if then == "a prompt":
+        run = await agent.run("more", thread=left)
+        assert [each.text for each in results(run)] == [MAY_HAVE_RUN, MAY_HAVE_RUN]
+    elif then == "a decision":
+        with pytest.raises(MessageError, match="nothing is pending for call 'c2'"):
+            await agent.run(thread=left, decisions={"c2": approve()})
+    else:
+        run = await agent.run(thread=left)
+        assert [(each.call.id, each.reason) for each in run.pending] == [("c1", MAY_HAVE_RUN), ("c2", "")]
+        assert pending(left) == run.pending
+    assert ran == ["ann"]
+
+
+@pytest.mark.anyio
 async def test_what_may_have_run_is_asked_again_and_what_was_rejected_is_not(anyio_backend):
     ran = []
     agent = asked_agent(ran, TWO, decide=lambda _: {"c1": approve(), "c2": reject()})

@@ -12,7 +12,7 @@ Rules:
 
 A running swarm: its sessions, its bus, its store, and its tasks:
 
-- One session for each client at a time; a closed session leaves nothing behind. ``shared`` and the empty name are not
+- One session for each client at a time, which several may share; a closed session leaves nothing behind. ``shared`` and the empty name are not
   allowed for clients.
 - Everything that runs beside a turn runs in the swarm's own task group, and ends with it.
 - Without a store a conversation lives as long as its session. With one it is reopened at its end, with active agent,
@@ -78,6 +78,8 @@ class LiveSwarm:
         self.bus: Bus = LocalBus() if bus is None else bus
         self._sessions: dict[str, Session] = {}
         self._alone: dict[str, tuple[anyio.Lock, int]] = {}
+        self._users: dict[Session, int] = {}
+        """How many use each session that ``acquire`` opened."""
         self._group: TaskGroup | None = None
         self._shared: Shared | None = None
 
@@ -127,6 +129,28 @@ class LiveSwarm:
         await session.__aenter__()
         return session
 
+    async def acquire(self, client: str) -> Session:
+        """Return the session of a client for use beside others; ``release`` ends the use. Raises as ``open`` does.
+
+        The first one opens the session, and the last one closes it. One that was opened otherwise stays open.
+        """
+        async with self.alone(client):
+            session = self.get(client)
+            if session is None or session.closed:
+                session = await self.open(client)
+                self._users[session] = 0
+            if session in self._users:
+                self._users[session] += 1
+            return session
+
+    async def release(self, session: Session) -> None:
+        """End a use of ``session``, which ``acquire`` returned."""
+        async with self.alone(session.client):
+            if session in self._users:
+                self._users[session] -= 1
+                if not self._users[session]:
+                    await session.close()
+
     @asynccontextmanager
     async def alone(self, client: str) -> AsyncGenerator[None]:
         """Wait until no other task here uses this client: one at a time, in the order of the calls.
@@ -170,6 +194,7 @@ class LiveSwarm:
 
     def leave(self, session: Session) -> None:
         """Remove ``session``."""
+        self._users.pop(session, None)
         if self._sessions.get(session.client) is session:
             del self._sessions[session.client]
 

@@ -194,14 +194,17 @@ def pending_record(calls: Iterable[PlannedCall], *, may_have_run: bool = False) 
     return _record({"pending": waiting, **({"begun": True} if may_have_run else {})}, PENDING)
 
 
-def decided_record(decisions: Mapping[str, Decision]) -> SystemMessage:
-    """Return the record of decisions; the batch may run when nothing is pending any more."""
+def decided_record(decisions: Mapping[str, Decision], closed: Sequence[str] = ()) -> SystemMessage:
+    """Return the record of decisions; the batch may run when nothing is pending any more.
+
+    ``closed`` are the ids of calls that are not run, because the user went on without a decision about them.
+    """
     decided: dict[str, Any] = {}
     for call, decision in decisions.items():
         decided[call] = {"decision": decision.kind, "text": decision.text}
         if decision.arguments is not None:
             decided[call]["arguments"] = dict(decision.arguments)
-    return _record({"decided": decided})
+    return _record({"decided": decided, **({"closed": list(closed)} if closed else {})})
 
 
 def _record(payload: dict[str, Any], *tags: str) -> SystemMessage:
@@ -215,11 +218,14 @@ class Recorded(Struct, frozen=True):
     decided: Mapping[str, Decision] = {}
     may_have_run: bool = False
     """Whether calls may have run before a request was made."""
+    closed: frozenset[str] = frozenset()
+    """The requests that nobody decides any more."""
 
     @property
     def pending(self) -> Mapping[str, ApprovalRequest]:
-        """The requests without a decision."""
-        return {call: each for call, each in self.requests.items() if call not in self.decided}
+        """The requests that wait for a decision."""
+        over = self.decided.keys() | self.closed
+        return {call: each for call, each in self.requests.items() if call not in over}
 
 
 def recorded(messages: Sequence[Message], calls: Sequence[ToolCall]) -> Recorded:
@@ -227,6 +233,7 @@ def recorded(messages: Sequence[Message], calls: Sequence[ToolCall]) -> Recorded
     by_id = {call.id: call for call in calls}
     requests: dict[str, ApprovalRequest] = {}
     decided: dict[str, Decision] = {}
+    closed: set[str] = set()
     may_have_run = False
     for message in messages:
         if message.source != SOURCE or RECORD not in message.tags:
@@ -236,11 +243,13 @@ def recorded(messages: Sequence[Message], calls: Sequence[ToolCall]) -> Recorded
         for each in payload.get("pending", ()):
             if each["call"] in by_id:
                 decided.pop(each["call"], None)
+                closed.discard(each["call"])
                 requests[each["call"]] = _request_of(by_id[each["call"]], each)
         for call, each in payload.get("decided", {}).items():
             if call in requests:
                 decided[call] = Decision(kind=each["decision"], text=each["text"], arguments=each.get("arguments"))
-    return Recorded(requests, decided, may_have_run)
+        closed.update(requests.keys() & payload.get("closed", ()))
+    return Recorded(requests, decided, may_have_run, frozenset(closed))
 
 
 def _request_of(call: ToolCall, payload: Mapping[str, Any]) -> ApprovalRequest:

@@ -111,9 +111,10 @@ class ToolCalls:
         decisions = {
             each.call.id: self._decisions[each.call.id] for each in requests if each.call.id in self._decisions
         }
-        left = () if self._closing else tuple([each for each in requests if each.call.id not in decisions])
+        left = tuple([each for each in requests if each.call.id not in decisions])
+        closed = [each.call.id for each in left] if self._closing else []
         failed: Exception | None = None
-        if left:
+        if left and not self._closing:
             self._context.emit(events.ApprovalNeeded(agent=self._context.agent, run=self._context.run, requests=left))
             if self._context.decide is not None:
                 try:
@@ -121,7 +122,7 @@ class ToolCalls:
                 except Exception as error:  # noqa: BLE001 (after any error the calls stay pending)
                     failed = error
         calls = tuple([self._resolved(each, decisions) for each in planned])
-        return Decided(calls, approvals.decided_record(decisions) if decisions else None, failed)
+        return Decided(calls, approvals.decided_record(decisions, closed) if decisions or closed else None, failed)
 
     def _resolved(self, planned: PlannedCall, decisions: Mapping[str, Decision]) -> PlannedCall:
         decision = decisions.get(planned.call.id)

@@ -237,6 +237,42 @@ async def test_decisions_that_come_too_late_are_a_task_that_failed():
         assert till.paid == []
 
 
+@pytest.mark.parametrize(
+    ("part", "told"),
+    [
+        (data({"decisions": {"q1": {"decision": "answer", "text": "Yes."}}}), None),
+        (data({"decisions": {"q1": {"decision": "answer", "text": "Yes."}}, "run": "m2"}), None),
+        (Part(text="Yes."), ("user", "Yes.")),  # the next message of the conversation
+    ],
+)
+async def test_a_message_of_a_task_decides_no_calls_of_another_task(part, told):
+    ask = client_tool("ask", "Ask the user.", {"type": "object"})
+    asked = assistant(tool_calls=[tool_call("ask", {}, id="q1")])
+    model = ScriptedModel([asked, asked], then=lambda p: f"{p.messages[-1].role} {p.messages[-1].text}")
+    async with office(given=[SwarmAgent("desk", model, tools=[result_tool(ask)])]) as o:
+        (first,), (second,) = await o.say("hi"), await o.say("Something else.", id="m2")
+        assert pending_in(first) == pending_in(second)
+        (event,) = await o.send(part, id="m3", task_id=first.task.id)
+        if told is None:
+            assert event.task.status.state == TaskState.TASK_STATE_FAILED
+            assert [each.call.id for each in o.live.get("ann").pending()] == ["q1"]
+        else:
+            assert get_artifact_text(event.task.artifacts[0]) == " ".join(told)
+
+
+@pytest.mark.parametrize("named", [{}, {"run": "m1"}, {"run": "m9"}])
+async def test_the_context_of_a_message_is_that_of_its_task(named):
+    till = Till()
+    async with office(given=till.agents) as o:
+        (event,) = await o.say("Pay Bob.")
+        (event,) = await o.send(data(APPROVED | named), id="m2", context="", task_id=event.task.id)
+        if named == {"run": "m9"}:
+            pending_in(event)
+            assert "the calls of this task belong to the turn 'm1'" in get_message_text(event.task.status.message)
+        else:
+            assert (event.task.status.state, till.paid) == (TaskState.TASK_STATE_COMPLETED, [100])
+
+
 async def test_a_foreign_error_is_not_shown_to_the_client(caplog):
     def broken(prompt):
         raise ZeroDivisionError("a secret")

@@ -68,7 +68,8 @@ async def test_every_route_is_described_and_every_description_is_of_a_route():
         dispatcher = LocalDispatcher(live)
         web = [*AiSdkEndpoint(live).routes("/api/chat"), *AgUiEndpoint(live).routes("/ag-ui")]
         own = [Route("/own/{name:path}", lambda _: None, methods=["GET", "PUT"])]
-        for routes, count in (([], 10), (web, 18), ([*web, *AiSdkEndpoint(live).routes("/"), *own], 24)):
+        alike = AiSdkEndpoint(live).routes("/api-chat")
+        for routes, count in (([], 10), (web, 18), ([*web, *AiSdkEndpoint(live).routes("/"), *own, *alike], 28)):
             app = HttpApp(dispatcher, routes=routes)
             found = openapi.document("shop", app._app.routes, secured=False)["paths"]
             described = [(method.upper(), path) for path, operations in found.items() for method in operations]

@@ -169,7 +169,7 @@ def test_everything_that_an_ag_ui_client_may_say_is_read():
             ),
         ),
         AssistantMessage(id="r", content=(Reasoning("hm"), Text("I look."), ToolCall("c1", "look", "{}"))),
-        ToolMessage(id="t", content=(Text(""),), tool_call_id="c1", is_error=True),
+        ToolMessage(id="t", content=(Text("no tide"),), tool_call_id="c1", is_error=True),
         AssistantMessage(id="e", content=(Text("Done."),)),
     )
 

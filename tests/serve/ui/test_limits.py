@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from palaver import Agent
 from palaver.cli.serve import AccessOptions, ServeOptions
 from palaver.cli.server import _in_process
-from palaver.models import FunctionModel
+from palaver.models import FunctionModel, ScriptedModel
 from palaver.serve.http import ClientLimiter, HttpApp, Limits
 from palaver.serve.ui import AgUiEndpoint, AiSdkEndpoint
 from palaver.serve.workers import LocalDispatcher
@@ -121,15 +121,17 @@ async def test_waiting_messages_and_readers_are_counted():
         slow.let.set()
 
 
-async def test_a_reader_who_takes_nothing_leaves():
-    endpoint = AiSdkEndpoint(Agent(FunctionModel(Slow())), resume=False, limits=Limits(io_timeout=0.01))
+@pytest.mark.parametrize("what", ["start", "body", "end"])
+async def test_a_reader_who_takes_nothing_leaves(what):
+    model = FunctionModel(Slow()) if what == "body" else ScriptedModel(["well"])
+    endpoint = AiSdkEndpoint(Agent(model), resume=False, limits=Limits(io_timeout=0.01))
     body = [{"type": "http.request", "body": httpx.Request("POST", "http://x", json=ui("hi")).content}]
 
     async def receive():
         return body.pop() if body else await anyio.sleep_forever()
 
     async def send(message):
-        if message["type"] == "http.response.body":
+        if what == {"http.response.start": "start"}.get(message["type"], "body" if message.get("more_body") else "end"):
             await anyio.sleep_forever()
 
     scope = {

@@ -174,6 +174,53 @@ async def test_what_a_message_follows_is_taken_also_when_the_message_before_it_w
         assert desk.prompts[-1][2:] == [TOLD, ("user", "and now?")]
 
 
+@pytest.mark.parametrize("kind", ["store", "swarm"])
+async def test_a_decision_in_the_history_that_its_call_does_not_allow_does_not_keep_from_the_message(kind):
+    desk = Desk()
+    async with page(AiSdkEndpoint, kind, desk) as (http, _):
+        chunks(await http.post("/ui", json=first(AiSdkEndpoint, "book where")))
+        whole = body(AiSdkEndpoint, "book where", approved=["book", "where"], more=["and now?"])
+        assert deltas(chunks(await http.post("/ui", json=whole))).endswith("So: and now?")
+        assert sorted(desk.prompts[-1][2:4]) == sorted([BOOKED, NOT_RUN])
+
+
+@pytest.mark.parametrize("kind", ["store", "swarm"])
+@pytest.mark.parametrize(("said", "given"), [("where", {"results": ["where"]}), ("book", {"approved": ["book"]})])
+async def test_what_a_page_knows_of_earlier_calls_is_not_for_later_ones_with_the_same_ids(kind, said, given):
+    desk = Desk()  # its ids are those of a provider that counts the calls of each answer
+    async with page(AiSdkEndpoint, kind, desk) as (http, messages):
+        chunks(await http.post("/ui", json=first(AiSdkEndpoint, said)))
+        chunks(await http.post("/ui", json=body(AiSdkEndpoint, said, **given)))
+        again = body(AiSdkEndpoint, said, **given, more=[f"{said} again"])
+        assert chunks(await http.post("/ui", json=again))[-1]["finishReason"] == "tool-calls"
+        again["messages"][-1]["parts"][0]["text"] = "never mind"  # the message is edited
+        assert deltas(chunks(await http.post("/ui", json=again))) == "So: never mind"
+        assert [each.text for each in messages()].count({"where": "in Husum", "book": "booked 7"}[said]) == 1
+        if kind == "store":
+            assert [each.text for each in messages() if each.role == "user"] == [said, "never mind"]
+
+
+@pytest.mark.parametrize(
+    ("result", "told"),
+    [
+        ({"content": "", "error": "no signal"}, "no signal"),
+        ({"content": "half", "error": "no signal"}, "half\nno signal"),
+        ({"error": "no signal"}, "no signal"),
+        ({"content": "in Husum", "error": None}, "in Husum"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["store", "bare"])
+async def test_an_error_of_a_tool_that_an_ag_ui_client_ran_reaches_the_model(kind, result, told):
+    desk = Desk()
+    async with page(AgUiEndpoint, kind, desk) as (http, _):
+        chunks(await http.post("/ui", json=first(AgUiEndpoint, "where")))
+        whole = body(AgUiEndpoint, "where", results=["where"])
+        whole["messages"][-1] |= {"content": None} | result
+        chunks(await http.post("/ui", json=whole))
+        is_answer = kind == "store" and result["error"]  # where a text is all that is kept
+        assert desk.prompts[-1][-1] == ("tool", f"Error: {told}" if is_answer else told)
+
+
 async def test_decisions_of_a_message_that_is_edited_are_refused():
     desk = Desk()
     async with page(AgUiEndpoint, "store", desk) as (http, messages):

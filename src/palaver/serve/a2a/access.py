@@ -79,9 +79,15 @@ class AccessMiddleware:
         return receive
 
 
+def context_of(context: RequestContext) -> str:
+    """Return the name of the context of a request: that of its task, which a message need not repeat."""
+    task = context.current_task
+    return (context.context_id or "") if task is None else task.context_id
+
+
 def client_of(context: RequestContext) -> str:
     """Return the client of a request: its context, prefixed with the user of its token. Raises ``DecodeError``."""
-    name = context.context_id or ""
+    name = context_of(context)
     user = context.call_context.user
     return checked_client(f"{user.user_name}:{name}" if user.is_authenticated else name)
 

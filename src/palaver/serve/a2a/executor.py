@@ -20,8 +20,8 @@ import anyio
 
 from palaver.core.errors import DecodeError, SwarmError
 from palaver.serve.a2a import errors
-from palaver.serve.a2a.access import client_of
-from palaver.serve.a2a.decisions import decisions_of, waiting_message
+from palaver.serve.a2a.access import client_of, context_of
+from palaver.serve.a2a.decisions import decisions_of, waiting_message, waiting_turn
 from palaver.serve.a2a.parts import UserInput, to_text
 from palaver.serve.a2a.sdk import (
     AgentExecutor,
@@ -77,22 +77,23 @@ class Executor(AgentExecutor):
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         """Answer a task. Raises errors of A2A for an unusable message."""
         message = context.message
-        task, context_id = context.task_id or "", context.context_id or ""
+        known = context.current_task
+        task, context_id = context.task_id or "", context_of(context)
         if message is None:
             raise InvalidParamsError("there is no message")
         client = _client_of(context)
         user_input = to_text(message.parts)
         if not user_input.text.strip():
             raise ContentTypeNotSupportedError("the message has no part that text can carry")
-        if context.current_task is None:
+        if known is None:
             status = TaskStatus(state=TaskState.TASK_STATE_SUBMITTED)
             await event_queue.enqueue_event(Task(id=task, context_id=context_id, status=status, history=[message]))
         state = self._tasks[task] = _TaskState()
         try:
             updater = TaskUpdater(event_queue, task, context_id)
             wanted: UserDecisions | str = _named(message)
-            if context.current_task is not None:
-                waiting = await self._pending(client)
+            if known is not None:
+                waiting = await self._pending(client, waiting_turn(known))
                 try:
                     wanted = decisions_of(message, user_input.text, waiting) or wanted
                 except DecodeError as error:
@@ -106,7 +107,7 @@ class Executor(AgentExecutor):
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
         """Cancel a task's turn."""
-        task, context_id = context.task_id or "", context.context_id or ""
+        task, context_id = context.task_id or "", context_of(context)
         state = self._tasks.get(task)
         if state is not None:
             state.cancelled = True
@@ -142,12 +143,12 @@ class Executor(AgentExecutor):
             except Exception as raised:  # noqa: BLE001 (it is the outcome of the task)
                 error = raised
             events.close()
-        waiting = PendingTurn()
+        waiting = PendingTurn(run)
         if isinstance(error, DecisionError) or (error is None and not answer and not state.cancelled):
-            waiting = await self._pending(client)
+            waiting = await self._pending(client, run)
         if error is not None:
             await self._refused(waiting, error, updater)
-        elif waiting.requests and waiting.run in {run, None}:
+        elif waiting.requests:
             await updater.requires_input(waiting_message(waiting))
         elif state.cancelled:
             return  # `cancel` has updated the task
@@ -160,12 +161,13 @@ class Executor(AgentExecutor):
             await artifact.end(answer, metadata)
             await updater.complete()
 
-    async def _pending(self, client: str) -> PendingTurn:
-        """Return the turn that waits; none where the dispatcher cannot say."""
+    async def _pending(self, client: str, run: str | None) -> PendingTurn:
+        """Return the turn ``run`` with the calls of it that wait; without any where the dispatcher cannot say."""
         try:
-            return await self._dispatcher.pending(client)
+            waiting = PendingTurn() if run is None else await self._dispatcher.pending(client)
         except SwarmError:
-            return PendingTurn()
+            waiting = PendingTurn()
+        return waiting if waiting.run == run else PendingTurn(run)
 
     async def _refused(self, waiting: PendingTurn, error: Exception, updater: TaskUpdater) -> None:
         """Report an error: of a turn that failed, or of decisions, which leave the calls as they are ``waiting``."""

@@ -2,6 +2,7 @@
 
 - A route that is a ``DocumentedRoute`` brings its operation; any other route of an application is listed as it is.
 - A WebSocket is the GET that begins it, with the response 101.
+- Names of operations are unique, as the specification wants it: those of paths that differ in punctuation get a number.
 
 Source: https://spec.openapis.org/oas/v3.1.1.html
 
@@ -233,8 +234,11 @@ def own_route(path: str, endpoint: _Endpoint, method: str = "GET") -> Documented
 def document(title: str, routes: Iterable[BaseRoute], *, secured: bool) -> dict[str, Any]:
     """Return the document of ``routes``, under a ``title``. ``secured``: a token is required."""
     paths: dict[str, dict[str, Any]] = {}
+    names: set[str] = set()
     for path, method, each in _described(routes):
-        paths.setdefault(path, {}).setdefault(method.lower(), each)  # the first route answers
+        operations = paths.setdefault(path, {})
+        if method.lower() not in operations:  # the first route answers
+            operations[method.lower()] = {**each, "operationId": _unique(each["operationId"], names)}
     made: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": title, "version": version("palaver")},
@@ -245,6 +249,16 @@ def document(title: str, routes: Iterable[BaseRoute], *, secured: bool) -> dict[
         made["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         made["security"] = [{"token": []}]
     return made
+
+
+def _unique(name: str, names: set[str]) -> str:
+    """Return ``name``, with a number behind it where ``names`` has it already, and add it to them."""
+    found, number = name, 1
+    while found in names:
+        number += 1
+        found = f"{name}{number}"
+    names.add(found)
+    return found
 
 
 def _described(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:

@@ -144,7 +144,10 @@ def _user(fields: Fields, path: str) -> Message:
 
 def _tool(fields: Fields, path: str) -> Message:
     failed = optional_text(fields, "error", path)
-    content = _content(fields, _RESULT_PARTS, path) or ((Text(failed),) if failed else ())
+    content = _content(fields, _RESULT_PARTS, path)
+    if failed:  # a client that has nothing else to say sends an empty content
+        said = "".join([each.text for each in content])
+        content = (Text(f"{said}\n{failed}" if said else failed),)
     call = text_in(fields, "toolCallId", path)
     return ToolMessage(content=content, id=id_of(fields, path), tool_call_id=call, is_error=failed is not None)
 
@@ -213,7 +216,11 @@ _ANSWERS: Final[Mapping[str, Callable[[Fields, str], list[Any]]]] = {"assistant"
 def _results(messages: Sequence[Message]) -> dict[str, str]:
     """The results of calls behind everything but what the user said since: those that the front end ran among them."""
     ran = takewhile(lambda each: isinstance(each, ToolMessage), reversed(before_user(messages)))
-    return {each.tool_call_id: each.text for each in ran if isinstance(each, ToolMessage) and each.tool_call_id}
+    return {
+        each.tool_call_id: f"Error: {each.text}" if each.is_error else each.text
+        for each in ran
+        if isinstance(each, ToolMessage) and each.tool_call_id
+    }
 
 
 def _tools(listed: object) -> Iterator[Tool]:

@@ -381,19 +381,24 @@ class _Streaming(Response):
                 tasks.start_soon(self._endpoint.run, self._name, self._answer, self._request)
             with anyio.CancelScope() as reader, suppress(OSError):  # that of a server whose client has left (ASGI 2.4)
                 tasks.start_soon(_until_disconnect, receive, reader)
-                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-                async for piece in self._answer.read():
+                async for message in self._messages():
                     with anyio.move_on_after(self._endpoint.limiter.limits.io_timeout) as slow:
-                        await send({"type": "http.response.body", "body": piece, "more_body": True})
+                        await send(message)
                     if slow.cancelled_caught:
                         reader.cancel()
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
             if self._request is not None and not self._answer.over and not self._endpoint.resumes:
                 self._answer.scope.cancel()
             while self._request is not None and not self._answer.over:
                 async for _ in self._answer.read():
                     pass
             tasks.cancel_scope.cancel()
+
+    async def _messages(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield what is sent (ASGI), to the end of the answer."""
+        yield {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        async for piece in self._answer.read():
+            yield {"type": "http.response.body", "body": piece, "more_body": True}
+        yield {"type": "http.response.body", "body": b"", "more_body": False}
 
 
 async def _until_disconnect(receive: Receive, reader: anyio.CancelScope) -> None:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -36,7 +36,7 @@ from msgspec import Struct, structs
 from palaver.agent.agent import Agent, is_agent
 from palaver.agent.functions import client_tool
 from palaver.core import jsontext
-from palaver.core.errors import ConflictError, DecodeError, MessageError, NotFoundError, PalaverError
+from palaver.core.errors import ClosedError, ConflictError, DecodeError, MessageError, NotFoundError, PalaverError
 from palaver.core.events import TextDelta
 from palaver.core.factories import assistant
 from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
@@ -47,6 +47,7 @@ from palaver.serve.http.turns import live_history
 from palaver.serve.ui.client_messages import with_results
 from palaver.serve.ui.history import History, history_of
 from palaver.serve.ui.shapes import SOURCE
+from palaver.serve.workers.client_queues import IDLE
 from palaver.store.store import Store, to_thread
 from palaver.store.stored_thread import StoredThread
 from palaver.swarm.bus import Where
@@ -247,7 +248,7 @@ class AgentTurns(Turns):
             messages = _up_to_user(request.messages) if request.again else request.messages
             return await to_thread(_thread_of, messages), None, {}
         stored = await to_thread(self._store.open, request.id)
-        decisions = _decided(request, pending(stored))
+        decisions = await to_thread(_decided_in, stored, request)
         if decisions:
             return stored, await to_thread(_following, stored, request), decisions
         asked = _asked(request)
@@ -276,16 +277,21 @@ class _FromClient(Middleware):
         return self._context
 
 
-def _decided(request: UiRequest, waiting: tuple[ApprovalRequest, ...]) -> dict[str, Decision]:
+def _decided(request: UiRequest, waiting: tuple[ApprovalRequest, ...], *, known: bool) -> dict[str, Decision]:
     """Return what a request decides.
 
-    Results of the client are for calls that wait for nothing else: it cannot stand in for another tool.
+    ``known``: the conversation has the message of the user at the end of the request. What waits is behind it then,
+    and the history before it is of earlier calls, whose ids may be the same: some providers count anew in each answer.
+    Results of the client are for calls that wait for nothing else: it cannot stand in for another tool. A decision in
+    the history that its call does not allow was refused before, and must not keep from the message behind it.
     """
-    open_calls = {each.call.id for each in waiting}
+    allowed = {(each.call.id, choice) for each in waiting for choice in each.choices}
     client_calls = {each.call.id for each in waiting if each.choices == ("answer",)}
+    if known:
+        return dict(request.decisions)
     return {
         **{call: answer(text) for call, text in request.results.items() if call in client_calls},
-        **{call: each for call, each in request.earlier.items() if call in open_calls},
+        **{call: each for call, each in request.earlier.items() if (call, each.kind) in allowed},
         **request.decisions,
     }
 
@@ -304,6 +310,19 @@ def _without_tools(event: Turn) -> Iterator[Turn]:
             yield event
         case _:
             yield event
+
+
+def _decided_in(thread: StoredThread, request: UiRequest) -> dict[str, Decision]:
+    """Return what a request decides in a thread."""
+    last = _last_id(request)
+    known = last is not None and _known(thread, last, again=False) is not None
+    return _decided(request, pending(thread), known=known)
+
+
+def _last_id(request: UiRequest) -> str | None:
+    """Return the id of the message of the user at the end of a request, if there is one."""
+    last = request.messages[-1] if request.messages else None
+    return last.id if isinstance(last, UserMessage) else None
 
 
 def _check_asked(request: UiRequest) -> None:
@@ -470,7 +489,11 @@ class SwarmTurns(Turns):
     prefix = "chat:"
 
     def __init__(self, live: LiveSwarm, *, show_tools: bool) -> None:
-        """Ask ``live``; sessions are opened as clients come, and stay open."""
+        """Ask ``live``. Sessions are opened as clients come.
+
+        With a store they are closed when they were idle for ``IDLE`` seconds; without one they stay open, since they
+        have the conversations.
+        """
         self._live, self._show_tools = live, show_tools
         self.owner = live
 
@@ -486,14 +509,30 @@ class SwarmTurns(Turns):
 
     async def answer(self, request: UiRequest) -> AsyncGenerator[Turn]:
         """Ask the client's session, and show what its agents do."""
-        run = uuid7()
         try:
-            session = self._live.get(request.id) or await self._live.open(request.id)
+            session = await self._live.acquire(request.id)
         except PalaverError as error:
             yield Ended(outcome="failed", error=error)
             return
+        try:
+            async with aclosing(self._answer(session, request)) as turn:
+                async for event in turn:
+                    yield event
+        finally:
+            if self._live.store is not None:
+                with suppress(ClosedError):  # the swarm has ended, and closed its sessions
+                    self._live.spawn(self._release, session)
+
+    async def _release(self, session: Session) -> None:
+        await anyio.sleep(IDLE)
+        await self._live.release(session)
+
+    async def _answer(self, session: Session, request: UiRequest) -> AsyncGenerator[Turn]:
+        run = uuid7()
         waiting = session.pending()
-        decided = _decided(request, waiting)
+        last = _last_id(request)
+        known = last is not None and any(each.id == last for each in session.user_history)
+        decided = _decided(request, waiting, known=known)
         try:
             asked = _following_in(session, request) if decided else _asked(request)
         except PalaverError as error:

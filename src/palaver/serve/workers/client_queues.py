@@ -1,7 +1,8 @@
 """A queue and a session for each client.
 
 - The work of one client is done in order, one piece at a time. Clients do not wait for each other.
-- The first work that needs a session opens it. It is closed when its client is idle for a while or the session ends.
+- The first work that needs a session opens it. It is closed when its client is idle for a while or the session ends,
+  unless others than the queue use it.
 - A client has at most ``limit`` pieces of work here, including the current one; ``None`` means no limit.
 - Work handles its own errors. An exception that it raises is logged, and the next work is done.
 - Work that is put while a queue is being dropped or finished joins a new queue, which starts after the old one.
@@ -50,19 +51,19 @@ class ClientQueue:
         self._session: Session | None = None
 
     async def session(self) -> Session:
-        """Return the client's session, and open it if needed. Raises as ``LiveSwarm.open``."""
+        """Return the client's session, and open it if needed. Raises as ``LiveSwarm.acquire``."""
         if self._session is not None and self._session.closed:
             self._session = None
         if self._session is None:
-            self._session = await self.live.open(self.client)
+            self._session = await self.live.acquire(self.client)
         return self._session
 
     async def close(self) -> None:
-        """Close the session. The next work opens another one."""
+        """Give the session back, which closes it unless others use it. The next work takes one again."""
         session, self._session = self._session, None
         if session is not None:
             with anyio.CancelScope(shield=True):
-                await session.close()
+                await self.live.release(session)
 
 
 class ClientQueues:
