@@ -12,6 +12,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
@@ -39,9 +40,17 @@ _MAX_BODY: Final = 64 * 1024 * 1024
 _OWN_PARAMETERS: Final = frozenset({"key", "alt", "api-version"})
 
 
-def gateway_app(config: GatewayConfig | None = None) -> ASGIApp:
-    """Return the application of a gateway, for any ASGI server."""
-    router = Router(config or GatewayConfig())
+def _no_key(_: str) -> None:
+    """No key is known but those in the environment."""
+
+
+def gateway_app(config: GatewayConfig | None = None, *, find_key: Callable[[str], str | None] = _no_key) -> ASGIApp:
+    """Return the application of a gateway, for any ASGI server.
+
+    ``config`` is what ``read_config`` returns; without it every model is asked by its name. ``find_key`` returns the
+    key of a provider, given its name; where it returns ``None``, the provider's environment variables are read.
+    """
+    router = Router(config or GatewayConfig(), find_key)
     routes = [
         Route(call.path, partial(_answer, router, api, call), methods=["POST"]) for api in APIS for call in api.calls
     ]

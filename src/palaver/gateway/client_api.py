@@ -123,6 +123,8 @@ _KINDS: Final[tuple[tuple[type[PalaverError], int, ErrorKind], ...]] = (
     (MessageError, 400, "invalid"),
     (CapabilityError, 400, "invalid"),
     (LossError, 400, "invalid"),
+    (ProviderError, 502, "server"),
+    (StreamError, 502, "server"),
 )
 _STATUS_KINDS: Final[dict[int, ErrorKind]] = {
     400: "invalid",
@@ -141,12 +143,16 @@ _STATUS_KINDS: Final[dict[int, ErrorKind]] = {
 
 def api_error(error: PalaverError) -> ApiError:
     """Return what a client is told about an error. The provider's own status is kept, where there is one."""
-    if isinstance(error, ProviderError):
-        status, kind = next(((found, kind) for cls, found, kind in _KINDS if isinstance(error, cls)), (502, "server"))
-        status = error.status or status
-        kind = _STATUS_KINDS.get(status, kind if status < 500 else "server")  # noqa: PLR2004 (the provider failed)
-        return ApiError(status, kind, str(error), error.retry_after, error.code)
-    if isinstance(error, StreamError):
-        return ApiError(502, "server", str(error))
-    status, kind = next(((found, kind) for cls, found, kind in _KINDS if isinstance(error, cls)), (500, "server"))
-    return ApiError(status, kind, str(error))
+    status, kind = _kind_of(error)
+    if not isinstance(error, ProviderError):
+        return ApiError(status, kind, str(error))
+    status = error.status or status
+    kind = _STATUS_KINDS.get(status, kind if status < 500 else "server")  # noqa: PLR2004 (the provider failed)
+    return ApiError(status, kind, str(error), error.retry_after, error.code)
+
+
+def _kind_of(error: PalaverError) -> tuple[int, ErrorKind]:
+    for known, status, kind in _KINDS:
+        if isinstance(error, known):
+            return status, kind
+    return 500, "server"

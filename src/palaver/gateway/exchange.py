@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from palaver.core.request import Loss
     from palaver.gateway.client_api import ClientApi
     from palaver.models import Model
+    from palaver.models.endpoint import HttpCall
     from palaver.models.language_model import Answer
     from palaver.wires._engine.stream_encoder import StreamEncoder
 
@@ -148,17 +149,20 @@ class Exchange:
         own = {name: text for name, text in asked.headers.items() if name.startswith(asked.api.request_headers)}
         secrets: list[str] = []
         call = await build_call(model, url, (body,), secrets=secrets, headers=own | _IDENTITY)
-        patience = model.timeouts.first_token if asked.stream else model.timeouts.whole
-        with anyio.move_on_after(patience) as scope:
-            response = await http.send(model.http, call, model.timeouts)
-            self._open.push_async_callback(response.aclose)
-            first = await response.chunk()
-        if scope.cancelled_caught:
-            raise TimedOutError(f"{model.name}: no answer within {patience:g} s", phase="first_token")
+        response, first = await self._begin(model, call)
         kept = {name: text for name, text in response.headers.items() if _is_kept(name, asked.api)}
         return Answered(
             status=response.status, headers=kept, body=_rest(response, first, model.timeouts.idle), model=model.name
         )
+
+    async def _begin(self, model: Model, call: HttpCall) -> tuple[http.HttpResponse, bytes]:
+        """Send a request; return the response with its first bytes."""
+        patience = model.timeouts.first_token if self._asked.stream else model.timeouts.whole
+        with anyio.move_on_after(patience):
+            response = await http.send(model.http, call, model.timeouts)
+            self._open.push_async_callback(response.aclose)
+            return response, await response.chunk()
+        raise TimedOutError(f"{model.name}: no answer within {patience:g} s", phase="first_token")
 
     # -- another wire --------------------------------------------------------------------------------------------------
 
@@ -197,10 +201,13 @@ async def _rest(response: http.HttpResponse, first: bytes, idle: float) -> Async
     data = first
     while data:
         yield data
-        with anyio.move_on_after(idle) as scope:
-            data = await response.chunk()
-        if scope.cancelled_caught:
-            raise TimedOutError(f"no data for {idle:g} s", phase="idle")
+        data = await _next(response, idle)
+
+
+async def _next(response: http.HttpResponse, idle: float) -> bytes:
+    with anyio.move_on_after(idle):
+        return await response.chunk()
+    raise TimedOutError(f"no data for {idle:g} s", phase="idle")
 
 
 async def _once(body: bytes) -> AsyncGenerator[bytes]:

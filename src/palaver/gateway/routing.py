@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import structs
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from palaver.gateway.config import GatewayConfig
     from palaver.models import Model
 
+FindKey: TypeAlias = "Callable[[str], str | None]"
 _KNOWN: Final = 1000
 """How many names are kept with their models."""
 
@@ -28,9 +30,9 @@ _KNOWN: Final = 1000
 class Router:
     """Finds the models for a name."""
 
-    def __init__(self, config: GatewayConfig) -> None:
-        """Compile the patterns."""
-        self._config = config
+    def __init__(self, config: GatewayConfig, find_key: FindKey) -> None:
+        """Compile the patterns. ``find_key`` finds the key of a provider."""
+        self._config, self._find_key = config, find_key
         table = {name: tuple(map(_target, to if isinstance(to, list) else [to])) for name, to in config.models.items()}
         self._exact = {name: targets for name, targets in table.items() if "*" not in name}
         patterns = sorted((name for name in table if "*" in name), key=lambda name: len(name.replace("*", "")))
@@ -50,7 +52,7 @@ class Router:
         """
         found = self._known.get((name, api.wire))
         if found is None:
-            found = tuple([_model(each, api.wire) for each in self._targets(name, api.provider_name)])
+            found = tuple([self._model(each, api.wire) for each in self._targets(name, api.provider_name)])
             if len(self._known) >= _KNOWN:
                 self._known.clear()
             self._known[name, api.wire] = found
@@ -68,19 +70,19 @@ class Router:
             raise UnknownNameError.among(f"no model {name!r}", self.names, name)
         return (Target(model=name if bare != name else f"{provider}/{name}"),)
 
+    def _model(self, target: Target, wire: str) -> Model:
+        provider = target.model.partition("/")[0]
+        chosen = target.wire or (wire if _speaks(provider, wire) else None)
+        key = self._find_key(provider) if target.key is None else os.environ.get(target.key)
+        return model(target.model, key=key, url=target.url, wire=chosen)
+
 
 def _target(to: str | Target) -> Target:
     return Target(model=to) if isinstance(to, str) else to
 
 
-def _model(target: Target, wire: str) -> Model:
-    chosen = target.wire or (wire if _speaks(target.model, wire) else None)
-    key = None if target.key is None else os.environ.get(target.key)
-    return model(target.model, key=key, url=target.url, wire=chosen)
-
-
-def _speaks(name: str, wire: str) -> bool:
-    row = providers.PROVIDERS.get(name.partition("/")[0])
+def _speaks(provider: str, wire: str) -> bool:
+    row = providers.PROVIDERS.get(provider)
     return row is not None and any(each.wire.partition(":")[0] == wire for each in row.endpoints)
 
 

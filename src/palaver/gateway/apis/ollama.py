@@ -18,7 +18,7 @@ def write_error(error: ApiError) -> tuple[Any, Mapping[str, str]]:
 
 def write_models(names: Sequence[str]) -> Any:
     """https://docs.ollama.com/api/tags."""
-    about = {"modified_at": "1970-01-01T00:00:00Z", "size": 0, "digest": "", "details": {}}
+    about: dict[str, Any] = {"modified_at": "1970-01-01T00:00:00Z", "size": 0, "digest": "", "details": {}}
     return {"models": [{"name": each, "model": each, **about} for each in names]}
 
 
