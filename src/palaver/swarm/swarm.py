@@ -12,8 +12,8 @@ Rules:
 
 A running swarm: its sessions, its bus, its store, and its tasks:
 
-- One session for each client at a time, which several may share; a closed session leaves nothing behind. ``shared`` and the empty name are not
-  allowed for clients.
+- One session for each client at a time, which several may share; a closed session leaves nothing behind. ``shared``
+  and the empty name are not allowed for clients.
 - Everything that runs beside a turn runs in the swarm's own task group, and ends with it.
 - Without a store a conversation lives as long as its session. With one it is reopened at its end, with active agent,
   stack, states, storages and bans.
