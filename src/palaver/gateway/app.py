@@ -27,7 +27,7 @@ from palaver.gateway.apis import APIS
 from palaver.gateway.client_api import ApiError, Call, ClientApi, api_error
 from palaver.gateway.config import GatewayConfig
 from palaver.gateway.exchange import Answered, Asked, Exchange, read_head
-from palaver.gateway.routing import Router
+from palaver.gateway.router import Router
 
 if TYPE_CHECKING:
     from anyio import CancelScope
