@@ -347,7 +347,8 @@ def _sent_usage(wire: p.wires.Wire, response: p.Response, *, stream: bool) -> tu
     return decoder.finish().usage or p.Usage(), [str(each) for each in encoder.losses]
 
 
-COUNTERS = ("input", "cache_read", "cache_write", "output", "reasoning")
+TOTALS = ("input", "output")
+"""What is listed. The other counters are parts of these, and Responses has 0 for those that nobody reported."""
 REPORTED = [
     None,
     p.Usage(),
@@ -367,7 +368,7 @@ def test_a_number_that_nobody_reported_is_on_the_receipt(wire: str, usage: p.Usa
     answer = p.assistant("hi", usage=usage, model="m", finish_reason="stop")
     sent, losses = _sent_usage(wires.get(wire), p.Response(answer), stream=stream)
     told = usage or p.Usage()
-    zeros = [name for name in COUNTERS if getattr(told, name) is None and getattr(sent, name) == 0]
+    zeros = [name for name in TOTALS if getattr(told, name) is None and getattr(sent, name) == 0]
     names = " and ".join(", ".join(zeros).rsplit(", ", 1))
     assert [each for each in losses if "usage" in each] == (
         [f"messages[0]: usage approximated ({names} not reported; 0 was sent)"] if zeros else []

@@ -98,13 +98,7 @@ _MEDIA: Final[dict[MediaKind, MediaRule]] = {
 }
 
 CAPABILITIES: Final = WireCapabilities(
-    needed_counters=(
-        ("input", "cache_read", "cache_write"),
-        ("cache_read",),
-        ("cache_write",),
-        ("output", "reasoning"),
-        ("reasoning",),
-    ),
+    needed_counters=(("input", "cache_read", "cache_write"), ("output", "reasoning")),
     proofs=frozenset({"encrypted"}),
     has_time=True,
     ranges={  # the least bound: https://github.com/vectorize-io/hindsight/issues/58; docs/spec/wires.md#3.3.9
