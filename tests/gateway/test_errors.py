@@ -92,7 +92,6 @@ def test_models_are_listed_for_each_client(gateway):
     assert {each["name"] for each in httpx.get(f"{gateway}/api/tags").json()["models"]} == set(PROVIDERS)
 
 
-@pytest.mark.row("GW-06")
 def test_a_client_may_look_whether_somebody_is_there(gateway):
     assert httpx.head(gateway).status_code == 200
     assert httpx.get(gateway).json()["name"] == "palaver gateway"

@@ -51,7 +51,6 @@ def test_each_word_leaves_before_the_next_one_came(gateway, provider, client_wir
     assert response.status_code == 200
 
 
-@pytest.mark.row("GW-39")
 @pytest.mark.parametrize("client_wire", ["anthropic_messages", "openai_chat"])
 def test_a_client_that_goes_away_cancels_what_the_model_is_asked(gateway, provider, client_wire):
     provider.headers, provider.pieces = {"content-type": "text/event-stream"}, Queue()

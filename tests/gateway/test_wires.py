@@ -5,9 +5,10 @@ import pytest
 
 from palaver import Request, Response, Usage, assistant, system, tool, tool_call, user, wires
 from palaver.core.parts import Reasoning, Text
+from palaver.gateway import GatewayConfig, Target
 from palaver.gateway.apis import APIS
 from palaver.stream.replay_events import replay_events
-from tests.gateway.running import PROVIDERS
+from tests.gateway.running import PROVIDERS, running
 
 CALLS = {(api.wire, stream): call for api in APIS for call in reversed(api.calls) for stream in (call.stream,)}
 STREAM_TYPES = {api.wire: api.stream_type for api in APIS}
@@ -61,7 +62,6 @@ def decoded(wire: str, data: bytes, *, stream: bool) -> Response:
     return decoder.finish()
 
 
-@pytest.mark.row("GW-01")
 @pytest.mark.row("GW-08")
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("model_wire", PROVIDERS)
@@ -87,3 +87,44 @@ def test_an_answer_comes_in_the_wire_of_the_client(gateway, provider, client_wir
         [{"city": "Husum", "day": 2}],
     )
     assert back.finish_reason == "tool_calls"
+
+
+SENT = {
+    "anthropic-beta": "context-1m",
+    "anthropic-version": "2030-01-01",
+    "authorization": "Bearer of-the-client",
+    "x-api-key": "of-the-client",
+    "cookie": "a=b",
+    "x-forwarded-for": "10.0.0.1",
+}
+
+
+@pytest.mark.row("GW-08")
+def test_of_the_headers_only_those_of_the_wire_are_handed_on(gateway, provider):
+    body = body_of("anthropic_messages", "anthropic_messages", stream=False)
+    provider.body = answer_of("anthropic_messages", stream=False)
+    provider.headers = {"content-type": "application/json", "request-id": "req_1", "set-cookie": "c=d", "server": "x"}
+    got = httpx.post(f"{gateway}/v1/messages?beta=true&key=of-the-client", content=body, headers=SENT)
+    ((path, headers, _),) = provider.asked
+    assert path == "/v1/messages?beta=true"
+    assert (headers["anthropic-beta"], headers["anthropic-version"]) == ("context-1m", "2030-01-01")
+    assert headers["x-api-key"] == "secret-1"
+    assert "of-the-client" not in repr(headers)
+    assert not {"cookie", "x-forwarded-for", "authorization"} & headers.keys()
+    assert got.headers["request-id"] == "req_1"
+    assert "set-cookie" not in got.headers
+
+
+def test_names_with_patterns_and_lists_are_asked_in_their_order(provider, monkeypatch):
+    monkeypatch.setenv("PALAVER_TEST_KEY", "secret-1")
+    down = Target(model="local/down", url="http://127.0.0.1:1/v1", wire="openai_chat", key="PALAVER_TEST_KEY")
+    star = Target(model="local/*", url=f"{provider.url}/v1", wire="openai_chat", key="PALAVER_TEST_KEY")
+    provider.body, provider.headers = answer_of("openai_chat", stream=False), {"content-type": "application/json"}
+    config = GatewayConfig(models={"gpt-*": [down, star], "gpt-5": "ollama/none"}, only_listed=True)
+    with running(config) as url:
+        body = body_of("openai_chat", "gpt-5.5-mini", stream=False)
+        assert httpx.post(f"{url}/v1/chat/completions", content=body).content == provider.body
+        assert b'"model":"gpt-5.5-mini"' in provider.asked[0][2]
+        refused = httpx.post(f"{url}/v1/messages", content=b'{"model": "claude", "messages": []}')
+    assert refused.status_code == 404
+    assert refused.json()["error"]["type"] == "not_found_error"
