@@ -95,3 +95,20 @@ def test_models_are_listed_for_each_client(gateway):
 def test_a_client_may_look_whether_somebody_is_there(gateway):
     assert httpx.head(gateway).status_code == 200
     assert httpx.get(gateway).json()["name"] == "palaver gateway"
+
+
+FOREIGN = {
+    "a page of another site": {"origin": "https://evil.example", "content-type": "text/plain"},
+    "a page that a browser names as such": {"sec-fetch-site": "cross-site"},
+    "a name that was bound to this machine": {"host": "evil.example:4000"},
+}
+
+
+@pytest.mark.parametrize("headers", FOREIGN.values(), ids=FOREIGN)
+@pytest.mark.parametrize("wire", PROVIDERS)
+def test_no_page_of_another_site_can_spend_money(gateway, provider, wire, headers):
+    url = f"{gateway}{path_of(wire, wire, stream=False)}"
+    got = httpx.post(url, content=body_of(wire, wire, stream=False), headers=headers)
+    assert got.status_code in {403, 421}
+    assert provider.asked == []
+    assert message_of(wire, got.json())

@@ -5,7 +5,9 @@ Rules:
 - Each call of each API is a route. An unknown path gets 404 in the shape of the API that its beginning names, or of
   Chat Completions. ``HEAD /`` and ``GET /`` answer 200, which some clients ask before anything else.
 - An error before the answer is written in the client's shape; what goes wrong in the middle of a stream, in the stream.
-- A client that goes cancels what was asked for it.
+- A client that goes away cancels what was asked for it.
+- There are no keys yet, so only this machine is answered, under a name of this machine, and no page of another site
+  (``palaver.serve.http.access``): a page could spend money, although it cannot read the answer.
 
 Stability: experimental.
 """
@@ -28,6 +30,8 @@ from palaver.gateway.client_api import ApiError, Call, ClientApi, api_error
 from palaver.gateway.config import GatewayConfig
 from palaver.gateway.exchange import Answered, Asked, Exchange, read_head
 from palaver.gateway.router import Router
+from palaver.serve.http.access import Access
+from palaver.serve.http.errors import Refused
 
 if TYPE_CHECKING:
     from anyio import CancelScope
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     from palaver.models import Model
 
 _MAX_BODY: Final = 64 * 1024 * 1024
+_ACCESS: Final = Access()
 _OWN_PARAMETERS: Final = frozenset({"key", "alt", "api-version"})
 
 
@@ -75,10 +80,13 @@ async def _list(router: Router, path: str, request: Request) -> Response:
 async def _answer(router: Router, api: ClientApi, call: Call, request: Request) -> AnswerResponse | Response:
     """Answer a call. The answer itself is asked for when it is sent."""
     try:
+        _ACCESS.check_origin(request)
         body = await _body(request, api)
         named = request.path_params["model"] if call.names_model else None
         name, stream = read_head(body, api, model=named, stream=call.stream)
         models = router.find(name, api)
+    except Refused as error:
+        return _error(api, ApiError(error.status, "forbidden", error.message))
     except PalaverError as error:
         return _error(api, api_error(error))
     asked = Asked(
