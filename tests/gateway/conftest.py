@@ -26,5 +26,5 @@ def _fresh(request):
     if "provider" in request.fixturenames:
         held = request.getfixturevalue("provider")
         held.asked.clear()
-        held.status, held.headers, held.body, held.pieces = 200, {}, b"", None
+        held.status, held.headers, held.body, held.pieces, held.respond = 200, {}, b"", None, None
         held.gone.clear()

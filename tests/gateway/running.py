@@ -4,7 +4,7 @@ import contextlib
 import select
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from queue import Empty, Queue
@@ -56,6 +56,8 @@ class Upstream:
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
+    respond: Callable[[bytes], tuple[int, dict[str, str], bytes]] | None = None
+    """Makes status, headers and body from a request, instead of the three fields."""
     pieces: Queue[bytes | None] | None = None
     """What is sent instead of ``body``, piece by piece as it is put here; ``None`` breaks the connection off."""
     gone: threading.Event = field(default_factory=threading.Event)
@@ -74,17 +76,20 @@ def upstream() -> Iterator[Upstream]:
         def do_POST(self) -> None:
             headers = {name.lower(): text for name, text in self.headers.items()}
             held.asked.append((self.path, headers, self.rfile.read(int(headers.get("content-length", "0")))))
-            self.send_response(held.status)
-            for name, text in held.headers.items():
+            status, own, body = held.status, held.headers, held.body
+            if held.respond is not None:
+                status, own, body = held.respond(held.asked[-1][2])
+            self.send_response(status)
+            for name, text in own.items():
                 self.send_header(name, text)
             if held.pieces is not None:
                 self.send_header("transfer-encoding", "chunked")
                 self.end_headers()
                 self.send_pieces(held.pieces)
                 return
-            self.send_header("content-length", str(len(held.body)))
+            self.send_header("content-length", str(len(body)))
             self.end_headers()
-            self.wfile.write(held.body)
+            self.wfile.write(body)
 
         def send_pieces(self, pieces: Queue[bytes | None]) -> None:
             self.close_connection = True
