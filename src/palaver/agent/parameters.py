@@ -400,17 +400,13 @@ def wants_int(error: msgspec.ValidationError) -> bool:
     return _WANTS_INT.match(str(error)) is not None
 
 
-def whole_numbers(value: Any) -> Any:
+def whole_numbers(value: object) -> Any:
     """Return a JSON value with its whole floats as integers: ``1.0`` is an integer for JSON Schema, not for msgspec."""
-    match value:
-        case float() if value.is_integer():
-            return int(value)
-        case list():
-            return [whole_numbers(each) for each in cast("list[Any]", value)]
-        case dict():
-            return {key: whole_numbers(each) for key, each in cast("dict[str, Any]", value).items()}
-        case _:
-            return value
+    if isinstance(value, list):
+        return [whole_numbers(each) for each in cast("list[object]", value)]
+    if isinstance(value, dict):
+        return {key: whole_numbers(each) for key, each in cast("dict[str, object]", value).items()}
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def pydantic_reason(error: Exception) -> str:
