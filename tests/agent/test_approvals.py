@@ -23,7 +23,7 @@ from palaver.store.sqlite import SQLiteStore
 from palaver.threads.agent_view import for_agent
 from palaver.threads.thread import Thread
 from palaver.threads.view import RECORD, for_model, for_people
-from palaver.turn.approvals import PENDING, Decision, all_pending, answer, approve, edit, pending, reject
+from palaver.turn.approvals import PENDING, Decision, DecisionError, all_pending, answer, approve, edit, pending, reject
 from palaver.turn.limits import Limits
 from palaver.turn.notes import MAY_HAVE_RUN, NOT_RUN_UNDECIDED
 from palaver.turn.tool import CHOICES, Rule
@@ -263,6 +263,56 @@ async def test_an_edit_is_recorded_and_the_call_of_the_model_stays_byte_for_byte
     assert results(run)[0].metadata["approval"] == {"decision": "edit", "arguments": {"to": "bob", "amount": 2}}
     records = [each.payload for each in run.messages if RECORD in each.tags]
     assert records[-1] == {"decided": {"c1": {"decision": "edit", "text": "", "arguments": {"to": "bob", "amount": 2}}}}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("place", ["memory", "store", "another process", "two loads"])
+async def test_a_waiting_run_is_decided_once(anyio_backend, place):
+    ran = []
+    agent = asked_agent(ran, [calls(call(to="ann"), call(id="c2", to="ben"))])
+    with MemoryStore() as store:
+        waiting = await agent.run("go", thread=None if place == "memory" else store.open("t"))
+        first = waiting
+        if place == "another process":
+            first = p.agent.Run.load(waiting.dump(), store)
+        elif place == "two loads":
+            waiting, first = [p.agent.Run.load(waiting.dump(), store) for _ in range(2)]
+        half = await agent.run(previous=first, decisions={"c1": approve()})
+        assert (half.outcome, ran) == ("waiting", [])
+        size = len(waiting.thread.branches if place == "memory" else store.info("t").branches)
+        again = [{"c1": approve(), "c2": approve()}, {"c1": reject()}, {"c2": approve()}]
+        for decisions in again:
+            with pytest.raises(DecisionError, match="call 'c1' was decided already, behind this run"):
+                await agent.run(previous=waiting, decisions=decisions)
+        with pytest.raises(DecisionError, match="'c1' was decided already"):
+            await agent.replace(decide=lambda each: {one.call.id: approve() for one in each}).run(previous=waiting)
+        done = await agent.run(previous=half, decisions={"c2": approve()})
+        assert (done.outcome, ran) == ("completed", [("send", "ann", 1), ("send", "ben", 1)])
+        with pytest.raises(DecisionError, match="'c1' was decided already"):
+            await agent.run("and then", previous=waiting, decisions={"c1": approve(), "c2": approve()})
+        assert len(waiting.thread.branches if place == "memory" else store.info("t").branches) == size
+        other = await agent.run("never mind", previous=waiting)
+        assert [each.text for each in results(other)] == [MAY_HAVE_RUN] * 2
+        more = [await agent.run("on", previous=done) for _ in range(2)]
+        assert [each.outcome for each in more] == ["completed"] * 2
+        assert len(ran) == 2
+        for run in (other, *more):
+            assert_valid(run.path.messages)
+
+
+@pytest.mark.anyio
+async def test_a_waiting_run_that_a_prompt_closed_is_not_decided_any_more(anyio_backend):
+    ran = []
+    agent = asked_agent(ran)
+    waiting = await agent.run("go")
+    for _ in range(2):
+        closed = await agent.run("never mind", previous=waiting)
+        assert [each.text for each in results(closed)] == [NOT_RUN_UNDECIDED]
+    with pytest.raises(DecisionError, match="call 'c1' was closed already, behind this run"):
+        await agent.run(previous=waiting, decisions={"c1": approve()})
+    waiting.thread.fork("again", at=waiting.leaf)
+    again = await agent.run(thread=waiting.thread, branch="again", decisions={"c1": approve()})
+    assert (again.outcome, len(ran)) == ("completed", 1)
 
 
 # -- partly, wrongly, not at all -------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import jsonschema
 import msgspec
 import pydantic
 import pytest
+import typing_extensions
 from hypothesis import given, strategies as st
 from msgspec import Meta
 
@@ -60,6 +61,20 @@ class Road:
 
 class Inner(pydantic.BaseModel):
     numbers: list[int]
+
+
+@dataclasses.dataclass
+class Stand:
+    inner: Inner
+    size: int = 1
+
+
+class Shelf(typing_extensions.TypedDict):
+    inner: Inner
+
+
+class Shop(msgspec.Struct):
+    stands: list[Inner]
 
 
 class Model(pydantic.BaseModel):
@@ -156,15 +171,15 @@ def test_it_is_a_decorator_with_and_without_options():
 
 
 TYPES = {
-    "int": (int, [3, -(2**60)], ["3", 3.5, True, None]),
+    "int": (int, [3, -(2**60), 3.0], ["3", 3.5, True, None]),
     "float": (float, [3, 2.5], ["2.5"]),
     "bool": (bool, [True], [1, "true"]),
     "str": (str, ["3", ""], [3]),
     "optional": (Optional[int], [1, None], ["x"]),  # noqa: UP045 (people write it)
-    "union": (int | str | None, [1, "a", None], [[1]]),
+    "union": (int | str | None, [1, "a", None, 1.0], [[1]]),
     "literal": (Literal["a", 1], ["a", 1], ["b"]),
     "enum": (Colour, ["red"], ["green"]),
-    "list": (list[int], [[], [1]], [["a"], {}]),
+    "list": (list[int], [[], [1], [1.0, 2]], [["a"], {}]),
     "dict": (dict[str, list[int]], [{"a": [1]}], [{"a": ["b"]}]),
     "set": (set[int], [[1, 2]], [["a"]]),
     "tuple": (tuple[int, str], [[1, "a"]], [[1], ["a", 1]]),
@@ -175,6 +190,8 @@ TYPES = {
     "meta": (Annotated[int, Meta(ge=1, description="Big.")], [1], [0]),
     "model": (Model, [{"inner": {"numbers": [1]}}], [{"inner": {"numbers": ["a"]}}, {}]),
     "models": (list[Inner] | None, [[{"numbers": []}], None], [[{}]]),
+    "model in a dataclass": (Stand, [{"inner": {"numbers": [1]}, "size": 1.0}], [{"inner": {"numbers": ["a"]}}, {}]),
+    "model in a typed dict": (dict[str, Shelf], [{"a": {"inner": {"numbers": []}}}], [{"a": {"inner": 1}}]),
     "field": (Annotated[int, pydantic.Field(gt=3)], [4], [3]),
     "any": (Any, [1, "a", [None]], []),
 }
@@ -280,6 +297,7 @@ def more(**values: int): ...
 def placed(value: int, /): ...
 def odd(value: object): ...
 def two(value: City | Spot): ...
+def mixed(value: dict[str, Shop]): ...
 def missing(value: "Nowhere"): ...  # noqa: F821 (that is the point)
 def größe(): ...  # noqa: PLC2401 (that is the point)
 def generated():
@@ -293,11 +311,12 @@ async def generated_too():
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
-        (many, "the tool 'many': the parameter “*values” has a name that models cannot use"),
-        (more, "the tool 'more': the parameter “**values” has a name that models cannot use"),
-        (placed, "the tool 'placed': the parameter “value, /” has a name that models cannot use"),
+        (many, "the tool 'many': the parameter “*values”: a model gives arguments by name"),
+        (more, "the tool 'more': the parameter “**values”: a model gives arguments by name"),
+        (placed, "the tool 'placed': the parameter “value, /”: a model gives arguments by name"),
         (odd, "the tool 'odd': the parameter 'value' has no schema: type <class 'object'> is not supported"),
         (two, "the tool 'two': the parameter 'value' has no schema: Type unions may not contain more than one"),
+        (mixed, "the tool 'mixed': 'value' has no schema: Shop.stands has a pydantic model, which a Struct"),
         (missing, "the tool 'missing': name 'Nowhere' is not defined"),
         (größe, "'größe' is not a tool name"),
         (lambda: None, "a function without a name needs name="),

@@ -660,9 +660,9 @@ async def test_a_refusal_is_not_asked_for_in_another_form():
 
 
 @pytest.mark.finding("S-19")
-async def test_an_answer_of_the_right_form_is_whole_wherever_it_was_cut():
+async def test_a_cut_answer_is_no_output_though_it_has_the_form():
     run = await carried(Agent(ScriptedModel([CUT.replace(content='{"a": 1}')]), output=dict[str, int]), "go")
-    assert (run.outcome, run.output) == ("completed", {"a": 1})
+    assert (run.outcome, run.output, run.text) == ("length", None, '{"a": 1}')
 
 
 @pytest.mark.finding("S-22")

@@ -10,6 +10,7 @@ from typing import Literal, TypedDict
 import msgspec
 import pydantic
 import pytest
+import typing_extensions
 from hypothesis import given, strategies as st
 from jsonschema import Draft202012Validator
 
@@ -60,6 +61,20 @@ class Model(pydantic.BaseModel):
     sizes: list[int]
 
 
+@dataclass
+class Stand:
+    model: Model
+    count: int
+
+
+class Shelf(typing_extensions.TypedDict):
+    model: Model | None
+
+
+class Shop(msgspec.Struct):
+    stands: list[Stand]
+
+
 SCHEMA = {
     "title": "A place!",
     "type": "object",
@@ -74,6 +89,16 @@ GOOD = [
     (Point, {"x": 1, "y": 2.5}, Point(1, 2.5), "Point", True),
     (Row, {"key": "a"}, {"key": "a"}, "Row", True),
     (Model, {"name": "a", "sizes": [1]}, Model(name="a", sizes=[1]), "Model", True),
+    (
+        Stand,
+        {"model": {"name": "a", "sizes": [1]}, "count": 2},
+        Stand(Model(name="a", sizes=[1]), 2),
+        "Stand",
+        True,
+    ),
+    (Shelf, {"model": None}, {"model": None}, "Shelf", True),
+    (Point, {"x": 1.0, "y": 2.0}, Point(1, 2.0), "Point", True),
+    (list[Item], {"value": [{"name": "a", "size": 1.0}]}, [Item("a", 1)], "list", True),
     (SCHEMA, {"city": "a", "where": [1.5]}, {"city": "a", "where": [1.5]}, "A_place_", None),
     (list[Item], {"value": [{"name": "a", "size": 1}]}, [Item("a", 1)], "list", True),
     (int | None, {"value": None}, None, "output", True),
@@ -157,6 +182,8 @@ def test_what_is_no_object_is_read_bare_too(text):
         (Order, "42", "$", "Expected `object`, got `int`"),
         (Order, '{"items": [{"name": "a", "size": "1"}], "state": "open"}', "$.items[0].size", "Expected `int`"),
         (Order, '{"items": [], "state": "gone"}', "$.state", "Invalid enum value 'gone'"),
+        (Point, '{"x": 1.5, "y": 2.0}', "$.x", "Expected `int`, got `float`"),
+        (Stand, '{"model": {"name": "a", "sizes": [1, "x"]}, "count": 1}', "$.model.sizes[1]", "valid integer"),
         (Order, '{"items": []}', "$", "missing required field `state`"),
         (Order, '{"items": [{"name": "\\ud800", "size": 1}], "state": "open"}', "$", ""),
         (Model, '{"name": "a", "sizes": [1, "x"]}', "$.sizes[1]", "valid integer"),
@@ -191,6 +218,12 @@ def test_the_error_of_no_form_says_what_a_form_is(form):
         Structured(form)
     assert "hook" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("form", [Shop, list[Shop], dict[str, Shop] | None])
+def test_a_struct_with_a_pydantic_model_in_it_is_refused_with_what_to_do(form):
+    with pytest.raises(p.MessageError, match=r"\(Shop\.stands has a pydantic model, .*; make the class a dataclass"):
+        Structured(form)
 
 
 def test_a_reference_that_leads_to_itself_is_not_followed_forever():

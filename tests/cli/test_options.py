@@ -10,6 +10,7 @@ from palaver.cli.run import command
 from tests.cli.provider import MODEL, delta, provider, says
 
 CUT = [delta(content="Here:\n\n```py\nprint("), delta("length"), b"data: [DONE]\n\n"]
+CUT_NUMBER = [delta(content="12"), delta("length"), b"data: [DONE]\n\n"]
 FILTERED = [delta(content="I"), delta("content_filter"), b"data: [DONE]\n\n"]
 
 
@@ -19,9 +20,10 @@ FILTERED = [delta(content="I"), delta("content_filter"), b"data: [DONE]\n\n"]
         (("-x",), CUT, 1, "length: the answer was cut at the model's output limit"),
         (("--extract-last",), FILTERED, 1, "blocked: the provider's content filter"),
         (("--schema", "name"), says('{"name": 1}'), 5, "invalid output: $.name: 1 is not of type 'string'"),
-        (("--schema", "name"), CUT, 5, "invalid output: $: there is no JSON value in the answer; the answer was cut"),
+        (("--schema", "name"), CUT, 1, "length: the answer was cut at the model's output limit"),
+        (("--schema", '{"type":"integer"}'), CUT_NUMBER, 1, "length: the answer was cut at the model's output limit"),
     ],
-    ids=["extract", "extract-last", "schema", "cut-schema"],
+    ids=["extract", "extract-last", "schema", "cut-schema", "cut-number"],
 )
 def test_a_result_that_is_missing_is_one_line_that_says_why(run, monkeypatch, how, answer, asked, why):  # noqa: PLR0917 (its table)
     with provider(*[answer] * asked * 2) as there:

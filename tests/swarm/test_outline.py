@@ -191,3 +191,10 @@ async def test_what_a_provider_is_sent_holds_the_schema_and_the_error():
     assert body["messages"][-1]["content"].startswith("Your answer cannot be used: $: there is no JSON value")
     assert not encoded.losses
     assert result.is_valid
+
+
+async def test_a_cut_answer_is_invalid_and_the_last():
+    model = scripted(p.assistant(GOOD, finish_reason="length"), GOOD)
+    result = await order(model).run("two pens")
+    assert (result.is_valid, result.attempt, result.data, len(model.asked)) == (False, 1, None, 1)
+    assert result.error == f"the answer was cut at the model's output limit: {GOOD}"

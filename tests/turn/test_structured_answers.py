@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import Struct
 
+import palaver as p
 from palaver.agent import Limits
 from palaver.models.scripted import ScriptedModel
 from palaver.swarm import Swarm, SwarmAgent
@@ -35,6 +36,15 @@ async def test_attempts_at_a_form_are_limited(over):
     done = await over(model, output=Tide, limits=Limits(output_attempts=2))
     assert done.run.outcome == "invalid_output"
     assert len(done.asked) == 2
+
+
+@pytest.mark.parametrize("limits", [Limits(), Limits(continue_cut=True), Limits(iterations=1)])
+@pytest.mark.parametrize("text", ["12", '{"value": 12}', '{"val'])
+async def test_a_cut_answer_is_no_output_and_is_not_asked_for_again(over, text, limits):
+    done = await over(ScriptedModel([p.assistant(text, finish_reason="length"), "13"]), output=int, limits=limits)
+    assert (done.run.outcome, done.run.output, len(done.asked)) == ("length", None, 1)
+    assert done.run.reason.startswith("the answer was cut at the model's output limit")
+    assert text in done.run.reason + done.run.text
 
 
 async def test_without_a_form_the_output_is_the_text(over):

@@ -113,7 +113,8 @@ async def test_a_call_that_was_approved_when_the_process_died_may_have_run(tmp_p
 def wrong_tool_then(*texts):
     """A model that calls a tool that is not there, and then answers; each answer uses 70 tokens."""
     usage = p.Usage(input=60, output=10)
-    script = iter([p.assistant(tool_calls=[p.tool_call("nope", {}, id="x")]), *map(p.assistant, texts)])
+    answers = [p.assistant(each) if isinstance(each, str) else each for each in texts]
+    script = iter([p.assistant(tool_calls=[p.tool_call("nope", {}, id="x")]), *answers])
     return lambda _: next(script).replace(usage=usage)
 
 
@@ -133,6 +134,8 @@ async def test_a_rescue_has_the_form_that_was_asked_for():
     assert (shown, run.outcome, run.output) == ("PLACEHOLDER", "invalid_output", None)
     shown, run = await rescued('{"boats": 2}', output=dict[str, int])
     assert (shown, run.outcome, run.output) == ('{"boats": 2}', "completed", {"boats": 2})
+    shown, run = await rescued(p.assistant('{"boats": 2}', finish_reason="length"), output=dict[str, int])
+    assert (shown, run.outcome, run.output) == ("PLACEHOLDER", "length", None)
 
 
 class Stops(Middleware):

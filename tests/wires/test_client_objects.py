@@ -162,6 +162,8 @@ def test_what_is_no_object_of_a_client_is_one_error():
             wires.get("openai_chat").decode_request({**body, "response_format": wrong})
         with pytest.raises(p.DecodeError, match="openai_chat"):
             wires.get("openai_chat").decode_request(wrong)
+    with pytest.raises(p.DecodeError, match=r"response_format: Form is a class, .*Form\.model_json_schema\(\)"):
+        wires.get("openai_chat").decode_request({**body, "response_format": form})
 
 
 class Form(BaseModel):
@@ -324,6 +326,35 @@ BEDROCK = [
     {"contentBlockStop": {"contentBlockIndex": 0}},
     {"messageStop": {"stopReason": "end_turn"}},
 ]
+
+
+@pytest.mark.parametrize("tools", [False, True])
+def test_the_events_of_a_stream_helper_are_read_by_their_chunks(tools: bool):
+    call = {"index": 0, "id": "c", "type": "function", "function": {"name": "Form", "arguments": PARSED}}
+    delta: dict[str, Any] = {"role": "assistant", "tool_calls": [call]} if tools else {"content": PARSED}
+    reason = "tool_calls" if tools else "stop"
+    chunks = [{**CHUNKS[0], "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}]
+    chunks.append({**CHUNKS[0], "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
+    lines = "".join(f"data: {json.dumps(each)}\n\n" for each in [*chunks, "[DONE]"]).replace('"[DONE]"', "[DONE]")
+    with serve(streams(lines.encode())) as server, openai.OpenAI(base_url=server.url, api_key="k") as client:
+        asked: Any = {"tools": [openai.pydantic_function_tool(Form)]} if tools else {"response_format": Form}
+        with client.chat.completions.stream(model="m", messages=[], **asked) as stream:
+            events = list(stream)
+    assert len(events) > len(chunks)
+    assert read("openai_chat", events) == read("openai_chat", chunks)
+
+
+@pytest.mark.parametrize("client", ["openai", "anthropic"])
+def test_a_raw_response_of_a_client_is_read_like_its_body(client: str):
+    wire, body = ("openai_chat", CHAT) if client == "openai" else ("anthropic_messages", MESSAGE)
+    with serve(says(body)) as server:
+        if client == "openai":
+            with openai.OpenAI(base_url=server.url, api_key="k") as ours:
+                raw: Any = ours.chat.completions.with_raw_response.create(model="m", messages=[])
+        else:
+            with anthropic.Anthropic(base_url=server.url, api_key="k") as theirs:
+                raw = theirs.messages.with_raw_response.create(model="m", max_tokens=5, messages=[])
+    assert wires.get(wire).decode_response(raw) == wires.get(wire).decode_response(body)
 
 
 def read(wire: str, chunks: list[Any]) -> p.Response:

@@ -8,6 +8,8 @@ Rules:
   where a thread was left: calls that wait are decided by ``decisions`` or ``decide``, an unanswered user is answered.
 - ``thread`` is a ``Thread``, or a ``StoredThread`` that keeps every message as it comes; without one the run begins
   its own. ``previous`` goes on behind an earlier run, which does not change; ``branch`` names a branch of a ``Thread``.
+- The calls of a run that waits are decided once: ``previous`` with a run whose calls were decided, or closed by another
+  prompt, raises ``DecisionError``. With a prompt alone it goes on, and says that the calls may have run.
 - A new prompt closes what was left open: calls without a result are answered as not run, or as unknown. With
   ``decisions`` beside it, the calls that they decide get their results first, and the prompt follows the results.
 
@@ -22,6 +24,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypedDict, TypeGuard, Unpack, cast
@@ -33,7 +36,7 @@ from palaver.agent.functions import function_tool
 from palaver.agent.prompt import Carry
 from palaver.agent.protocol import Begun, Resumed
 from palaver.agent.structured import Structured
-from palaver.core.errors import MessageError, PalaverError, excerpt
+from palaver.core.errors import MessageError, PalaverError, StoreError, excerpt
 from palaver.core.factories import system
 from palaver.core.jsontext import is_json
 from palaver.core.messages import (
@@ -56,14 +59,17 @@ from palaver.turn import notes
 from palaver.turn.approvals import (
     Decide,
     Decision,
+    DecisionError,
     OpenAnswer,
     Recorded,
+    Settled,
     checked_choices,
     checked_decisions,
     checked_edits,
     checked_mapping,
     last_answer,
     open_answer,
+    settled,
 )
 from palaver.turn.calls import PlannedCall, result
 from palaver.turn.events import AgentEvent, Observer, Observing
@@ -437,18 +443,22 @@ class Agent(Generic[T]):
         """
         check_options(options)
         thread, branch, previous, decisions = options.thread, options.branch, options.previous, options.decisions or {}
+        resumes = prompt is None or bool(decisions)
+        end = None
         if previous is not None:
+            end = _settled(previous)
+            if end is not None and resumes:
+                raise _decided_already(end, previous)
             thread, branch = _behind(previous)
         run = uuid7()
         journal = Journal(Thread() if thread is None else thread, branch, agent=self.name, run=run, log=self.log)
         opened = open_answer(journal.path)
         messages = () if prompt is None else prompt_messages(prompt, template=_PROMPT)
-        resumes = prompt is None or bool(decisions)
         known = opened.recorded if opened is not None and resumes else Recorded()
         checked_decisions(decisions, known.pending.values())
         checked_choices(decisions, known.pending.values())
         checked_edits(decisions, known.pending.values(), self.toolbox.find)
-        first = _resumed(journal, opened, messages) if resumes else _begun(opened, messages)
+        first = _resumed(journal, opened, messages) if resumes else _begun(opened, messages, end)
         closing = resumes and prompt is not None
         start = RunStart(run=run, event=first, carry=self._carry(previous), known=known, closing=closing)
         values = options.values if options.values is not None or previous is None else own(previous.values)
@@ -480,10 +490,31 @@ def _behind(previous: Run[Any]) -> tuple[AnyThread, str]:
     return thread, name
 
 
-def _begun(opened: OpenAnswer | None, messages: tuple[Message, ...]) -> Begun:
+def _settled(previous: Run[Any]) -> Settled | None:
+    """What became of the calls that a run waited for; with a store, also in other processes."""
+    if not previous.pending:
+        return None
+    thread = previous.thread
+    if isinstance(thread, StoredThread):
+        with suppress(StoreError):  # the run that begins meets the same error
+            thread.refresh()
+        thread = thread.tree
+    return settled(thread, previous.leaf, {each.call.id for each in previous.pending})
+
+
+def _decided_already(what: Settled, previous: Run[Any]) -> DecisionError:
+    return DecisionError(
+        f"previous: call {excerpt(what.call)!r} was {what.how} already, behind this run; continue with the run that "
+        f"came of it, or with another prompt, or fork thread {previous.thread.id!r} at the run's leaf to decide again"
+    )
+
+
+def _begun(opened: OpenAnswer | None, messages: tuple[Message, ...], end: Settled | None) -> Begun:
     if opened is None:
         return Begun(0.0, messages)
-    text = notes.MAY_HAVE_RUN if opened.may_have_run or opened.recorded.may_have_run else notes.NOT_RUN_UNDECIDED
+    decided = end is not None and end.how == "decided"
+    may_have_run = decided or opened.may_have_run or opened.recorded.may_have_run
+    text = notes.MAY_HAVE_RUN if may_have_run else notes.NOT_RUN_UNDECIDED
     closing = [
         result(PlannedCall(index, call), text, is_error=True)
         for index, (call, known) in enumerate(zip(opened.calls, opened.results, strict=True))

@@ -13,6 +13,8 @@ Rules:
   must be approved has been decided.
 - Every call of the model counts (KAI-12). The last that the limit allows is made without tools; a budget of
   tokens, money, time or context ends the run between two steps (KAI-13).
+- An answer that was cut at the output limit is never read as output, even where what came of it fits the form
+  (``12`` of ``1200``), and it is not asked for again, since the next one would be cut too: the outcome is ``length``.
 
 Stability: experimental.
 """
@@ -62,7 +64,7 @@ from palaver.core.parts import Opaque, Reasoning, Refusal, Text
 from palaver.threads.view import DISCARDED
 from palaver.turn import notes
 from palaver.turn.calls import Answered, Blocked, Decided, ModelFailed, Planned, PlannedCall, Ran, result
-from palaver.turn.limits import Outcome
+from palaver.turn.limits import CUT_ANSWER, Outcome
 from palaver.turn.notes import deferred_record
 
 PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
@@ -185,9 +187,6 @@ def _reviewed(state: State, event: Reviewed) -> Step:
     return _last(state)
 
 
-_CUT: Final = "the answer was cut at the model's output limit"
-
-
 def _last(state: State) -> Step:
     """An answer without calls: the last, unless something is to be said to it."""
     message = state.message
@@ -202,6 +201,8 @@ def _last(state: State) -> Step:
         raw = message.finish_reason_raw
         reason = f"the provider says that its answer failed{f': {raw}' if isinstance(raw, str) else ''}"
         return _recover(state, notes.provider_failed(reason), reason)
+    if message.finish_reason == "length" and state.reads_output and state.output is None:
+        return _finished(state, "length", reason=CUT_ANSWER)
     if message.finish_reason == "length" and state.limits.continue_cut and state.final is None:
         return _recover(state, notes.go_on(), "the answer reached the model's output limit")
     return _complete(state)
@@ -215,7 +216,7 @@ def _complete(state: State) -> Step:
     if state.reads_output and message is not None and state.output is None:
         return structs.replace(state, phase="output"), (ReadOutput(message),)
     if message is not None and state.final is None and message.finish_reason == "length":
-        return _finished(state, "length", reason=_CUT)
+        return _finished(state, "length", reason=CUT_ANSWER)
     return _finished(state, _outcome(state))
 
 
@@ -273,8 +274,7 @@ def _output_read(state: State, event: OutputRead) -> Step:
 def _output_refused(state: State, event: OutputRefused) -> Step:
     attempts = state.output_attempts + 1
     if attempts >= state.limits.output_attempts or state.final is not None:
-        cut = state.message is not None and state.message.finish_reason == "length"
-        return _finished(state, "invalid_output", reason=f"{event.error}; {_CUT}" if cut else event.error)
+        return _finished(state, "invalid_output", reason=event.error)
     return _next(structs.replace(state, output_attempts=attempts, deferred=(notes.wrong_output(event.error),)))
 
 

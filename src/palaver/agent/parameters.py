@@ -12,7 +12,8 @@ Rules:
   is refused, since the model meant something by it.
 - Values are taken strictly: ``"3"`` is no number, and ``1`` is no boolean; the model is told, and writes what it means.
   Dates, UUIDs, bytes (base64) and decimals are read from text, whole numbers are floats, and the keys of dictionaries
-  may be numbers. A pydantic model decides for itself.
+  may be numbers. A whole float (``1.0``) is a whole number, as it is for JSON Schema. A pydantic model decides for
+  itself, and for the dataclass or ``TypedDict`` that holds it.
 - ``*args``, ``**kwargs`` and positional-only parameters have no name that a model could use; they are refused when the
   tool is defined, as is a type without a schema.
 
@@ -145,6 +146,11 @@ def _joined(lines: list[str]) -> str:
 # --- parameters -------------------------------------------------------------------------------------------------------
 
 
+STRUCT_WITH_MODEL: Final = (
+    "{place} has a pydantic model, which a Struct or an attrs class cannot hold; make the class a dataclass or a "
+    "pydantic model, or the model a Struct"
+)
+"""Why a type has no schema, and what to do."""
 _REFERENCE: Final = "#/$defs/{name}"
 _AT: Final = re.compile(r" - at `(?:key in )?\$(?P<path>[^`]*)`$")
 _PYDANTIC: Final = frozenset(("pydantic", "annotated_types"))
@@ -234,7 +240,10 @@ def parameters_of(
     for each in inspect.signature(function).parameters.values():
         if each.kind in _UNNAMED:
             shown = _UNNAMED[each.kind].format(each.name)
-            raise MessageError(f"the tool {name!r}: the parameter “{shown}” has a name that models cannot use")
+            raise MessageError(
+                f"the tool {name!r}: the parameter “{shown}”: a model gives arguments by name, so a tool cannot have "
+                "*args, **kwargs or positional-only parameters; use named ones, such as a list"
+            )
         bare, description = _unwrapped(types.get(each.name, Any))
         if bare is context:
             contexts.append(each.name)
@@ -286,15 +295,59 @@ def _unwrapped(hint: Any) -> tuple[Any, str | None]:
 
 
 def is_pydantic(hint: Any) -> bool:
-    """Whether pydantic has to read it: a model, a field, or something that holds one."""
+    """Whether pydantic has to read it: a model, a field, or a type that holds one, in arguments or fields."""
     if "pydantic" not in sys.modules:
         return False
-    if "__pydantic_core_schema__" in getattr(hint, "__dict__", ()):
-        return True
+    return _is_field(hint) or any(_is_model(each) for each, _ in _nested(hint))
+
+
+def _is_field(hint: Any) -> bool:
     metadata = getattr(hint, "__metadata__", ())
     return any(type(each).__module__.partition(".")[0] in _PYDANTIC for each in metadata) or any(
-        is_pydantic(each) for each in typing.get_args(hint)
+        _is_field(each) for each in typing.get_args(hint)
     )
+
+
+def _is_model(hint: Any) -> bool:
+    return "__pydantic_core_schema__" in getattr(hint, "__dict__", ())
+
+
+def struct_with_model(hint: Any) -> str | None:
+    """Return the class and field where a Struct or an attrs class holds a pydantic model, such as ``Offer.price``.
+
+    Neither msgspec nor pydantic reads such a class.
+    """
+    return next((place for each, place in _nested(hint) if place is not None and _is_model(each)), None)
+
+
+def _nested(hint: Any) -> Iterator[tuple[Any, str | None]]:
+    """A type and all types in it; each with the field of the outermost Struct or attrs class that it stands in."""
+    pending: list[tuple[Any, str | None]] = [(hint, None)]
+    seen: dict[tuple[int, str | None], Any] = {}  # by identity, and kept, so that no other gets its id
+    while pending:
+        node, place = pending.pop()
+        if (id(node), place) in seen:
+            continue
+        seen[id(node), place] = node
+        yield node, place
+        pending += [(each, place) for each in typing.get_args(node)]
+        if not isinstance(node, type) or _is_model(node):
+            continue
+        cls = cast("type[object]", node)
+        ours = issubclass(cls, Struct) or hasattr(cls, "__attrs_attrs__")
+        for name, each in _fields(cls).items():
+            pending.append((each, place or (f"{cls.__name__}.{name}" if ours else None)))
+
+
+def _fields(cls: type) -> Mapping[str, Any]:
+    """The types of the fields of a class that has some."""
+    marks = ("__dataclass_fields__", "__attrs_attrs__", "__struct_fields__", "__required_keys__", "_fields")
+    if not any(hasattr(cls, mark) for mark in marks):
+        return {}
+    try:
+        return typing.get_type_hints(cls, include_extras=True)
+    except (NameError, TypeError):  # whoever reads the type says so
+        return {}
 
 
 def _described(listed: Sequence[Parameter], name: str) -> tuple[list[dict[str, Any]], dict[str, Any], list[Convert]]:
@@ -329,19 +382,49 @@ def _converter(hint: Any, check: Callable[[Any], None] | None) -> Convert:
     def convert(value: Any) -> Any:
         if check is not None:
             check(value)
-        return msgspec.convert(value, hint, str_keys=True)
+        try:
+            return msgspec.convert(value, hint, str_keys=True)
+        except msgspec.ValidationError as error:
+            if not wants_int(error):
+                raise
+        return msgspec.convert(whole_numbers(value), hint, str_keys=True)
 
     return convert
+
+
+_WANTS_INT: Final = re.compile(r"Expected `(?:[^`]*\W)?int(?:\W[^`]*)?`, got `float`")
+
+
+def wants_int(error: msgspec.ValidationError) -> bool:
+    """Whether a value does not fit because a float stands where a whole number should."""
+    return _WANTS_INT.match(str(error)) is not None
+
+
+def whole_numbers(value: object) -> Any:
+    """Return a JSON value with its whole floats as integers: ``1.0`` is an integer for JSON Schema, not for msgspec."""
+    if isinstance(value, list):
+        return [whole_numbers(each) for each in cast("list[object]", value)]
+    if isinstance(value, dict):
+        return {key: whole_numbers(each) for key, each in cast("dict[str, object]", value).items()}
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def pydantic_reason(error: Exception) -> str:
+    """Return what an error of pydantic says, without the links and hints that follow."""
+    return str(error).strip().partition("\n\n")[0]
 
 
 def _by_pydantic(hint: Any, definitions: dict[str, Any], where: str) -> tuple[dict[str, Any], Convert]:
     from pydantic import TypeAdapter  # noqa: PLC0415 (only for who has imported it already)
 
+    place = struct_with_model(hint)
+    if place is not None:
+        raise MessageError(f"{where} has no schema: {STRUCT_WITH_MODEL.format(place=place)}")
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(hint)
         schema = adapter.json_schema(ref_template="#/$defs/{model}")
     except Exception as error:  # noqa: BLE001 (pydantic has a dozen errors for what it cannot describe)
-        raise MessageError(f"{where} has no schema: {excerpt(str(error), 200)}") from None
+        raise MessageError(f"{where} has no schema: {excerpt(pydantic_reason(error), 200)}") from None
     for key, value in schema.pop("$defs", {}).items():
         if definitions.setdefault(key, value) != value:
             raise MessageError(f"{where}: two types have the name {key!r}")

@@ -3,7 +3,8 @@
 Rules:
 
 - A form is a msgspec Struct, dataclass, TypedDict or any other type that msgspec reads; a pydantic model, or a type
-  with one in it (``list[Boat]``, ``Boat | None``), which pydantic's ``TypeAdapter`` reads; or a JSON Schema as a dict.
+  with one in it (``list[Boat]``, ``Boat | None``, a dataclass or TypedDict with such a field), which pydantic's
+  ``TypeAdapter`` reads; or a JSON Schema as a dict. A Struct or attrs class with a pydantic model in it is refused.
   What is asked for is always an object, which is what providers take: a form that is none is asked for as
   ``{"value": …}``, and read with or without that.
 - Objects of a type are closed (``additionalProperties: false``); a schema of the caller is sent as it is. ``strict`` is
@@ -29,7 +30,16 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec import structs
 
-from palaver.agent.parameters import is_pydantic, linear_validator, pattern_check
+from palaver.agent.parameters import (
+    STRUCT_WITH_MODEL,
+    is_pydantic,
+    linear_validator,
+    pattern_check,
+    pydantic_reason,
+    struct_with_model,
+    wants_int,
+    whole_numbers,
+)
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError, MessageError, excerpt
 from palaver.core.parts import Text, ToolCall
@@ -200,14 +210,19 @@ def _by_msgspec(form: Any) -> tuple[_Schema, _Reader]:
         schema = _closed(msgspec.json.schema(form))
         decoder = msgspec.json.Decoder(form)
     except (TypeError, NameError, ValueError, RecursionError) as error:
-        raise _no_form(form, str(error)) from None
+        raise _no_form(form, str(error).strip().rpartition("\n")[2]) from None  # the line that names the type
     check = pattern_check(schema, "output")
 
     def read(data: bytes) -> Any:
         try:
             if check is not None:
                 check(jsontext.value(data))
-            return decoder.decode(data)
+            try:
+                return decoder.decode(data)
+            except msgspec.ValidationError as error:
+                if not wants_int(error):
+                    raise
+            return decoder.decode(jsontext.encode(whole_numbers(jsontext.value(data))))
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             reason, _, path = str(error).partition(" - at `")
             raise OutputError(reason, path=path.rstrip("`") or "$") from None
@@ -216,11 +231,10 @@ def _by_msgspec(form: Any) -> tuple[_Schema, _Reader]:
 
 
 def _no_form(form: Any, reason: str) -> MessageError:
-    """The error for what has no schema, with the last line of a library's reason, the one that names the type."""
-    *_, why = reason.strip().split("\n") or [""]
+    """The error for what has no schema, with a library's ``reason``."""
     shown = form.__qualname__ if isinstance(form, type) else repr(form)
     return MessageError(
-        f"output: {excerpt(shown, 80)} is not an output type ({excerpt(why, 120)}); use a dataclass, a TypedDict, "
+        f"output: {excerpt(shown, 80)} is not an output type ({excerpt(reason, 160)}); use a dataclass, a TypedDict, "
         "a msgspec Struct, a pydantic model, a list of such types, one of them or None, or a JSON Schema as a dict"
     )
 
@@ -228,11 +242,14 @@ def _no_form(form: Any, reason: str) -> MessageError:
 def _by_pydantic(form: Any) -> tuple[_Schema, _Reader]:
     import pydantic  # noqa: PLC0415 (whoever has a model has it loaded)
 
+    place = struct_with_model(form)
+    if place is not None:
+        raise _no_form(form, STRUCT_WITH_MODEL.format(place=place))
     try:
         adapter: Any = pydantic.TypeAdapter(form)
         schema = _closed(adapter.json_schema())
     except Exception as error:  # noqa: BLE001 (pydantic has a dozen errors for what it cannot describe)
-        raise _no_form(form, str(error)) from None
+        raise _no_form(form, pydantic_reason(error)) from None
 
     def read(data: bytes) -> Any:
         try:

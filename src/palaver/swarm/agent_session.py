@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from palaver.core.errors import PalaverError, SwarmError, ToolError, TurnError
+from palaver.core.errors import PalaverError, SwarmError, ToolError, TurnError, excerpt
 from palaver.core.factories import assistant, rescue, system
 from palaver.core.messages import AssistantMessage, Message, Mode, RescueMarker, SystemMessage, UserMessage
 from palaver.core.pairs import client_calls
@@ -42,6 +42,7 @@ from palaver.swarm.turn import UNSHOWN, Turn
 from palaver.swarm.user_input import UserInput, said
 from palaver.turn import calls as outcomes
 from palaver.turn.approvals import Decision, OpenAnswer
+from palaver.turn.limits import CUT_ANSWER
 from palaver.turn.middleware import Blocked
 from palaver.turn.notes import NOT_RUN_SKIPPED, final_answer_instruction, wrong_output
 from palaver.turn.tool_output import error_output
@@ -361,7 +362,7 @@ class AgentSession(AgentAnswers, AgentCalls):
         await self._rescue(turn, place, reason, retry=False)
 
     async def _formed(self, turn: Turn, place: CallContext, answer: AssistantMessage, text: str) -> str | None:
-        """Read an answer in the requested form, and show it; ask again when it does not match.
+        """Read an answer in the requested form, and show it; ask again when it does not match, unless it was cut.
 
         Returns why the answer must not be shown, when the attempts are used up.
         """
@@ -369,6 +370,8 @@ class AgentSession(AgentAnswers, AgentCalls):
         if self.agent.structured is None or part is None:
             await self._show(turn, place, answer, text)
             return None
+        if answer.finish_reason == "length":
+            return _cut(part, text)
         try:
             part.output = self.agent.structured.read(text)
         except PalaverError as error:
@@ -520,6 +523,9 @@ class AgentSession(AgentAnswers, AgentCalls):
             return False
         part = turn.parts.get(self.agent.name)
         if self.agent.structured is not None and part is not None and isinstance(strategy, Recomplete):
+            if answer.finish_reason == "length":
+                await self._mark(turn, place, f"A rescue has no form: {_cut(part, text)}")
+                return False
             try:
                 part.output = self.agent.structured.read(text)
             except PalaverError as error:
@@ -568,3 +574,9 @@ class AgentSession(AgentAnswers, AgentCalls):
         self._tell_error(error)
         if not turn.fail(error) and error is not turn.error:
             LOGGER.error("the agent %r raised when its turn was over", self.agent.name, exc_info=error)
+
+
+def _cut(part: AgentTurn, text: str) -> str:
+    """Record that an answer in a form was cut; return the reason, with what came of it."""
+    part.outcome, part.reason = "length", f"{CUT_ANSWER}: {excerpt(text)}"
+    return part.reason

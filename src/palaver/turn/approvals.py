@@ -11,6 +11,9 @@ Rules (DAS-25, ADR 17):
   sends them. Another process can decide days later. A batch runs when all of its calls are decided.
 - The calls of the last answer that have no result are open. Unless a record says that they are pending, they may have
   run already, and need a new approval where their tool is not repeatable.
+- A call is decided once. A run that waits can be continued from the ``Run`` that it returned (``previous``) until its
+  calls are decided; ``settled`` finds that in what the thread has behind the run. To decide anew on purpose is to fork
+  the thread before the decision.
 - ``pending`` reads one thread, ``all_pending`` all threads of a store. Both block; in async code write
   ``await to_thread(all_pending, store)``.
 
@@ -19,7 +22,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 from msgspec import Struct, structs
@@ -32,7 +35,7 @@ from palaver.core.parts import ToolCall
 from palaver.core.type_checks import check_arguments
 from palaver.store.store import Query, Store
 from palaver.store.stored_thread import StoredThread
-from palaver.threads.thread import MAIN, Entry
+from palaver.threads.thread import MAIN, Entry, Thread
 from palaver.threads.view import DISCARDED, RECORD
 from palaver.turn.calls import PlannedCall
 from palaver.turn.journal import AnyThread
@@ -442,6 +445,37 @@ def _open(message: AssistantMessage, behind: Sequence[Message]) -> OpenAnswer | 
         return None
     unanswered = [call for call, each in zip(calls, results, strict=True) if each is None]
     return OpenAnswer(message, calls, tuple(results), recorded(behind, unanswered), deferred_messages(behind))
+
+
+class Settled(Struct, frozen=True):
+    """A pending call that was settled later: decided, or closed by a prompt without a decision."""
+
+    call: str
+    how: Literal["decided", "closed"]
+
+
+def settled(tree: Thread, leaf: str | None, calls: Collection[str]) -> Settled | None:
+    """Return the first of ``calls`` (ids, pending at ``leaf``) that is settled behind ``leaf``, on any branch.
+
+    A decision comes before a closed call. Costs the records and results that follow ``leaf``.
+    """
+    closed: Settled | None = None
+    walk = list(tree.children(leaf))[::-1]
+    while walk:
+        entry = tree.entry(walk.pop())
+        message = entry.message
+        if isinstance(message, ToolMessage):
+            answered = message.tool_call_id
+            if closed is None and answered is not None and answered in calls:
+                closed = Settled(answered, "closed")
+        elif RECORD not in message.tags:
+            continue  # a prompt or an answer: the calls are over
+        elif message.source == SOURCE:
+            decided = [call for call in message.payload.get("decided", ()) if call in calls]
+            if decided:
+                return Settled(decided[0], "decided")
+        walk += tree.children(entry.id)[::-1]
+    return closed
 
 
 # --- all pending ------------------------------------------------------------------------------------------------------

@@ -48,6 +48,8 @@ Outcome: TypeAlias = Literal[
 """How a run ended. ``waiting``: it needs a decision, and then can continue. ``length``: the last answer reached the
 output limit of the model. ``refused``: the model refused.
 """
+CUT_ANSWER: Final = "the answer was cut at the model's output limit"
+"""The reason of a run whose outcome is ``length``."""
 
 
 _Repeats: TypeAlias = Literal["answer", "run"]
@@ -80,7 +82,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     input of one call. ``recoveries`` counts failed steps in a row, ``output_attempts`` answers that do not fit the
     schema. ``repeats`` is about a batch of calls that equals the one before: ``answer`` returns a note as the result,
     and the second time asks for a final answer; ``run`` runs it again. ``continue_cut`` asks the model to continue an
-    answer that reached the output limit.
+    answer that reached the output limit; one in a form (``output``) is not continued, since no half of it fits.
     """
 
     iterations: int = 25

@@ -177,10 +177,41 @@ def test_calls_over_two_contents_go_back_so() -> None:
     assert made.losses == ()
 
 
-def test_a_content_that_has_nothing_left_gets_an_empty_text() -> None:
+@pytest.mark.parametrize("text", ["", " "])
+def test_an_empty_text_is_left_out_and_on_the_receipt(text: str) -> None:
+    """Vertex AI refuses it, and OpenAI-compatible servers stream it beside calls."""
+    empty = text == ""
+    call = p.assistant(p.Text(text), F)
+    body, made = encoded(
+        p.system(text), GO, call, p.tool({}, tool_call_id="c1"), p.user(text, "on"), p.assistant(text), p.user("x")
+    )
+    parts = [each for content in body["contents"] for each in content["parts"]]
+    assert ({"text": text} in parts) is not empty
+    assert ("systemInstruction" in body) is not empty
+    assert [list(each) for each in body["contents"][1]["parts"]][-1] == ["functionCall", "thoughtSignature"]
+    assert [each["text"] for each in body["contents"][3]["parts"]] == (["on"] if empty else [text, "on"])
+    assert body["contents"][4]["parts"] == [{"text": "." if empty else text}]
+    lost = {("dropped", "system message"), ("dropped", "text"), ("converted", "message")}
+    assert told(made) & lost == (lost if empty else set())
+
+
+def test_an_empty_text_with_a_signature_goes_back() -> None:
+    signed = {"text": "", "thoughtSignature": "c2lnMg=="}
+    contents = [
+        {"role": "user", "parts": [{"text": "go"}]},
+        {"role": "model", "parts": [{"text": "a"}, {"text": ""}, signed]},
+        {"role": "user", "parts": [{"text": "on"}]},
+    ]
+    read = WIRE.decode_request({"contents": contents})
+    assert json.loads(WIRE.encode_request(read).body) == {"contents": contents}
+    made = WIRE.encode_request(read.replace(messages=(*read.messages[:2], p.user("more"))))
+    assert json.loads(made.body)["contents"][1]["parts"] == [{"text": "a"}, signed]
+
+
+def test_a_content_that_has_nothing_left_gets_a_fixed_text() -> None:
     thought = p.assistant(p.Reasoning("unsigned", wire="google_generate"))
     body, made = encoded(GO, thought, p.user("x"))
-    assert [c["parts"] for c in body["contents"]] == [[{"text": "go"}], [{"text": ""}], [{"text": "x"}]]
+    assert [c["parts"] for c in body["contents"]] == [[{"text": "go"}], [{"text": "."}], [{"text": "x"}]]
     assert told(made) == {("dropped", "reasoning"), ("converted", "message")}
 
 

@@ -4,6 +4,8 @@
   From the second attempt on, the last answer and its error follow.
 - The model is asked for the form in the way of its provider. The answer is parsed, checked against the form, and passed
   to the validations in order. A validation fails by raising, by returning an error text, or by returning ``False``.
+- An answer that was cut at the model's output limit is invalid, whatever came of it. It is the last attempt, since the
+  next one would be cut too.
 - A failure of the model is not an invalid answer: its exception is raised, as is that of the history function.
 - Nothing is stored, and no session is needed. Observers change nothing.
 
@@ -20,7 +22,7 @@ from typing import Any, Final, TypedDict, Unpack
 from msgspec import Struct
 
 from palaver.agent.structured import OutputError, Structured
-from palaver.core.errors import SwarmError
+from palaver.core.errors import SwarmError, excerpt
 from palaver.core.factories import assistant, system, user
 from palaver.core.messages import MESSAGE_CLASSES, Message
 from palaver.core.request import OutputFormat, Request, Settings
@@ -28,6 +30,7 @@ from palaver.core.type_checks import read_arguments
 from palaver.models.language_model import LanguageModel, complete
 from palaver.swarm.call import called, watched
 from palaver.threads.ids import uuid7
+from palaver.turn.limits import CUT_ANSWER
 
 ATTEMPTS: Final = 5
 """The default number of attempts."""
@@ -153,6 +156,9 @@ class Outline:
         for number in range(self.attempts):
             history = (*await self._messages(number, result_id, params), *correction)
             answer = (await complete(self.model, Request(history, settings=self._settings))).response.message
+            if answer.finish_reason == "length":
+                error = f"{CUT_ANSWER}: {excerpt(answer.text)}"
+                return await self._finish(Result(number + 1, None, error, params, history, result_id))
             try:
                 data = await self._validated(answer.text, params)
             except _InvalidAnswerError as complaint:

@@ -7,6 +7,9 @@ Rules:
 - What a client leaves out of a body (``NOT_GIVEN``, ``omit``) is left out.
 - What a client adds to an answer for its caller, such as the parsed text, is not read (``_CLIENT_FIELDS``): no provider
   sends it, and one refuses a request that holds it. Values in plain dictionaries are taken as they are.
+- A raw response (``with_raw_response``) is read by the body that came. Of the events of openai's
+  ``chat.completions.stream()``, those with a chunk are the chunk, and the others, which are made from it, are none.
+- A class of answers, such as ``response_format=Boat``, is refused: it is for a client's own ``parse``.
 - boto3 and others have bytes where the body has base64.
 
 Stability: experimental.
@@ -61,12 +64,25 @@ def source(body: Any) -> bytes:
         return jsontext.source(cast("bytes", body))
     if _is_object(body):
         return _written(body).encode()
+    raw = getattr(getattr(body, "http_response", None), "content", None)
+    if isinstance(raw, bytes):
+        return jsontext.source(raw)
     try:
         return jsontext.source(body)
     except DecodeError:
         if not isinstance(body, dict):
             raise
         return jsontext.source(cast("dict[str, Any]", _opened(cast("object", body), jsontext.DEEPEST)))
+
+
+_HELPER_EVENTS: Final = "openai.lib.streaming.chat."
+"""The module of the events that openai's helper makes from the chunks of a stream."""
+
+
+def chunk_of(event: Any) -> Any:
+    """The chunk in an event of a client's helper, or the event itself; ``None`` for one that only repeats chunks."""
+    made = type(event).__module__.startswith(_HELPER_EVENTS)
+    return getattr(event, "chunk", None) if made else event
 
 
 def _is_object(value: object) -> bool:
@@ -193,6 +209,17 @@ def _opened(value: object, levels: int, key: object = None) -> object:
         return [_opened(each, levels - 1, key) for each in cast("list[object]", value)]
     if _is_object(value):
         return jsontext.value(_written(cast("ClientObject", value)).encode())
+    if isinstance(value, type) and hasattr(value, "model_json_schema"):
+        raise _class_error(value.__name__, key)
     if isinstance(value, bytes) and key in _BLOBS:
         return b64encode(value).decode()
     return value
+
+
+def _class_error(name: str, key: object) -> DecodeError:
+    form = f'{{"type": "json_schema", "json_schema": {{"name": "{name}", "schema": {name}.model_json_schema()}}}}'
+    return DecodeError(
+        f"{name} is a class, which only a client's own parse() takes; pass its JSON Schema in the provider's form: "
+        f"{form} as response_format of openai_chat",
+        path=key if isinstance(key, str) else "",
+    )

@@ -26,7 +26,7 @@ from palaver.core.errors import DecodeError
 from palaver.core.events import Failed
 from palaver.stream.assembler import Assembler
 from palaver.stream.frames import LIMIT, Frame
-from palaver.wires._engine.client_objects import source
+from palaver.wires._engine.client_objects import chunk_of, source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -172,8 +172,11 @@ class StreamDecoder:
         return DecodeError(f"an answer of more than {self.limit} bytes")
 
     def _take_chunk(self, chunk: Mapping[str, Any] | ClientObject) -> None:
+        found = chunk_of(chunk)
+        if found is None:
+            return
         try:
-            data = source(chunk)
+            data = source(found)
             self._size += len(data)
             if self._size > self.limit:
                 raise self._too_long()

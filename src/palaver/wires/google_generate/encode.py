@@ -9,8 +9,10 @@ A request that is sent back as it was read gets its contents by the notes on its
 - Function responses stand alone in one content, in the order of the calls, without ids that we made up.
 - The first call of a step that Gemini did not make gets the documented stand-in for a signature, unless the model is
   older than Gemini 3. A step is the model's output between two user contents. Thoughts without a signature are dropped.
-- A content of calls follows the user's directly: after another content of the model it is joined to that. A content
-  without parts gets an empty text.
+- A content of calls follows the user's directly: after another content of the model it is joined to that.
+- Empty texts are left out, unless they carry a signature or another field: the Gemini API takes them, but Vertex AI
+  does not (``Unable to submit request because it has an empty text parameter``). A content without parts gets the text
+  ``.`` (docs/spec/wires.md#5.2.10).
 - For models older than Gemini 3, media of results go into a user content, and tools that Google ran are left out. An
   unknown model counts as newer.
 
@@ -64,6 +66,8 @@ if TYPE_CHECKING:
 
 
 _Kind: TypeAlias = "type[AssistantMessage | ToolMessage | UserMessage]"
+_NO_TEXT: Final = {"text": ""}
+_PLACEHOLDER: Final = "."
 _EMPTY_SIGNATURE: Final = Raw(b'""')
 
 
@@ -112,7 +116,11 @@ class Turn:
         else:
             self._attach(item.index)
             self._begin(UserMessage, message, item.index)
-            self._contents[-1].parts += [write_plain(part) for part in message.content]
+            self._contents[-1].parts += [
+                written
+                for position, part in enumerate(message.content)
+                if self._says(written := write_plain(part), item.index, position)
+            ]
 
     def contents(self) -> list[dict[str, Any]]:
         """Return the contents of the turn."""
@@ -122,8 +130,8 @@ class Turn:
 
     def _written(self, content: _Content) -> dict[str, Any]:
         if not content.parts and not self._own:
-            self._context.lose("converted", "message", "had no parts; an empty text was added", content.index)
-            content.parts.append({"text": ""})
+            self._context.lose("converted", "message", "had no parts; a fixed text was sent", content.index)
+            content.parts.append({"text": _PLACEHOLDER})
         if self._unsent and not self._own and content.answers:
             order = sorted(range(len(content.parts)), key=content.answers.__getitem__)
             content.parts = [content.parts[place] for place in order]
@@ -169,7 +177,9 @@ class Turn:
                     self._call(part, notes)
                     if part is first and not self._own:
                         self._sign(stored, notes, index, position)
-                self._contents[-1].parts.append(write_part(part, stored))
+                written = write_part(part, stored)
+                if self._says(written, index, position):
+                    self._contents[-1].parts.append(written)
 
     def _uncite(self, message: AssistantMessage, index: int) -> None:
         """Leave out what only answers have."""
@@ -200,6 +210,13 @@ class Turn:
             del stored["thoughtSignature"]
             self._context.lose("dropped", "thoughtSignature", "empty", index, position)
         return True
+
+    def _says(self, written: dict[str, Any], index: int, position: int) -> bool:
+        """Whether a part is more than an empty text, which is on the receipt."""
+        if self._own or written != _NO_TEXT:
+            return True
+        self._context.lose("dropped", "text", "empty, which Vertex AI refuses", index, position)
+        return False
 
     def _sign(self, stored: Fields, notes: Fields, index: int, position: int) -> None:
         if stored.get("thoughtSignature", NULL) != NULL or self._older:
@@ -321,7 +338,7 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
     fields: dict[str, Any] = {}
     if "model" in json_fields.notes(request, WIRE) and request.model is not None:
         fields["model"] = request.model
-    instruction = _instruction(system) if system else {}
+    instruction = _instruction(system, context) if system else {}
     tools = write_tools(request.tools, context)
     if tools:
         fields["tools"] = tools
@@ -338,11 +355,16 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
     return {**instruction, **joined(fields, rest)}
 
 
-def _instruction(system: Sequence[SystemMessage]) -> dict[str, Any]:
+def _instruction(system: Sequence[SystemMessage], context: Context) -> dict[str, Any]:
     rest = native(system[0], WIRE)
     for message in system[1:]:
         rest = {**native(message, WIRE), **rest}
     parts = [write_plain(part) for message in system for part in message.content]
+    if not context.own and _NO_TEXT in parts:
+        context.lose("dropped", "system message", "an empty text, which Vertex AI refuses")
+        parts = [part for part in parts if part != _NO_TEXT]
+        if not parts:
+            return {}
     return {"systemInstruction": write_content(parts, rest, None)}
 
 
