@@ -1,5 +1,6 @@
 """`palaver run`: real processes against a provider on loopback, at a terminal and without one."""
 
+import io
 import json
 import os
 import re
@@ -21,7 +22,8 @@ from tests.cli.terminal import Terminal
 TOOLS = """
 def book(berth: int) -> str:
     "Book a berth."
-    open("booked", "a").write(f"{berth} ")
+    with open("booked", "a") as file:
+        file.write(f"{berth} ")
     return f"berth {berth} is yours"
 
 def note(text: str) -> str:
@@ -199,6 +201,39 @@ def test_decisions_can_be_typed_beforehand(process, tools, decision, booked):
         assert process("run", *how, "--decide", "call_9=approve", **there.env).code == 1
         assert process("run", *how, "--decide", decision, **there.env).code == 0
     assert tools() == booked
+
+
+def test_a_call_whose_tool_is_not_given_still_waits(run, tools, monkeypatch):
+    with provider(calls("book", {"berth": 7}), says("Done."), says("Well.")) as there:
+        how = ("-m", "m", "--url", f"{there.url}/v1", "-t", "berths")
+        monkeypatch.setenv("NO_PROXY", "*")
+        monkeypatch.setattr("sys.stdin", io.StringIO())
+        assert run("run", "book", *how, "--tools", "tools.py").code == 3
+        for command in ("run", "chat"):
+            done = run(command, *how)
+            assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+            assert "book waits for a decision (call_1)" in done.err
+            assert "--tools" in done.err
+        assert run("run", *how, "--tools", "tools.py", "--decide", "call_1=approve").code == 0
+        assert tools() == "7 "
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ((), "✗ book Not run: there was no decision about this call"),
+        (("-x",), "palaver: book (call_1) is not run: it waited for a decision, and the new prompt closes it"),
+    ],
+)
+def test_a_prompt_that_closes_a_call_says_so(run, tools, monkeypatch, how, told):
+    with provider(calls("book", {"berth": 7}), says("Well.")) as there:
+        server = ("-m", "m", "--url", f"{there.url}/v1", "-t", "berths")
+        monkeypatch.setenv("NO_PROXY", "*")
+        monkeypatch.setattr("sys.stdin", io.StringIO())
+        assert run("run", "book", *server, "--tools", "tools.py").code == 3
+        done = run("run", "never mind", *server, *how)
+    assert (done.code, done.out, tools()) == (0, "Well.\n", "")
+    assert told in done.err
 
 
 @pytest.mark.parametrize(("mode", "booked"), [("allow", "7 "), ("deny", "")])

@@ -6,6 +6,7 @@
 - The first Ctrl-C in a turn cancels the run, which keeps its messages. The second one leaves at once.
 - Pending calls are decided between two runs: they are in the thread before anybody is asked. The call is shown
   completely, or says how much is hidden.
+- A thread that waits for a tool that is not given is left as it is.
 - A decision is a letter or a word; a text may follow ``reject`` and ``answer``. ``edit`` opens the arguments in
   ``$VISUAL`` or ``$EDITOR``, else in the line; the tool checks them. Ctrl-D leaves this call and all later ones
   pending.
@@ -22,6 +23,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from queue import Empty, Queue
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
@@ -47,7 +49,7 @@ from palaver.threads.ids import now_ms, uuid7
 from palaver.threads.thread import MAIN
 from palaver.threads.view import for_model
 from palaver.turn import compaction
-from palaver.turn.approvals import ApprovalRequest, Decision
+from palaver.turn.approvals import ApprovalRequest, Decision, missing_tools, open_answer
 from palaver.turn.compaction import Compactor
 from palaver.turn.results import CutResults
 from palaver.turn.tool import DecisionKind
@@ -294,6 +296,8 @@ class Conversation:
         With ``steered``, lines that the user types meanwhile go to the agent and to ``steered``. Raises as
         ``Agent.run``.
         """
+        if prompt is None or decisions:
+            self.check_tools(closing=prompt is not None, decisions=decisions or {})
         if self.stored:
             thread_model.keep(self.thread, self._asked)
         queue: Queue[AgentEvent | None] = Queue()  # SimpleQueue.get may hang after a signal (CPython 3.11)
@@ -321,6 +325,16 @@ class Conversation:
             run: Run = task.result()
             self._previous = run
         return run
+
+    def check_tools(self, *, closing: bool = False, decisions: Mapping[str, Decision] = MappingProxyType({})) -> None:
+        """Raise ``MessageError`` when a call waits for a tool that is not given, unless the run closes the call."""
+        opened = open_answer(self.thread.path())
+        find = self.agent.toolbox.find
+        for each in missing_tools(opened.recorded, decisions, find, closing=closing) if opened is not None else ():
+            raise MessageError(
+                f"thread {safe_line(self.address)}: {safe_line(each.tool)} waits for a decision "
+                f"({safe_line(each.call.id)}), but there is no such tool: give it with --tools"
+            )
 
     def run_with_approvals(
         self,
