@@ -394,16 +394,25 @@ def test_a_thread_that_is_not_there_cannot_go_on(run):
     assert "nowhere" in done.err
 
 
-def test_an_entry_is_gone_on_from_on_a_branch_of_its_own(process, location, threads):
-    with provider(says("one"), says("two"), says("other")) as there:
-        for prompt in ("first", "second"):
-            assert process("run", prompt, "--model", MODEL, "--thread", "talk", **there.env).code == 0
+def test_an_entry_is_gone_on_from_on_a_branch_of_its_own_each_time(run, location, threads, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    with provider(*map(says, ("one", "two", "other", "another", "more"))) as there:
+
+        def ask(prompt, at):
+            assert run("run", prompt, "-m", "m", "--url", f"{there.url}/v1", "-t", at).code == 0
+            return [each["content"] for each in there.asked[-1]["messages"]]
+
+        ask("first", "talk")
+        ask("second", "talk")
         with open_store(location) as store:
-            place = store.path("talk")[1].id
-        done = process("run", "instead", "--model", MODEL, "--thread", f"talk@{place}", **there.env)
-        assert (done.code, done.out) == (0, "other\n")
-    assert [each["content"] for each in there.asked[2]["messages"]] == ["first", "one", "instead"]
-    assert [each.text for each in threads()["talk"]] == ["first", "one", "second", "two"]
+            entry, end = (store.path("talk")[at].id for at in (1, -1))
+        assert ask("instead", f"talk@{entry}") == ["first", "one", "instead"]
+        assert ask("or so", f"talk@{entry}") == ["first", "one", "or so"]
+        assert ask("third", f"talk@{end}") == ["first", "one", "second", "two", "third"]
+    with open_store(location) as store:
+        assert len(store.info("talk").branches) == 3
+    assert [each.text for each in threads()["talk"]] == ["first", "one", "second", "two", "third", "more"]
 
 
 def test_an_image_is_shown_to_the_model(process, tmp_path):

@@ -20,8 +20,9 @@ import os
 import select
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from queue import Empty, Queue
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -499,8 +500,11 @@ def _thread(store: Store, name: str | None, *, create: bool) -> tuple[StoredThre
         return store.open(name), False
     if found.position_or_main in found.info.branches:
         return store.open(found.info.id, found.position_or_main), True
-    branch = f"from-{stores.short(found.position_or_main)}"
+    entry = found.position_or_main
     thread = store.open(found.info.id)
-    with suppress(NotFoundError):
+    ends_there = (branch for branch, head in found.info.branches.items() if head == entry)
+    if (branch := next(ends_there, None)) is not None:
         return thread.on(branch), True
-    return thread.fork(branch, at=found.position_or_main), True
+    name = f"from-{stores.short(entry)}"
+    names = (name if number == 1 else f"{name}-{number}" for number in count(1))
+    return thread.fork(next(each for each in names if each not in found.info.branches), at=entry), True
