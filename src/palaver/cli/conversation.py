@@ -25,7 +25,7 @@ from functools import partial
 from itertools import count
 from queue import Empty, Queue
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import anyio
 import click
@@ -65,11 +65,13 @@ if TYPE_CHECKING:
     from palaver.core.parts import ToolCall
     from palaver.store.store import Store
     from palaver.store.stored_thread import StoredThread
+    from palaver.swarm.tool import SwarmTool
     from palaver.turn.compaction import Compaction
     from palaver.turn.events import AgentEvent
     from palaver.turn.run import Run
     from palaver.turn.tool import AgentTool, Judgement, Policy
 
+    FindTool: TypeAlias = Callable[[str], AgentTool | SwarmTool | None]
 
 _MAX_LINES: Final = 20
 _MAX_LINE: Final = 2_000
@@ -95,18 +97,21 @@ _PROMPTS: Final[Mapping[DecisionKind, str]] = {
 }
 
 
-def ask_decisions(requests: Iterable[ApprovalRequest], agent: Agent, renderer: RunRenderer) -> dict[str, Decision]:
-    """Ask for a decision on each request. Return the decisions by call id. Raises ``KeyboardInterrupt``."""
+def ask_decisions(requests: Iterable[ApprovalRequest], find: FindTool, renderer: RunRenderer) -> dict[str, Decision]:
+    """Ask for a decision on each request. Return the decisions by call id. Raises ``KeyboardInterrupt``.
+
+    ``find`` looks up the tool that checks edited arguments.
+    """
     decided: dict[str, Decision] = {}
     for request in requests:
-        decision = _ask_one(request, agent, renderer)
+        decision = _ask_one(request, find, renderer)
         if decision is None:
             break
         decided[request.call.id] = decision
     return decided
 
 
-def _ask_one(request: ApprovalRequest, agent: Agent, renderer: RunRenderer) -> Decision | None:
+def _ask_one(request: ApprovalRequest, find: FindTool, renderer: RunRenderer) -> Decision | None:
     _show_request(request, renderer, _MAX_LINES)
     choices = ", ".join([*(_PROMPTS[kind] for kind in request.choices), "[v]iew all"])
     while True:
@@ -124,7 +129,7 @@ def _ask_one(request: ApprovalRequest, agent: Agent, renderer: RunRenderer) -> D
             continue
         if kind != "edit":
             return Decision(kind=kind, text=text.strip())
-        edited = _edit(request, agent, renderer)
+        edited = _edit(request, find, renderer)
         if edited is not None:
             return edited
 
@@ -154,7 +159,7 @@ def _arguments_text(call: ToolCall) -> str:
     )
 
 
-def _edit(request: ApprovalRequest, agent: Agent, renderer: RunRenderer) -> Decision | None:
+def _edit(request: ApprovalRequest, find: FindTool, renderer: RunRenderer) -> Decision | None:
     """Return the edit; ``None`` when nothing was edited, or when an editor failed or left arguments that do not fit."""
     text = request.call.arguments_json
     while True:
@@ -162,7 +167,7 @@ def _edit(request: ApprovalRequest, agent: Agent, renderer: RunRenderer) -> Deci
             text = _edit_text(text)
             if not text.strip():
                 return None
-            return _edited_decision(request, text, agent)
+            return _edited_decision(request, text, find)
         except EOFError:
             return None
         except (PalaverError, click.ClickException) as error:
@@ -197,9 +202,9 @@ def _edit_line(text: str) -> str:
         set_hook()
 
 
-def _edited_decision(request: ApprovalRequest, text: str, agent: Agent) -> Decision:
+def _edited_decision(request: ApprovalRequest, text: str, find: FindTool) -> Decision:
     arguments = _object(text)
-    tool = agent.toolbox.find(request.tool)
+    tool = find(request.tool)
     if tool is not None:
         tool.check(structs.replace(request.call, arguments_json=text))
     return Decision(kind="edit", arguments=arguments)
@@ -360,7 +365,7 @@ class Conversation:
         runs = [self.run_once(prompt, show, decisions=decisions, steered=steered)]
         while asks and runs[-1].outcome == "waiting":
             renderer.end_line()
-            decided = ask_decisions(runs[-1].pending, self.agent, renderer)
+            decided = ask_decisions(runs[-1].pending, self.agent.toolbox.find, renderer)
             if not decided:
                 break
             runs.append(self.run_once(None, show, decisions=decided, steered=steered))
