@@ -415,6 +415,23 @@ def test_an_entry_is_gone_on_from_on_a_branch_of_its_own_each_time(run, location
     assert [each.text for each in threads()["talk"]] == ["first", "one", "second", "two", "third", "more"]
 
 
+def test_a_prompt_that_failed_is_repeated_and_not_doubled(run, monkeypatch, tmp_path, threads):
+    monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    (tmp_path / "a.gif").write_bytes(b"GIF89a\x01\x00\x01\x00\x00\x00\x00;")
+    refused = [[b'{"error": {"message": "no such model"}}']] * 3
+    with provider(says("one"), says("two"), says("three")) as there, provider(*refused, status=404) as failing:
+
+        def ask(server, prompt, *more):
+            return run("run", prompt, "-m", "m", "--url", f"{server.url}/v1", "-t", "talk", *more).code
+
+        for prompt, more in (("hi", ()), ("hi", ()), ("what is it?", ("-a", "a.gif"))):
+            assert ask(failing, prompt, *more) == 1
+            assert ask(there, prompt, *more) == 0
+    assert [each.text for each in threads()["talk"]] == ["hi", "one", "hi", "two", "what is it?", "three"]
+    assert [len(each["messages"]) for each in there.asked] == [1, 3, 5]
+
+
 def test_an_image_is_shown_to_the_model(process, tmp_path):
     (tmp_path / "a.gif").write_bytes(b"GIF89a\x01\x00\x01\x00\x00\x00\x00;")
     with provider(says("a dot")) as there:

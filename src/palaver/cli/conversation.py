@@ -7,6 +7,8 @@
 - Pending calls are decided between two runs: they are in the thread before anybody is asked. The call is shown
   completely, or says how much is hidden.
 - A thread that waits for a tool that is not given is left as it is.
+- A prompt that stands unanswered at the end of the thread is not added again: it is answered. So a command that failed
+  can be repeated.
 - A decision is a letter or a word; a text may follow ``reject`` and ``answer``. ``edit`` opens the arguments in
   ``$VISUAL`` or ``$EDITOR``, else in the line; the tool checks them. Ctrl-D leaves this call and all later ones
   pending.
@@ -44,6 +46,8 @@ from palaver.context.compaction import DEFAULT
 from palaver.context.contents import contents
 from palaver.core import jsontext
 from palaver.core.errors import MessageError, NotFoundError, PalaverError
+from palaver.core.messages import UserMessage
+from palaver.core.prompt_input import prompt_messages
 from palaver.core.usage import Usage
 from palaver.store.location import open_store
 from palaver.threads.ids import now_ms, uuid7
@@ -302,6 +306,8 @@ class Conversation:
         With ``steered``, lines that the user types meanwhile go to the agent and to ``steered``. Raises as
         ``Agent.run``.
         """
+        if self._repeats(prompt):
+            prompt = None
         if prompt is None or decisions:
             self.check_tools(closing=prompt is not None, decisions=decisions or {})
         if self.stored:
@@ -331,6 +337,14 @@ class Conversation:
             run: Run = task.result()
             self._previous = run
         return run
+
+    def _repeats(self, prompt: Input) -> bool:
+        """Whether ``prompt`` is the unanswered message at the end of the thread."""
+        if prompt is None:
+            return False
+        new, seen = prompt_messages(prompt), for_model(self.thread.path())
+        last = seen[-1] if seen else None
+        return len(new) == 1 and isinstance(last, UserMessage) and last.content == new[0].content
 
     def check_tools(self, *, closing: bool = False, decisions: Mapping[str, Decision] = MappingProxyType({})) -> None:
         """Raise ``MessageError`` when a call waits for a tool that is not given, unless the run closes the call."""
