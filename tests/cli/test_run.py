@@ -443,6 +443,28 @@ def test_an_image_is_shown_to_the_model(process, tmp_path):
     assert linked == {"type": "image_url", "image_url": {"url": "https://a.example/b.png"}}
 
 
+def test_documents_keep_their_names_and_their_types(saved):
+    made = attachments([str(saved("tide", "note.txt")), str(saved("all:", "Makefile"))])
+    assert [(type(each), each.name, each.media_type) for each in made] == [
+        (p.File, "note.txt", "text/plain"),
+        (p.File, "Makefile", "text/plain"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "cause"),
+    [("bin.dat", b"\xff\x00\x01", "not known"), ("a.pdf", b"", "is empty"), ("nul", b"a\x00b", "not known")],
+)
+def test_a_file_that_says_nothing_is_an_error_before_the_call(run, tmp_path, monkeypatch, name, data, cause):  # noqa: PLR0917 (its table)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    (tmp_path / name).write_bytes(data)
+    with provider() as there:
+        done = run("run", "hi", "-m", "m", "--url", f"{there.url}/v1", "-a", name)
+    assert (done.code, done.out, done.err.count("\n"), there.asked) == (1, "", 1, [])
+    assert done.err.startswith(f"palaver: {name}: ")
+    assert cause in done.err
+
+
 class Told(BaseHTTPRequestHandler):
     def do_HEAD(self):
         path, _, kind = self.path.partition("?")
