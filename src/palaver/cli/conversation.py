@@ -485,6 +485,7 @@ def open_conversation(options: AgentOptions, *, create: bool = True) -> Generato
         portal.wrap_async_context_manager(toolset(names)) as tools,
     ):
         thread, existed = _thread(store, stores.last_thread(store) if options.last else options.thread, create=create)
+        stores.warn_of_damage(thread.id, thread.path() if existed else (), options.location)
         agent = Agent(
             model,
             instructions=options.system,
