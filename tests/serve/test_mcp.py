@@ -301,7 +301,7 @@ def tide(harbour: str) -> str:
     "Return the tide."
     return "18:42"
 
-desk = Agent(ScriptedModel(["Moin.", "Again."]), name="desk")
+desk = Agent(ScriptedModel([], then=lambda prompt: f"Moin {len(prompt.messages)}."), name="desk")
 """
 
 
@@ -309,20 +309,24 @@ async def test_the_command_serves_threads_tools_and_an_agent_over_stdio(tmp_path
     with open_store(tmp_path / "s.db") as store:
         store.open("t1").append("Where is the Elbe?")
     (tmp_path / "desk.py").write_text(FILE)
-    arguments = ["-m", "palaver", "mcp", "--threads", "--tools", "desk.py:tide", "--ask", "desk.py"]
-    command = StdioServerParameters(
-        command=sys.executable,
-        args=[*arguments, "--store", str(tmp_path / "s.db")],
-        cwd=tmp_path,
-        env={**os.environ},
-    )
+
+    def command(*options):
+        arguments = ["-m", "palaver", "mcp", *options, "--ask", "desk.py", "--store", str(tmp_path / "s.db")]
+        environment = {**os.environ}
+        return StdioServerParameters(command=sys.executable, args=arguments, cwd=tmp_path, env=environment)
+
     with anyio.fail_after(120):
-        async with Client(stdio_client(command)) as client:
+        async with Client(stdio_client(command("--threads", "--tools", "desk.py:tide"))) as client:
             names = [each.name for each in (await client.list_tools()).tools]
             assert names == ["tide", "search_conversations", "list_threads", "read_thread", "ask"]
             assert await call(client, "tide", harbour="Husum") == (False, "18:42")
             assert "Elbe" in (await call(client, "search_conversations", words="elbe"))[1]
-            assert await call(client, "ask", message="hi") == (False, "Moin.")
+            assert await call(client, "ask", message="hi") == (False, "Moin 1.")
+        async with Client(stdio_client(command())) as client:
+            assert [each.name for each in (await client.list_tools()).tools] == ["ask"]
+            assert await call(client, "ask", message="again") == (False, "Moin 3.")
+    with open_store(tmp_path / "s.db") as store:
+        assert {info.id for info in store.threads()} >= {"t1", "desk/mcp:mcp"}
 
 
 @pytest.mark.parametrize("address", ["9000", "0.0.0.0:9000", "x:y"])

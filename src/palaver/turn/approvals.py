@@ -14,6 +14,8 @@ Rules (DAS-25, ADR 17):
 - A call is decided once. A run that waits can be continued from the ``Run`` that it returned (``previous``) until its
   calls are decided; ``settled`` finds that in what the thread has behind the run. To decide anew on purpose is to fork
   the thread before the decision.
+- A run that would go on with a call does not begin when its tool is missing: the call still waits. ``reject`` and
+  ``answer`` need no tool.
 - ``pending`` reads one thread, ``all_pending`` all threads of a store. Both block; in async code write
   ``await to_thread(all_pending, store)``.
 
@@ -22,6 +24,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
@@ -133,15 +136,15 @@ def request(planned: PlannedCall) -> ApprovalRequest:
     )
 
 
-def resolved(planned: PlannedCall, decision: Decision, check: Callable[[ToolCall], Any]) -> PlannedCall:
-    """Apply a decision to a call. ``check`` reads edited arguments and raises an error whose text the model gets."""
+def resolved(planned: PlannedCall, decision: Decision, toolbox: Toolbox) -> PlannedCall:
+    """Apply a decision to a call. Edited arguments that its tool refuses become a result with the reason."""
     if decision.kind not in planned.choices:
         allowed = ", ".join(planned.choices)
         return _not_run(planned, "invalid", f"{decision.kind!r} is not allowed here, but {allowed}.", decision)
-    if decision.kind == "approve":
-        return structs.replace(planned, verdict="run", metadata=_noted(decision))
     if decision.kind == "reject":
-        reason = f" Reason: {decision.text}" if decision.text else ""
+        text = decision.text.strip()
+        stop = "" if unicodedata.category(text[-1:] or ".").startswith("P") else "."
+        reason = f" Reason: {text}{stop}" if text else ""
         name = planned.call.name
         text = f"The user rejected the {name} tool call.{reason} Do not retry it unless the user asks for it."
         if MAY_HAVE_RUN in planned.text:
@@ -149,7 +152,12 @@ def resolved(planned: PlannedCall, decision: Decision, check: Callable[[ToolCall
         return _not_run(planned, "answered", text, decision)
     if decision.kind == "answer":
         return _not_run(planned, "answered", decision.text or "(no answer)", decision)
-    return _edited(planned, decision, check)
+    tool = toolbox.find(planned.tool or planned.call.name)
+    if tool is None:
+        return _not_run(planned, "invalid", toolbox.unknown(planned.call.name), decision)
+    if decision.kind == "approve":
+        return structs.replace(planned, verdict="run", metadata=_noted(decision))
+    return _edited(planned, decision, tool.check)
 
 
 def undecided(planned: PlannedCall) -> PlannedCall:
@@ -306,9 +314,37 @@ def checked_decisions(decisions: Mapping[str, Decision], requests: Iterable[Appr
         raise DecisionError(f"nothing is pending for call {excerpt(unknown[0])!r}; pending: {waiting}")
 
 
+def missing_tools(
+    known: Recorded,
+    decisions: Mapping[str, Decision],
+    find: Callable[[str], AgentTool | None],
+    *,
+    closing: bool = False,
+) -> tuple[ApprovalRequest, ...]:
+    """Return the requests that a run cannot go on with, because ``find`` does not know their tool.
+
+    ``decisions`` are new ones. ``closing``: the run closes the calls that nobody has decided.
+    """
+    decided = {**known.decided, **decisions}
+    kinds = {call: decided[call].kind if call in decided else None for call in known.requests.keys() - known.closed}
+    going_on = {call for call, kind in kinds.items() if kind not in _WITHOUT_TOOL and not (closing and kind is None)}
+    return tuple([each for call, each in known.requests.items() if call in going_on and find(each.tool) is None])
+
+
+def checked_tools(missing: Sequence[ApprovalRequest]) -> None:
+    """Raise ``MessageError`` for the first of the requests whose tools are ``missing``."""
+    for each in missing:
+        raise MessageError(
+            f"tools: call {excerpt(each.call.id)!r} waits for {excerpt(each.tool)!r}, which is not among them; "
+            "nothing was changed"
+        )
+
+
 # --- planning ---------------------------------------------------------------------------------------------------------
 
 
+_WITHOUT_TOOL: Final = ("reject", "answer")
+"""The decisions after which the tool does not run."""
 DENIED: Final = "The {name} tool may not be called here."
 DUPLICATE: Final = "Not run: an earlier call of this answer has the same id. Call again, with an id of its own."
 
@@ -347,6 +383,10 @@ async def _planned(
     index: int, call: ToolCall, toolbox: Toolbox, policy: Policy, known: Recorded, *, may_have_run: bool
 ) -> PlannedCall:
     tool = toolbox.find(call.name)
+    approval, decision = known.requests.get(call.id), known.decided.get(call.id)
+    if tool is None and approval is not None:
+        asked = _asking(PlannedCall(index, call, approval.tool), approval.reason, approval.choices)
+        return asked if decision is None else resolved(asked, decision, toolbox)
     if tool is None:
         return PlannedCall(index, call, verdict="invalid", text=toolbox.unknown(call.name))
     try:
@@ -362,14 +402,12 @@ async def _planned(
         text = rule.text or " ".join(filter(None, (DENIED.format(name=tool.name), rule.reason)))
         text = f"{text} {MAY_HAVE_RUN_BEFORE}" if risky else text
         return structs.replace(planned, verdict="deny", text=text, arguments=None)
-    approval = known.requests.get(call.id)
     if approval is None:
         return _ruled(planned, tool.rule or rule, risky=risky)
     planned = _asking(planned, approval.reason, approval.choices)
-    decision = known.decided.get(call.id)
     if decision is None:
         return planned
-    decided = resolved(planned, decision, tool.check)
+    decided = resolved(planned, decision, toolbox)
     again = decided.verdict == "run" and may_have_run and not tool.is_repeatable
     return _asking(planned, MAY_HAVE_RUN, approval.choices) if again else decided
 

@@ -133,7 +133,7 @@ class ToolCalls:
         self._context.emit(
             events.ApprovalGiven(agent=self._context.agent, run=self._context.run, call=planned.call, decision=decision)
         )
-        return approvals.resolved(planned, decision, self._tool(planned).check)
+        return approvals.resolved(planned, decision, self._toolbox)
 
     async def run(self, planned: PlannedCall) -> Ran:
         """Run a call, or take the result of its early read."""
