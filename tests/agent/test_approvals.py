@@ -262,7 +262,8 @@ async def test_an_edit_is_recorded_and_the_call_of_the_model_stays_byte_for_byte
     assert ran == [("send", "bob", 2)]
     assert results(run)[0].metadata["approval"] == {"decision": "edit", "arguments": {"to": "bob", "amount": 2}}
     records = [each.payload for each in run.messages if RECORD in each.tags]
-    assert records[-1] == {"decided": {"c1": {"decision": "edit", "text": "", "arguments": {"to": "bob", "amount": 2}}}}
+    decided = {"decision": "edit", "text": "", "arguments": {"to": "bob", "amount": 2}}
+    assert records[-1] == {"decided": {"c1": decided}, "handled": ["c1"]}
 
 
 # -- partly, wrongly, not at all -------------------------------------------------------------------------------------

@@ -194,17 +194,21 @@ def pending_record(calls: Iterable[PlannedCall], *, may_have_run: bool = False) 
     return _record({"pending": waiting, **({"begun": True} if may_have_run else {})}, PENDING)
 
 
-def decided_record(decisions: Mapping[str, Decision], closed: Sequence[str] = ()) -> SystemMessage:
+def decided_record(
+    decisions: Mapping[str, Decision], closed: Sequence[str] = (), handled: Iterable[str] = ()
+) -> SystemMessage:
     """Return the record of decisions; the batch may run when nothing is pending any more.
 
-    ``closed`` are the ids of calls that are not run, because the user went on without a decision about them.
+    ``closed`` are the ids of calls that are not run, because the user went on without a decision about them;
+    ``handled`` those that the ``decide`` of the run decided.
     """
     decided: dict[str, Any] = {}
     for call, decision in decisions.items():
         decided[call] = {"decision": decision.kind, "text": decision.text}
         if decision.arguments is not None:
             decided[call]["arguments"] = dict(decision.arguments)
-    return _record({"decided": decided, **({"closed": list(closed)} if closed else {})})
+    more = {"closed": list(closed), "handled": list(handled)}
+    return _record({"decided": decided, **{key: each for key, each in more.items() if each}})
 
 
 def _record(payload: dict[str, Any], *tags: str) -> SystemMessage:
@@ -220,6 +224,13 @@ class Recorded(Struct, frozen=True):
     """Whether calls may have run before a request was made."""
     closed: frozenset[str] = frozenset()
     """The requests that nobody decides any more."""
+    handled: frozenset[str] = frozenset()
+    """The requests that the ``decide`` of a run decided, before anybody else saw them."""
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """The calls that somebody outside of a run was asked about."""
+        return frozenset(self.requests.keys() - self.handled)
 
     @property
     def pending(self) -> Mapping[str, ApprovalRequest]:
@@ -234,6 +245,7 @@ def recorded(messages: Sequence[Message], calls: Sequence[ToolCall]) -> Recorded
     requests: dict[str, ApprovalRequest] = {}
     decided: dict[str, Decision] = {}
     closed: set[str] = set()
+    handled: set[str] = set()
     may_have_run = False
     for message in messages:
         if message.source != SOURCE or RECORD not in message.tags:
@@ -244,12 +256,14 @@ def recorded(messages: Sequence[Message], calls: Sequence[ToolCall]) -> Recorded
             if each["call"] in by_id:
                 decided.pop(each["call"], None)
                 closed.discard(each["call"])
+                handled.discard(each["call"])
                 requests[each["call"]] = _request_of(by_id[each["call"]], each)
         for call, each in payload.get("decided", {}).items():
             if call in requests:
                 decided[call] = Decision(kind=each["decision"], text=each["text"], arguments=each.get("arguments"))
         closed.update(requests.keys() & payload.get("closed", ()))
-    return Recorded(requests, decided, may_have_run, frozenset(closed))
+        handled.update(requests.keys() & payload.get("handled", ()))
+    return Recorded(requests, decided, may_have_run, frozenset(closed), frozenset(handled))
 
 
 def _request_of(call: ToolCall, payload: Mapping[str, Any]) -> ApprovalRequest:

@@ -1,5 +1,6 @@
 """What a page loads of a conversation: the messages of the protocol, as the stream made them."""
 
+import contextlib
 import json
 
 import anyio
@@ -16,6 +17,7 @@ from palaver.store.memory import MemoryStore
 from palaver.swarm import Swarm, SwarmAgent
 from palaver.transcripts import get
 from palaver.transcripts.conversation import transcript_of
+from palaver.turn.approvals import approve
 from tests.serve.ui.served import agent
 from tests.serve.ui.test_client_messages import read
 from tests.serve.ui.test_endpoints import ID, agui, chunks, said, ui
@@ -91,19 +93,97 @@ async def test_an_ai_sdk_page_loads_its_messages():
         assert (await loaded(client))[-1]["parts"][-1]["text"] == "Hello one"
 
 
-@pytest.mark.parametrize(("approved", "state"), [(True, "output-available"), (False, "output-denied")])
-async def test_a_call_that_waits_is_loaded_and_decided(approved, state):
-    for shown in (True, False):
-        endpoint = AiSdkEndpoint(agent(), store=MemoryStore(), show_tools=shown)
-        async with client_of(endpoint) as client:
-            await client.post("/ui", json=ui("book"))
-            messages = await loaded(client)
-            (waiting,) = [each for each in messages[-1]["parts"] if each["type"] == "dynamic-tool"]
-            assert waiting == call("b1", "book", {"berth": 7}, state="approval-requested", approval={"id": "b1"})
-            waiting |= {"state": "approval-responded", "approval": {"id": "b1", "approved": approved}}
-            chunks(await client.post("/ui", json=ui("", messages=messages)))
-            tools = [each["state"] for each in (await loaded(client))[-1]["parts"] if each["type"] == "dynamic-tool"]
-            assert tools == ([state] if shown else [])
+def book(berth: int) -> str:
+    """Book a berth."""
+    return f"booked {berth}"
+
+
+def booking(prompt):
+    """Book a berth, and look before it."""
+    last = prompt.messages[-1]
+    if last.role == "tool" and last.tool_name == "book":
+        return f"Done: {last.text}"
+    if last.role == "tool":
+        return assistant("I book.", tool_calls=[tool_call("book", {"berth": 7}, id="b1")])
+    return assistant("I look.", tool_calls=[tool_call("look", {}, id="l1")])
+
+
+def look() -> str:
+    """Look."""
+    return "free"
+
+
+@contextlib.asynccontextmanager
+async def booking_page(kind, store, shown):
+    """Serve an agent, or a swarm whose texts come as deltas or whole."""
+    options = {"tools": [look, book], "policy": {"book": "ask", "look": "allow"}}
+    if kind == "agent":
+        agent = Agent(FunctionModel(booking), **options)
+        async with client_of(AiSdkEndpoint(agent, store=store, show_tools=shown)) as client:
+            yield client
+        return
+    swarm = Swarm("chat", [SwarmAgent("desk", FunctionModel(booking), stream=kind == "streamed", **options)])
+    async with swarm.start(store=store) as live, client_of(AiSdkEndpoint(live, show_tools=shown)) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("approval", "state"),
+    [
+        ({"approved": True}, {"state": "output-available", "output": "booked 7"}),
+        ({"approved": False, "reason": "too dear"}, {"state": "output-denied"}),
+    ],
+)
+@pytest.mark.parametrize("shown", [True, False])
+@pytest.mark.parametrize("kind", ["agent", "streamed", "whole"])
+async def test_a_call_that_waits_is_loaded_and_decided_and_so_is_the_text_beside_it(kind, shown, approval, state):
+    store = MemoryStore()
+
+    def parts(messages):
+        return [each for each in messages[-1]["parts"] if each["type"] in {"dynamic-tool", "text"}]
+
+    def text(words):
+        return {"type": "text", "text": words, "state": "done"}
+
+    def said(answer):
+        """The texts of a stream: each part once, and each whole."""
+        texts = {}
+        for each in chunks(answer):
+            if each["type"] == "text-delta":
+                texts[each["id"]] = texts.get(each["id"], "") + each["delta"]
+        return [*texts.values()]
+
+    async with booking_page(kind, store, shown) as client:
+        assert said(await client.post("/ui", json=ui("hi"))) == ["I look.", "I book."]
+        before = await loaded(client)
+    looked = [call("l1", "look", {}, state="output-available", output="free")] if shown else []
+    waiting = call("b1", "book", {"berth": 7}, state="approval-requested", approval={"id": "b1"})
+    assert parts(before) == [text("I look."), *looked, text("I book."), waiting]
+    async with booking_page(kind, store, shown) as client:  # the server has started again
+        assert await loaded(client) == before
+        parts(before)[-1].update(state="approval-responded", approval={"id": "b1", **approval})
+        answer = await client.post("/ui", json=ui("", messages=before))
+        assert [each["toolCallId"] for each in chunks(answer) if each["type"].startswith("tool-output-")] == ["b1"]
+        (last,) = said(answer)
+        decided = waiting | state | {"approval": {"id": "b1", **approval}}
+        assert parts(await loaded(client)) == [text("I look."), *looked, text("I book."), decided, text(last)]
+
+
+async def test_calls_that_a_handler_decides_stay_hidden():
+    options = {"tools": [look, book], "policy": {"book": "ask", "look": "allow"}, "decide": lambda _: {"b1": approve()}}
+    endpoint = AiSdkEndpoint(Agent(FunctionModel(booking), **options), store=MemoryStore(), show_tools=False)
+    async with client_of(endpoint) as client:
+        streamed = chunks(await client.post("/ui", json=ui("hi")))
+        assert not [each for each in streamed if each["type"].startswith("tool-")]
+        assert "dynamic-tool" not in str(await loaded(client))
+
+
+async def test_a_text_that_a_check_may_change_is_not_shown_beside_its_call():
+    options = {"tools": [look, book], "policy": {"book": "ask", "look": "allow"}, "transform": str.upper}
+    swarm = Swarm("chat", [SwarmAgent("desk", FunctionModel(booking), **options)])
+    async with swarm.start() as live, client_of(AiSdkEndpoint(live)) as client:
+        assert "text-delta" not in (await client.post("/ui", json=ui("hi"))).text
+        assert [each["type"] for each in (await loaded(client))[-1]["parts"]] == ["step-start", "dynamic-tool"]
 
 
 async def test_a_call_looks_alike_in_the_stream_in_a_page_that_loads_it_and_in_an_export():
@@ -225,4 +305,4 @@ async def test_a_page_of_a_swarm_loads_what_its_client_sees(shown):
         messages = await loaded(client, "ann")
     assert [each["role"] for each in messages] == ["user", "assistant"]
     types = [each["type"] for each in messages[1]["parts"]]
-    assert types == (["step-start", "text", "dynamic-tool"] if shown else []) + ["step-start", "text"]
+    assert types == ["step-start", "text", *(["dynamic-tool"] if shown else []), "step-start", "text"]

@@ -390,7 +390,7 @@ class _Writer(TurnWriter):
 
 def history(found: History) -> list[Chunk]:
     """Write the conversation ``found`` as messages of AG-UI, which ``HttpAgent.setMessages`` takes."""
-    return [made for message in found.messages for made in _written(message)]
+    return [made for each in found.messages for made in _written(each.message)]
 
 
 def _written(message: Message) -> Iterator[Chunk]:

@@ -164,7 +164,8 @@ class UiEndpoint:
         ``conversation`` gives the name of the conversation for a request and the id that
         the client sent (the user's own name in front of it, say); it may raise ``Refused``. ``resume``: answers go on
         without a reader. ``show_tools``: whether clients see calls with their arguments and results; by default those
-        of an agent, and not those of a swarm, whose clients see what is said to them. ``access`` checks hosts, origins
+        of an agent, and not those of a swarm, whose clients see what is said to them. Calls that a client decides or
+        runs are always shown, with their results. ``access`` checks hosts, origins
         and tokens, where the application does not. ``limits`` are for each conversation, by default those of ``Limits``
         with bodies of 4 MiB; a ``ClientLimiter`` counts its requests together with those at other routes. Raises
         ``MessageError`` for arguments of another type.

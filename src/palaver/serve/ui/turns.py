@@ -15,7 +15,9 @@ Rules:
   it is asked, in the same stream. An agent answers results and message together; a swarm answers its turn first, since
   a message is a turn of its own. Other calls that wait are closed by the message, as by any (``NOT_RUN_UNDECIDED``).
 - ``SwarmTurns`` asks a swarm: the conversation is that of the client whose name the request's id is. A client sees what
-  ``palaver.swarm.events`` shows to clients, and which agent speaks; calls and results where ``show_tools`` says so.
+  ``palaver.swarm.events`` shows to clients, what an agent says beside its calls, and which agent speaks.
+- Calls and results are shown where ``show_tools`` says so. A call that the client decides is always shown, and so is
+  its result.
 - The events are those of ``palaver.turn.events``; the last one is ``Ended``. Nothing is raised but cancellation: an
   error is the outcome ``failed``. State and progress that are no JSON are left out, and a warning goes to the log.
 
@@ -25,7 +27,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
@@ -40,27 +42,27 @@ from palaver.core.errors import ClosedError, ConflictError, DecodeError, Message
 from palaver.core.events import TextDelta
 from palaver.core.factories import assistant
 from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from palaver.core.parts import MalformedToolCall, ToolCall
+from palaver.core.parts import Reasoning, Text, ToolCall
 from palaver.core.tools import Tool
 from palaver.core.usage import Usage
-from palaver.serve.http.turns import live_history
+from palaver.serve.http.turns import stored_history
 from palaver.serve.ui.client_messages import with_results
-from palaver.serve.ui.history import History, history_of
+from palaver.serve.ui.history import History, Shown, history_of, without_calls, without_tools
 from palaver.serve.ui.shapes import SOURCE
 from palaver.serve.workers.client_queues import IDLE
 from palaver.store.store import Store, to_thread
 from palaver.store.stored_thread import StoredThread
 from palaver.swarm.bus import Where
 from palaver.swarm.call import LOGGER
-from palaver.swarm.events import is_public
+from palaver.swarm.events import delta_input, is_public
 from palaver.swarm.names import checked_client
 from palaver.swarm.swarm import LiveSwarm
 from palaver.swarm.user_input import said
 from palaver.threads.ids import uuid7
 from palaver.threads.thread import Thread
-from palaver.threads.view import RECORD
+from palaver.threads.view import DISCARDED, RECORD
 from palaver.turn import events
-from palaver.turn.approvals import ApprovalRequest, Decision, DecisionError, answer, pending, pending_at
+from palaver.turn.approvals import ApprovalRequest, Decision, DecisionError, answer, pending
 from palaver.turn.middleware import Middleware
 
 if TYPE_CHECKING:
@@ -215,8 +217,9 @@ class AgentTurns(Turns):
             yield Ended(outcome="failed", error=error)
             return
         behind = prompt if decisions else None
+        hidden = None if self._show_tools else _Hidden(decisions)
         async for event in _events(stream, values, thread):
-            for shown in (event,) if self._show_tools else _without_tools(event):
+            for shown in (event,) if hidden is None else hidden.show(event):
                 yield shown
             if behind and isinstance(event, events.MessageAdded) and event.message.content == behind[0].content:
                 behind = None
@@ -230,7 +233,7 @@ class AgentTurns(Turns):
             path = (await to_thread(self._store.path, conversation))[:began]
         except NotFoundError:
             return History()
-        return history_of([each.message for each in path], pending_at(path), show_tools=self._show_tools)
+        return history_of([each.message for each in path], iter if self._show_tools else without_tools)
 
     def _agent_for(self, request: UiRequest) -> Agent[Any]:
         """Return the agent with what the client adds for this run. Raises ``MessageError`` for a broken schema."""
@@ -296,20 +299,29 @@ def _decided(request: UiRequest, waiting: tuple[ApprovalRequest, ...], *, known:
     }
 
 
-def _without_tools(event: Turn) -> Iterator[Turn]:
-    """Return an event without what tools are given and give, but with the calls that wait for the client."""
-    match event:
-        case events.MessageAdded(message=AssistantMessage() as message):
-            said = tuple([each for each in message.content if not isinstance(each, ToolCall | MalformedToolCall)])
-            yield structs.replace(event, message=message.replace(content=said))
-        case events.MessageAdded(message=ToolMessage()) | events.ToolProgress():
-            pass
-        case Ended(pending=waiting) if waiting:
-            asked = assistant(tool_calls=[each.call for each in waiting])
-            yield events.MessageAdded(agent="", run="", message=asked)
-            yield event
-        case _:
-            yield event
+class _Hidden:
+    """Hides what tools are given and give, but not the calls that were put to the client: ``asked`` are their ids."""
+
+    def __init__(self, asked: Iterable[str]) -> None:
+        self._asked = set(asked)
+
+    def show(self, event: Turn) -> Iterator[Turn]:
+        """Return what the client sees of an event."""
+        match event:
+            case events.MessageAdded(message=AssistantMessage() as message):
+                yield structs.replace(event, message=without_calls(message))
+            case events.MessageAdded(message=ToolMessage() as message):
+                if message.tool_call_id in self._asked:
+                    self._asked.remove(message.tool_call_id)  # a later call may have the same id
+                    yield event
+            case events.ToolProgress():
+                pass
+            case Ended(pending=waiting) if waiting:
+                asked = assistant(tool_calls=[each.call for each in waiting])
+                yield events.MessageAdded(agent="", run="", message=asked)
+                yield event
+            case _:
+                yield event
 
 
 def _decided_in(thread: StoredThread, request: UiRequest) -> dict[str, Decision]:
@@ -400,11 +412,15 @@ def _known(thread: StoredThread, id: str | None, *, again: bool) -> Entry | None
     return _last_of(thread.path(), id) or _last_of(thread.tree.entries, id)
 
 
+def is_typed(message: Message) -> bool:
+    """Return whether the user has typed a message."""
+    return isinstance(message, UserMessage) and message.mode != "tool" and RECORD not in message.tags
+
+
 def _last_of(entries: Sequence[Entry], id: str | None) -> Entry | None:
     for entry in reversed(entries):
         message = entry.message
-        typed = isinstance(message, UserMessage) and message.mode != "tool" and RECORD not in message.tags
-        if typed and (id is None or id in {message.id, entry.id}):
+        if is_typed(message) and (id is None or id in {message.id, entry.id}):
             return entry
     return None
 
@@ -538,7 +554,7 @@ class SwarmTurns(Turns):
         except PalaverError as error:
             yield Ended(outcome="failed", error=error)
             return
-        yield events.RunStarted(agent=session.agent, run=run, thread=request.id, length=len(request.messages))
+        yield events.RunStarted(agent=session.agent, run=run, thread=request.id, length=len(session.log.path))
         unused = tuple([name for name in ("tools", "context", "state") if getattr(request, name)])
         if unused:
             yield Ignored(fields=unused)
@@ -547,12 +563,12 @@ class SwarmTurns(Turns):
             works.append((None, partial(_decide, session, decided, request, closing=asked is not None)))
         if asked is not None:
             works.append((run, partial(session.complete, said(asked), run=run)))
-        view, outcome = _SwarmView(run), _Outcome()
+        view, outcome = _SwarmView(run, self._says, decided, show_tools=self._show_tools), _Outcome()
         for number, (named, work) in enumerate(works):
             for event in view.rest(outcome.answer, ()) if number else ():
                 yield event
             yield view.begin(session.agent)
-            for each in waiting if self._show_tools and not number else ():
+            for each in waiting if not number else ():
                 if each.call.id in decided:
                     yield view.given(each.call, decided[each.call.id])
             async with aclosing(self._shown(view, Where(client=request.id, run=named), work, outcome)) as shown:
@@ -588,16 +604,47 @@ class SwarmTurns(Turns):
 
     async def history(self, conversation: str, began: int | None) -> History:
         """Return what a page shows of a client's conversation."""
-        messages: Sequence[Message] = await live_history(self._live)(conversation)
+        messages = await self._stored(conversation)
         if began is not None:
-            messages = _up_to_user(messages)
-        if not self._show_tools:
-            messages = [each for each in messages if not each.tool_calls]
-        session = self._live.get(conversation)
-        return history_of(messages, () if session is None else session.pending(), show_tools=self._show_tools)
+            typed = (place for place in range(began, len(messages)) if is_typed(messages[place]))
+            messages = messages[: next(typed, began - 1) + 1]
+        return history_of(messages, self._seen)
+
+    async def _stored(self, client: str) -> Sequence[Message]:
+        """Return the messages of a client with their records, also of one that has no session now."""
+        if self._live.store is None:
+            session = self._live.get(client)
+            return () if session is None else tuple([each.message for each in session.log.path])
+        return await stored_history(self._live.store, self._live.swarm)(client)
+
+    def _seen(self, shown: Iterable[Shown]) -> Iterator[Shown]:
+        """Yield what a client sees, as the stream shows it."""
+        said = (structs.replace(each, message=self._said(each.message)) for each in shown)
+        for each in said if self._show_tools else without_tools(said):
+            if each.message.content:
+                yield each
+
+    def _said(self, message: Message) -> Message:
+        """Return a message without reasoning, and without a text that nobody has checked."""
+        if not isinstance(message, AssistantMessage):
+            return message
+        left_out = Reasoning if self._says(message) else (Reasoning, Text)
+        return message.replace(content=tuple([each for each in message.content if not isinstance(each, left_out)]))
+
+    def _says(self, message: AssistantMessage) -> bool:
+        """Return whether a client reads the text of a message: an answer, or what an agent says beside calls as it is.
+
+        The text of an answer that a check of the agent may still change is known when the answer is there.
+        """
+        agent = self._live.swarm.agents.get(message.agent or "")
+        return (
+            not message.tool_calls
+            or self._show_tools
+            or (agent is not None and not delta_input(self._live.swarm, agent))
+        )
 
     def _sees(self, event: Event) -> bool:
-        return is_public(event) or (self._show_tools and (event.source, event.type) == ("history", "push"))
+        return is_public(event) or (event.source, event.type) == ("history", "push")
 
 
 class _Outcome:
@@ -638,11 +685,20 @@ async def _decide(session: Session, decisions: Mapping[str, Decision], request: 
 class _SwarmView:
     """Makes the events of a turn of what a swarm publishes: deltas, calls, results, and a step for each agent."""
 
-    def __init__(self, run: str) -> None:
+    def __init__(
+        self, run: str, says: Callable[[AssistantMessage], bool], asked: Iterable[str], *, show_tools: bool
+    ) -> None:
+        """Show a turn.
+
+        ``says`` tells whether the text of a message with calls is shown; ``asked`` are calls that were decided.
+        """
         self._agent, self._run = "", run
+        self._says, self._show_tools = says, show_tools
         self._steps = 0
         self._text = ""
+        """What was shown of the answer that the model writes now."""
         self._calls: set[str] = set()
+        self._asked = set(asked)
 
     def begin(self, agent: str) -> AgentEvent:
         """Begin a turn with ``agent``."""
@@ -673,13 +729,24 @@ class _SwarmView:
                 pass
 
     def _message(self, message: Message) -> Iterator[AgentEvent]:
-        """Return the calls and the result of a message; its text may still be changed, and comes as the answer."""
-        if isinstance(message, AssistantMessage) and message.tool_calls:
-            yield from self._called(message.tool_calls)
-        elif isinstance(message, ToolMessage):
+        """Return the calls with the text beside them, or a result. A text alone may be changed: the answer has it."""
+        if isinstance(message, AssistantMessage) and message.tool_calls and DISCARDED not in message.tags:
+            rest = message.text.removeprefix(self._text) if self._says(message) else ""
+            yield from self._said(rest)
+            self._text = ""
+            yield from self._called(message.tool_calls if self._show_tools else ())
+        elif isinstance(message, ToolMessage) and (self._show_tools or message.tool_call_id in self._asked):
+            self._asked.discard(message.tool_call_id or "")  # a later call may have the same id
             yield events.MessageAdded(agent=self._agent, run=self._run, message=message)
 
-    def _called(self, calls: Sequence[ToolCall]) -> Iterator[AgentEvent]:
+    def _said(self, rest: str) -> Iterator[AgentEvent]:
+        """Return the end of a text, as far as it was not shown; and what ends the text, if there was any."""
+        if rest:
+            yield TextDelta(0, rest, self._agent, self._run)
+        if rest or self._text:
+            yield events.MessageAdded(agent=self._agent, run=self._run, message=assistant(self._text + rest))
+
+    def _called(self, calls: Iterable[ToolCall]) -> Iterator[AgentEvent]:
         new = [each for each in calls if each.id not in self._calls]
         self._calls.update(each.id for each in new)
         if new:
