@@ -5,8 +5,9 @@ Rules (DAS-25, ADR 17):
 - A call is planned in this order: find the tool by its name, check the arguments, ask the policy. ``deny`` wins over
   everything, then the tool's own rule, then the policy. A call that fails a step gets a result with the reason.
 - A decision is ``approve``, ``edit`` (other arguments, checked again), ``reject`` or ``answer`` (a text in place of
-  the result). Edited arguments that a caller passes to a run must fit; those of a handler are checked when the tool
-  would run, and the model is told. The request lists the allowed ones. The model's call in the thread does not change.
+  the result). Edited arguments that a caller passes to a run or a session must fit; those of a handler are checked
+  when the tool would run, and the model is told. The request lists the allowed ones. The model's call in the thread
+  does not change.
 - Requests and decisions are records: messages without content, with the tag ``record``. No view shows them and no wire
   sends them. Another process can decide days later. A batch runs when all of its calls are decided.
 - The calls of the last answer that have no result are open. Unless a record says that they are pending, they may have
@@ -296,7 +297,7 @@ def checked_choices(decisions: Mapping[str, Decision], requests: Iterable[Approv
 def checked_edits(
     decisions: Mapping[str, Decision], requests: Iterable[ApprovalRequest], find: Callable[[str], AgentTool | None]
 ) -> None:
-    """Refuse edited arguments that do not fit their tool, which ``find`` looks up. Raises ``MessageError``."""
+    """Refuse edited arguments that do not fit their tool, which ``find`` looks up. Raises ``DecisionError``."""
     for each in requests:
         decision, tool = decisions.get(each.call.id), find(each.tool)
         if decision is None or decision.kind != "edit" or tool is None:
@@ -305,7 +306,7 @@ def checked_edits(
             tool.check(_with_arguments(each.call, decision))
         except PalaverError as error:
             shown = excerpt(each.call.id)
-            raise MessageError(f"the edited arguments of call {shown!r} do not fit {each.tool!r}: {error}") from None
+            raise DecisionError(f"the edited arguments of call {shown!r} do not fit {each.tool!r}: {error}") from None
 
 
 def checked_decisions(decisions: Mapping[str, Decision], requests: Iterable[ApprovalRequest]) -> None:
