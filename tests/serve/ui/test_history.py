@@ -9,6 +9,7 @@ import pytest
 from starlette.applications import Starlette
 
 from palaver import Agent, assistant, tool_call, user
+from palaver.agent import client_tool
 from palaver.core.parts import File, FileId, Image, Reasoning, Text, Url
 from palaver.models import FunctionModel, ScriptedModel
 from palaver.serve.http.access import Access
@@ -167,6 +168,41 @@ async def test_a_call_that_waits_is_loaded_and_decided_and_so_is_the_text_beside
         (last,) = said(answer)
         decided = waiting | state | {"approval": {"id": "b1", **approval}}
         assert parts(await loaded(client)) == [text("I look."), *looked, text("I book."), decided, text(last)]
+
+
+@pytest.mark.parametrize("kind", ["agent", "swarm"])
+async def test_decisions_that_are_taken_while_others_wait_are_loaded_and_may_come_again(kind):
+    calls = [tool_call("book", {"berth": berth}, id=f"b{berth}") for berth in (1, 2, 3)]
+    asked = assistant(tool_calls=[*calls, tool_call("where", {}, id="w1")])
+    options = {"tools": [book, client_tool("where", "Where.", {"type": "object"})], "policy": {"book": "ask"}}
+    model = ScriptedModel([asked, "done"])
+    async with contextlib.AsyncExitStack() as stack:
+        if kind == "agent":
+            endpoint = AiSdkEndpoint(Agent(model, **options), store=MemoryStore())
+        else:
+            swarm = Swarm("chat", [SwarmAgent("desk", model, max_tool_calls=4, **options)])
+            endpoint = AiSdkEndpoint(await stack.enter_async_context(swarm.start()), show_tools=True)
+        client = await stack.enter_async_context(client_of(endpoint))
+
+        def tools(messages):
+            return [each for each in messages[-1]["parts"] if each["type"] == "dynamic-tool"]
+
+        await client.post("/ui", json=ui("hi"))
+        messages = await loaded(client)
+        first, second, third, where = tools(messages)
+        first |= {"state": "approval-responded", "approval": {"id": "b1", "approved": True}}
+        second |= {"state": "approval-responded", "approval": {"id": "b2", "approved": False, "reason": "no"}}
+        where |= {"state": "output-available", "output": "Husum"}
+        await client.post("/ui", json=ui("", messages=messages))
+        assert tools(await loaded(client)) == [first, second, third, where]
+        messages = await loaded(client)
+        assert (await client.post("/ui", json=ui("", messages=messages))).status_code == 409  # nothing new
+        third = tools(messages)[2]
+        third |= {"state": "approval-responded", "approval": {"id": "b3", "approved": True}}
+        assert "error" not in (await client.post("/ui", json=ui("", messages=messages))).text
+        found = [(each["state"], each.get("output")) for each in tools(await loaded(client))]
+    done = "output-available"
+    assert found == [(done, "booked 1"), ("output-denied", None), (done, "booked 3"), (done, "Husum")]
 
 
 async def test_calls_that_a_handler_decides_stay_hidden():

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -62,7 +62,17 @@ from palaver.threads.ids import uuid7
 from palaver.threads.thread import Thread
 from palaver.threads.view import DISCARDED, RECORD
 from palaver.turn import events
-from palaver.turn.approvals import ApprovalRequest, Decision, DecisionError, answer, pending
+from palaver.turn.approvals import (
+    ApprovalRequest,
+    Decision,
+    DecisionError,
+    Recorded,
+    answer,
+    checked_choices,
+    checked_decisions,
+    checked_edits,
+    open_answer,
+)
 from palaver.turn.middleware import Middleware
 
 if TYPE_CHECKING:
@@ -144,8 +154,11 @@ class Turns(Protocol):
     prefix: str
 
     @abstractmethod
-    def check(self, request: UiRequest) -> None:
-        """Raise ``DecodeError`` for a request that cannot be answered."""
+    async def check(self, request: UiRequest) -> None:
+        """Raise ``DecodeError`` for a request that cannot be answered, ``DecisionError`` for decisions that do not fit.
+
+        It is as things are now: whatever another process does then is found when the answer begins.
+        """
         ...
 
     @abstractmethod
@@ -188,7 +201,7 @@ class AgentTurns(Turns):
         self._agent, self._store, self._show_tools = agent, store, show_tools
         self.owner = store
 
-    def check(self, request: UiRequest) -> None:
+    async def check(self, request: UiRequest) -> None:
         """Refuse decisions without a store: the client's word would be all that is known of the calls."""
         if request.decisions and self._store is None:
             raise DecodeError("decisions need a store, which knows what was asked", path="messages", source=SOURCE)
@@ -199,9 +212,12 @@ class AgentTurns(Turns):
             if self._agent.toolbox.find(each.name) is not None:
                 raise DecodeError(f"the agent has a tool {each.name!r}", path=f"tools[{index}].name", source=SOURCE)
         try:
-            self._agent_for(request)
+            agent = self._agent_for(request)
         except PalaverError as error:
             raise DecodeError(str(error), path="tools", source=SOURCE) from None
+        if self._store is not None and _decides(request):
+            thread = await to_thread(self._store.open, request.id)
+            await to_thread(_check_decided, thread, request, agent)
 
     def check_name(self, id: str) -> None:
         """Take any: it follows the prefix in the name of a thread."""
@@ -251,7 +267,7 @@ class AgentTurns(Turns):
             messages = _up_to_user(request.messages) if request.again else request.messages
             return await to_thread(_thread_of, messages), None, {}
         stored = await to_thread(self._store.open, request.id)
-        decisions = await to_thread(_decided_in, stored, request)
+        decisions, _ = await to_thread(_decided_in, stored, request)
         if decisions:
             return stored, await to_thread(_following, stored, request), decisions
         asked = _asked(request)
@@ -280,23 +296,62 @@ class _FromClient(Middleware):
         return self._context
 
 
-def _decided(request: UiRequest, waiting: tuple[ApprovalRequest, ...], *, known: bool) -> dict[str, Decision]:
-    """Return what a request decides.
+def _decides(request: UiRequest) -> bool:
+    """Return whether a request may decide something."""
+    return bool(request.decisions or request.results or request.earlier)
+
+
+def _decided(request: UiRequest, found: Recorded, *, known: bool) -> dict[str, Decision]:
+    """Return what a request decides of the calls whose records were ``found``.
 
     ``known``: the conversation has the message of the user at the end of the request. What waits is behind it then,
     and the history before it is of earlier calls, whose ids may be the same: some providers count anew in each answer.
     Results of the client are for calls that wait for nothing else: it cannot stand in for another tool. A decision in
-    the history that its call does not allow was refused before, and must not keep from the message behind it.
+    the history that its call does not allow was refused before, and must not keep from the message behind it. One that
+    was taken while other calls wait comes again with theirs.
     """
+    waiting = found.pending.values()
     allowed = {(each.call.id, choice) for each in waiting for choice in each.choices}
     client_calls = {each.call.id for each in waiting if each.choices == ("answer",)}
+    new = {call: each for call, each in request.decisions.items() if not _is_taken(each, found.decided.get(call))}
     if known:
-        return dict(request.decisions)
+        return new
     return {
         **{call: answer(text) for call, text in request.results.items() if call in client_calls},
         **{call: each for call, each in request.earlier.items() if (call, each.kind) in allowed},
-        **request.decisions,
+        **new,
     }
+
+
+def _is_taken(decision: Decision, taken: Decision | None) -> bool:
+    return taken is not None and (decision.kind == "reject") == (taken.kind == "reject")
+
+
+def _recorded_at(path: Sequence[Entry]) -> Recorded:
+    """Return what is recorded of the calls at the end of a path."""
+    opened = open_answer(path)
+    return Recorded() if opened is None else opened.recorded
+
+
+def _check_says(request: UiRequest, found: Recorded) -> None:
+    """Refuse a request that decides nothing, unless the user says something. Raises ``DecisionError``."""
+    if request.again or (request.messages and isinstance(request.messages[-1], UserMessage)):
+        return
+    checked_decisions(request.decisions, found.pending.values())
+    raise DecisionError("no call waits for the results")
+
+
+def _check_decided(thread: StoredThread, request: UiRequest, agent: Agent[Any]) -> None:
+    """Refuse decisions that do not fit the calls that wait in a thread. Raises ``DecisionError``."""
+    decided, found = _decided_in(thread, request)
+    if not decided:
+        _check_says(request, found)
+        return
+    _following(thread, request)
+    waiting = found.pending.values()
+    checked_decisions(decided, waiting)
+    checked_choices(decided, waiting)
+    checked_edits(decided, waiting, agent.toolbox.find)
 
 
 class _Hidden:
@@ -324,11 +379,12 @@ class _Hidden:
                 yield event
 
 
-def _decided_in(thread: StoredThread, request: UiRequest) -> dict[str, Decision]:
-    """Return what a request decides in a thread."""
+def _decided_in(thread: StoredThread, request: UiRequest) -> tuple[dict[str, Decision], Recorded]:
+    """Return what a request decides in a thread, and what is recorded there of the calls at its end."""
     last = _last_id(request)
     known = last is not None and _known(thread, last, again=False) is not None
-    return _decided(request, pending(thread), known=known)
+    found = _recorded_at(thread.path())
+    return _decided(request, found, known=known), found
 
 
 def _last_id(request: UiRequest) -> str | None:
@@ -347,7 +403,7 @@ def _check_asked(request: UiRequest) -> None:
 def _following(thread: StoredThread, request: UiRequest) -> tuple[Message, ...] | None:
     """Return the message of the user that follows the decisions of a request; ``None`` where none does.
 
-    One that the thread has was sent along as history. Raises ``MessageError`` for one that takes the place of another.
+    One that the thread has was sent along as history. Raises ``DecisionError`` for one that takes the place of another.
     """
     last = request.messages[-1] if request.messages else None
     if not isinstance(last, UserMessage):
@@ -359,7 +415,7 @@ def _following(thread: StoredThread, request: UiRequest) -> tuple[Message, ...] 
         return None
     if last.id is None:
         return (last,)
-    raise MessageError("the calls that are decided are behind the message that is edited: send one of the two")
+    raise DecisionError("the calls that are decided are behind the message that is edited: send one of the two")
 
 
 def _place_behind(thread: Thread | StoredThread, message: Message) -> int:
@@ -513,11 +569,18 @@ class SwarmTurns(Turns):
         self._live, self._show_tools = live, show_tools
         self.owner = live
 
-    def check(self, request: UiRequest) -> None:
+    async def check(self, request: UiRequest) -> None:
         """Refuse another answer to the same message: a swarm answers each message once."""
         if request.again:
             raise DecodeError("a swarm answers a message once: send it as a new one", path="trigger", source=SOURCE)
         _check_asked(request)
+        if _decides(request):
+            async with self._session(request.id) as session:
+                decided, found = _decided_by(session, request)
+                if not decided:
+                    _check_says(request, found)
+                elif request.decisions or _following_in(session, request) is None:  # else see ``_decide``
+                    await session.check_decisions(decided)
 
     def check_name(self, id: str) -> None:
         """Refuse what no client may be called (``palaver.swarm.names``)."""
@@ -526,14 +589,18 @@ class SwarmTurns(Turns):
     async def answer(self, request: UiRequest) -> AsyncGenerator[Turn]:
         """Ask the client's session, and show what its agents do."""
         try:
-            session = await self._live.acquire(request.id)
-        except PalaverError as error:
-            yield Ended(outcome="failed", error=error)
-            return
-        try:
-            async with aclosing(self._answer(session, request)) as turn:
+            async with self._session(request.id) as session, aclosing(self._answer(session, request)) as turn:
                 async for event in turn:
                     yield event
+        except PalaverError as error:
+            yield Ended(outcome="failed", error=error)
+
+    @asynccontextmanager
+    async def _session(self, client: str) -> AsyncGenerator[Session]:
+        """Open the session of a client, or take the open one."""
+        session = await self._live.acquire(client)
+        try:
+            yield session
         finally:
             if self._live.store is not None:
                 with suppress(ClosedError):  # the swarm has ended, and closed its sessions
@@ -546,9 +613,7 @@ class SwarmTurns(Turns):
     async def _answer(self, session: Session, request: UiRequest) -> AsyncGenerator[Turn]:
         run = uuid7()
         waiting = session.pending()
-        last = _last_id(request)
-        known = last is not None and any(each.id == last for each in session.user_history)
-        decided = _decided(request, waiting, known=known)
+        decided, _ = _decided_by(session, request)
         try:
             asked = _following_in(session, request) if decided else _asked(request)
         except PalaverError as error:
@@ -653,6 +718,14 @@ class _Outcome:
     def __init__(self) -> None:
         self.answer = ""
         self.error: Exception | None = None
+
+
+def _decided_by(session: Session, request: UiRequest) -> tuple[dict[str, Decision], Recorded]:
+    """Return what a request decides in a session, and what is recorded there of the calls at its end."""
+    last = _last_id(request)
+    known = last is not None and any(each.id == last for each in session.user_history)
+    found = _recorded_at(session.log.path)
+    return _decided(request, found, known=known), found
 
 
 def _following_in(session: Session, request: UiRequest) -> UserMessage | None:
