@@ -23,13 +23,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
-from msgspec import Struct, structs
+from msgspec import Raw, Struct, structs
 
 from palaver.core import jsontext
 from palaver.core.errors import MessageError, NotFoundError, PalaverError, excerpt
 from palaver.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage
 from palaver.core.pairs import client_calls
-from palaver.core.parts import ToolCall
+from palaver.core.parts import Json, ToolCall
 from palaver.core.type_checks import check_arguments
 from palaver.store.store import Query, Store
 from palaver.store.stored_thread import StoredThread
@@ -71,11 +71,17 @@ class ApprovalRequest(Struct, frozen=True, kw_only=True):
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """A decision. ``arguments`` belong to ``edit``; ``text`` is the reason of ``reject`` or the text of ``answer``."""
+    """A decision. ``arguments`` belong to ``edit``; ``text`` is the reason of ``reject`` or the text of ``answer``.
+
+    Where a client ran the call itself, ``is_json`` says that the text is the result as JSON, and ``is_error`` that it
+    failed, and why.
+    """
 
     kind: DecisionKind
     arguments: Mapping[str, Any] | None = None
     text: str = ""
+    is_json: bool = False
+    is_error: bool = False
 
     def __post_init__(self) -> None:
         """Refuse unknown kinds and values that a thread cannot store. Raises ``MessageError``."""
@@ -88,6 +94,8 @@ class Decision(Struct, frozen=True, kw_only=True):
             if not isinstance(arguments, Mapping):
                 raise MessageError(f"{kind}: {excerpt(repr(arguments))} is not a mapping of arguments")
             jsontext.checked(dict(cast("Mapping[str, Any]", arguments)), "arguments")
+        if self.is_json and jsontext.unreadable(Raw(text.encode()), jsontext.DEEPEST):
+            raise MessageError(f"{kind}: {excerpt(repr(text))} is not JSON")
 
 
 def approve() -> Decision:
@@ -146,7 +154,9 @@ def resolved(planned: PlannedCall, decision: Decision, check: Callable[[ToolCall
             text = f"{text} {MAY_HAVE_RUN_BEFORE}"
         return _not_run(planned, "answered", text, decision)
     if decision.kind == "answer":
-        return _not_run(planned, "answered", decision.text or "(no answer)", decision)
+        content = (Json(Raw(decision.text.encode())),) if decision.is_json else ()
+        answered = _not_run(planned, "answered", decision.text or "(no answer)", decision)
+        return structs.replace(answered, content=content, is_error=decision.is_error)
     return _edited(planned, decision, check)
 
 
@@ -205,7 +215,8 @@ def decided_record(
     """
     decided: dict[str, Any] = {}
     for call, decision in decisions.items():
-        decided[call] = {"decision": decision.kind, "text": decision.text}
+        flags = {name: True for name in ("is_json", "is_error") if getattr(decision, name)}
+        decided[call] = {"decision": decision.kind, "text": decision.text, **flags}
         if decision.arguments is not None:
             decided[call]["arguments"] = dict(decision.arguments)
     more = {"closed": list(closed), "handled": list(handled)}
@@ -261,10 +272,20 @@ def recorded(messages: Sequence[Message], calls: Sequence[ToolCall]) -> Recorded
                 requests[each["call"]] = _request_of(by_id[each["call"]], each)
         for call, each in payload.get("decided", {}).items():
             if call in requests:
-                decided[call] = Decision(kind=each["decision"], text=each["text"], arguments=each.get("arguments"))
+                decided[call] = _decision_of(each)
         closed.update(requests.keys() & payload.get("closed", ()))
         handled.update(requests.keys() & payload.get("handled", ()))
     return Recorded(requests, decided, may_have_run, frozenset(closed), frozenset(handled))
+
+
+def _decision_of(payload: Mapping[str, Any]) -> Decision:
+    return Decision(
+        kind=payload["decision"],
+        text=payload["text"],
+        arguments=payload.get("arguments"),
+        is_json=bool(payload.get("is_json")),
+        is_error=bool(payload.get("is_error")),
+    )
 
 
 def _request_of(call: ToolCall, payload: Mapping[str, Any]) -> ApprovalRequest:

@@ -294,7 +294,7 @@ async def test_a_client_adds_the_output_of_a_tool_that_it_runs(server):
     body = ui("where")
     body["messages"].append({"id": "a", "role": "assistant", "parts": [{"type": "step-start"}, part]})
     found = chunks(await server.post("/chat", json=body))
-    assert "".join(each["delta"] for each in found if each["type"] == "text-delta") == 'Done: {"at":"Husum"}'
+    assert [each["output"] for each in found if each["type"] == "tool-output-available"] == [{"at": "Husum"}]
 
 
 async def test_the_store_has_the_conversation_under_a_name_that_no_client_can_leave(server):

@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 
 from palaver import Agent, assistant, tool_call, user
 from palaver.agent import client_tool
-from palaver.core.parts import File, FileId, Image, Reasoning, Text, Url
+from palaver.core.parts import File, FileId, Image, Json, Reasoning, Text, Url
 from palaver.models import FunctionModel, ScriptedModel
 from palaver.serve.http.access import Access
 from palaver.serve.ui import AgUiEndpoint, AiSdkEndpoint, ag_ui, ai_sdk
@@ -203,6 +203,53 @@ async def test_decisions_that_are_taken_while_others_wait_are_loaded_and_may_com
         found = [(each["state"], each.get("output")) for each in tools(await loaded(client))]
     done = "output-available"
     assert found == [(done, "booked 1"), ("output-denied", None), (done, "booked 3"), (done, "Husum")]
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        ({"state": "output-available", "output": {"lat": 54.5, "n": 2}}, '{"lat":54.5,"n":2}'),
+        ({"state": "output-available", "output": [1, None]}, "[1,null]"),
+        ({"state": "output-available", "output": None}, "null"),
+        ({"state": "output-available", "output": '{"a": 1}'}, '{"a": 1}'),
+        ({"state": "output-error", "errorText": "no gps"}, "no gps"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["agent", "swarm"])
+async def test_what_a_page_ran_itself_keeps_its_type(kind, state, told):
+    prompts = []
+
+    def model(prompt):
+        prompts.append(prompt)
+        if len(prompts) > 1:
+            return "done"
+        return assistant(tool_calls=[tool_call("where", {}, id="w1"), tool_call("book", {"berth": 1}, id="b1")])
+
+    options = {"tools": [book, client_tool("where", "Where.", {"type": "object"})], "policy": {"book": "ask"}}
+    async with contextlib.AsyncExitStack() as stack:
+        if kind == "agent":
+            endpoint = AiSdkEndpoint(Agent(FunctionModel(model), **options), store=MemoryStore())
+        else:
+            swarm = Swarm("chat", [SwarmAgent("desk", FunctionModel(model), max_tool_calls=4, **options)])
+            endpoint = AiSdkEndpoint(await stack.enter_async_context(swarm.start()), show_tools=True)
+        client = await stack.enter_async_context(client_of(endpoint))
+        await client.post("/ui", json=ui("hi"))
+        for decided in ("w1", "b1"):
+            messages = await loaded(client)
+            where, berth = [each for each in messages[-1]["parts"] if each["type"] == "dynamic-tool"]
+            if decided == "w1":
+                where |= state
+            else:
+                berth |= {"state": "approval-responded", "approval": {"id": "b1", "approved": True}}
+            streamed = chunks(await client.post("/ui", json=ui("", messages=messages)))
+            assert where in (await loaded(client))[-1]["parts"]
+    (output,) = [each for each in streamed if each.get("toolCallId") == "w1"]
+    sent = {"type": f"tool-{state['state']}", "toolCallId": "w1", "dynamic": True, **state}
+    assert output == {key: value for key, value in sent.items() if key != "state"}
+    (result,) = [each for each in prompts[-1].messages if each.role == "tool" and each.tool_name == "where"]
+    (part,) = result.content
+    text = bytes(part.value_json).decode() if isinstance(part, Json) else part.text
+    assert (text, result.is_error) == (told, "errorText" in state)
 
 
 async def test_calls_that_a_handler_decides_stay_hidden():

@@ -193,18 +193,20 @@ def _decisions(message: Mapping[str, Any]) -> Iterator[tuple[str, Decision]]:
             yield str(fields.get("toolCallId")), decision
 
 
-def _results(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The outputs and errors of calls in the last message, as texts: those that the client added among them."""
+def _results(message: Mapping[str, Any]) -> Iterator[tuple[str, Decision]]:
+    """The outputs and errors of calls in the last message: those that the client added among them."""
     for part in list_of(message.get("parts")) or ():
         fields = cast("dict[str, Any]", part) if isinstance(part, dict) else {}
         call, state = fields.get("toolCallId"), fields.get("state")
         if not isinstance(call, str):
             continue
         if state == "output-error":
-            yield call, f"Error: {fields.get('errorText')}"
+            yield call, Decision(kind="answer", text=word(fields, "errorText"), is_error=True)
         elif state == "output-available":
             found = fields.get("output")
-            yield call, found if isinstance(found, str) else jsontext.encode(found).decode()
+            is_text = isinstance(found, str)
+            text = found if is_text else jsontext.encode(found).decode()
+            yield call, Decision(kind="answer", text=text, is_json=not is_text)
 
 
 class _Writer(TurnWriter):
@@ -372,8 +374,13 @@ def _asked(recorded: Recorded, call: str) -> Chunk:
         return {} if client_runs else {"state": "approval-requested", "approval": {"id": call}}
     if decision is None:
         return {}
+    if decision.kind == "answer" and decision.is_error:
+        return {"state": "output-error", "errorText": decision.text}
     if decision.kind == "answer":
-        return {"state": "output-available", "output": decision.text}
+        return {
+            "state": "output-available",
+            "output": jsontext.value(decision.text) if decision.is_json else decision.text,
+        }
     return {"state": _RESPONDED, "approval": _approval(call, decision)}
 
 

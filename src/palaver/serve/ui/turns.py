@@ -67,7 +67,6 @@ from palaver.turn.approvals import (
     Decision,
     DecisionError,
     Recorded,
-    answer,
     checked_choices,
     checked_decisions,
     checked_edits,
@@ -89,8 +88,8 @@ class UiRequest(Struct, frozen=True, kw_only=True):
     ``id`` names the conversation. ``messages`` are all that the client has, the newest last. ``decisions`` decide calls
     that wait, by the id of the call; ``earlier`` are those that stand in the history before a message of the user: what
     they decide may have been decided by a request before, and is left out then. ``again`` asks for another answer to
-    the last user message. ``message_id`` is the client's id of the answer that goes on. ``results`` are texts of the
-    client for calls that it ran, by the id of the call. ``tools`` are further ones that the client runs, ``context`` is
+    the last user message. ``message_id`` is the client's id of the answer that goes on. ``results`` answer calls that
+    the client ran, by the id of the call. ``tools`` are further ones that the client runs, ``context`` is
     a section for the system prompt, and ``state`` what the client and the tools share (``values["state"]``); ``None``
     is an empty object.
     """
@@ -101,7 +100,7 @@ class UiRequest(Struct, frozen=True, kw_only=True):
     earlier: Mapping[str, Decision] = {}
     again: bool = False
     message_id: str | None = None
-    results: Mapping[str, str] = {}
+    results: Mapping[str, Decision] = {}
     tools: tuple[Tool, ...] = ()
     context: str = ""
     state: Any = None
@@ -317,7 +316,7 @@ def _decided(request: UiRequest, found: Recorded, *, known: bool) -> dict[str, D
     if known:
         return new
     return {
-        **{call: answer(text) for call, text in request.results.items() if call in client_calls},
+        **{call: each for call, each in request.results.items() if call in client_calls},
         **{call: each for call, each in request.earlier.items() if (call, each.kind) in allowed},
         **new,
     }
