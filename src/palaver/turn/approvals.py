@@ -141,7 +141,8 @@ def request(planned: PlannedCall) -> ApprovalRequest:
 
 def resolved(planned: PlannedCall, decision: Decision, check: Callable[[ToolCall], Any]) -> PlannedCall:
     """Apply a decision to a call. ``check`` reads edited arguments and raises an error whose text the model gets."""
-    if decision.kind not in planned.choices:
+    refused = decision.kind == "answer" and decision.is_error  # that the call failed may always be said
+    if decision.kind not in planned.choices and not refused:
         allowed = ", ".join(planned.choices)
         return _not_run(planned, "invalid", f"{decision.kind!r} is not allowed here, but {allowed}.", decision)
     if decision.kind == "approve":

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from palaver import Agent, MessageError, assistant, open_store, tool_call
-from palaver.agent import Rule, ToolContext, pending
+from palaver.agent import Rule, ToolContext, approve, pending
 from palaver.models import FunctionModel, ScriptedModel
 from palaver.serve.http.access import Access
 from palaver.serve.ui import AgUiEndpoint, AiSdkEndpoint
@@ -412,6 +412,33 @@ async def test_without_a_store_the_messages_of_the_client_are_the_conversation(s
     ]
     assert '"Hello two"' in (await server.post("/bare", json=body)).text
     assert '"Hello one"' in (await server.post("/bare", json=ui("one", trigger="regenerate-message"))).text
+
+
+@pytest.mark.parametrize("path", ["/bare", "/bare-agui"])
+async def test_without_a_store_no_approval_is_offered_and_the_model_is_told(server, path):
+    told = "Not run: this call needs an approval, and nobody can give one here."
+    found = chunks(await server.post(path, json=ui("book") if path == "/bare" else agui("book")))
+    assert "approval-request" not in str(found)
+    assert told in str([each for each in found if each["type"] in {"tool-output-error", "TOOL_CALL_RESULT"}])
+    assert f"Done: {told}" in "".join([each.get("delta", "") for each in found])
+    assert found[-1].get("finishReason", found[-1].get("outcome")) in ("stop", {"type": "success"})
+
+
+@pytest.mark.parametrize("decision", [approve(), None])
+async def test_without_a_store_the_function_of_the_agent_decides(decision):
+    rule = Rule(judgement="ask", choices=("approve", "reject"))
+    options = {
+        "tools": [look],
+        "policy": {"look": rule},
+        "decide": lambda _: {} if decision is None else {"c1": decision},
+    }
+    script = [assistant(tool_calls=[tool_call("look", {"city": "Kiel"}, id="c1")]), "done"]
+    endpoint = AiSdkEndpoint(Agent(ScriptedModel(script), **options))
+    transport = httpx.ASGITransport(Starlette(routes=endpoint.routes("/ui")))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        found = chunks(await client.post("/ui", json=ui("hi")))
+    (result,) = [each for each in found if each["type"].startswith("tool-output")]
+    assert ("rain in Kiel" if decision else "nobody can give one here") in str(result)
 
 
 async def test_another_answer_is_another_branch_of_the_thread(server):

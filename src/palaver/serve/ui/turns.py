@@ -9,6 +9,8 @@ Rules:
   follows the end. What it leaves behind stays in the thread.
 - Where another process has written to the conversation meanwhile, the run fails with ``ConflictError``, and the answer
   is kept on a branch ``main/late-…``.
+- Without a store nobody can decide: a call that needs an approval is not run, and the model is told so
+  (``NOT_RUN_UNATTENDED``), unless the agent's own ``decide`` decides it.
 - A call that only the client can answer (``client_tool``, ``ask_user``) waits; the client's result comes with a later
   request and is the decision ``answer``. Tools, context and state of a request are for that run.
 - A message of the user behind results and decisions is the next one: first the calls that wait get their results, then
@@ -30,6 +32,7 @@ from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import anyio
@@ -64,6 +67,7 @@ from palaver.threads.view import DISCARDED, RECORD
 from palaver.turn import events
 from palaver.turn.approvals import (
     ApprovalRequest,
+    Decide,
     Decision,
     DecisionError,
     Recorded,
@@ -73,6 +77,7 @@ from palaver.turn.approvals import (
     open_answer,
 )
 from palaver.turn.middleware import Middleware
+from palaver.turn.notes import NOT_RUN_UNATTENDED
 
 if TYPE_CHECKING:
     from palaver.swarm.events import Event
@@ -227,7 +232,8 @@ class AgentTurns(Turns):
         try:
             agent = self._agent_for(request)
             thread, prompt, decisions = await self._begin(request)
-            stream = agent.stream(prompt, thread=thread, decisions=decisions or None, values=values)
+            decide = None if self._store is not None else partial(_unattended, agent.decide)
+            stream = agent.stream(prompt, thread=thread, decisions=decisions or None, values=values, decide=decide)
         except PalaverError as error:
             yield Ended(outcome="failed", error=error)
             return
@@ -278,6 +284,17 @@ def _thread_of(messages: Sequence[Message]) -> Thread:
     thread = Thread()
     thread.append(*with_results(messages))
     return thread
+
+
+async def _unattended(own: Decide | None, requests: tuple[ApprovalRequest, ...]) -> Mapping[str, Decision]:
+    """Decide as an agent's ``own`` function does, and refuse the rest: without a store no later request can decide.
+
+    Calls that the client runs itself wait for it: their results come with its history.
+    """
+    given: Any = {} if own is None else own(requests)
+    found: Mapping[str, Decision] = await given if isawaitable(given) else given
+    refused = Decision(kind="answer", text=NOT_RUN_UNATTENDED, is_error=True)
+    return {**{each.call.id: refused for each in requests if each.choices != ("answer",)}, **found}
 
 
 class _FromClient(Middleware):
