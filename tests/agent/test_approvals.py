@@ -23,12 +23,10 @@ from palaver.store.sqlite import SQLiteStore
 from palaver.threads.agent_view import for_agent
 from palaver.threads.thread import Thread
 from palaver.threads.view import RECORD, for_model, for_people
-<<<<<<< HEAD
-from palaver.turn.approvals import PENDING, Decision, DecisionError, all_pending, answer, approve, edit, pending, reject
-=======
 from palaver.turn.approvals import (
     PENDING,
     Decision,
+    DecisionError,
     all_pending,
     answer,
     approve,
@@ -37,7 +35,6 @@ from palaver.turn.approvals import (
     pending,
     reject,
 )
->>>>>>> f1
 from palaver.turn.limits import Limits
 from palaver.turn.notes import MAY_HAVE_RUN, NOT_RUN_UNDECIDED
 from palaver.turn.tool import CHOICES, Rule
@@ -276,7 +273,8 @@ async def test_an_edit_is_recorded_and_the_call_of_the_model_stays_byte_for_byte
     assert ran == [("send", "bob", 2)]
     assert results(run)[0].metadata["approval"] == {"decision": "edit", "arguments": {"to": "bob", "amount": 2}}
     records = [each.payload for each in run.messages if RECORD in each.tags]
-    assert records[-1] == {"decided": {"c1": {"decision": "edit", "text": "", "arguments": {"to": "bob", "amount": 2}}}}
+    decided = {"decision": "edit", "text": "", "arguments": {"to": "bob", "amount": 2}}
+    assert records[-1] == {"decided": {"c1": decided}, "handled": ["c1"]}
 
 
 @pytest.mark.anyio

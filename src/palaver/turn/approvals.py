@@ -5,8 +5,9 @@ Rules (DAS-25, ADR 17):
 - A call is planned in this order: find the tool by its name, check the arguments, ask the policy. ``deny`` wins over
   everything, then the tool's own rule, then the policy. A call that fails a step gets a result with the reason.
 - A decision is ``approve``, ``edit`` (other arguments, checked again), ``reject`` or ``answer`` (a text in place of
-  the result). Edited arguments that a caller passes to a run must fit; those of a handler are checked when the tool
-  would run, and the model is told. The request lists the allowed ones. The model's call in the thread does not change.
+  the result). Edited arguments that a caller passes to a run or a session must fit; those of a handler are checked
+  when the tool would run, and the model is told. The request lists the allowed ones. The model's call in the thread
+  does not change.
 - Requests and decisions are records: messages without content, with the tag ``record``. No view shows them and no wire
   sends them. Another process can decide days later. A batch runs when all of its calls are decided.
 - The calls of the last answer that have no result are open. Unless a record says that they are pending, they may have
@@ -28,13 +29,13 @@ import unicodedata
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
-from msgspec import Struct, structs
+from msgspec import Raw, Struct, structs
 
 from palaver.core import jsontext
 from palaver.core.errors import MessageError, NotFoundError, PalaverError, excerpt
 from palaver.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage
 from palaver.core.pairs import client_calls
-from palaver.core.parts import ToolCall
+from palaver.core.parts import Json, ToolCall
 from palaver.core.type_checks import check_arguments
 from palaver.store.store import Query, Store
 from palaver.store.stored_thread import StoredThread
@@ -76,11 +77,17 @@ class ApprovalRequest(Struct, frozen=True, kw_only=True):
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """A decision. ``arguments`` belong to ``edit``; ``text`` is the reason of ``reject`` or the text of ``answer``."""
+    """A decision. ``arguments`` belong to ``edit``; ``text`` is the reason of ``reject`` or the text of ``answer``.
+
+    Where a client ran the call itself, ``is_json`` says that the text is the result as JSON, and ``is_error`` that it
+    failed, and why.
+    """
 
     kind: DecisionKind
     arguments: Mapping[str, Any] | None = None
     text: str = ""
+    is_json: bool = False
+    is_error: bool = False
 
     def __post_init__(self) -> None:
         """Refuse unknown kinds and values that a thread cannot store. Raises ``MessageError``."""
@@ -93,6 +100,8 @@ class Decision(Struct, frozen=True, kw_only=True):
             if not isinstance(arguments, Mapping):
                 raise MessageError(f"{kind}: {excerpt(repr(arguments))} is not a mapping of arguments")
             jsontext.checked(dict(cast("Mapping[str, Any]", arguments)), "arguments")
+        if self.is_json and jsontext.unreadable(Raw(text.encode()), jsontext.DEEPEST):
+            raise MessageError(f"{kind}: {excerpt(repr(text))} is not JSON")
 
 
 def approve() -> Decision:
@@ -138,7 +147,8 @@ def request(planned: PlannedCall) -> ApprovalRequest:
 
 def resolved(planned: PlannedCall, decision: Decision, toolbox: Toolbox) -> PlannedCall:
     """Apply a decision to a call. Edited arguments that its tool refuses become a result with the reason."""
-    if decision.kind not in planned.choices:
+    refused = decision.kind == "answer" and decision.is_error  # that the call failed may always be said
+    if decision.kind not in planned.choices and not refused:
         allowed = ", ".join(planned.choices)
         return _not_run(planned, "invalid", f"{decision.kind!r} is not allowed here, but {allowed}.", decision)
     if decision.kind == "reject":
@@ -151,7 +161,9 @@ def resolved(planned: PlannedCall, decision: Decision, toolbox: Toolbox) -> Plan
             text = f"{text} {MAY_HAVE_RUN_BEFORE}"
         return _not_run(planned, "answered", text, decision)
     if decision.kind == "answer":
-        return _not_run(planned, "answered", decision.text or "(no answer)", decision)
+        content = (Json(Raw(decision.text.encode())),) if decision.is_json else ()
+        answered = _not_run(planned, "answered", decision.text or "(no answer)", decision)
+        return structs.replace(answered, content=content, is_error=decision.is_error)
     tool = toolbox.find(planned.tool or planned.call.name)
     if tool is None:
         return _not_run(planned, "invalid", toolbox.unknown(planned.call.name), decision)
@@ -205,17 +217,22 @@ def pending_record(calls: Iterable[PlannedCall], *, may_have_run: bool = False) 
     return _record({"pending": waiting, **({"begun": True} if may_have_run else {})}, PENDING)
 
 
-def decided_record(decisions: Mapping[str, Decision], closed: Sequence[str] = ()) -> SystemMessage:
+def decided_record(
+    decisions: Mapping[str, Decision], closed: Sequence[str] = (), handled: Iterable[str] = ()
+) -> SystemMessage:
     """Return the record of decisions; the batch may run when nothing is pending any more.
 
-    ``closed`` are the ids of calls that are not run, because the user went on without a decision about them.
+    ``closed`` are the ids of calls that are not run, because the user went on without a decision about them;
+    ``handled`` those that the ``decide`` of the run decided.
     """
     decided: dict[str, Any] = {}
     for call, decision in decisions.items():
-        decided[call] = {"decision": decision.kind, "text": decision.text}
+        flags = {name: True for name in ("is_json", "is_error") if getattr(decision, name)}
+        decided[call] = {"decision": decision.kind, "text": decision.text, **flags}
         if decision.arguments is not None:
             decided[call]["arguments"] = dict(decision.arguments)
-    return _record({"decided": decided, **({"closed": list(closed)} if closed else {})})
+    more = {"closed": list(closed), "handled": list(handled)}
+    return _record({"decided": decided, **{key: each for key, each in more.items() if each}})
 
 
 def _record(payload: dict[str, Any], *tags: str) -> SystemMessage:
@@ -231,6 +248,13 @@ class Recorded(Struct, frozen=True):
     """Whether calls may have run before a request was made."""
     closed: frozenset[str] = frozenset()
     """The requests that nobody decides any more."""
+    handled: frozenset[str] = frozenset()
+    """The requests that the ``decide`` of a run decided, before anybody else saw them."""
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """The calls that somebody outside of a run was asked about."""
+        return frozenset(self.requests.keys() - self.handled)
 
     @property
     def pending(self) -> Mapping[str, ApprovalRequest]:
@@ -245,6 +269,7 @@ def recorded(messages: Sequence[Message], calls: Sequence[ToolCall]) -> Recorded
     requests: dict[str, ApprovalRequest] = {}
     decided: dict[str, Decision] = {}
     closed: set[str] = set()
+    handled: set[str] = set()
     may_have_run = False
     for message in messages:
         if message.source != SOURCE or RECORD not in message.tags:
@@ -255,12 +280,24 @@ def recorded(messages: Sequence[Message], calls: Sequence[ToolCall]) -> Recorded
             if each["call"] in by_id:
                 decided.pop(each["call"], None)
                 closed.discard(each["call"])
+                handled.discard(each["call"])
                 requests[each["call"]] = _request_of(by_id[each["call"]], each)
         for call, each in payload.get("decided", {}).items():
             if call in requests:
-                decided[call] = Decision(kind=each["decision"], text=each["text"], arguments=each.get("arguments"))
+                decided[call] = _decision_of(each)
         closed.update(requests.keys() & payload.get("closed", ()))
-    return Recorded(requests, decided, may_have_run, frozenset(closed))
+        handled.update(requests.keys() & payload.get("handled", ()))
+    return Recorded(requests, decided, may_have_run, frozenset(closed), frozenset(handled))
+
+
+def _decision_of(payload: Mapping[str, Any]) -> Decision:
+    return Decision(
+        kind=payload["decision"],
+        text=payload["text"],
+        arguments=payload.get("arguments"),
+        is_json=bool(payload.get("is_json")),
+        is_error=bool(payload.get("is_error")),
+    )
 
 
 def _request_of(call: ToolCall, payload: Mapping[str, Any]) -> ApprovalRequest:
@@ -293,7 +330,7 @@ def checked_choices(decisions: Mapping[str, Decision], requests: Iterable[Approv
 def checked_edits(
     decisions: Mapping[str, Decision], requests: Iterable[ApprovalRequest], find: Callable[[str], AgentTool | None]
 ) -> None:
-    """Refuse edited arguments that do not fit their tool, which ``find`` looks up. Raises ``MessageError``."""
+    """Refuse edited arguments that do not fit their tool, which ``find`` looks up. Raises ``DecisionError``."""
     for each in requests:
         decision, tool = decisions.get(each.call.id), find(each.tool)
         if decision is None or decision.kind != "edit" or tool is None:
@@ -302,7 +339,7 @@ def checked_edits(
             tool.check(_with_arguments(each.call, decision))
         except PalaverError as error:
             shown = excerpt(each.call.id)
-            raise MessageError(f"the edited arguments of call {shown!r} do not fit {each.tool!r}: {error}") from None
+            raise DecisionError(f"the edited arguments of call {shown!r} do not fit {each.tool!r}: {error}") from None
 
 
 def checked_decisions(decisions: Mapping[str, Decision], requests: Iterable[ApprovalRequest]) -> None:
