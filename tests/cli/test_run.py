@@ -465,6 +465,15 @@ def test_a_file_that_says_nothing_is_an_error_before_the_call(run, tmp_path, mon
     assert cause in done.err
 
 
+def test_the_warning_that_a_window_is_assumed_names_the_option(run, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    with provider(says("Much.")) as there:
+        done = run("run", "tide " * 9_000, "-m", "m", "--url", f"{there.url}/v1", "-n")
+    assert "128,000 tokens are assumed: --window sets it" in " ".join(done.err.split())
+    assert "Compactor" not in done.err
+
+
 class Told(BaseHTTPRequestHandler):
     def do_HEAD(self):
         path, _, kind = self.path.partition("?")
