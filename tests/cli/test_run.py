@@ -388,6 +388,12 @@ def test_a_file_without_tools_is_one_line_and_exit_code_1(run, saved, text, tool
     assert cause in done.err
 
 
+def test_nothing_is_continued_and_no_store_is_created_where_there_is_none(run, location):
+    done = run("run", "hi", "--model", "demo", "--continue")
+    assert (done.code, done.err.count("\n"), location.exists()) == (1, 1, False)
+    assert "there is no thread to continue" in done.err
+
+
 def test_a_thread_that_is_not_there_cannot_go_on(run):
     done = run("run", "--model", "demo", "--thread", "nowhere")
     assert (done.code, done.err.count("\n")) == (1, 1)
