@@ -107,6 +107,15 @@ async def test_a_window_that_is_not_known_is_assumed_and_said_once():
     assert "Compactor(window=…)" in told[0]
 
 
+@pytest.mark.parametrize("said", [0, 10_000])
+def test_a_medium_of_unknown_size_is_not_a_long_prompt(said):
+    made = agent(lambda _: "Seen.", window=None)
+    events = []
+    link = p.File.from_url("https://a.example/b.pdf")
+    made.sync.run(["Read it." + " more" * said, link, link], on_event=events.append)
+    assert any("is not known" in event.text for event in events if isinstance(event, Warned)) is (said > 0)
+
+
 @pytest.mark.anyio
 @pytest.mark.row("KAI-05", "KAI-06", "KAI-08")
 @pytest.mark.parametrize("counted", [False, True])

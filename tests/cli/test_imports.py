@@ -151,6 +151,15 @@ def test_what_fails_is_named_and_the_rest_goes_on(run, talk, saved, tmp_path, ke
     assert run("import", "open.json", "--from", "openai_chat").code == 0
 
 
+def test_a_store_is_created_when_the_first_file_can_be_read(run, talk, saved, location):
+    saved({"a": 1}, "bad.json")
+    done = run("import", "absent", "bad.json", saved("{", "torn.json"))
+    assert (done.code, "3 failed" in done.out, location.exists()) == (1, True, False)
+    assert run("import", "absent", talk()).code == 1
+    assert location.exists()
+    assert run("import", talk(), "--into", "no/such/folder/x.db").code == 1
+
+
 def test_a_wire_that_nobody_knows_is_wrong_usage(run, talk, location):
     assert run("import", talk(), "--from", "klingon").code == 2
     assert run("import").code == 2

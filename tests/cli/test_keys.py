@@ -50,9 +50,10 @@ def test_a_key_is_removed(process):
     assert process("keys", "get", "groq").code == 1
 
 
-@pytest.mark.parametrize(("name", "data", "code"), [("grok", b"k\n", 2), ("groq", b"\n", 1)])
-def test_an_unknown_provider_and_an_empty_key_are_refused(process, name, data, code):
+@pytest.mark.parametrize(("name", "data", "code"), [("grok", b"k\n", 2), ("groq", b"\n", 1), ("groq", b"k\nl\n", 1)])
+def test_an_unknown_provider_an_empty_key_and_several_lines_are_refused(process, name, data, code):
     assert process("keys", "set", name, data=data).code == code
+    assert process("keys", "get", "groq").code == 1
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", '{"groq": 1}', pytest.param("[" * 200_000, id="deep")])

@@ -1,5 +1,6 @@
 """The options of `palaver run`, as people's fingers expect them."""
 
+import io
 import json
 
 import pytest
@@ -91,6 +92,10 @@ def test_short_options_reach_the_model(process):
         (("temprature", "1"), "did you mean temperature?"),
         (("temperature", "hot"), "temperature: expected"),
         (("xyz", "1"), "no setting 'xyz'"),
+        (("max_tokens", "1000.0"), "max_tokens: expected an integer, got '1000.0' (see"),
+        (("temperature", "warm"), "temperature: expected an integer or float, got 'warm' (see"),
+        (("max_tokens", "0"), "max_tokens: 0 is not at least 1"),
+        (("max_tokens", "-5"), "max_tokens: -5 is not at least 1"),
         (("output", "1"), "no setting 'output'"),
         (("stop", '["a", 1]'), "stop: expected texts in the list, got 1"),
     ],
@@ -214,6 +219,17 @@ def test_a_thread_continues_with_its_model_and_server(process):
         assert [body["model"] for body in there.asked] == ["qwen", "qwen", "qwen", "other"]
         assert process("export", "x", "--as", "openai_chat").json["model"] == "other"
     assert process("run", "d", "-t", "y").code == 2  # a new thread has no model
+
+
+def test_another_model_of_the_threads_server_is_named_without_its_address(run, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    with provider(says("one"), says("two"), says("three")) as there:
+        assert run("run", "a", "-m", "qwen", "--url", there.url, "-t", "x").code == 0
+        assert run("run", "b", "-m", "other", "-t", "x").out == "two\n"
+        assert run("run", "c", "-m", "server/openai/gpt-oss", "-t", "x").out == "three\n"
+        assert run("run", "d", "-m", "openai/", "-t", "x").code == 2  # of a provider
+    assert [body["model"] for body in there.asked] == ["qwen", "other", "openai/gpt-oss"]
 
 
 def test_a_thread_continues_with_the_model_that_was_chosen_last(process):

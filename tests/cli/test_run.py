@@ -388,6 +388,12 @@ def test_a_file_without_tools_is_one_line_and_exit_code_1(run, saved, text, tool
     assert cause in done.err
 
 
+def test_nothing_is_continued_and_no_store_is_created_where_there_is_none(run, location):
+    done = run("run", "hi", "--model", "demo", "--continue")
+    assert (done.code, done.err.count("\n"), location.exists()) == (1, 1, False)
+    assert "there is no thread to continue" in done.err
+
+
 def test_a_thread_that_is_not_there_cannot_go_on(run):
     done = run("run", "--model", "demo", "--thread", "nowhere")
     assert (done.code, done.err.count("\n")) == (1, 1)
@@ -463,6 +469,15 @@ def test_a_file_that_says_nothing_is_an_error_before_the_call(run, tmp_path, mon
     assert (done.code, done.out, done.err.count("\n"), there.asked) == (1, "", 1, [])
     assert done.err.startswith(f"palaver: {name}: ")
     assert cause in done.err
+
+
+def test_the_warning_that_a_window_is_assumed_names_the_option(run, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    with provider(says("Much.")) as there:
+        done = run("run", "tide " * 9_000, "-m", "m", "--url", f"{there.url}/v1", "-n")
+    assert "128,000 tokens are assumed: --window sets it" in " ".join(done.err.split())
+    assert "Compactor" not in done.err
 
 
 class Told(BaseHTTPRequestHandler):

@@ -104,10 +104,18 @@ def _parse_settings(_context: click.Context, _option: click.Parameter, pairs: Se
             given.setdefault(name, []).extend([value] if isinstance(value, str) else value)
         else:
             given[name] = value
-    try:
-        return Settings(**given)
-    except MessageError as error:
-        raise click.BadParameter(str(error).removeprefix("Settings: ")) from None
+    typed = dict(pairs)
+    for name, value in given.items():
+        try:
+            Settings(**{name: value})
+        except MessageError as error:
+            expected, got, _ = str(error).removeprefix("Settings: ").partition(", got ")
+            shown = f"{expected.removesuffix(' or None')}, got {excerpt(typed[name])!r}" if got else expected
+            raise click.BadParameter(shown) from None
+    tokens = given.get("max_tokens")
+    if tokens is not None and tokens < 1:
+        raise click.BadParameter(f"max_tokens: {tokens} is not at least 1")
+    return Settings(**given)
 
 
 def _setting(name: str, text: str) -> Any:

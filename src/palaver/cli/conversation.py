@@ -475,10 +475,9 @@ def open_conversation(options: AgentOptions, *, create: bool = True) -> Generato
     if options.window is not None:
         model = structs.replace(model, capabilities=structs.replace(model.capabilities, window=options.window))
     names = (*options.tools, *(["demo"] if model.name.startswith("demo/") and "demo" not in options.tools else []))
-    if not create and not stores.exists(options.location):
-        raise NotFoundError(
-            f"no thread is named {options.thread!r}: there is no store at {stores.display_name(options.location)}"
-        )
+    if (options.last or not create) and not stores.exists(options.location):
+        missing = "there is no thread to continue" if options.last else f"no thread is named {options.thread!r}"
+        raise NotFoundError(f"{missing}: there is no store at {stores.display_name(options.location)}")
     with (
         open_store(options.location) as store,
         start_blocking_portal() as portal,

@@ -24,7 +24,8 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from hashlib import file_digest, sha256
 from pathlib import Path
 from time import time_ns
@@ -187,9 +188,13 @@ def command(names: tuple[str, ...], location: str | None, source_format: str | N
         find_wire(source_format or "")
     walk, summary = _Walk(names), _Summary()
     try:
-        with open_store(location) as store, progress.bar("importing") as report:
+        with ExitStack() as stack, progress.bar("importing") as report:
             found = list(walk)
-            importer = _Importer(store, source_format, _Meter(found, report))
+            importer = _Importer(
+                lambda: stack.enter_context(open_store(location)), source_format, _Meter(found, report)
+            )
+            if stores.exists(location):
+                importer.open()
             for group in group_files(found, names):
                 file_format = importer.message_format(group)
                 for each in (group.names,) if file_format else [(name,) for name in group.names]:
@@ -285,13 +290,25 @@ def _digest(path: Path) -> str:
 class _Importer:
     """Imports files into a store, one after the other."""
 
-    def __init__(self, store: Store, source_format: str | None, meter: _Meter) -> None:
-        self._store = store
+    def __init__(self, open_store: Callable[[], Store], source_format: str | None, meter: _Meter) -> None:
+        """Open the store when ``open`` is called, or when the first file can be read: files that fail create none."""
+        self._open_store = open_store
+        self._opened: Store | None = None
         self._source_format = source_format
         self._intake: ConversationImporter | None = None
         self._filing: FileImporter | None = None
         self.meter = meter
         self._indexed = 0
+
+    def open(self) -> Store:
+        """Open the store, once."""
+        if self._opened is None:
+            self._opened = self._open_store()
+        return self._opened
+
+    @property
+    def _store(self) -> Store:
+        return self.open()
 
     def index(self, new: int, least: int = 1) -> None:
         """Index the new messages when there are at least ``least`` since the last time, so that no search waits."""
@@ -348,6 +365,8 @@ class _Importer:
     def _unchanged(self, name: str) -> Iterator[_ImportLine] | None:
         """Return the lines of a file that has not changed since it was imported; ``None`` when it must be read."""
         if name == files.STDIO or self._source_format is not None or not Path(name).is_file():
+            return None
+        if self._opened is None:  # nothing has been imported
             return None
         if self._filing is None:
             self._filing = FileImporter(self._store)

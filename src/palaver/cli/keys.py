@@ -43,9 +43,11 @@ def set_key(context: click.Context, name: str) -> None:
     if context.args:  # a key, which no error may show
         raise click.UsageError("a key is not an argument, which other users see: type it at the prompt, or pipe it")
     _check_provider(name)
-    key = click.prompt("Key", hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline()
+    key = click.prompt("Key", hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.read()
     if not key.strip():
         bad_input(name, "the key is empty")
+    if len(key.strip().splitlines()) > 1:
+        bad_input(name, "a key is one line, and there are several")
     key_store.store(name, key.strip())
     echo(f"stored the key of {name} in {key_store.place()}", err=True)
 

@@ -32,6 +32,7 @@ from palaver.core.parts import Json, Refusal, Text, ToolCall
 from palaver.core.value import Record
 from palaver.threads.view import DISCARDED
 from palaver.turn import events
+from palaver.turn.compaction import HOW_TO_SET
 from palaver.turn.run import Run
 
 if TYPE_CHECKING:
@@ -255,7 +256,7 @@ class RunRenderer:
         self.line(safe_line(f"refused: {event.call.name or 'a call'}: {event.call.reason}"), "yellow")
 
     def _on_warning(self, event: events.Warned) -> None:
-        self.line(safe_line(event.text), "yellow")
+        self.line(safe_line(event.text.replace(HOW_TO_SET, "--window sets it")), "yellow")
 
     def _on_subagent(self, event: events.SubagentEvent) -> None:
         inner = event.event

@@ -3,6 +3,7 @@
 - Before each turn the model is kept in the thread's metadata, under ``cli``: the name as it was typed, with the address
   and the wire of ``--url`` and ``--wire``. User, password and keys in an address are left out.
 - In a thread of another program, it is the model that the last answer names, where the catalogue knows its provider.
+- A typed model that names no provider is one of the server of the thread's address (``--url``).
 - What is typed comes first, then the thread's model, then ``PALAVER_MODEL``.
 
 Stability: experimental.
@@ -17,7 +18,7 @@ import click
 import msgspec
 from msgspec import Struct, structs
 
-from palaver.cli import agent_options, stores
+from palaver.cli import agent_options, key_store, stores
 from palaver.core.errors import NotFoundError, excerpt
 from palaver.core.messages import AssistantMessage
 from palaver.models import names, providers
@@ -54,21 +55,32 @@ def keep(thread: StoredThread, model: ThreadModel) -> None:
 
 
 def complete(options: AgentOptions) -> AgentOptions:
-    """Return ``options`` with the model of the thread that they continue, unless they name one.
+    """Return ``options`` with the model of the thread that they continue, unless they name one of a provider.
 
     Raises ``click.UsageError`` when the last answer names a model of an unknown provider, and nothing else names one.
     """
-    if options.model or not (options.last or options.thread) or not stores.exists(options.location):
+    if not (options.last or options.thread) or not stores.exists(options.location):
+        return options
+    if options.model and (options.url or agent_options.is_demo(options.model) or _provider(options.model)):
         return options
     with stores.open_existing(options.location) as store:
         try:
             found = stores.find_address(store, options.thread or stores.last_thread(store))
         except NotFoundError:  # it will be created, or refused
             return options
-        known = _kept(found) or _answered(store, found)
+        known = _kept(found) or (None if options.model else _answered(store, found))
     if known is None or (options.url is not None and known.url is None):
         return options
-    return options._replace(model=known.model, url=options.url or known.url, wire=options.wire or known.wire)
+    if options.model and known.url is None:
+        return options
+    name = (options.model or known.model).removeprefix(f"{key_store.SERVER}/") if known.url else known.model
+    return options._replace(model=name, url=options.url or known.url, wire=options.wire or known.wire)
+
+
+def _provider(name: str) -> bool:
+    """Return whether a name is that of a provider's model."""
+    provider, slash, _ = name.partition("/")
+    return bool(slash) and provider in providers.PROVIDERS
 
 
 def model_id(found: Address) -> str | None:

@@ -22,7 +22,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import ceil
 from typing import Any, Final, TypeAlias
 
@@ -83,6 +83,13 @@ def media_tokens(part: Any, rates: MediaRates | None = None) -> int:
     """Tokens of an image, recording, film or document; at least 1."""
     weigh = _TABLE.get(part.__class__)
     return 1 if weigh is None else max(1, weigh(part, _DEFAULT_RATES if rates is None else rates))
+
+
+def guessed_tokens(parts: Iterable[Any], rates: MediaRates | None = None) -> int:
+    """Return what ``media_tokens`` counts for the media among ``parts`` of unknown size: those that are not inline."""
+    return sum(
+        media_tokens(part, rates) for part in parts if part.__class__ in _TABLE and not isinstance(part.source, Inline)
+    )
 
 
 # -- images ------------------------------------------------------------------------------------------------------------

@@ -61,6 +61,7 @@ from palaver.store.stored_thread import StoredThread
 from palaver.threads.ids import now_ms
 from palaver.threads.thread import MAIN, Entry
 from palaver.tokens.counter import Counter
+from palaver.tokens.media import guessed_tokens
 from palaver.turn.approvals import open_answer
 from palaver.turn.events import ContextCompacted, Warned
 from palaver.turn.journal import AnyThread, Journal, ReplayView, before_name, check_log
@@ -155,6 +156,8 @@ def _fitting(request: Request, model: LanguageModel) -> Request:
 _TOOLS: Final = (READER, SEARCHER)
 _LATEST: Final = 32
 """How many of the latest messages are checked for a cold cache."""
+HOW_TO_SET: Final = "Compactor(window=…), or model(…, capabilities=Capabilities(window=…)), sets it"
+"""The end of the warning that a window is assumed; the command line names its option in its place."""
 _ANY_WINDOW: Final = 2_048
 """A prompt of so few tokens fits any window, with its answer: the smallest usual window is 4,096 (Ollama's default)."""
 
@@ -206,7 +209,7 @@ class Compactor(Middleware):
         known = self._known(context)
         measured = known.measure(prompt, context)
         if measured.tokens > _ANY_WINDOW:
-            self._check_window(context)
+            self._check_window(prompt, measured, context)
         plan = self._plan(prompt, context, known, measured)
         if plan is not None:
             prompt, measured = await self._compacted(prompt, context, known, plan)
@@ -267,18 +270,20 @@ class Compactor(Middleware):
             return output
         return structs.replace(output, content=cut.with_handle(request.context.call.id), whole=cut.whole)
 
-    def _check_window(self, context: RunContext) -> None:
-        """Warn once for each model that its window is assumed, and name the setting."""
+    def _check_window(self, prompt: Prompt, measured: Measure, context: RunContext) -> None:
+        """Warn once for each model that its window is assumed, and name the setting.
+
+        A medium of unknown size does not make a prompt long.
+        """
         model = context.language_model
         if model is None or model.name in self._assumed or model.capabilities.window is not None:
             return
         if self._window is not None or context.limits.context_tokens is not None:
             return
+        if measured.tokens - guessed_tokens(part for each in prompt.messages for part in each.content) <= _ANY_WINDOW:
+            return
         self._assumed.add(model.name)
-        text = (
-            f"the window of {model.name} is not known; {WINDOW:,} tokens are assumed: Compactor(window=…), or "
-            "model(…, capabilities=Capabilities(window=…)), sets it; --window does so on the command line"
-        )
+        text = f"the window of {model.name} is not known; {WINDOW:,} tokens are assumed: {HOW_TO_SET}"
         context.emit(Warned(agent=context.agent, run=context.run, text=text))
 
     def _stuck(self, plan: Plan, context: RunContext) -> None:
