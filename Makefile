@@ -29,7 +29,7 @@ export PIP_USER := 0
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-changed test-long test-peers check release-check changelog bench docs constraints clean
+.PHONY: help demo test test-changed test-long test-peers test-clients check release-check changelog bench docs constraints clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -56,6 +56,14 @@ test-peers: $(PEERS_VENV)/.peers $(VENV)/.dev ## let the programs' own packages 
 	fi
 	@$(PEERS_PY) -m pytest tests/transcripts/peers $(ARGS)
 	@$(PY) -m pytest tests/serve/peers $(ARGS)
+
+test-clients: $(VENV)/.dev ## let Claude Code, Codex, Gemini CLI, Qwen Code and opencode speak through the gateway
+	@if [ -n "$(NODE)" ] && [ ! -d tests/gateway/clients/node_modules ]; then \
+	    echo "Installing the programs (1.2 GB)"; \
+	    npm install --silent --no-audit --no-fund --no-package-lock --prefix tests/gateway/clients || \
+	        echo "npm could not install them: their tests are skipped, by name" >&2; \
+	fi
+	@$(PY) -m pytest tests/gateway/clients $(ARGS)
 
 check: $(VENV)/.dev ## format, lint, types, layers, API lock, changelog, docs (ARGS="lint types FILE" for some)
 	@$(PY) tools/check.py $(ARGS)

@@ -220,7 +220,7 @@ def _palaver_watched(script: Script) -> Any:
     made = agent(script, Wired(scripted(script)))
 
     async def play() -> object:
-        async with made.start(ASKED) as running:
+        async with made.stream(ASKED) as running:
             async for _ in running:
                 pass
             return running.result

@@ -23,7 +23,18 @@ from palaver.store.sqlite import SQLiteStore
 from palaver.threads.agent_view import for_agent
 from palaver.threads.thread import Thread
 from palaver.threads.view import RECORD, for_model, for_people
-from palaver.turn.approvals import PENDING, Decision, DecisionError, all_pending, answer, approve, edit, pending, reject
+from palaver.turn.approvals import (
+    PENDING,
+    Decision,
+    DecisionError,
+    all_pending,
+    answer,
+    approve,
+    decided_record,
+    edit,
+    pending,
+    reject,
+)
 from palaver.turn.limits import Limits
 from palaver.turn.notes import MAY_HAVE_RUN, NOT_RUN_UNDECIDED
 from palaver.turn.tool import CHOICES, Rule
@@ -39,7 +50,7 @@ TOLD = {
     "approve": ("sent 1 to ann", False),
     "edit": ("sent 2 to bob", False),
     "reject": (
-        "The user rejected the send tool call. Reason: too much Do not retry it unless the user asks for it.",
+        "The user rejected the send tool call. Reason: too much. Do not retry it unless the user asks for it.",
         False,
     ),
     "answer": ("Bob has it already.", False),
@@ -262,7 +273,8 @@ async def test_an_edit_is_recorded_and_the_call_of_the_model_stays_byte_for_byte
     assert ran == [("send", "bob", 2)]
     assert results(run)[0].metadata["approval"] == {"decision": "edit", "arguments": {"to": "bob", "amount": 2}}
     records = [each.payload for each in run.messages if RECORD in each.tags]
-    assert records[-1] == {"decided": {"c1": {"decision": "edit", "text": "", "arguments": {"to": "bob", "amount": 2}}}}
+    decided = {"decision": "edit", "text": "", "arguments": {"to": "bob", "amount": 2}}
+    assert records[-1] == {"decided": {"c1": decided}, "handled": ["c1"]}
 
 
 @pytest.mark.anyio
@@ -667,3 +679,36 @@ def test_a_rule_refuses_choices_that_nobody_can_make(choices):
 def test_what_is_no_decision_is_refused_where_it_is_made(decide):
     with pytest.raises(MessageError):
         decide()
+
+
+@pytest.mark.parametrize(
+    ("kind", "prompt", "told"),
+    [
+        (None, None, None),
+        ("approve", None, None),
+        ("edit", None, None),
+        ("approve", "and now?", None),
+        ("reject", None, TOLD["reject"][0]),
+        ("answer", None, TOLD["answer"][0]),
+        (None, "and now?", NOT_RUN_UNDECIDED),
+    ],
+)
+def test_a_call_whose_tool_is_missing_still_waits(kind, prompt, told):
+    waits = asked_agent([]).sync.run("go")
+    without = Agent(ScriptedModel(["done"]))
+    decisions = {} if kind is None else {"c1": DECISIONS[kind]}
+    if told is None:
+        with pytest.raises(MessageError, match="call 'c1' waits for 'send', which is not among them"):
+            without.sync.run(prompt, thread=waits.thread, decisions=decisions)
+        assert pending(waits.thread) == waits.pending
+    else:
+        run = without.sync.run(prompt, thread=waits.thread, decisions=decisions)
+        assert [each.text for each in results(run)] == [told]
+
+
+def test_a_decision_that_was_recorded_needs_the_tool_too():
+    """The process died between the decision and the call."""
+    waits = asked_agent([]).sync.run("go")
+    waits.thread.append(decided_record({"c1": approve()}))
+    with pytest.raises(MessageError, match="waits for 'send'"):
+        Agent(ScriptedModel(["done"])).sync.run(thread=waits.thread)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
 
 import anyio
 import pytest
@@ -355,6 +356,29 @@ async def test_a_prompt_that_the_provider_refuses_is_cut_though_the_window_is_as
     assert run.ok
     assert [size_of(each) == len(HUGE) for each in made.model.asked] == [True, False]
     assert compacted.capacity < compacted.before
+    assert len(run.thread.path("main/before-1")[0].message.text) == len(HUGE)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("window", [3_000, 8_000, 30_000, 60_000])
+async def test_a_prompt_is_halved_until_it_fits_a_window_that_is_not_known(window):
+    made = agent(lambda prompt: "done" if size_of(prompt) < window * 4 else TOO_LONG, window=None)
+    run, compacted = await watched(made, HUGE)
+    again = await made.run("And now?", previous=run)
+    assert (run.ok, again.ok) == (True, True)
+    sizes = [size_of(each) for each in made.model.asked]
+    assert sizes[0] == len(HUGE)
+    assert all(later < earlier for earlier, later in pairwise(sizes[:-1]))
+    assert len(compacted) == len(sizes) - 2, "each was seen"
+    assert len(run.thread.path("main/before-1")[0].message.text) == len(HUGE)
+
+
+@pytest.mark.anyio
+async def test_a_prompt_that_fits_no_window_ends_the_run():
+    made = agent(lambda _: TOO_LONG, window=None)
+    run = await made.run(HUGE)
+    assert isinstance(run.error, ContextOverflowError)
+    assert len(made.model.asked) < 10
     assert len(run.thread.path("main/before-1")[0].message.text) == len(HUGE)
 
 

@@ -9,7 +9,7 @@ import pytest
 from palaver import MessageError, UnknownNameError
 from palaver.agent import Agent
 from palaver.core.events import TextDelta
-from palaver.models import ScriptedModel, sync
+from palaver.models import FunctionModel, ScriptedModel, sync
 
 
 def test_run_returns_the_run():
@@ -75,6 +75,45 @@ def test_the_end_of_the_process_does_not_wait_for_a_loop_that_a_task_blocks(monk
     release.set()
     loop.thread.join()
     assert has_stopped
+
+
+class Other(BaseException):
+    """One that is no ``Exception``, as those by which test runners skip."""
+
+
+@pytest.mark.parametrize("error", [Other(), BaseExceptionGroup("g", [Other()])])
+def test_the_loop_goes_on_behind_whatever_a_call_raises(error):
+    def fail(_prompt):
+        raise error
+
+    with pytest.raises(type(error)):
+        Agent(FunctionModel(fail)).sync.run("Hi")
+    assert Agent(ScriptedModel(["one"])).sync.run("Hi").text == "one"
+
+
+@pytest.fixture
+def loops(monkeypatch):
+    """Loops of a test's own, as in a process that made no call yet."""
+    monkeypatch.setattr(sync, "_loops", made := [])
+    yield made
+    for each in made:
+        each.stop()
+
+
+def test_a_call_behind_the_end_of_the_loop_starts_another(loops):
+    agent = Agent(FunctionModel(lambda _: "one"))
+    assert agent.sync.run("Hi").text == "one"
+    loops[0].stop()  # as the end of the process does, before the handlers that were registered earlier
+    assert agent.sync.run("Hi").text == "one"
+
+
+@pytest.mark.parametrize("end", [lambda loop: loop.stop(), lambda _: sync._forget()], ids=["stopped", "forked"])
+def test_a_stream_can_be_left_behind_the_end_of_its_loop(loops, end):
+    with Agent(ScriptedModel(["one"])).sync.stream("Hi"):
+        loop = loops[0]
+        end(loop)
+    loop.stop()
+    assert Agent(ScriptedModel(["one"])).sync.run("Hi").text == "one"
 
 
 def test_methods_have_the_parameters_of_the_async_ones():

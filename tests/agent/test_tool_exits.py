@@ -45,6 +45,18 @@ async def close_later() -> str:
     raise GeneratorExit
 
 
+class Other(BaseException):
+    """One that is no ``Exception``, as those by which test runners skip."""
+
+
+async def raise_another_later() -> str:
+    raise Other
+
+
+async def raise_in_a_group_later() -> str:
+    raise BaseExceptionGroup("tasks", [SystemExit(3), ValueError("no")])
+
+
 async def cancel_itself() -> str:
     raise asyncio.CancelledError
 
@@ -56,7 +68,7 @@ async def wait_for_what_is_cancelled() -> str:
     return "never"
 
 
-EITHER = [leave, parse, interrupt, close, leave_later, close_later]
+EITHER = [leave, parse, interrupt, close, leave_later, close_later, raise_another_later, raise_in_a_group_later]
 ASYNCIO = [cancel_itself, wait_for_what_is_cancelled]
 
 
@@ -133,11 +145,12 @@ async def test_a_cancellation_from_outside_is_none_of_the_tool(native, anyio_bac
     assert "User interrupted the response." in thread.path()[-1].message.text
 
 
-def test_the_users_own_interrupt_goes_through():
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), BaseExceptionGroup("tasks", [KeyboardInterrupt()])])
+def test_the_users_own_interrupt_goes_through(error):
     async def interrupted() -> None:
-        raise KeyboardInterrupt
+        raise error
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(type(error)):
         Agent(ScriptedModel([calling(interrupted), "never"]), tools=[interrupted]).sync.run("x")
 
 

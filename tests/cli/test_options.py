@@ -146,6 +146,8 @@ def test_a_schema_gives_one_line_of_json(process, saved, schema):
         ("missing.json", "no such file"),
         ("name text", "is not NAME"),
         (",", "no field"),
+        ("name, name int", "the field 'name' stands twice"),
+        ("title: short, in English, year int", "which stand on lines of their own where a description holds commas"),
         ("[1]", "is not NAME"),
         ('{"type": "text"}', "$.type: 'text' is not valid"),
         ('{"properties": {"a": {"$ref": "#/$defs/no"}}}', "the reference '#/$defs/no' leads nowhere"),

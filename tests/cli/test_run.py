@@ -1,5 +1,6 @@
 """`palaver run`: real processes against a provider on loopback, at a terminal and without one."""
 
+import io
 import json
 import os
 import re
@@ -21,7 +22,8 @@ from tests.cli.terminal import Terminal
 TOOLS = """
 def book(berth: int) -> str:
     "Book a berth."
-    open("booked", "a").write(f"{berth} ")
+    with open("booked", "a") as file:
+        file.write(f"{berth} ")
     return f"berth {berth} is yours"
 
 def note(text: str) -> str:
@@ -201,6 +203,39 @@ def test_decisions_can_be_typed_beforehand(process, tools, decision, booked):
     assert tools() == booked
 
 
+def test_a_call_whose_tool_is_not_given_still_waits(run, tools, monkeypatch):
+    with provider(calls("book", {"berth": 7}), says("Done."), says("Well.")) as there:
+        how = ("-m", "m", "--url", f"{there.url}/v1", "-t", "berths")
+        monkeypatch.setenv("NO_PROXY", "*")
+        monkeypatch.setattr("sys.stdin", io.StringIO())
+        assert run("run", "book", *how, "--tools", "tools.py").code == 3
+        for command in ("run", "chat"):
+            done = run(command, *how)
+            assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+            assert "book waits for a decision (call_1)" in done.err
+            assert "--tools" in done.err
+        assert run("run", *how, "--tools", "tools.py", "--decide", "call_1=approve").code == 0
+        assert tools() == "7 "
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ((), "✗ book Not run: there was no decision about this call"),
+        (("-x",), "palaver: book (call_1) is not run: it waited for a decision, and the new prompt closes it"),
+    ],
+)
+def test_a_prompt_that_closes_a_call_says_so(run, tools, monkeypatch, how, told):
+    with provider(calls("book", {"berth": 7}), says("Well.")) as there:
+        server = ("-m", "m", "--url", f"{there.url}/v1", "-t", "berths")
+        monkeypatch.setenv("NO_PROXY", "*")
+        monkeypatch.setattr("sys.stdin", io.StringIO())
+        assert run("run", "book", *server, "--tools", "tools.py").code == 3
+        done = run("run", "never mind", *server, *how)
+    assert (done.code, done.out, tools()) == (0, "Well.\n", "")
+    assert told in done.err
+
+
 @pytest.mark.parametrize(("mode", "booked"), [("allow", "7 "), ("deny", "")])
 def test_a_policy_decides_where_it_is_told_to(process, tools, mode, booked):
     with provider(calls("book", {"berth": 7}), says("Done.")) as there:
@@ -359,16 +394,42 @@ def test_a_thread_that_is_not_there_cannot_go_on(run):
     assert "nowhere" in done.err
 
 
-def test_an_entry_is_gone_on_from_on_a_branch_of_its_own(process, location, threads):
-    with provider(says("one"), says("two"), says("other")) as there:
-        for prompt in ("first", "second"):
-            assert process("run", prompt, "--model", MODEL, "--thread", "talk", **there.env).code == 0
+def test_an_entry_is_gone_on_from_on_a_branch_of_its_own_each_time(run, location, threads, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    with provider(*map(says, ("one", "two", "other", "another", "more"))) as there:
+
+        def ask(prompt, at):
+            assert run("run", prompt, "-m", "m", "--url", f"{there.url}/v1", "-t", at).code == 0
+            return [each["content"] for each in there.asked[-1]["messages"]]
+
+        ask("first", "talk")
+        ask("second", "talk")
         with open_store(location) as store:
-            place = store.path("talk")[1].id
-        done = process("run", "instead", "--model", MODEL, "--thread", f"talk@{place}", **there.env)
-        assert (done.code, done.out) == (0, "other\n")
-    assert [each["content"] for each in there.asked[2]["messages"]] == ["first", "one", "instead"]
-    assert [each.text for each in threads()["talk"]] == ["first", "one", "second", "two"]
+            entry, end = (store.path("talk")[at].id for at in (1, -1))
+        assert ask("instead", f"talk@{entry}") == ["first", "one", "instead"]
+        assert ask("or so", f"talk@{entry}") == ["first", "one", "or so"]
+        assert ask("third", f"talk@{end}") == ["first", "one", "second", "two", "third"]
+    with open_store(location) as store:
+        assert len(store.info("talk").branches) == 3
+    assert [each.text for each in threads()["talk"]] == ["first", "one", "second", "two", "third", "more"]
+
+
+def test_a_prompt_that_failed_is_repeated_and_not_doubled(run, monkeypatch, tmp_path, threads):
+    monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    (tmp_path / "a.gif").write_bytes(b"GIF89a\x01\x00\x01\x00\x00\x00\x00;")
+    refused = [[b'{"error": {"message": "no such model"}}']] * 3
+    with provider(says("one"), says("two"), says("three")) as there, provider(*refused, status=404) as failing:
+
+        def ask(server, prompt, *more):
+            return run("run", prompt, "-m", "m", "--url", f"{server.url}/v1", "-t", "talk", *more).code
+
+        for prompt, more in (("hi", ()), ("hi", ()), ("what is it?", ("-a", "a.gif"))):
+            assert ask(failing, prompt, *more) == 1
+            assert ask(there, prompt, *more) == 0
+    assert [each.text for each in threads()["talk"]] == ["hi", "one", "hi", "two", "what is it?", "three"]
+    assert [len(each["messages"]) for each in there.asked] == [1, 3, 5]
 
 
 def test_an_image_is_shown_to_the_model(process, tmp_path):
@@ -380,6 +441,28 @@ def test_an_image_is_shown_to_the_model(process, tmp_path):
     text, image, linked = there.asked[0]["messages"][0]["content"]
     assert (text["type"], image["type"]) == ("text", "image_url")
     assert linked == {"type": "image_url", "image_url": {"url": "https://a.example/b.png"}}
+
+
+def test_documents_keep_their_names_and_their_types(saved):
+    made = attachments([str(saved("tide", "note.txt")), str(saved("all:", "Makefile"))])
+    assert [(type(each), each.name, each.media_type) for each in made] == [
+        (p.File, "note.txt", "text/plain"),
+        (p.File, "Makefile", "text/plain"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "cause"),
+    [("bin.dat", b"\xff\x00\x01", "not known"), ("a.pdf", b"", "is empty"), ("nul", b"a\x00b", "not known")],
+)
+def test_a_file_that_says_nothing_is_an_error_before_the_call(run, tmp_path, monkeypatch, name, data, cause):  # noqa: PLR0917 (its table)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    (tmp_path / name).write_bytes(data)
+    with provider() as there:
+        done = run("run", "hi", "-m", "m", "--url", f"{there.url}/v1", "-a", name)
+    assert (done.code, done.out, done.err.count("\n"), there.asked) == (1, "", 1, [])
+    assert done.err.startswith(f"palaver: {name}: ")
+    assert cause in done.err
 
 
 class Told(BaseHTTPRequestHandler):

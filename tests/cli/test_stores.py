@@ -1,5 +1,6 @@
 """Threads are listed, shown, searched, forked, exported, checked and deleted from the command line."""
 
+import io
 import json
 import os
 import re
@@ -369,6 +370,16 @@ def test_a_thread_is_deleted_only_when_that_is_meant(run, trip, kept, monkeypatc
 
 
 # -- verify, gc ----------------------------------------------------------------------------------------------------
+
+
+def test_damaged_messages_of_a_thread_are_reported_by_what_reads_them(run, trip, location, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    location.write_bytes(location.read_bytes().replace(b"it rains until six", b"it snows until six"))
+    for command in (("show", "trip"), ("show", "trip", "--branches"), ("run", "go on", "-m", "demo", "-t", "trip")):
+        done = run(*command)
+        assert done.err.count("palaver: thread trip: 1 message cannot be read") == 1
+        assert "see palaver verify" in done.err
+    assert "cannot be read" not in run("show", "trip", "--last", "1").err
 
 
 def test_a_sound_store_is_verified(run, trip):

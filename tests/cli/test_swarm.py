@@ -80,6 +80,24 @@ swarm = Swarm("clinic", [SwarmAgent("nurse", nurse, tools=[navigation("doctor")]
 """
 
 
+HARBOUR = """
+import palaver as p
+from palaver.models.scripted import ScriptedModel
+from palaver.swarm import Swarm, SwarmAgent
+
+def brain(prompt):
+    last = prompt.messages[-1]
+    asks = last.role == "user" and last.text == "book"
+    return p.assistant(tool_calls=[p.tool_call("book", {"berth": 7}, id="c1")]) if asks else f"said {last.text}"
+
+def book(berth: int) -> str:
+    return f"berth {berth}"
+
+desk = SwarmAgent("desk", ScriptedModel([], then=brain), tools=[book], policy={"book": "ask"})
+harbour = Swarm("harbour", [desk])
+"""
+
+
 @pytest.fixture
 def desk(saved):
     return saved(DESK, "desk.py")
@@ -313,3 +331,37 @@ def test_in_a_pipe_nobody_is_asked(process, saved):
     done = process("swarm", "clinic.py", "--client", "ann", data=b"help\nhere I am\n")
     assert (done.code, done.out) == (0, "")
     assert done.err.splitlines().count("no answer") == 2
+
+
+def test_a_call_that_waits_is_reported_and_decided_by_another_command(run, saved):
+    saved(HARBOUR, "harbour.py")
+    how = ("swarm", "harbour.py", "--client", "ann")
+    done = run(*how, "--message", "book")
+    assert (done.code, done.out) == (3, "")
+    assert done.err.splitlines()[1:] == [
+        "book waits for a decision: c1",
+        "continue: palaver swarm harbour.py --client ann --decide c1=approve",
+    ]
+    done = run(*how, "--decide", "c9=approve")
+    assert (done.code, "nothing is pending for call 'c9'" in done.err) == (1, True)
+    done = run(*how, "--decide", 'c1=edit:{"berth": 8}')
+    assert (done.code, done.out) == (0, "said berth 8\n")
+    assert run("swarm", "harbour.py", "--decide", "c1=approve").code == 2
+
+
+def test_a_call_is_decided_at_the_terminal(terminal, saved):
+    saved(HARBOUR, "harbour.py")
+    at = terminal("--client", "ann", file="harbour.py").expect("desk> ").line("book")
+    at.expect("? book wants to run").expect("berth: 7").expect("all\n? ").type("\x04").expect("desk> ").type("\x04")
+    assert at.end() == 0
+    at = terminal("--client", "ann", file="harbour.py", expect="all\n? ").line("e").expect("(JSON): ")
+    at.line('\x15{"berth": "x"}').expect("(JSON): ").line('\x15{"berth": 9}').expect("said berth 9")
+    at.expect("desk> ").type("\x04")
+    assert at.end() == 0
+
+
+def test_one_message_at_a_terminal_asks_for_the_decision(terminal, saved):
+    saved(HARBOUR, "harbour.py")
+    at = terminal("--message", "book", file="harbour.py", expect="all\n? ").line("r too dear")
+    at.expect("said The user rejected the book tool call. Reason: too dear.")
+    assert at.end() == 0

@@ -27,6 +27,7 @@ def test_a_path_is_read_and_its_ending_is_the_second_witness(tmp_path):
     text = tmp_path / "Notes.MD"
     text.write_bytes(b"# hi")
     assert File.from_path(text).media_type == "text/markdown"
+    assert File.from_path(text).name == text.name
     assert File.from_path(str(text)).source.bytes == b"# hi"
     assert File.from_path(text, "text/plain").media_type == "text/plain"
     lying = tmp_path / "photo.jpg"

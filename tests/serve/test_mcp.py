@@ -1,14 +1,18 @@
 """An MCP server of ours, read by the official client: over stdio from the real command, and over HTTP."""
 
+import asyncio
 import json
+import math
 import os
 import sys
+from urllib.parse import quote
 
 import anyio
 import httpx
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from pydantic import AnyUrl
 
 from palaver import Image, MessageError, assistant, tool_call, user
 from palaver.agent import Agent, ToolContext, function_tool
@@ -53,7 +57,25 @@ def broken() -> str:
     raise ValueError("no tide")
 
 
+@function_tool(effect="read")
+async def ending(how: str) -> str:
+    """End more than the call."""
+    raise {"exit": SystemExit(3), "cancel": asyncio.CancelledError(), "other": BaseExceptionGroup("g", [SystemExit()])}[
+        how
+    ]
+
+
 HALF = "a\ud83d"
+ODD_PROGRESS = [
+    Progress("8"),
+    Progress(None),
+    Progress(True),
+    Progress(math.nan),
+    Progress(8, math.inf),
+    Progress(10**400),
+    Progress(8, message=8),
+]
+"""What no client can read."""
 
 
 @function_tool(effect="read")
@@ -72,6 +94,8 @@ async def counting(context: ToolContext) -> str:
     context.emit({"left": HALF})
     await anyio.to_thread.run_sync(context.emit, HALF)
     context.emit(Progress(7, total=9, message="seven"))
+    for wrong in ODD_PROGRESS:
+        context.emit(wrong)
     return "done"
 
 
@@ -102,6 +126,15 @@ async def test_tools_keep_their_names_schemas_and_results():
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_tool_that_ends_itself_ends_its_call_alone(mode):
+    async with client_of(McpServer(tools=[ending, tide]), mode) as client:
+        assert await call(client, "ending", how="exit") == (True, "The tool ended itself: SystemExit 3")
+        assert await call(client, "ending", how="cancel") == (True, "An operation that the tool awaited was cancelled.")
+        assert (await call(client, "ending", how="other"))[0]
+        assert (await call(client, "tide", harbour="Husum"))[0] is False
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_result_with_half_a_character_is_sent_with_a_mark_in_its_place(mode):
     async with client_of(McpServer(tools=[halves]), mode) as client:
         assert await call(client, "halves", kind="text") == (False, "a\ufffd")
@@ -126,6 +159,7 @@ async def test_what_a_tool_emits_is_shown_to_a_client_that_asks_for_progress(mod
     json_text = '{"left":"a\\ufffd"}'
     assert heard == [(1, None, "one"), (2, None, json_text), (3, None, "a\ufffd"), (7, 9, "seven")]
     assert "not sent to the client: progress: object is not a JSON value" in caplog.text
+    assert caplog.text.count("not sent to the client: Progress(") == 2 * len(ODD_PROGRESS)
 
 
 @pytest.mark.parametrize(("mode", "code"), [("auto", -32602), ("legacy", -32002)])
@@ -176,6 +210,18 @@ async def test_a_store_is_searched_and_read_and_never_changed():
         assert {each.uri for each in resources} == {"palaver://thread/t1", "palaver://thread/t2"}
         (contents,) = (await client.read_resource("palaver://thread/t1")).contents
         assert "In Hamburg." in contents.text
+
+
+@pytest.mark.parametrize("id", ["a b", "ä/ö", "x%20y", "?q=1#f", "a&b=c", "mcp:mcp"])
+async def test_a_thread_is_read_by_the_uri_that_was_listed_whatever_its_id(id):
+    store = MemoryStore()
+    store.open(id).append(user("Moin."))
+    async with client_of(McpServer(store=store)) as client:
+        (listed,) = (await client.list_resources()).resources
+        assert listed.uri.isascii()
+        for uri in (listed.uri, str(AnyUrl(listed.uri)), f"palaver://thread/{quote(id, safe='')}"):
+            (contents,) = (await client.read_resource(uri)).contents
+            assert contents.text == "0 user: Moin."
 
 
 async def test_an_agent_is_asked_and_its_conversations_go_on():
@@ -255,7 +301,7 @@ def tide(harbour: str) -> str:
     "Return the tide."
     return "18:42"
 
-desk = Agent(ScriptedModel(["Moin.", "Again."]), name="desk")
+desk = Agent(ScriptedModel([], then=lambda prompt: f"Moin {len(prompt.messages)}."), name="desk")
 """
 
 
@@ -263,20 +309,24 @@ async def test_the_command_serves_threads_tools_and_an_agent_over_stdio(tmp_path
     with open_store(tmp_path / "s.db") as store:
         store.open("t1").append("Where is the Elbe?")
     (tmp_path / "desk.py").write_text(FILE)
-    arguments = ["-m", "palaver", "mcp", "--threads", "--tools", "desk.py:tide", "--ask", "desk.py"]
-    command = StdioServerParameters(
-        command=sys.executable,
-        args=[*arguments, "--store", str(tmp_path / "s.db")],
-        cwd=tmp_path,
-        env={**os.environ},
-    )
+
+    def command(*options):
+        arguments = ["-m", "palaver", "mcp", *options, "--ask", "desk.py", "--store", str(tmp_path / "s.db")]
+        environment = {**os.environ}
+        return StdioServerParameters(command=sys.executable, args=arguments, cwd=tmp_path, env=environment)
+
     with anyio.fail_after(120):
-        async with Client(stdio_client(command)) as client:
+        async with Client(stdio_client(command("--threads", "--tools", "desk.py:tide"))) as client:
             names = [each.name for each in (await client.list_tools()).tools]
             assert names == ["tide", "search_conversations", "list_threads", "read_thread", "ask"]
             assert await call(client, "tide", harbour="Husum") == (False, "18:42")
             assert "Elbe" in (await call(client, "search_conversations", words="elbe"))[1]
-            assert await call(client, "ask", message="hi") == (False, "Moin.")
+            assert await call(client, "ask", message="hi") == (False, "Moin 1.")
+        async with Client(stdio_client(command())) as client:
+            assert [each.name for each in (await client.list_tools()).tools] == ["ask"]
+            assert await call(client, "ask", message="again") == (False, "Moin 3.")
+    with open_store(tmp_path / "s.db") as store:
+        assert {info.id for info in store.threads()} >= {"t1", "desk/mcp:mcp"}
 
 
 @pytest.mark.parametrize("address", ["9000", "0.0.0.0:9000", "x:y"])

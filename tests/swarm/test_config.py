@@ -76,6 +76,8 @@ async def test_a_person_can_be_configured():
         ('model = "scripted/sales"', "", "agents.sales: the agent 'sales' needs a model or an operator"),
         ('model = "scripted/sales"', 'operator = "cart"', "agents.sales: the operator of 'sales' is not a function"),
         ('model = "scripted/sales"', 'operator = "bob"', "agents.sales: no operator was passed for 'bob'"),
+        ("keep = 30", 'policy = "perhaps"', "Invalid enum value 'perhaps'"),
+        ("keep = 30", 'policy = { prize = "ask" }', "agents.sales: .*'prize'"),
         ("keep = 30", "keep = -1", "agents.sales: the agent 'sales' has a negative limit: keep -1"),
         ("keep = 30", "max_tool_calls = -1", "agents.sales: .* max_tool_calls -1"),
         ('name = "shop"', 'name = "shop"\ndeadline = nan', "deadline: nan is not"),
@@ -96,3 +98,9 @@ def test_errors_name_their_place(old, new, said):
 def test_an_invalid_model_is_named_by_its_place():
     with pytest.raises(SwarmError, match=r"agents.triage.model: .*scripted"):
         swarm_from(CONFIG, parts=PARTS)
+
+
+@pytest.mark.parametrize("policy", ['"ask"', '{ price = "ask" }'])
+def test_a_policy_is_a_judgement_or_a_table_by_tool(policy):
+    swarm = swarm_from(CONFIG.replace("keep = 30", f"policy = {policy}", 1), parts=PARTS, models=scripted)
+    assert swarm.agents["sales"].policy in ("ask", {"price": "ask"})

@@ -75,7 +75,7 @@ async def test_middleware_judges_before_the_policy(over):
         pytest.param(
             reject("no"),
             [],
-            "The user rejected the send tool call. Reason: no Do not retry it unless the user asks for it.",
+            "The user rejected the send tool call. Reason: no. Do not retry it unless the user asks for it.",
             id="reject",
         ),
         pytest.param(answer("later"), [], "later", id="answer"),

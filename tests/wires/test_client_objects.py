@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,7 @@ import openai
 import pytest
 from google import genai as google
 from google.genai import types as genai
+from openai.types.chat import ChatCompletionMessage, ParsedChatCompletionMessage
 from pydantic import BaseModel
 
 import palaver as p
@@ -238,6 +240,36 @@ def test_what_a_client_adds_to_an_answer_is_not_read(
     asked = spoken.decode_request({**request, name: [*request[name], turn(answer)]})
     assert asked.messages[1].provider == read.message.provider
     assert b"parsed" not in spoken.encode_request(asked).body
+
+
+class OwnMessage(ParsedChatCompletionMessage[Form]):
+    """A message of the client with a field of the user."""
+
+    note: int = 1
+
+
+class OwnPlainMessage(ChatCompletionMessage):
+    """A message of the client with a field of the user that is named like one of the client."""
+
+    parsed: int = 1
+
+
+FORMED = {**CHAT_FORM["choices"][0]["message"], "parsed": {"a": 1}, "note": 2}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (ParsedChatCompletionMessage[Form], {"x_new": [1], "note": 2}),  # pydantic makes the class in this module
+        (OwnMessage, {"x_new": [1], "note": 2}),
+        (OwnPlainMessage, {"x_new": [1], "note": 2, "parsed": 3}),
+    ],
+)
+def test_a_field_is_known_by_the_class_that_declares_it(kind: type[BaseModel], fields: dict[str, Any]):
+    value = {**FORMED, "parsed": 3} if kind is OwnPlainMessage else FORMED
+    message = pickle.loads(pickle.dumps(kind.model_validate(value)))
+    request = wires.get("openai_chat").decode_request({"model": "m", "messages": [message]})
+    assert request.messages[0].provider == {"openai_chat": fields}
 
 
 def test_what_a_client_adds_to_a_stream_is_not_read():

@@ -362,10 +362,13 @@ def test_a_stored_prompt_may_have_the_tools_that_are_chosen():
     assert (sent["tool_choice"], sent["parallel_tool_calls"]) == ("required", False)
 
 
+USED = p.Usage(input=1, cache_read=0, cache_write=0, output=1, reasoning=0)
+
+
 @pytest.mark.parametrize("target", [name for name in wires.names() if name not in {"openai_chat", "google_generate"}])
 def test_of_alternatives_that_are_not_sent_nothing_else_is_lost(target: str):
     others = (p.assistant(p.Refusal("no"), p.Reasoning("h", wire="openai_chat")),)
-    answer = p.assistant("a", finish_reason="stop", usage=p.Usage(input=1, output=1))
+    answer = p.assistant("a", finish_reason="stop", usage=USED)
     losses = wires.get(target).encode_response(p.Response(answer, others)).losses
     assert [loss.what.rstrip("s") for loss in losses if loss.what not in {"model", "response_id"}] == ["alternative"]
 

@@ -347,19 +347,33 @@ def _sent_usage(wire: p.wires.Wire, response: p.Response, *, stream: bool) -> tu
     return decoder.finish().usage or p.Usage(), [str(each) for each in encoder.losses]
 
 
+TOTALS = ("input", "output")
+"""What is listed. The other counters are parts of these, and Responses has 0 for those that nobody reported."""
+REPORTED = [
+    None,
+    p.Usage(),
+    p.Usage(input=3),
+    p.Usage(output=7),
+    p.Usage(input=3, output=7),
+    p.Usage(input=3, cache_read=2, output=7),
+    p.Usage(input=3, cache_read=2, cache_write=1, output=7, reasoning=5),
+]
+
+
 @pytest.mark.law(5)
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-@pytest.mark.parametrize("usage", [None, p.Usage(), p.Usage(input=3), p.Usage(output=7), p.Usage(input=3, output=7)])
+@pytest.mark.parametrize("usage", REPORTED)
 @pytest.mark.parametrize("wire", wires.names())
 def test_a_number_that_nobody_reported_is_on_the_receipt(wire: str, usage: p.Usage | None, stream: bool) -> None:
     answer = p.assistant("hi", usage=usage, model="m", finish_reason="stop")
     sent, losses = _sent_usage(wires.get(wire), p.Response(answer), stream=stream)
     told = usage or p.Usage()
-    zeros = [name for name in ("input", "output") if getattr(told, name) is None and getattr(sent, name) is not None]
-    assert all(getattr(sent, name) == 0 for name in zeros)
+    zeros = [name for name in TOTALS if getattr(told, name) is None and getattr(sent, name) == 0]
+    names = " and ".join(", ".join(zeros).rsplit(", ", 1))
     assert [each for each in losses if "usage" in each] == (
-        [f"messages[0]: usage approximated ({' and '.join(zeros)} not reported; 0 was sent)"] if zeros else []
+        [f"messages[0]: usage approximated ({names} not reported; 0 was sent)"] if zeros else []
     )
+    assert "TokenCount" not in str(sent.raw) or told.total, "Gemini needs none"
 
 
 def test_an_own_answer_without_usage_gets_zeros_in_a_stream_only() -> None:

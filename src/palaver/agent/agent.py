@@ -12,6 +12,7 @@ Rules:
   prompt, raises ``DecisionError``. With a prompt alone it goes on, and says that the calls may have run.
 - A new prompt closes what was left open: calls without a result are answered as not run, or as unknown. With
   ``decisions`` beside it, the calls that they decide get their results first, and the prompt follows the results.
+- A call that waits for a tool that the agent does not have is left as it is: going on with it is an error.
 
 What is given to an agent and to its runs, and is easily mistaken for another thing:
 
@@ -67,7 +68,9 @@ from palaver.turn.approvals import (
     checked_decisions,
     checked_edits,
     checked_mapping,
+    checked_tools,
     last_answer,
+    missing_tools,
     open_answer,
     settled,
 )
@@ -458,8 +461,9 @@ class Agent(Generic[T]):
         checked_decisions(decisions, known.pending.values())
         checked_choices(decisions, known.pending.values())
         checked_edits(decisions, known.pending.values(), self.toolbox.find)
-        first = _resumed(journal, opened, messages) if resumes else _begun(opened, messages, end)
         closing = resumes and prompt is not None
+        checked_tools(missing_tools(known, decisions, self.toolbox.find, closing=closing))
+        first = _resumed(journal, opened, messages) if resumes else _begun(opened, messages, end)
         start = RunStart(run=run, event=first, carry=self._carry(previous), known=known, closing=closing)
         values = options.values if options.values is not None or previous is None else own(previous.values)
         options = structs.replace(options, decide=options.decide or self.decide, values=values)

@@ -63,7 +63,7 @@ from palaver.core.pairs import client_calls
 from palaver.core.parts import Opaque, Reasoning, Refusal, Text
 from palaver.threads.view import DISCARDED
 from palaver.turn import notes
-from palaver.turn.calls import Answered, Blocked, Decided, ModelFailed, Planned, PlannedCall, Ran, result
+from palaver.turn.calls import Answered, Blocked, Decided, ModelFailed, Planned, PlannedCall, Ran, result_without_run
 from palaver.turn.limits import CUT_ANSWER, Outcome
 from palaver.turn.notes import deferred_record
 
@@ -338,11 +338,7 @@ def _begin_batch(state: State, calls: tuple[PlannedCall, ...]) -> Step:
     runs = [call for call in calls if call.verdict == "run"]
     reads = tuple([call for call in runs if call.effect == "read"])
     stages = (*([reads] if reads else []), *[(call,) for call in runs if call.effect == "write"])
-    known = [
-        (call.index, result(call, call.text, is_error=call.verdict != "answered"))
-        for call in calls
-        if call.verdict != "run"
-    ]
+    known = [(call.index, result_without_run(call)) for call in calls if call.verdict != "run"]
     state = structs.replace(state, phase="tools", planned=calls, stages=stages, results=filled(state, known))
     state, kept = keep_results(state)
     return _next_stage(state, *kept)

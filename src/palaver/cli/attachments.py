@@ -1,7 +1,8 @@
 """The attachments of a prompt: ``-a FILE`` and ``-a URL``.
 
-- A file is sent with its bytes. A URL is sent as it is: the provider fetches it, and a wire that has no place for a URL
-  says so in its receipt.
+- A file is sent with its bytes, a document also with its name. An empty file is an error, and one of unknown content;
+  UTF-8 text of an unknown ending is plain text.
+- A URL is sent as it is: the provider fetches it, and a wire that has no place for a URL says so in its receipt.
 - A part is of the kind of its media type: an image, a recording, a video, or else a document. The type of a URL is that
   of its ending. Where that says nothing, the server is asked (``HEAD``); nothing else is fetched.
 
@@ -17,7 +18,7 @@ from palaver.cli.ranges import utf8
 from palaver.cli.terminal import bad_input
 from palaver.core import media_types
 from palaver.core.errors import MessageError
-from palaver.core.parts import Audio, File, Image, UserPart, Video
+from palaver.core.parts import Audio, File, Image, Inline, UserPart, Video
 from palaver.models.http import checked_url
 from palaver.models.redaction import shown_url
 
@@ -35,8 +36,22 @@ def attachments(named: Sequence[str]) -> list[UserPart]:
 
 def _of_file(path: str) -> UserPart:
     part = File.from_path(path)
+    data = part.source.bytes if isinstance(part.source, Inline) else b""
+    if not data:
+        bad_input(path, "the file is empty")
+    if part.media_type is None and not _is_text(data):
+        known = "neither its first bytes nor its name say so"
+        bad_input(path, f"what is in it is not known ({known}); use a name that ends in .png, .pdf, …")
+    part = part if part.media_type else part.replace(media_type="text/plain")
     kind = _kind(part.media_type)
-    return part if kind is File else kind.from_path(path)
+    return part if kind is File else kind.from_bytes(data, part.media_type)
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        return "\0" not in data.decode()
+    except UnicodeDecodeError:
+        return False
 
 
 def _of_url(url: str) -> UserPart:

@@ -295,4 +295,5 @@ def command(**given: Any) -> int:
     options = agent_options.parse(given)
     first = attachments(options.attachments)
     with open_conversation(options) as conversation:
+        conversation.check_tools()
         return Chat(options, conversation, first, interactive=sys.stdin.isatty()).go()

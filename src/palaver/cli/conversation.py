@@ -6,6 +6,9 @@
 - The first Ctrl-C in a turn cancels the run, which keeps its messages. The second one leaves at once.
 - Pending calls are decided between two runs: they are in the thread before anybody is asked. The call is shown
   completely, or says how much is hidden.
+- A thread that waits for a tool that is not given is left as it is.
+- A prompt that stands unanswered at the end of the thread is not added again: it is answered. So a command that failed
+  can be repeated.
 - A decision is a letter or a word; a text may follow ``reject`` and ``answer``. ``edit`` opens the arguments in
   ``$VISUAL`` or ``$EDITOR``, else in the line; the tool checks them. Ctrl-D leaves this call and all later ones
   pending.
@@ -19,10 +22,12 @@ import os
 import select
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from queue import Empty, Queue
-from typing import TYPE_CHECKING, Any, Final, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import anyio
 import click
@@ -41,13 +46,15 @@ from palaver.context.compaction import DEFAULT
 from palaver.context.contents import contents
 from palaver.core import jsontext
 from palaver.core.errors import MessageError, NotFoundError, PalaverError
+from palaver.core.messages import UserMessage
+from palaver.core.prompt_input import prompt_messages
 from palaver.core.usage import Usage
 from palaver.store.location import open_store
 from palaver.threads.ids import now_ms, uuid7
 from palaver.threads.thread import MAIN
 from palaver.threads.view import for_model
 from palaver.turn import compaction
-from palaver.turn.approvals import ApprovalRequest, Decision
+from palaver.turn.approvals import ApprovalRequest, Decision, missing_tools, open_answer
 from palaver.turn.compaction import Compactor
 from palaver.turn.results import CutResults
 from palaver.turn.tool import DecisionKind
@@ -62,11 +69,13 @@ if TYPE_CHECKING:
     from palaver.core.parts import ToolCall
     from palaver.store.store import Store
     from palaver.store.stored_thread import StoredThread
+    from palaver.swarm.tool import SwarmTool
     from palaver.turn.compaction import Compaction
     from palaver.turn.events import AgentEvent
     from palaver.turn.run import Run
     from palaver.turn.tool import AgentTool, Judgement, Policy
 
+    FindTool: TypeAlias = Callable[[str], AgentTool | SwarmTool | None]
 
 _MAX_LINES: Final = 20
 _MAX_LINE: Final = 2_000
@@ -92,18 +101,21 @@ _PROMPTS: Final[Mapping[DecisionKind, str]] = {
 }
 
 
-def ask_decisions(requests: Iterable[ApprovalRequest], agent: Agent, renderer: RunRenderer) -> dict[str, Decision]:
-    """Ask for a decision on each request. Return the decisions by call id. Raises ``KeyboardInterrupt``."""
+def ask_decisions(requests: Iterable[ApprovalRequest], find: FindTool, renderer: RunRenderer) -> dict[str, Decision]:
+    """Ask for a decision on each request. Return the decisions by call id. Raises ``KeyboardInterrupt``.
+
+    ``find`` looks up the tool that checks edited arguments.
+    """
     decided: dict[str, Decision] = {}
     for request in requests:
-        decision = _ask_one(request, agent, renderer)
+        decision = _ask_one(request, find, renderer)
         if decision is None:
             break
         decided[request.call.id] = decision
     return decided
 
 
-def _ask_one(request: ApprovalRequest, agent: Agent, renderer: RunRenderer) -> Decision | None:
+def _ask_one(request: ApprovalRequest, find: FindTool, renderer: RunRenderer) -> Decision | None:
     _show_request(request, renderer, _MAX_LINES)
     choices = ", ".join([*(_PROMPTS[kind] for kind in request.choices), "[v]iew all"])
     while True:
@@ -121,7 +133,7 @@ def _ask_one(request: ApprovalRequest, agent: Agent, renderer: RunRenderer) -> D
             continue
         if kind != "edit":
             return Decision(kind=kind, text=text.strip())
-        edited = _edit(request, agent, renderer)
+        edited = _edit(request, find, renderer)
         if edited is not None:
             return edited
 
@@ -151,7 +163,7 @@ def _arguments_text(call: ToolCall) -> str:
     )
 
 
-def _edit(request: ApprovalRequest, agent: Agent, renderer: RunRenderer) -> Decision | None:
+def _edit(request: ApprovalRequest, find: FindTool, renderer: RunRenderer) -> Decision | None:
     """Return the edit; ``None`` when nothing was edited, or when an editor failed or left arguments that do not fit."""
     text = request.call.arguments_json
     while True:
@@ -159,7 +171,7 @@ def _edit(request: ApprovalRequest, agent: Agent, renderer: RunRenderer) -> Deci
             text = _edit_text(text)
             if not text.strip():
                 return None
-            return _edited_decision(request, text, agent)
+            return _edited_decision(request, text, find)
         except EOFError:
             return None
         except (PalaverError, click.ClickException) as error:
@@ -194,9 +206,9 @@ def _edit_line(text: str) -> str:
         set_hook()
 
 
-def _edited_decision(request: ApprovalRequest, text: str, agent: Agent) -> Decision:
+def _edited_decision(request: ApprovalRequest, text: str, find: FindTool) -> Decision:
     arguments = _object(text)
-    tool = agent.toolbox.find(request.tool)
+    tool = find(request.tool)
     if tool is not None:
         tool.check(structs.replace(request.call, arguments_json=text))
     return Decision(kind="edit", arguments=arguments)
@@ -294,6 +306,10 @@ class Conversation:
         With ``steered``, lines that the user types meanwhile go to the agent and to ``steered``. Raises as
         ``Agent.run``.
         """
+        if self._repeats(prompt):
+            prompt = None
+        if prompt is None or decisions:
+            self.check_tools(closing=prompt is not None, decisions=decisions or {})
         if self.stored:
             thread_model.keep(self.thread, self._asked)
         queue: Queue[AgentEvent | None] = Queue()  # SimpleQueue.get may hang after a signal (CPython 3.11)
@@ -322,6 +338,24 @@ class Conversation:
             self._previous = run
         return run
 
+    def _repeats(self, prompt: Input) -> bool:
+        """Whether ``prompt`` is the unanswered message at the end of the thread."""
+        if prompt is None:
+            return False
+        new, seen = prompt_messages(prompt), for_model(self.thread.path())
+        last = seen[-1] if seen else None
+        return len(new) == 1 and isinstance(last, UserMessage) and last.content == new[0].content
+
+    def check_tools(self, *, closing: bool = False, decisions: Mapping[str, Decision] = MappingProxyType({})) -> None:
+        """Raise ``MessageError`` when a call waits for a tool that is not given, unless the run closes the call."""
+        opened = open_answer(self.thread.path())
+        find = self.agent.toolbox.find
+        for each in missing_tools(opened.recorded, decisions, find, closing=closing) if opened is not None else ():
+            raise MessageError(
+                f"thread {safe_line(self.address)}: {safe_line(each.tool)} waits for a decision "
+                f"({safe_line(each.call.id)}), but there is no such tool: give it with --tools"
+            )
+
     def run_with_approvals(
         self,
         prompt: Input,
@@ -345,7 +379,7 @@ class Conversation:
         runs = [self.run_once(prompt, show, decisions=decisions, steered=steered)]
         while asks and runs[-1].outcome == "waiting":
             renderer.end_line()
-            decided = ask_decisions(runs[-1].pending, self.agent, renderer)
+            decided = ask_decisions(runs[-1].pending, self.agent.toolbox.find, renderer)
             if not decided:
                 break
             runs.append(self.run_once(None, show, decisions=decided, steered=steered))
@@ -451,6 +485,7 @@ def open_conversation(options: AgentOptions, *, create: bool = True) -> Generato
         portal.wrap_async_context_manager(toolset(names)) as tools,
     ):
         thread, existed = _thread(store, stores.last_thread(store) if options.last else options.thread, create=create)
+        stores.warn_of_damage(thread.id, thread.path() if existed else (), options.location)
         agent = Agent(
             model,
             instructions=options.system,
@@ -485,8 +520,11 @@ def _thread(store: Store, name: str | None, *, create: bool) -> tuple[StoredThre
         return store.open(name), False
     if found.position_or_main in found.info.branches:
         return store.open(found.info.id, found.position_or_main), True
-    branch = f"from-{stores.short(found.position_or_main)}"
+    entry = found.position_or_main
     thread = store.open(found.info.id)
-    with suppress(NotFoundError):
+    ends_there = (branch for branch, head in found.info.branches.items() if head == entry)
+    if (branch := next(ends_there, None)) is not None:
         return thread.on(branch), True
-    return thread.fork(branch, at=found.position_or_main), True
+    name = f"from-{stores.short(entry)}"
+    names = (name if number == 1 else f"{name}-{number}" for number in count(1))
+    return thread.fork(next(each for each in names if each not in found.info.branches), at=entry), True

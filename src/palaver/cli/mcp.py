@@ -2,6 +2,7 @@
 
 - Over standard input and output, unless ``--http`` names an address. An address that other machines can reach needs
   ``--allow-host``, since there is no token.
+- What is said with ``--ask`` is kept in the store, which is created when it is missing.
 - Nobody can approve a call here: only tools that read run, and with ``--approve allow`` the others too.
 - Exit codes: 0 when the client is gone, 130 after Ctrl-C, 1 for a file, store, host or port that cannot be used, 2 for
   wrong usage.
@@ -21,11 +22,13 @@ from palaver.cli import agent_options, listener, stores, swarm_file
 from palaver.cli.serve import check_extra
 from palaver.cli.suggestions import Choice
 from palaver.cli.terminal import echo
+from palaver.store.location import open_store
 
 if TYPE_CHECKING:
     import socket
 
     from palaver.store.store import Store
+    from palaver.swarm.swarm import Swarm
 
 
 @click.command(name="mcp")
@@ -72,8 +75,10 @@ def command(
         raise click.UsageError(f"--http {address} is reachable from other machines: name the server with --allow-host")
     with ExitStack() as stack:
         bound = stack.enter_context(closing(listener.bind(host, port, _BACKLOG))) if host else None
-        store = stack.enter_context(stores.open_existing(location)) if threads else None
-        return anyio.run(_serve, _Options(tools, ask, store, approve, name, host, bound, hosts))
+        store, asked = None, None if ask is None else swarm_file.swarm(ask)
+        if threads or asked:
+            store = stack.enter_context(open_store(location) if asked else stores.open_existing(location))
+        return anyio.run(_serve, _Options(tools, asked, store, threads, approve, name, host, bound, hosts))
 
 
 _LOCAL: Final = ("127.0.0.1", "localhost", "::1")
@@ -93,8 +98,10 @@ class _Options(NamedTuple):
     """What is served, and where; without ``bound`` it is standard input and output."""
 
     tools: tuple[str, ...]
-    ask: str | None
+    ask: Swarm | None
     store: Store | None
+    """The threads that are served, with ``threads``, and where conversations with ``ask`` are kept."""
+    threads: bool
     approve: Literal["allow", "deny"]
     name: str
     host: str
@@ -109,8 +116,9 @@ async def _serve(options: _Options) -> int:
         own = await stack.enter_async_context(agent_options.toolset(options.tools))
         asked: Any = None
         if options.ask is not None:
-            asked = await stack.enter_async_context(swarm_file.swarm(options.ask).start(store=options.store))
-        server = McpServer(options.name, tools=own, policy=options.approve, store=options.store, ask=asked)
+            asked = await stack.enter_async_context(options.ask.start(store=options.store))
+        store = options.store if options.threads else None
+        server = McpServer(options.name, tools=own, policy=options.approve, store=store, ask=asked)
         if options.bound is None:
             await server.run_stdio()
             return 0

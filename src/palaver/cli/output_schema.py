@@ -24,6 +24,7 @@ from palaver.cli.ranges import utf8
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError, MessageError
 
+_HINT: Final = ", which stand on lines of their own where a description holds commas"
 _TYPES: Final = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
 
 
@@ -68,10 +69,13 @@ def _fields(text: str) -> dict[str, Any]:
         words = head.split()
         kind = words[1] if len(words) > 1 else "str"
         if len(words) not in {1, 2} or kind not in _TYPES or not words[0].isidentifier():
+            hint = "" if "\n" in text or ":" not in text else _HINT
             raise click.BadParameter(
                 f"{line.strip()!r} is not NAME [{'|'.join(_TYPES)}][: DESCRIPTION]; "
-                "a schema is a file, JSON, or such fields"
+                f"a schema is a file, JSON, or such fields{hint}"
             )
+        if words[0] in properties:
+            raise click.BadParameter(f"the field {words[0]!r} stands twice in it")
         properties[words[0]] = {"type": _TYPES[kind]} | (
             {"description": description.strip()} if description.strip() else {}
         )

@@ -15,6 +15,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -26,6 +27,7 @@ from palaver.cli.code_block import Which
 from palaver.cli.conversation import Conversation
 from palaver.cli.run_renderer import RunRenderer
 from palaver.cli.terminal import echo, safe_line
+from palaver.turn.approvals import Decision, pending
 from palaver.turn.events import AgentEvent
 from palaver.turn.run import Run
 
@@ -73,6 +75,7 @@ def command(
         chat.set_title(task or prompt)
         try:
             if extract is not None or options.output is not None:
+                _print_closed(chat, content, decisions)
                 run = chat.run_once(content, lambda _: None, decisions=decisions)
                 _print_result(run, extract, options, chat)
             else:
@@ -119,6 +122,14 @@ def _print_result(run: Run, extract: Which | None, options: AgentOptions, chat: 
         echo(f"palaver: {outcome}{f': {why}' if why else ''}{where}", err=True)
         if run.text and not options.stored:  # it is nowhere else
             echo(run.text, err=True)
+
+
+def _print_closed(chat: Conversation, content: object, decisions: Mapping[str, Decision]) -> None:
+    """Print a line for each call that a prompt closes, where the run itself is not shown."""
+    for each in pending(chat.thread) if content is not None else ():
+        if each.call.id not in decisions:
+            cause = "it waited for a decision, and the new prompt closes it"
+            echo(f"palaver: {safe_line(each.tool)} ({safe_line(each.call.id)}) is not run: {cause}", err=True)
 
 
 def _print_continuation(options: AgentOptions, chat: Conversation, run: Run | None) -> None:

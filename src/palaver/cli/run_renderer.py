@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from palaver.swarm.events import Event
+    from palaver.turn.approvals import ApprovalRequest
     from palaver.turn.events import AgentEvent
 
 
@@ -370,6 +371,13 @@ class SwarmRenderer(RunRenderer):
         elif text.strip() != self._streamed_text.strip():
             self._show_speaker(agent)
             self._piece(self.out, text, "")
+        self.end_line()
+
+    def waits(self, requests: Iterable[ApprovalRequest]) -> None:
+        """Render the calls that a turn waits for."""
+        self._pending.clear()
+        for each in requests:
+            self.line(f"{safe_line(each.tool)} waits for a decision: {safe_line(each.call.id)}", "yellow")
         self.end_line()
 
     def failed(self, error: Exception) -> None:

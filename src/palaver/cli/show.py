@@ -185,6 +185,7 @@ def _show_thread(
         found = _address(store, what)
         if tree:
             loaded = store.load(found.info.id)
+            stores.warn_of_damage(found.info.id, loaded.entries, location)
             heading = _heading(
                 found.info,
                 count(sum(stores.is_message(entry.message) for entry in loaded.entries), "message"),
@@ -193,7 +194,9 @@ def _show_thread(
             for line in (heading, *render.branches(loaded)):
                 out.print(line, soft_wrap=True)
             return
-        messages = [entry.message for entry in without_copies(stores.message_entries(store, found, last))]
+        entries = stores.message_entries(store, found, last)
+        stores.warn_of_damage(found.info.id, entries, location)
+        messages = [entry.message for entry in without_copies(entries)]
     heading = _heading(found.info, safe(stores.short(found.position_or_main)), count(len(messages), "message"))
     out.print(heading, soft_wrap=True)
     for block in render.messages(messages, view):

@@ -20,7 +20,7 @@ import click
 
 from palaver.cli import files
 from palaver.cli.suggestions import meant
-from palaver.cli.terminal import bad_input, safe_json
+from palaver.cli.terminal import bad_input, count, echo, safe_json, safe_line
 from palaver.core import jsontext
 from palaver.core.errors import NotFoundError, excerpt
 from palaver.store.location import default_location, open_store, split_location
@@ -172,6 +172,15 @@ def find_position(store: Store, info: ThreadInfo, name: str) -> str:
 def is_message(message: Message) -> bool:
     """Whether an entry holds a message. A record holds none, unless it stands for a message that cannot be read."""
     return RECORD not in message.tags or is_unreadable(message)
+
+
+def warn_of_damage(id: str, entries: Iterable[Entry], location: str | None) -> None:
+    """Print a line when messages of a thread, among ``entries``, cannot be read."""
+    damaged = sum(is_unreadable(entry.message) for entry in entries)
+    if damaged:
+        where = "" if location is None else f" --store {display_name(location)}"
+        lost = f"{count(damaged, 'message')} cannot be read, and no model is sent what was there"
+        echo(f"palaver: thread {safe_line(short(id))}: {lost}; see palaver verify{safe_line(where)}", err=True)
 
 
 def message_entries(store: Store, found: Address, last: int | None = None) -> Sequence[Entry]:

@@ -7,7 +7,10 @@
   them, the first answer counts. Ctrl-D gives no answer.
 - The conversation is the client's thread in the store; ``--client`` continues one. A new client without messages leaves
   no thread behind.
-- Exit codes: 0; 1 for a message without an answer and for unusable input; 130 after Ctrl-C.
+- A call that the policy asks for is decided at the terminal, or later by ``--decide``. Until then it waits, and the
+  command that decides it is printed.
+- Exit codes: 0; 1 for a message without an answer and for unusable input; 3 for a call that waits for a decision; 130
+  after Ctrl-C.
 
 Stability: experimental.
 """
@@ -17,8 +20,9 @@ from __future__ import annotations
 import shlex
 import signal
 import sys
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from queue import Empty, Queue
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +30,7 @@ import click
 from anyio.from_thread import start_blocking_portal
 from rich.text import Text as Line
 
-from palaver.cli import files, stores, swarm_file
+from palaver.cli import agent_options, conversation, files, stores, swarm_file
 from palaver.cli.chat import PromptReader, QuitChat, SlashCommands
 from palaver.cli.progress import interrupts
 from palaver.cli.run_renderer import SwarmRenderer
@@ -45,10 +49,13 @@ if TYPE_CHECKING:
 
     from anyio.from_thread import BlockingPortal
 
+    from palaver.cli.agent_options import TypedDecision
     from palaver.cli.run_renderer import RunRenderer
     from palaver.swarm.events import Event
     from palaver.swarm.session import Session
     from palaver.swarm.swarm import Swarm
+    from palaver.swarm.tool import SwarmTool
+    from palaver.turn.approvals import ApprovalRequest, Decision
 
 
 _STYLE: Final = "bold magenta"
@@ -75,6 +82,7 @@ def ask(question: Question, renderer: RunRenderer) -> str:
 
 _TICK: Final = 0.1
 _INTERRUPTED: Final = 130
+_WAITING: Final = 3
 _REMEMBERED: Final = 200
 
 
@@ -90,11 +98,42 @@ class SwarmConversation:
         """Whether a turn is in progress, also after a second Ctrl-C has abandoned it."""
 
     def turn(self, text: str, renderer: SwarmRenderer) -> int:
-        """Run a turn and show its events and errors. Return 0, 1 for no answer, or 130 after Ctrl-C."""
+        """Run a turn and show its events and errors.
+
+        Return 0, 1 for no answer, 3 when a call waits for a decision, or 130 after Ctrl-C.
+        """
+        return self._show(partial(self.session.complete, text), renderer)
+
+    def decide(self, decisions: Mapping[str, Decision], renderer: SwarmRenderer) -> int:
+        """Decide waiting calls, by their ids, and continue their turn. Return as ``turn`` does."""
+        return self._show(partial(self.session.decide, decisions), renderer)
+
+    def ask_decisions(self, renderer: SwarmRenderer) -> int | None:
+        """Ask for decisions until no call waits. Return as ``turn``; ``None`` when nothing was decided.
+
+        Raises ``KeyboardInterrupt``.
+        """
+        code: int | None = None
+        while code in {None, _WAITING} and (requests := self.pending()):
+            decided = conversation.ask_decisions(requests, self._find_tool, renderer)
+            if not decided:
+                break
+            code = self.decide(decided, renderer)
+        return code
+
+    def pending(self) -> tuple[ApprovalRequest, ...]:
+        """Return the calls that wait for a decision."""
+        return self._portal.call(self.session.pending)
+
+    def _find_tool(self, name: str) -> SwarmTool | None:
+        tools = self.session.swarm.agents[self.session.agent].tools
+        return next((each for each in tools if each.name == name), None)
+
+    def _show(self, work: Callable[[], Awaitable[str]], renderer: SwarmRenderer) -> int:
         self.busy, cancelled = True, False
         renderer.begin(self.session.agent)
         with interrupts() as interrupted:
-            task = self._portal.start_task_soon(self._complete, text)
+            task = self._portal.start_task_soon(self._completed, work)
             while not (task.done() and self._queue.empty()):
                 if interrupted and not cancelled:
                     cancelled = bool(self._portal.call(self.session.cancel)) or task.done()
@@ -111,6 +150,9 @@ class SwarmConversation:
         if interrupted and not answer:
             renderer.stopped()
             return _INTERRUPTED
+        if not answer and (requests := self.pending()):
+            renderer.waits(requests)
+            return _WAITING
         renderer.answer(self.session.agent, answer)
         return 0
 
@@ -133,9 +175,9 @@ class SwarmConversation:
         if not self._portal.call(what.answer, text) and text:
             renderer.line("the question was closed before the answer", "yellow")
 
-    async def _complete(self, text: str) -> str:
+    async def _completed(self, work: Callable[[], Awaitable[str]]) -> str:
         try:
-            return await self.session.complete(text)
+            return await work()
         finally:
             await _drain_events(self.session, self._listener)
 
@@ -201,6 +243,7 @@ class SwarmChat:
         self._conversation, self._session, self._renderer = conversation, conversation.session, renderer
         self._again = shlex.join([*again, "--client", conversation.session.client])
         self._lines = PromptReader(renderer, interactive=interactive)
+        self._asks = interactive and sys.stderr.isatty()
         own: Mapping[str, tuple[Callable[[str], None], str]] = {
             "/agent": (self._agent, "[NAME]: list the agents, or change the active one"),
             "/log": (self._log, "show the log, including hidden messages"),
@@ -211,6 +254,7 @@ class SwarmChat:
         """Chat until the user leaves. Return the exit code."""
         code = 0
         self._greet()
+        self._decide()
         while True:
             try:
                 line = self._lines.read(f"{safe_line(self._session.agent)}> ")
@@ -218,6 +262,7 @@ class SwarmChat:
                     self._commands.run(line)
                 elif line.strip():
                     self._conversation.turn(line, self._renderer)
+                    self._decide()
             except (EOFError, QuitChat):
                 break
             except KeyboardInterrupt:  # at the prompt, or the second one in a turn
@@ -225,6 +270,12 @@ class SwarmChat:
                 break
         self._renderer.command(f"continue: {safe_line(self._again)}")
         return code
+
+    def _decide(self) -> None:
+        """Ask for the decisions that are pending, at a terminal. Ctrl-C leaves them so."""
+        with suppress(KeyboardInterrupt):
+            if self._asks:
+                self._conversation.ask_decisions(self._renderer)
 
     def _greet(self) -> None:
         session = self._session
@@ -260,13 +311,25 @@ class SwarmChat:
             self._renderer.line("no messages yet", "dim")
 
 
-def send_once(conversation: SwarmConversation, renderer: SwarmRenderer, text: str, again: list[str]) -> int:
-    """Send one message. Return the exit code."""
+def send_once(
+    conversation: SwarmConversation,
+    renderer: SwarmRenderer,
+    work: Callable[[], int],
+    again: list[str],
+    *,
+    asks: bool,
+) -> int:
+    """Do one turn, and ask for its decisions with ``asks``. Return the exit code."""
     try:
-        code = conversation.turn(text, renderer)
+        code = work()
+        if code == _WAITING and asks:
+            code = conversation.ask_decisions(renderer) or (_WAITING if conversation.pending() else 0)
     except KeyboardInterrupt:
         return _INTERRUPTED
-    renderer.command(f"continue: {safe_line(shlex.join([*again, '--client', conversation.session.client]))}")
+    requests = conversation.pending() if code == _WAITING else ()
+    decide = [word for each in requests for word in ("--decide", f"{each.call.id}=approve")]
+    words = [*again, "--client", conversation.session.client, *decide]
+    renderer.command(f"continue: {safe_line(shlex.join(words))}")
     return code
 
 
@@ -278,6 +341,14 @@ _DRAWINGS: Final = ("markdown", "mermaid", "plantuml")
 @click.option("--client", metavar="X", help="Continue the conversation of this client. Default: a new client.")
 @stores.option
 @click.option("--message", metavar="TEXT", help="Send one message and leave; - reads it from standard input.")
+@click.option(
+    "--decide",
+    "typed",
+    multiple=True,
+    metavar="CALL=DECISION",
+    callback=agent_options.parse_decisions,
+    help="Decide a call of --client that waits, as palaver run does; may be repeated.",
+)
 @click.option("--events", is_flag=True, help="Show each event of the swarm's bus as a line.")
 @click.option("--draw", "drawing", type=Choice(_DRAWINGS), help="Print a drawing of the swarm and leave.")
 def command(
@@ -286,12 +357,16 @@ def command(
     client: str | None,
     location: str | None,
     message: str | None,
+    typed: tuple[TypedDecision, ...],
     events: bool,
     drawing: str | None,
 ) -> int:
     """Chat with the swarm in FILE.py, FILE.py:NAME or FILE.toml; /help lists the commands."""
     if client == "":
         raise click.UsageError("a client needs a name")
+    if typed and (client is None or message is not None):
+        raise click.UsageError("--decide needs --client, and excludes --message")
+    decisions = conversation.parse_decisions(typed)
     swarm = swarm_file.swarm(named)
     if drawing is not None:
         drawn = FORMATS[drawing](swarm)
@@ -301,8 +376,11 @@ def command(
     again = ["palaver", "swarm", named, *([] if location is None else ["--store", stores.display_name(location)])]
     text = files.read("-").decode("utf-8-sig", errors="replace").strip() if message == "-" else message
     interactive = sys.stdin.isatty()
-    with open_swarm(swarm, client, location, asks=interactive and sys.stderr.isatty()) as conversation:
+    asks = interactive and sys.stderr.isatty()
+    with open_swarm(swarm, client, location, asks=asks) as opened:
         renderer = SwarmRenderer(events=events)
+        if decisions:
+            return send_once(opened, renderer, partial(opened.decide, decisions, renderer), again, asks=asks)
         if text is not None:
-            return send_once(conversation, renderer, text, again)
-        return SwarmChat(conversation, renderer, again, interactive=interactive).go()
+            return send_once(opened, renderer, partial(opened.turn, text, renderer), again, asks=asks)
+        return SwarmChat(opened, renderer, again, interactive=interactive).go()

@@ -16,6 +16,7 @@ Stability: stable.
 from __future__ import annotations
 
 import binascii
+import os
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, Unpack, cast, final
@@ -28,7 +29,6 @@ from palaver.core.type_checks import Checked
 from palaver.core.value import Record, Value
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Sequence
 
     from palaver.core.changes import (
@@ -275,6 +275,16 @@ class File(Media, frozen=True, tag="file"):
     """A document. ``name`` is its file name."""
 
     name: str | None = None
+
+    @classmethod
+    def from_path(cls, path: str | os.PathLike[str], media_type: str | None = None) -> Self:
+        """Read the file at ``path`` and make a part with its bytes inline and its name, without the folder.
+
+        ``media_type`` as for other media. Raises ``OSError``.
+        """
+        part = super().from_path(path, media_type)
+        name = os.path.basename(os.fsdecode(path))  # noqa: PTH119 (pathlib takes longer to load than this module)
+        return part.replace(name=name.encode(errors="replace").decode())
 
     # pyright takes the keywords that are added for other ones; mypy compares them.
     def replace(self, **changes: Unpack[FileChanges]) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -3,7 +3,9 @@
 Rules:
 
 - The loop starts with the first call and stops with the process, so connections are shared between calls. A forked
-  process starts its own. A loop that a task blocks ends with the process, without closing its connections.
+  process starts its own, and so does a call that is made after the end, by a handler of ``atexit``. A loop that a task
+  blocks ends with the process, without closing its connections. What was left open is left with its loop.
+- Whatever a call raises is raised to its caller, and the loop goes on.
 - A call works wherever it is made, also where an event loop runs already, as in a notebook; that loop waits. A call
   from the background loop itself would wait for itself, and raises ``MessageError``.
 - Ctrl-C cancels the call, waits until it has cleaned up, and is raised again.
@@ -20,6 +22,7 @@ import asyncio
 import atexit
 import inspect
 import os
+import sys
 import threading
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -68,6 +71,9 @@ def warn_caller(text: str, category: type[Warning]) -> None:
 class _BackgroundLoop:
     """An event loop in a daemon thread."""
 
+    is_over = False
+    """It has ended, or is about to. In a forked process: it was that of the parent."""
+
     def __init__(self) -> None:
         self._ready = threading.Event()
         self.thread = threading.Thread(target=anyio.run, args=(self._serve,), name="palaver-loop", daemon=True)
@@ -85,11 +91,23 @@ class _BackgroundLoop:
 
     def stop(self) -> None:
         """Cancel what still runs, and wait for the thread for ``_STOP_SECONDS``."""
+        self.is_over = True
         if self.thread.is_alive():
             with suppress(RuntimeError):  # the loop has just ended
                 # Every call of the portal waits for the loop, and a task may block that.
                 self._loop.call_soon_threadsafe(self._stopping.set)
             self.thread.join(_STOP_SECONDS)
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call a function between the steps of the tasks. Raises what it raises, and ``MessageError`` in the loop."""
+        self.check_caller()
+        return self.portal.call(function)
+
+    def check_caller(self) -> None:
+        if threading.current_thread() is self.thread:
+            raise MessageError(
+                "a blocking call was made inside the background event loop: await the async method instead"
+            )
 
 
 _lock = threading.Lock()
@@ -101,6 +119,8 @@ def _forget() -> None:
     """Forget the loop of the parent process, whose thread does not exist here."""
     global _lock  # noqa: PLW0603 (the parent may hold it while it forks)
     _lock = threading.Lock()
+    for loop in _loops:
+        loop.is_over = True
     _loops.clear()
 
 
@@ -110,16 +130,19 @@ if hasattr(os, "register_at_fork"):
 
 def _loop() -> _BackgroundLoop:
     with _lock:
+        if _loops and _loops[0].is_over:
+            _loops.clear()
         if not _loops:
+            if sys.is_finalizing():  # no thread runs any more: it would be waited for forever
+                raise MessageError("a blocking call was made after the end of the process had begun")
             _loops.append(_BackgroundLoop())
         loop = _loops[0]
-    if threading.current_thread() is loop.thread:
-        raise MessageError("a blocking call was made inside the background event loop: await the async method instead")
+    loop.check_caller()
     return loop
 
 
 class _Exit(Exception):  # noqa: N818 (no error of the loop's own)
-    """Carries an exception that ends the process, which would end the loop, to the caller's thread."""
+    """Carries an exception that is no ``Exception``, which would end the loop, to the caller's thread."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(repr(error))
@@ -134,9 +157,9 @@ class _Task(Generic[T]):
         self._over = threading.Event()
         self._scope: anyio.CancelScope | None = None
         self._warnings: list[tuple[str, type[Warning]]] = []
-        self._portal = _loop().portal
+        self.loop = _loop()
         try:
-            self.future: Future[T] = self._portal.start_task_soon(self._work)
+            self.future: Future[T] = self.loop.portal.start_task_soon(self._work)
         except BaseException:  # interrupted while the loop was starting it
             self.cancel()
             raise
@@ -146,11 +169,13 @@ class _Task(Generic[T]):
         try:
             with anyio.CancelScope() as self._scope:
                 return await self._function()
-            raise CancelledError
-        except (KeyboardInterrupt, SystemExit) as error:
+        except (Exception, anyio.get_cancelled_exc_class()):
+            raise
+        except BaseException as error:
             raise _Exit(error) from error
         finally:
             self._over.set()
+        raise CancelledError
 
     def wait(self, future: Future[Any]) -> Any:
         """Wait for a result. An interruption cancels the function, and waits until it has cleaned up."""
@@ -159,7 +184,7 @@ class _Task(Generic[T]):
         except _Exit as ended:
             raise ended.error from None
         except BaseException:
-            if not self._over.is_set():
+            if not self._over.is_set() and not self.loop.is_over:
                 self.cancel()
             raise
         while self._warnings:
@@ -168,7 +193,7 @@ class _Task(Generic[T]):
 
     def cancel(self) -> None:
         """Cancel the function, and wait until it has cleaned up."""
-        self._portal.call(self._stop)
+        self.loop.call(self._stop)
         self._over.wait()
 
     def _stop(self) -> None:
@@ -187,7 +212,7 @@ def run(function: Callable[[], Awaitable[T]]) -> T:
 
 def on_loop(function: Callable[[], T]) -> T:
     """Call a function that is not async on the background loop, between the steps of its tasks."""
-    return _loop().portal.call(function)
+    return _loop().call(function)
 
 
 class _Entered:
@@ -217,7 +242,9 @@ class _Entered:
     def leave(self, error: BaseException | None) -> None:
         """Leave the context, because of ``error`` where there is one."""
         self._error = error if isinstance(error, Exception) else None
-        on_loop(self._leave.set)
+        if self._task.loop.is_over:  # which has left it
+            return
+        self._task.loop.call(self._leave.set)
         try:
             self._task.wait(self._task.future)
         except Exception as raised:

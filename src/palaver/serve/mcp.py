@@ -8,9 +8,9 @@ Rules:
   only tools that read run, and those that ``policy`` allows. A tool that the model calls with wrong arguments answers
   with an error that says what is wrong.
 - What a tool emits is shown to a client that asks for progress, in order and before the result: a text as it is, any
-  other value as JSON. What is no JSON is left out, and a warning goes to the log.
+  other value as JSON. What is no JSON, or a ``Progress`` without numbers, is left out, and a warning goes to the log.
 - A store can be searched and read, never changed: ``search_conversations``, ``list_threads``, ``read_thread``, and the
-  resource ``palaver://thread/ID``. Answers are cut at ``LIMIT`` characters, and say so.
+  resource ``palaver://thread/ID``, with its ID percent-encoded. Answers are cut at ``LIMIT`` characters, and say so.
 - ``ask`` sends a message to an agent or a swarm. ``conversation`` names the conversation, which goes on with the next
   message; its text is shown as progress while it arrives. A call that waits for an approval is told as such.
 - A lone surrogate, which the protocol's JSON cannot hold, is sent as U+FFFD.
@@ -23,11 +23,13 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from urllib.parse import quote, unquote
 
 import anyio
 
@@ -35,7 +37,7 @@ from palaver.agent.agent import is_agent
 from palaver.agent.functions import function_tool
 from palaver.agent.mcp_session import Progress
 from palaver.core import jsontext
-from palaver.core.errors import MessageError, MissingPackageError, NotFoundError, PalaverError, ToolError
+from palaver.core.errors import MessageError, MissingPackageError, NotFoundError, PalaverError, ToolError, excerpt
 from palaver.core.events import TextDelta
 from palaver.core.factories import tool_call, user
 from palaver.core.jsontext import sayable
@@ -45,10 +47,11 @@ from palaver.serve.ui.client_messages import checked_id
 from palaver.serve.ui.turns import Ended, UiRequest, shown_json, turns_of
 from palaver.store.memory import MemoryStore
 from palaver.store.store import Query, Store, ThreadInfo, to_thread
+from palaver.swarm.call import LOGGER
 from palaver.threads.ids import uuid7
 from palaver.threads.view import RECORD
 from palaver.turn.events import MessageAdded, ToolProgress, Watch
-from palaver.turn.tool import AgentTool, Output, ToolContext, check_policy
+from palaver.turn.tool import AgentTool, Output, ToolContext, check_policy, own_exits
 
 if TYPE_CHECKING:
     from mcp.server.session import ServerSession
@@ -216,7 +219,11 @@ class McpServer:
             raise _failed(types.INTERNAL_ERROR, error) from None
         return types.ListResourcesResult(
             resources=[
-                types.Resource(uri=f"{_SCHEME}{each.id}", name=sayable(each.title or each.id), mime_type="text/plain")
+                types.Resource(
+                    uri=f"{_SCHEME}{quote(each.id, safe=':')}",
+                    name=sayable(each.title or each.id),
+                    mime_type="text/plain",
+                )
                 for each in found
             ]
         )
@@ -255,9 +262,9 @@ def _failed(code: int, error: PalaverError, uri: str | None = None) -> MCPError:
 
 
 async def _result(tool: AgentTool, call: ToolCall, context: ToolContext) -> types.CallToolResult:
-    """Run a tool. Whatever it raises is a result that says so."""
+    """Run a tool. Whatever it raises is a result that says so: the server goes on for its other calls."""
     try:
-        with anyio.fail_after(tool.timeout):
+        with anyio.fail_after(tool.timeout), own_exits():
             output = await tool.run(tool.check(call), context)
     except TimeoutError:
         return _error(f"{tool.name} took longer than {tool.timeout:g} seconds. It may have taken effect.")
@@ -278,9 +285,23 @@ def _emit(watch: Watch, call: ToolCall, value: Any) -> None:
     if isinstance(value, str):
         watch.put(ToolProgress(agent="", run=call.id, call=call, value=sayable(value)))
     elif isinstance(value, Progress):
+        if not _can_be_shown(value):
+            LOGGER.warning("not sent to the client: %s", excerpt(repr(value), 120))
+            return
         watch.put(ToolProgress(agent="", run=call.id, call=call, value=value))
     elif (written := shown_json(value, "progress")) is not None:
         watch.put(ToolProgress(agent="", run=call.id, call=call, value=jsontext.sayable_json(written.decode())))
+
+
+def _can_be_shown(value: Progress) -> bool:
+    """Return whether the protocol can hold a progress, whose numbers every client reads as floats."""
+    numbers: list[object] = [value.progress, 0 if value.total is None else value.total]
+    texts: list[object] = ["" if value.message is None else value.message]
+    return all(map(_is_number, numbers)) and all(isinstance(each, str) for each in texts)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 async def _report(watch: Watch, session: ServerSession) -> None:
@@ -393,7 +414,7 @@ def _resource_text(store: Store, uri: str) -> str:
     """Return a thread as text. Raises ``NotFoundError``."""
     if not uri.startswith(_SCHEME):
         raise NotFoundError(f"there is no resource {uri!r}")
-    return _thread_text(store, uri.removeprefix(_SCHEME), 0, None)
+    return _thread_text(store, unquote(uri.removeprefix(_SCHEME)), 0, None)
 
 
 def _thread_text(store: Store, thread: str, start: int, count: int | None) -> str:

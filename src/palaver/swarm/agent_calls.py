@@ -42,7 +42,7 @@ from palaver.swarm.tool import SwarmTool
 from palaver.swarm.turn import Turn
 from palaver.turn import approvals
 from palaver.turn.approvals import ApprovalRequest, Decision, Recorded
-from palaver.turn.calls import PlannedCall, result
+from palaver.turn.calls import PlannedCall, result_without_run
 from palaver.turn.notes import deferred_record
 from palaver.turn.tool import Output
 from palaver.turn.tool_calls import ToolCalls
@@ -247,7 +247,7 @@ class AgentCalls:
             if each.verdict == "run":
                 runs.append(Planned(each.call, before.tool, each.arguments, each))
                 continue
-            refused = result(each, each.text, is_error=each.verdict != "answered").replace(agent=agent.name)
+            refused = result_without_run(each).replace(agent=agent.name)
             await self.session.keep_tool_output(refused, agent=None, call=None)
         if not runs and not self._late(turn):
             await self._step(turn, place)

@@ -45,6 +45,7 @@ from palaver.turn.approvals import Decision, OpenAnswer
 from palaver.turn.limits import CUT_ANSWER
 from palaver.turn.middleware import Blocked
 from palaver.turn.notes import NOT_RUN_SKIPPED, final_answer_instruction, wrong_output
+from palaver.turn.tool import Toolbox
 from palaver.turn.tool_output import error_output
 
 if TYPE_CHECKING:
@@ -115,6 +116,11 @@ class AgentSession(AgentAnswers, AgentCalls):
                     await self._step(turn, place)
         except Exception as error:  # noqa: BLE001 (as above)
             self._fail(turn, error)
+
+    async def toolbox(self) -> Toolbox:
+        """Return the tools that the agent is offered now."""
+        offered = await offered_tools(self.agent, self.session.place(self.agent.name), self._log_error)
+        return Toolbox([tool.as_agent_tool({}) for tool in offered.values()])
 
     async def decided(
         self, turn: Turn, opened: OpenAnswer, decisions: Mapping[str, Decision], *, closing: bool

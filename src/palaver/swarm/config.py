@@ -5,6 +5,7 @@ Rules:
 - A file is TOML: the swarm's own values at the top, one table ``[agents.<name>]`` for each agent. Models are named as
   ``palaver.models.model`` takes them; tools, operators, policies, states and storages by the names under which the
   program passes them in ``parts``.
+- ``policy`` of an agent is ``"allow"``, ``"ask"`` or ``"deny"``, or a table of these by tool.
 - ``hand_over`` names the agents to which an agent can hand over; each gives it a tool ``to_<agent>``.
 - Each error in a file is a ``SwarmError`` that names the place. Unknown keys are errors: their author expects an
   effect.
@@ -33,6 +34,7 @@ from palaver.swarm.state import State
 from palaver.swarm.swarm import DEADLINE, Swarm
 from palaver.swarm.turn import NESTED
 from palaver.threads.agent_view import KEEP
+from palaver.turn.tool import Judgement
 
 _KINDS: Final[Mapping[str, type]] = {"policy": Policy, "state": State, "storage": Storage}
 """The types of parts; tools and operators are checked when an agent is made with them."""
@@ -49,6 +51,7 @@ class _Agent(Struct, forbid_unknown_fields=True):
     hand_over: tuple[str, ...] = ()
     states: tuple[str, ...] = ()
     storages: tuple[str, ...] = ()
+    policy: Judgement | dict[str, Judgement] = "allow"
     keep: int = KEEP
     max_tool_calls: int = MAX_TOOL_CALLS
     rescue: Literal["flush", "recomplete"] = "flush"
@@ -131,6 +134,7 @@ def _agent(
             tools=tools,
             states=config.states,
             storages=config.storages,
+            policy=config.policy,
             depends_on=config.hand_over,
             keep=config.keep,
             max_tool_calls=config.max_tool_calls,

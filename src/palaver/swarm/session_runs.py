@@ -32,8 +32,10 @@ from palaver.turn.approvals import (
     ApprovalRequest,
     Decision,
     DecisionError,
+    OpenAnswer,
     checked_choices,
     checked_decisions,
+    checked_edits,
     checked_mapping,
     open_answer,
     pending_at,
@@ -46,6 +48,12 @@ from palaver.turn.run import Run
 
 if TYPE_CHECKING:
     from palaver.swarm.agent_session import AgentSession
+
+
+def _turn_of(opened: OpenAnswer) -> str | None:
+    """Return the name of the turn of an answer."""
+    name = opened.message.metadata.get(TURN)
+    return name if isinstance(name, str) else None
 
 
 class SessionRuns(Commits):
@@ -116,8 +124,9 @@ class SessionRuns(Commits):
 
         Other calls keep waiting, and the answer is then ``""``; with ``close`` they get results that say that they
         were not run, as when a message arrives. With ``run``, calls of a turn with another name are not decided.
-        Raises ``DecisionError`` for an unknown call, for a choice that is not allowed, and when another agent than
-        that of the calls is active; ``SwarmError`` within a turn; and as ``complete``.
+        Raises ``DecisionError`` for an unknown call, for a choice that is not allowed, for edited arguments that do
+        not fit, and when another agent than that of the calls is active; ``SwarmError`` within a turn; and as
+        ``complete``.
         """
         self._check()
         wanted = checked_run(run)
@@ -129,26 +138,42 @@ class SessionRuns(Commits):
             if self.closed:
                 return ""
             self._looked = True
-            opened = open_answer(self.log.path)
-            requests = () if opened is None else tuple(opened.recorded.pending.values())
-            checked_decisions(found, requests)
-            checked_choices(found, requests)
-            if opened is None or not requests:
-                raise DecisionError("nothing is pending")
-            name = opened.message.metadata.get(TURN)
-            name = name if isinstance(name, str) else None
-            if wanted is not None and name != wanted:
-                raise DecisionError(f"the pending calls belong to the turn {name!r}, not {wanted!r}")
-            if opened.message.agent != self.agent:
-                raise DecisionError(
-                    f"the pending calls belong to the agent {opened.message.agent!r}, but {self.agent!r} is active"
-                )
+            opened = await self._opened(found, wanted)
+            name = _turn_of(opened)
             turn = Turn("tool", id=name, limit=self.swarm.nested)
             async with self._under_way(turn):
                 self.publish_event("swarm", "get-agent-name", output={"activeAgent": self.agent})
                 decided = partial(self.agent_session().decided, closing=close)
                 answer = await self._answer(turn, decided, turn, opened, found)
                 return await self._kept(turn, name, "", answer)
+
+    async def check_decisions(self, decisions: Mapping[str, Decision], *, run: str | None = None) -> None:
+        """Raise ``DecisionError`` where ``decide`` would now; decide nothing.
+
+        ``decisions`` and ``run`` are as in ``decide``.
+        """
+        self._check()
+        await self._opened(checked_mapping(decisions, "check_decisions"), checked_run(run))
+
+    async def _opened(self, decisions: Mapping[str, Decision], run: str | None) -> OpenAnswer:
+        """Return the answer whose calls are decided. Raises ``DecisionError``."""
+        opened = open_answer(self.log.path)
+        requests = () if opened is None else tuple(opened.recorded.pending.values())
+        checked_decisions(decisions, requests)
+        checked_choices(decisions, requests)
+        if opened is None or not requests:
+            raise DecisionError("nothing is pending")
+        name = _turn_of(opened)
+        if run is not None and name != run:
+            raise DecisionError(f"the pending calls belong to the turn {name!r}, not {run!r}")
+        if opened.message.agent != self.agent:
+            raise DecisionError(
+                f"the pending calls belong to the agent {opened.message.agent!r}, but {self.agent!r} is active"
+            )
+        if any(each.kind == "edit" for each in decisions.values()):
+            tools = await self.agent_session().toolbox()
+            checked_edits(decisions, requests, tools.find)
+        return opened
 
     def pending(self) -> tuple[ApprovalRequest, ...]:
         """Return the calls that wait for a decision; they outlive the process."""

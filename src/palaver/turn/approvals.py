@@ -5,8 +5,9 @@ Rules (DAS-25, ADR 17):
 - A call is planned in this order: find the tool by its name, check the arguments, ask the policy. ``deny`` wins over
   everything, then the tool's own rule, then the policy. A call that fails a step gets a result with the reason.
 - A decision is ``approve``, ``edit`` (other arguments, checked again), ``reject`` or ``answer`` (a text in place of
-  the result). Edited arguments that a caller passes to a run must fit; those of a handler are checked when the tool
-  would run, and the model is told. The request lists the allowed ones. The model's call in the thread does not change.
+  the result). Edited arguments that a caller passes to a run or a session must fit; those of a handler are checked
+  when the tool would run, and the model is told. The request lists the allowed ones. The model's call in the thread
+  does not change.
 - Requests and decisions are records: messages without content, with the tag ``record``. No view shows them and no wire
   sends them. Another process can decide days later. A batch runs when all of its calls are decided.
 - The calls of the last answer that have no result are open. Unless a record says that they are pending, they may have
@@ -14,6 +15,8 @@ Rules (DAS-25, ADR 17):
 - A call is decided once. A run that waits can be continued from the ``Run`` that it returned (``previous``) until its
   calls are decided; ``settled`` finds that in what the thread has behind the run. To decide anew on purpose is to fork
   the thread before the decision.
+- A run that would go on with a call does not begin when its tool is missing: the call still waits. ``reject`` and
+  ``answer`` need no tool.
 - ``pending`` reads one thread, ``all_pending`` all threads of a store. Both block; in async code write
   ``await to_thread(all_pending, store)``.
 
@@ -22,16 +25,17 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
-from msgspec import Struct, structs
+from msgspec import Raw, Struct, structs
 
 from palaver.core import jsontext
 from palaver.core.errors import MessageError, NotFoundError, PalaverError, excerpt
 from palaver.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage
 from palaver.core.pairs import client_calls
-from palaver.core.parts import ToolCall
+from palaver.core.parts import Json, ToolCall
 from palaver.core.type_checks import check_arguments
 from palaver.store.store import Query, Store
 from palaver.store.stored_thread import StoredThread
@@ -73,11 +77,17 @@ class ApprovalRequest(Struct, frozen=True, kw_only=True):
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """A decision. ``arguments`` belong to ``edit``; ``text`` is the reason of ``reject`` or the text of ``answer``."""
+    """A decision. ``arguments`` belong to ``edit``; ``text`` is the reason of ``reject`` or the text of ``answer``.
+
+    Where a client ran the call itself, ``is_json`` says that the text is the result as JSON, and ``is_error`` that it
+    failed, and why.
+    """
 
     kind: DecisionKind
     arguments: Mapping[str, Any] | None = None
     text: str = ""
+    is_json: bool = False
+    is_error: bool = False
 
     def __post_init__(self) -> None:
         """Refuse unknown kinds and values that a thread cannot store. Raises ``MessageError``."""
@@ -90,6 +100,8 @@ class Decision(Struct, frozen=True, kw_only=True):
             if not isinstance(arguments, Mapping):
                 raise MessageError(f"{kind}: {excerpt(repr(arguments))} is not a mapping of arguments")
             jsontext.checked(dict(cast("Mapping[str, Any]", arguments)), "arguments")
+        if self.is_json and jsontext.unreadable(Raw(text.encode()), jsontext.DEEPEST):
+            raise MessageError(f"{kind}: {excerpt(repr(text))} is not JSON")
 
 
 def approve() -> Decision:
@@ -133,23 +145,31 @@ def request(planned: PlannedCall) -> ApprovalRequest:
     )
 
 
-def resolved(planned: PlannedCall, decision: Decision, check: Callable[[ToolCall], Any]) -> PlannedCall:
-    """Apply a decision to a call. ``check`` reads edited arguments and raises an error whose text the model gets."""
-    if decision.kind not in planned.choices:
+def resolved(planned: PlannedCall, decision: Decision, toolbox: Toolbox) -> PlannedCall:
+    """Apply a decision to a call. Edited arguments that its tool refuses become a result with the reason."""
+    refused = decision.kind == "answer" and decision.is_error  # that the call failed may always be said
+    if decision.kind not in planned.choices and not refused:
         allowed = ", ".join(planned.choices)
         return _not_run(planned, "invalid", f"{decision.kind!r} is not allowed here, but {allowed}.", decision)
-    if decision.kind == "approve":
-        return structs.replace(planned, verdict="run", metadata=_noted(decision))
     if decision.kind == "reject":
-        reason = f" Reason: {decision.text}" if decision.text else ""
+        text = decision.text.strip()
+        stop = "" if unicodedata.category(text[-1:] or ".").startswith("P") else "."
+        reason = f" Reason: {text}{stop}" if text else ""
         name = planned.call.name
         text = f"The user rejected the {name} tool call.{reason} Do not retry it unless the user asks for it."
         if MAY_HAVE_RUN in planned.text:
             text = f"{text} {MAY_HAVE_RUN_BEFORE}"
         return _not_run(planned, "answered", text, decision)
     if decision.kind == "answer":
-        return _not_run(planned, "answered", decision.text or "(no answer)", decision)
-    return _edited(planned, decision, check)
+        content = (Json(Raw(decision.text.encode())),) if decision.is_json else ()
+        answered = _not_run(planned, "answered", decision.text or "(no answer)", decision)
+        return structs.replace(answered, content=content, is_error=decision.is_error)
+    tool = toolbox.find(planned.tool or planned.call.name)
+    if tool is None:
+        return _not_run(planned, "invalid", toolbox.unknown(planned.call.name), decision)
+    if decision.kind == "approve":
+        return structs.replace(planned, verdict="run", metadata=_noted(decision))
+    return _edited(planned, decision, tool.check)
 
 
 def undecided(planned: PlannedCall) -> PlannedCall:
@@ -197,17 +217,22 @@ def pending_record(calls: Iterable[PlannedCall], *, may_have_run: bool = False) 
     return _record({"pending": waiting, **({"begun": True} if may_have_run else {})}, PENDING)
 
 
-def decided_record(decisions: Mapping[str, Decision], closed: Sequence[str] = ()) -> SystemMessage:
+def decided_record(
+    decisions: Mapping[str, Decision], closed: Sequence[str] = (), handled: Iterable[str] = ()
+) -> SystemMessage:
     """Return the record of decisions; the batch may run when nothing is pending any more.
 
-    ``closed`` are the ids of calls that are not run, because the user went on without a decision about them.
+    ``closed`` are the ids of calls that are not run, because the user went on without a decision about them;
+    ``handled`` those that the ``decide`` of the run decided.
     """
     decided: dict[str, Any] = {}
     for call, decision in decisions.items():
-        decided[call] = {"decision": decision.kind, "text": decision.text}
+        flags = {name: True for name in ("is_json", "is_error") if getattr(decision, name)}
+        decided[call] = {"decision": decision.kind, "text": decision.text, **flags}
         if decision.arguments is not None:
             decided[call]["arguments"] = dict(decision.arguments)
-    return _record({"decided": decided, **({"closed": list(closed)} if closed else {})})
+    more = {"closed": list(closed), "handled": list(handled)}
+    return _record({"decided": decided, **{key: each for key, each in more.items() if each}})
 
 
 def _record(payload: dict[str, Any], *tags: str) -> SystemMessage:
@@ -223,6 +248,13 @@ class Recorded(Struct, frozen=True):
     """Whether calls may have run before a request was made."""
     closed: frozenset[str] = frozenset()
     """The requests that nobody decides any more."""
+    handled: frozenset[str] = frozenset()
+    """The requests that the ``decide`` of a run decided, before anybody else saw them."""
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """The calls that somebody outside of a run was asked about."""
+        return frozenset(self.requests.keys() - self.handled)
 
     @property
     def pending(self) -> Mapping[str, ApprovalRequest]:
@@ -237,6 +269,7 @@ def recorded(messages: Sequence[Message], calls: Sequence[ToolCall]) -> Recorded
     requests: dict[str, ApprovalRequest] = {}
     decided: dict[str, Decision] = {}
     closed: set[str] = set()
+    handled: set[str] = set()
     may_have_run = False
     for message in messages:
         if message.source != SOURCE or RECORD not in message.tags:
@@ -247,12 +280,24 @@ def recorded(messages: Sequence[Message], calls: Sequence[ToolCall]) -> Recorded
             if each["call"] in by_id:
                 decided.pop(each["call"], None)
                 closed.discard(each["call"])
+                handled.discard(each["call"])
                 requests[each["call"]] = _request_of(by_id[each["call"]], each)
         for call, each in payload.get("decided", {}).items():
             if call in requests:
-                decided[call] = Decision(kind=each["decision"], text=each["text"], arguments=each.get("arguments"))
+                decided[call] = _decision_of(each)
         closed.update(requests.keys() & payload.get("closed", ()))
-    return Recorded(requests, decided, may_have_run, frozenset(closed))
+        handled.update(requests.keys() & payload.get("handled", ()))
+    return Recorded(requests, decided, may_have_run, frozenset(closed), frozenset(handled))
+
+
+def _decision_of(payload: Mapping[str, Any]) -> Decision:
+    return Decision(
+        kind=payload["decision"],
+        text=payload["text"],
+        arguments=payload.get("arguments"),
+        is_json=bool(payload.get("is_json")),
+        is_error=bool(payload.get("is_error")),
+    )
 
 
 def _request_of(call: ToolCall, payload: Mapping[str, Any]) -> ApprovalRequest:
@@ -285,7 +330,7 @@ def checked_choices(decisions: Mapping[str, Decision], requests: Iterable[Approv
 def checked_edits(
     decisions: Mapping[str, Decision], requests: Iterable[ApprovalRequest], find: Callable[[str], AgentTool | None]
 ) -> None:
-    """Refuse edited arguments that do not fit their tool, which ``find`` looks up. Raises ``MessageError``."""
+    """Refuse edited arguments that do not fit their tool, which ``find`` looks up. Raises ``DecisionError``."""
     for each in requests:
         decision, tool = decisions.get(each.call.id), find(each.tool)
         if decision is None or decision.kind != "edit" or tool is None:
@@ -294,7 +339,7 @@ def checked_edits(
             tool.check(_with_arguments(each.call, decision))
         except PalaverError as error:
             shown = excerpt(each.call.id)
-            raise MessageError(f"the edited arguments of call {shown!r} do not fit {each.tool!r}: {error}") from None
+            raise DecisionError(f"the edited arguments of call {shown!r} do not fit {each.tool!r}: {error}") from None
 
 
 def checked_decisions(decisions: Mapping[str, Decision], requests: Iterable[ApprovalRequest]) -> None:
@@ -306,9 +351,37 @@ def checked_decisions(decisions: Mapping[str, Decision], requests: Iterable[Appr
         raise DecisionError(f"nothing is pending for call {excerpt(unknown[0])!r}; pending: {waiting}")
 
 
+def missing_tools(
+    known: Recorded,
+    decisions: Mapping[str, Decision],
+    find: Callable[[str], AgentTool | None],
+    *,
+    closing: bool = False,
+) -> tuple[ApprovalRequest, ...]:
+    """Return the requests that a run cannot go on with, because ``find`` does not know their tool.
+
+    ``decisions`` are new ones. ``closing``: the run closes the calls that nobody has decided.
+    """
+    decided = {**known.decided, **decisions}
+    kinds = {call: decided[call].kind if call in decided else None for call in known.requests.keys() - known.closed}
+    going_on = {call for call, kind in kinds.items() if kind not in _WITHOUT_TOOL and not (closing and kind is None)}
+    return tuple([each for call, each in known.requests.items() if call in going_on and find(each.tool) is None])
+
+
+def checked_tools(missing: Sequence[ApprovalRequest]) -> None:
+    """Raise ``MessageError`` for the first of the requests whose tools are ``missing``."""
+    for each in missing:
+        raise MessageError(
+            f"tools: call {excerpt(each.call.id)!r} waits for {excerpt(each.tool)!r}, which is not among them; "
+            "nothing was changed"
+        )
+
+
 # --- planning ---------------------------------------------------------------------------------------------------------
 
 
+_WITHOUT_TOOL: Final = ("reject", "answer")
+"""The decisions after which the tool does not run."""
 DENIED: Final = "The {name} tool may not be called here."
 DUPLICATE: Final = "Not run: an earlier call of this answer has the same id. Call again, with an id of its own."
 
@@ -347,6 +420,10 @@ async def _planned(
     index: int, call: ToolCall, toolbox: Toolbox, policy: Policy, known: Recorded, *, may_have_run: bool
 ) -> PlannedCall:
     tool = toolbox.find(call.name)
+    approval, decision = known.requests.get(call.id), known.decided.get(call.id)
+    if tool is None and approval is not None:
+        asked = _asking(PlannedCall(index, call, approval.tool), approval.reason, approval.choices)
+        return asked if decision is None else resolved(asked, decision, toolbox)
     if tool is None:
         return PlannedCall(index, call, verdict="invalid", text=toolbox.unknown(call.name))
     try:
@@ -362,14 +439,12 @@ async def _planned(
         text = rule.text or " ".join(filter(None, (DENIED.format(name=tool.name), rule.reason)))
         text = f"{text} {MAY_HAVE_RUN_BEFORE}" if risky else text
         return structs.replace(planned, verdict="deny", text=text, arguments=None)
-    approval = known.requests.get(call.id)
     if approval is None:
         return _ruled(planned, tool.rule or rule, risky=risky)
     planned = _asking(planned, approval.reason, approval.choices)
-    decision = known.decided.get(call.id)
     if decision is None:
         return planned
-    decided = resolved(planned, decision, tool.check)
+    decided = resolved(planned, decision, toolbox)
     again = decided.verdict == "run" and may_have_run and not tool.is_repeatable
     return _asking(planned, MAY_HAVE_RUN, approval.choices) if again else decided
 

@@ -26,7 +26,8 @@ class PlannedCall(Struct, frozen=True):
 
     ``index`` is its index among the calls of its message; ``call`` is the call to run (edited, if it was edited);
     ``tool`` is the name of the tool. ``text`` is the result of a call that does not run; ``choices`` are the allowed
-    decisions. ``arguments`` are the checked arguments, which only the driver reads.
+    decisions. ``arguments`` are the checked arguments, which only the driver reads. ``content`` is a result that is no
+    text, and ``is_error`` says that the client, which ran an answered call, failed.
     """
 
     index: int
@@ -38,6 +39,8 @@ class PlannedCall(Struct, frozen=True):
     choices: tuple[str, ...] = ()
     arguments: Any = None
     metadata: Mapping[str, Any] = {}
+    content: tuple[ToolPart, ...] = ()
+    is_error: bool = False
 
 
 def result(planned: PlannedCall, content: str | tuple[ToolPart, ...], *, is_error: bool = False) -> ToolMessage:
@@ -46,6 +49,12 @@ def result(planned: PlannedCall, content: str | tuple[ToolPart, ...], *, is_erro
     call = planned.call
     made = ToolMessage(content=parts, tool_call_id=call.id, tool_name=call.name, is_error=is_error, mode="tool")
     return made.replace(metadata=planned.metadata) if planned.metadata else made
+
+
+def result_without_run(planned: PlannedCall) -> ToolMessage:
+    """Return the result message of a call that does not run."""
+    failed = planned.is_error or planned.verdict != "answered"
+    return result(planned, planned.content or planned.text, is_error=failed)
 
 
 # -- outcomes --------------------------------------------------------------------------------------------------------

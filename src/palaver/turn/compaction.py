@@ -4,7 +4,8 @@ Rules (law 9; docs/spec/kairo.md#3; I7, I10, D24, D29):
 
 - ``Compactor`` measures each prompt: the provider's report of the last one, plus an estimate of what is new. When a
   stage is due, the thread continues with fewer or shorter messages; the original stays as ``<branch>/before-<n>``.
-- When the provider refuses a prompt as too long, it is compacted to half and sent once more.
+- When the provider refuses a prompt as too long, it is compacted to half and sent once more. Where the window is not
+  known, that is repeated until the prompt fits, or nothing can be shortened.
 - A window that is not known is assumed, with a warning. It bounds a conversation, but neither the first nor the last
   prompt of the user is cut for it: one that does not fit even alone is sent whole, and the provider answers.
 - A failed stage changes nothing and is listed in ``Compacted.failures``; only a failed write fails the run.
@@ -201,7 +202,7 @@ class Compactor(Middleware):
         return _TOOLS
 
     async def wrap_model_call(self, prompt: Prompt, context: RunContext, call: CallModel) -> Reply:
-        """Compact the prompt where it is due, call the model, and compact once more if the prompt was too long."""
+        """Compact the prompt where it is due, call the model, and compact again if the prompt was too long."""
         known = self._known(context)
         measured = known.measure(prompt, context)
         if measured.tokens > _ANY_WINDOW:
@@ -210,17 +211,10 @@ class Compactor(Middleware):
         if plan is not None:
             prompt, measured = await self._compacted(prompt, context, known, plan)
         try:
-            reply = await call(prompt)
-        except ContextOverflowError:
-            known.overflowed(measured)
-            plan = self._plan(prompt, context, known, measured, forced=True)
-            if plan is None:
-                raise
-            again, measured = await self._compacted(prompt, context, known, plan, goal=known.goal(prompt, measured))
-            if again is prompt:
-                self._stuck(plan, context)
-                raise
-            reply = await call(again)
+            try:
+                reply = await call(prompt)
+            except ContextOverflowError as error:
+                reply, measured = await self._call_shorter(prompt, measured, error, context, call)
         except StreamError as error:
             if isinstance(error.__cause__, ContextOverflowError):
                 known.overflowed(measured)
@@ -230,6 +224,33 @@ class Compactor(Middleware):
             known.overflowed(measured)
         known.ledger.learn(measured, reply.response.message)
         return reply
+
+    async def _call_shorter(
+        self,
+        prompt: Prompt,
+        measured: Measure,
+        error: ContextOverflowError,
+        context: RunContext,
+        call: CallModel,
+    ) -> tuple[Reply, Measure]:
+        """Compact a prompt that was refused to half, and send it once more; again and again if no window is known."""
+        known = self._known(context)
+        while True:
+            known.overflowed(measured)
+            plan = self._plan(prompt, context, known, measured, forced=True)
+            if plan is None:
+                raise error
+            again, smaller = await self._compacted(prompt, context, known, plan, goal=known.goal(prompt, measured))
+            if again is prompt:
+                self._stuck(plan, context)
+                raise error
+            try:
+                return await call(again), smaller
+            except ContextOverflowError as refused:
+                if known.knows_windows or smaller.tokens >= measured.tokens:
+                    known.overflowed(smaller)
+                    raise
+                prompt, measured, error = again, smaller, refused
 
     async def wrap_tool_call(self, request: ToolRequest, context: RunContext, call: CallTool) -> Output:
         """Cut a result that would take more than its share of the free window."""

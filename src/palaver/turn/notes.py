@@ -64,6 +64,7 @@ NOT_RUN_INTERRUPTED: Final = "Not run: the turn was interrupted before this call
 NOT_RUN_CANCELLED: Final = "Not run: the run was cancelled before this call began."
 NOT_RUN_LIMIT: Final = "Not run: the run reached its limit before this call began."
 NOT_RUN_SKIPPED: Final = "Not run: another call of the same turn ended it."
+NOT_RUN_UNATTENDED: Final = "Not run: this call needs an approval, and nobody can give one here."
 NOT_RUN_UNDECIDED: Final = "Not run: there was no decision about this call before the conversation continued."
 MAY_HAVE_RUN: Final = (
     "No result: the run broke off while this call was running. It may have taken effect; check before calling it again."

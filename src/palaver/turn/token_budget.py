@@ -233,6 +233,12 @@ class TokenBudget:
         first = self._first(prompt)
         return known is None and all(first < bound for bound in self._bounds(context))
 
+    @property
+    def knows_windows(self) -> bool:
+        """Whether the window of each model of the chain is known."""
+        windows = [None if each is None else each.capabilities.window for each in self._chain or (None,)]
+        return self._window is not None or None not in windows
+
     def widen(self) -> None:
         """Assume a window of twice the size."""
         self.assumed *= 2

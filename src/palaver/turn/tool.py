@@ -119,10 +119,23 @@ def own_exits() -> Generator[None]:
         if _is_cancelled():
             raise
         raise ToolError("An operation that the tool awaited was cancelled.") from error
+    except Exception:
+        raise
+    except BaseException as error:
+        if _is_interrupt(error) or _is_cancelled():
+            raise
+        raise _ended(error) from error
 
 
 def _ended(error: BaseException) -> ToolError:
     return ToolError(f"The tool ended itself: {type(error).__name__} {error}".rstrip())
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    """Whether the user's own interruption is in an exception, or is it."""
+    if isinstance(error, BaseExceptionGroup):
+        return cast("BaseExceptionGroup[BaseException]", error).subgroup(KeyboardInterrupt) is not None
+    return isinstance(error, KeyboardInterrupt)
 
 
 def _is_cancelled() -> bool:

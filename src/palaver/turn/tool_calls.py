@@ -113,16 +113,19 @@ class ToolCalls:
         }
         left = tuple([each for each in requests if each.call.id not in decisions])
         closed = [each.call.id for each in left] if self._closing else []
+        handled: Mapping[str, Decision] = {}
         failed: Exception | None = None
         if left and not self._closing:
             self._context.emit(events.ApprovalNeeded(agent=self._context.agent, run=self._context.run, requests=left))
             if self._context.decide is not None:
                 try:
-                    decisions.update(await _decisions_of(self._context.decide, left))
+                    handled = await _decisions_of(self._context.decide, left)
+                    decisions.update(handled)
                 except Exception as error:  # noqa: BLE001 (after any error the calls stay pending)
                     failed = error
         calls = tuple([self._resolved(each, decisions) for each in planned])
-        return Decided(calls, approvals.decided_record(decisions, closed) if decisions or closed else None, failed)
+        record = approvals.decided_record(decisions, closed, handled) if decisions or closed else None
+        return Decided(calls, record, failed)
 
     def _resolved(self, planned: PlannedCall, decisions: Mapping[str, Decision]) -> PlannedCall:
         decision = decisions.get(planned.call.id)
@@ -133,7 +136,7 @@ class ToolCalls:
         self._context.emit(
             events.ApprovalGiven(agent=self._context.agent, run=self._context.run, call=planned.call, decision=decision)
         )
-        return approvals.resolved(planned, decision, self._tool(planned).check)
+        return approvals.resolved(planned, decision, self._toolbox)
 
     async def run(self, planned: PlannedCall) -> Ran:
         """Run a call, or take the result of its early read."""

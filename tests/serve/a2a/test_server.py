@@ -189,6 +189,12 @@ APPROVED = {"decisions": {"c1": {"decision": "approve"}}}
         ([data({"decisions": {"c1": {"decision": "reject", "text": "No."}}})], "COMPLETED", "Reason: No.", []),
         ([Part(text="Never mind.")], "COMPLETED", "you said Never mind.", []),
         ([data({"decisions": {"c2": {"decision": "approve"}}})], "INPUT_REQUIRED", "nothing is pending for", []),
+        (
+            [data({"decisions": {"c1": {"decision": "edit", "arguments": {}}}})],
+            "INPUT_REQUIRED",
+            "do not fit 'pay'",
+            [],
+        ),
         ([data({"decisions": {"c1": {"decision": "maybe"}}})], "INPUT_REQUIRED", "Invalid value 'maybe'", []),
         ([Part(text="Yes."), data(APPROVED)], "INPUT_REQUIRED", "decisions are sent alone", []),
     ],

@@ -1,5 +1,6 @@
 """Both protocols over a real server: what is streamed, and what is refused."""
 
+import contextlib
 import datetime as dt
 import json
 import re
@@ -13,13 +14,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from palaver import Agent, MessageError, assistant, open_store, tool_call
-from palaver.agent import ToolContext, pending
+from palaver.agent import Rule, ToolContext, approve, pending
 from palaver.models import FunctionModel, ScriptedModel
 from palaver.serve.http.access import Access
 from palaver.serve.ui import AgUiEndpoint, AiSdkEndpoint
 from palaver.store.memory import MemoryStore
 from palaver.swarm import Swarm, SwarmAgent, navigation
-from tests.serve.ui.served import agent
+from tests.serve.ui.served import agent, answer
 from tests.swarm.served import served
 
 pytestmark = pytest.mark.anyio
@@ -160,7 +161,8 @@ async def test_the_result_of_a_front_end_does_not_stand_for_an_approval(server):
         {"id": "a", "role": "assistant", "toolCalls": [call]},
         {"id": "t", "role": "tool", "toolCallId": "b1", "content": "booked"},
     ]
-    assert chunks(await server.post("/agui", json=told))[-1]["type"] == "RUN_ERROR"
+    refused = await server.post("/agui", json=told)
+    assert (refused.status_code, refused.json()["error"]["message"]) == (409, "no call waits for the results")
     assert len(pending(server.store.open("chat/t"))) == 1
 
 
@@ -292,7 +294,7 @@ async def test_a_client_adds_the_output_of_a_tool_that_it_runs(server):
     body = ui("where")
     body["messages"].append({"id": "a", "role": "assistant", "parts": [{"type": "step-start"}, part]})
     found = chunks(await server.post("/chat", json=body))
-    assert "".join(each["delta"] for each in found if each["type"] == "text-delta") == 'Done: {"at":"Husum"}'
+    assert [each["output"] for each in found if each["type"] == "tool-output-available"] == [{"at": "Husum"}]
 
 
 async def test_the_store_has_the_conversation_under_a_name_that_no_client_can_leave(server):
@@ -313,8 +315,66 @@ async def test_a_call_is_approved_and_rejected_by_the_next_request(server):
     found = chunks(await server.post("/chat", json=body))
     assert found[0] == {"type": "start", "messageId": "a"}
     assert {"type": "tool-output-available", "toolCallId": "b1", "output": "booked 7", "dynamic": True} in found
-    again = chunks(await server.post("/chat", json=body))
-    assert {"type": "error", "errorText": "The run failed."} in again
+    assert (await server.post("/chat", json=body)).status_code == 409  # a second click
+
+
+def decision(protocol, call, fields):
+    """A request that decides a call: an approval of the AI SDK, or an answer to an interrupt of AG-UI."""
+    if protocol is AgUiEndpoint:
+        return agui("book", resume=[{"interruptId": call, "status": "resolved", "payload": fields}])
+    part = {"type": "dynamic-tool", "toolName": "book", "toolCallId": call, "input": {"berth": 7}}
+    part |= {"state": "approval-responded", "approval": {"id": call, **fields}}
+    return ui("book", id="t") | {
+        "messages": [*ui("book")["messages"], {"id": "a", "role": "assistant", "parts": [part]}]
+    }
+
+
+@pytest.mark.parametrize(
+    ("protocol", "wrong", "reason"),
+    [
+        (AiSdkEndpoint, ("b9", {"approved": True}), "nothing is pending for call 'b9'; pending: b1"),
+        (AgUiEndpoint, ("b9", {"approved": True}), "nothing is pending for call 'b9'; pending: b1"),
+        (AgUiEndpoint, ("b1", {"arguments": {"berth": "x"}}), "the edited arguments of call 'b1' do not fit 'book'"),
+        (AgUiEndpoint, ("b1", {"answer": "7"}), "'answer' is not allowed for call 'b1'"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["agent", "swarm"])
+async def test_decisions_that_do_not_fit_are_refused_before_the_stream_and_decide_nothing(
+    kind, protocol, wrong, reason, caplog
+):
+    def book(berth: int) -> str:
+        """Book a berth."""
+        return f"booked {berth}"
+
+    rule = Rule(judgement="ask", choices=("approve", "edit", "reject"))
+    options = {"tools": [book], "policy": {"book": rule}}
+    async with contextlib.AsyncExitStack() as stack:
+        store = MemoryStore()
+        if kind == "agent":
+            source = Agent(FunctionModel(answer), **options)
+        else:
+            swarm = Swarm("chat", [SwarmAgent("desk", FunctionModel(answer), **options)])
+            source = await stack.enter_async_context(swarm.start(store=store))
+        endpoint = protocol(source, store=store if kind == "agent" else None)
+        transport = httpx.ASGITransport(Starlette(routes=endpoint.routes("/ui")))
+        client = await stack.enter_async_context(httpx.AsyncClient(transport=transport, base_url="http://localhost"))
+        chunks(await client.post("/ui", json=agui("book") if protocol is AgUiEndpoint else ui("book", id="t")))
+        refused = await client.post("/ui", json=decision(protocol, *wrong))
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "decision")
+        assert reason in refused.json()["error"]["message"]
+        approved, name = decision(protocol, "b1", {"approved": True}), "chat/t" if kind == "agent" else "chat:t"
+        late = await endpoint.respond(Posted(approved), conversation=name)
+        assert "booked 7" in (await client.post("/ui", json=approved)).text
+        again = await client.post("/ui", json=approved)
+        assert (again.status_code, again.json()["error"]["code"]) == (409, "decision")
+        sent = []
+
+        async def send(message):
+            sent.append(message)
+
+        await late({"type": "http"}, anyio.sleep_forever, send)
+        assert b"nothing is pending for call 'b1'" in b"".join(each.get("body", b"") for each in sent)
+        assert "Traceback" not in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -352,6 +412,33 @@ async def test_without_a_store_the_messages_of_the_client_are_the_conversation(s
     ]
     assert '"Hello two"' in (await server.post("/bare", json=body)).text
     assert '"Hello one"' in (await server.post("/bare", json=ui("one", trigger="regenerate-message"))).text
+
+
+@pytest.mark.parametrize("path", ["/bare", "/bare-agui"])
+async def test_without_a_store_no_approval_is_offered_and_the_model_is_told(server, path):
+    told = "Not run: this call needs an approval, and nobody can give one here."
+    found = chunks(await server.post(path, json=ui("book") if path == "/bare" else agui("book")))
+    assert "approval-request" not in str(found)
+    assert told in str([each for each in found if each["type"] in {"tool-output-error", "TOOL_CALL_RESULT"}])
+    assert f"Done: {told}" in "".join([each.get("delta", "") for each in found])
+    assert found[-1].get("finishReason", found[-1].get("outcome")) in ("stop", {"type": "success"})
+
+
+@pytest.mark.parametrize("decision", [approve(), None])
+async def test_without_a_store_the_function_of_the_agent_decides(decision):
+    rule = Rule(judgement="ask", choices=("approve", "reject"))
+    options = {
+        "tools": [look],
+        "policy": {"look": rule},
+        "decide": lambda _: {} if decision is None else {"c1": decision},
+    }
+    script = [assistant(tool_calls=[tool_call("look", {"city": "Kiel"}, id="c1")]), "done"]
+    endpoint = AiSdkEndpoint(Agent(ScriptedModel(script), **options))
+    transport = httpx.ASGITransport(Starlette(routes=endpoint.routes("/ui")))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        found = chunks(await client.post("/ui", json=ui("hi")))
+    (result,) = [each for each in found if each["type"].startswith("tool-output")]
+    assert ("rain in Kiel" if decision else "nobody can give one here") in str(result)
 
 
 async def test_another_answer_is_another_branch_of_the_thread(server):

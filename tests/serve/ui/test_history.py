@@ -1,5 +1,6 @@
 """What a page loads of a conversation: the messages of the protocol, as the stream made them."""
 
+import contextlib
 import json
 
 import anyio
@@ -8,7 +9,8 @@ import pytest
 from starlette.applications import Starlette
 
 from palaver import Agent, assistant, tool_call, user
-from palaver.core.parts import File, FileId, Image, Reasoning, Text, Url
+from palaver.agent import client_tool
+from palaver.core.parts import File, FileId, Image, Json, Reasoning, Text, Url
 from palaver.models import FunctionModel, ScriptedModel
 from palaver.serve.http.access import Access
 from palaver.serve.ui import AgUiEndpoint, AiSdkEndpoint, ag_ui, ai_sdk
@@ -16,6 +18,7 @@ from palaver.store.memory import MemoryStore
 from palaver.swarm import Swarm, SwarmAgent
 from palaver.transcripts import get
 from palaver.transcripts.conversation import transcript_of
+from palaver.turn.approvals import approve
 from tests.serve.ui.served import agent
 from tests.serve.ui.test_client_messages import read
 from tests.serve.ui.test_endpoints import ID, agui, chunks, said, ui
@@ -91,19 +94,179 @@ async def test_an_ai_sdk_page_loads_its_messages():
         assert (await loaded(client))[-1]["parts"][-1]["text"] == "Hello one"
 
 
-@pytest.mark.parametrize(("approved", "state"), [(True, "output-available"), (False, "output-denied")])
-async def test_a_call_that_waits_is_loaded_and_decided(approved, state):
-    for shown in (True, False):
-        endpoint = AiSdkEndpoint(agent(), store=MemoryStore(), show_tools=shown)
-        async with client_of(endpoint) as client:
-            await client.post("/ui", json=ui("book"))
+def book(berth: int) -> str:
+    """Book a berth."""
+    return f"booked {berth}"
+
+
+def booking(prompt):
+    """Book a berth, and look before it."""
+    last = prompt.messages[-1]
+    if last.role == "tool" and last.tool_name == "book":
+        return f"Done: {last.text}"
+    if last.role == "tool":
+        return assistant("I book.", tool_calls=[tool_call("book", {"berth": 7}, id="b1")])
+    return assistant("I look.", tool_calls=[tool_call("look", {}, id="l1")])
+
+
+def look() -> str:
+    """Look."""
+    return "free"
+
+
+@contextlib.asynccontextmanager
+async def booking_page(kind, store, shown):
+    """Serve an agent, or a swarm whose texts come as deltas or whole."""
+    options = {"tools": [look, book], "policy": {"book": "ask", "look": "allow"}}
+    if kind == "agent":
+        agent = Agent(FunctionModel(booking), **options)
+        async with client_of(AiSdkEndpoint(agent, store=store, show_tools=shown)) as client:
+            yield client
+        return
+    swarm = Swarm("chat", [SwarmAgent("desk", FunctionModel(booking), stream=kind == "streamed", **options)])
+    async with swarm.start(store=store) as live, client_of(AiSdkEndpoint(live, show_tools=shown)) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("approval", "state"),
+    [
+        ({"approved": True}, {"state": "output-available", "output": "booked 7"}),
+        ({"approved": False, "reason": "too dear"}, {"state": "output-denied"}),
+    ],
+)
+@pytest.mark.parametrize("shown", [True, False])
+@pytest.mark.parametrize("kind", ["agent", "streamed", "whole"])
+async def test_a_call_that_waits_is_loaded_and_decided_and_so_is_the_text_beside_it(kind, shown, approval, state):
+    store = MemoryStore()
+
+    def parts(messages):
+        return [each for each in messages[-1]["parts"] if each["type"] in {"dynamic-tool", "text"}]
+
+    def text(words):
+        return {"type": "text", "text": words, "state": "done"}
+
+    def said(answer):
+        """The texts of a stream: each part once, and each whole."""
+        texts = {}
+        for each in chunks(answer):
+            if each["type"] == "text-delta":
+                texts[each["id"]] = texts.get(each["id"], "") + each["delta"]
+        return [*texts.values()]
+
+    async with booking_page(kind, store, shown) as client:
+        assert said(await client.post("/ui", json=ui("hi"))) == ["I look.", "I book."]
+        before = await loaded(client)
+    looked = [call("l1", "look", {}, state="output-available", output="free")] if shown else []
+    waiting = call("b1", "book", {"berth": 7}, state="approval-requested", approval={"id": "b1"})
+    assert parts(before) == [text("I look."), *looked, text("I book."), waiting]
+    async with booking_page(kind, store, shown) as client:  # the server has started again
+        assert await loaded(client) == before
+        parts(before)[-1].update(state="approval-responded", approval={"id": "b1", **approval})
+        answer = await client.post("/ui", json=ui("", messages=before))
+        assert [each["toolCallId"] for each in chunks(answer) if each["type"].startswith("tool-output-")] == ["b1"]
+        (last,) = said(answer)
+        decided = waiting | state | {"approval": {"id": "b1", **approval}}
+        assert parts(await loaded(client)) == [text("I look."), *looked, text("I book."), decided, text(last)]
+
+
+@pytest.mark.parametrize("kind", ["agent", "swarm"])
+async def test_decisions_that_are_taken_while_others_wait_are_loaded_and_may_come_again(kind):
+    calls = [tool_call("book", {"berth": berth}, id=f"b{berth}") for berth in (1, 2, 3)]
+    asked = assistant(tool_calls=[*calls, tool_call("where", {}, id="w1")])
+    options = {"tools": [book, client_tool("where", "Where.", {"type": "object"})], "policy": {"book": "ask"}}
+    model = ScriptedModel([asked, "done"])
+    async with contextlib.AsyncExitStack() as stack:
+        if kind == "agent":
+            endpoint = AiSdkEndpoint(Agent(model, **options), store=MemoryStore())
+        else:
+            swarm = Swarm("chat", [SwarmAgent("desk", model, max_tool_calls=4, **options)])
+            endpoint = AiSdkEndpoint(await stack.enter_async_context(swarm.start()), show_tools=True)
+        client = await stack.enter_async_context(client_of(endpoint))
+
+        def tools(messages):
+            return [each for each in messages[-1]["parts"] if each["type"] == "dynamic-tool"]
+
+        await client.post("/ui", json=ui("hi"))
+        messages = await loaded(client)
+        first, second, third, where = tools(messages)
+        first |= {"state": "approval-responded", "approval": {"id": "b1", "approved": True}}
+        second |= {"state": "approval-responded", "approval": {"id": "b2", "approved": False, "reason": "no"}}
+        where |= {"state": "output-available", "output": "Husum"}
+        await client.post("/ui", json=ui("", messages=messages))
+        assert tools(await loaded(client)) == [first, second, third, where]
+        messages = await loaded(client)
+        assert (await client.post("/ui", json=ui("", messages=messages))).status_code == 409  # nothing new
+        third = tools(messages)[2]
+        third |= {"state": "approval-responded", "approval": {"id": "b3", "approved": True}}
+        assert "error" not in (await client.post("/ui", json=ui("", messages=messages))).text
+        found = [(each["state"], each.get("output")) for each in tools(await loaded(client))]
+    done = "output-available"
+    assert found == [(done, "booked 1"), ("output-denied", None), (done, "booked 3"), (done, "Husum")]
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        ({"state": "output-available", "output": {"lat": 54.5, "n": 2}}, '{"lat":54.5,"n":2}'),
+        ({"state": "output-available", "output": [1, None]}, "[1,null]"),
+        ({"state": "output-available", "output": None}, "null"),
+        ({"state": "output-available", "output": '{"a": 1}'}, '{"a": 1}'),
+        ({"state": "output-error", "errorText": "no gps"}, "no gps"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["agent", "swarm"])
+async def test_what_a_page_ran_itself_keeps_its_type(kind, state, told):
+    prompts = []
+
+    def model(prompt):
+        prompts.append(prompt)
+        if len(prompts) > 1:
+            return "done"
+        return assistant(tool_calls=[tool_call("where", {}, id="w1"), tool_call("book", {"berth": 1}, id="b1")])
+
+    options = {"tools": [book, client_tool("where", "Where.", {"type": "object"})], "policy": {"book": "ask"}}
+    async with contextlib.AsyncExitStack() as stack:
+        if kind == "agent":
+            endpoint = AiSdkEndpoint(Agent(FunctionModel(model), **options), store=MemoryStore())
+        else:
+            swarm = Swarm("chat", [SwarmAgent("desk", FunctionModel(model), max_tool_calls=4, **options)])
+            endpoint = AiSdkEndpoint(await stack.enter_async_context(swarm.start()), show_tools=True)
+        client = await stack.enter_async_context(client_of(endpoint))
+        await client.post("/ui", json=ui("hi"))
+        for decided in ("w1", "b1"):
             messages = await loaded(client)
-            (waiting,) = [each for each in messages[-1]["parts"] if each["type"] == "dynamic-tool"]
-            assert waiting == call("b1", "book", {"berth": 7}, state="approval-requested", approval={"id": "b1"})
-            waiting |= {"state": "approval-responded", "approval": {"id": "b1", "approved": approved}}
-            chunks(await client.post("/ui", json=ui("", messages=messages)))
-            tools = [each["state"] for each in (await loaded(client))[-1]["parts"] if each["type"] == "dynamic-tool"]
-            assert tools == ([state] if shown else [])
+            where, berth = [each for each in messages[-1]["parts"] if each["type"] == "dynamic-tool"]
+            if decided == "w1":
+                where |= state
+            else:
+                berth |= {"state": "approval-responded", "approval": {"id": "b1", "approved": True}}
+            streamed = chunks(await client.post("/ui", json=ui("", messages=messages)))
+            assert where in (await loaded(client))[-1]["parts"]
+    (output,) = [each for each in streamed if each.get("toolCallId") == "w1"]
+    sent = {"type": f"tool-{state['state']}", "toolCallId": "w1", "dynamic": True, **state}
+    assert output == {key: value for key, value in sent.items() if key != "state"}
+    (result,) = [each for each in prompts[-1].messages if each.role == "tool" and each.tool_name == "where"]
+    (part,) = result.content
+    text = bytes(part.value_json).decode() if isinstance(part, Json) else part.text
+    assert (text, result.is_error) == (told, "errorText" in state)
+
+
+async def test_calls_that_a_handler_decides_stay_hidden():
+    options = {"tools": [look, book], "policy": {"book": "ask", "look": "allow"}, "decide": lambda _: {"b1": approve()}}
+    endpoint = AiSdkEndpoint(Agent(FunctionModel(booking), **options), store=MemoryStore(), show_tools=False)
+    async with client_of(endpoint) as client:
+        streamed = chunks(await client.post("/ui", json=ui("hi")))
+        assert not [each for each in streamed if each["type"].startswith("tool-")]
+        assert "dynamic-tool" not in str(await loaded(client))
+
+
+async def test_a_text_that_a_check_may_change_is_not_shown_beside_its_call():
+    options = {"tools": [look, book], "policy": {"book": "ask", "look": "allow"}, "transform": str.upper}
+    swarm = Swarm("chat", [SwarmAgent("desk", FunctionModel(booking), **options)])
+    async with swarm.start() as live, client_of(AiSdkEndpoint(live)) as client:
+        assert "text-delta" not in (await client.post("/ui", json=ui("hi"))).text
+        assert [each["type"] for each in (await loaded(client))[-1]["parts"]] == ["step-start", "dynamic-tool"]
 
 
 async def test_a_call_looks_alike_in_the_stream_in_a_page_that_loads_it_and_in_an_export():
@@ -225,4 +388,4 @@ async def test_a_page_of_a_swarm_loads_what_its_client_sees(shown):
         messages = await loaded(client, "ann")
     assert [each["role"] for each in messages] == ["user", "assistant"]
     types = [each["type"] for each in messages[1]["parts"]]
-    assert types == (["step-start", "text", "dynamic-tool"] if shown else []) + ["step-start", "text"]
+    assert types == ["step-start", "text", *(["dynamic-tool"] if shown else []), "step-start", "text"]

@@ -352,3 +352,15 @@ def test_any_foreign_answer_fits_the_client(messages: tuple[p.Message, ...]) -> 
 @given(request=requests())
 def test_any_request_can_be_written(request: p.Request) -> None:
     json.loads(WIRE.encode_request(request.replace()).body)
+
+
+def test_the_name_of_a_file_is_dropped_unless_it_came_from_google() -> None:
+    """The Gemini API answers with an error to ``displayName``."""
+    body, made = encoded(p.user("go", p.File(p.Inline("aGk="), "text/plain", "note.txt")))
+    assert body["contents"][0]["parts"][1] == {"inlineData": {"mimeType": "text/plain", "data": "aGk="}}
+    assert [(each.kind, each.what, each.part) for each in made.losses] == [("dropped", "file name", 1)]
+    named = {"inlineData": {"mimeType": "text/plain", "data": "aGk=", "displayName": "note.txt"}}
+    read = WIRE.decode_request(json.dumps({"contents": [{"role": "user", "parts": [named]}]}).encode())
+    again = WIRE.encode_request(read.replace(messages=(*read.messages, p.user("more"))))
+    assert json.loads(again.body)["contents"][0]["parts"] == [named]
+    assert again.losses == ()

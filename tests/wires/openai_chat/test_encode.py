@@ -362,9 +362,10 @@ def test_usage_of_another_wire():
         "prompt_tokens": 9,
         "completion_tokens": 6,
         "total_tokens": 15,
-        "prompt_tokens_details": {"cached_tokens": 3},
+        "prompt_tokens_details": {"cached_tokens": 3, "cache_write_tokens": 2},
         "completion_tokens_details": {"reasoning_tokens": 1},
     }
+    assert repr(WIRE.decode_response(body).usage) == repr(usage)
 
 
 def test_a_malformed_call_of_an_answer_stays_a_call():

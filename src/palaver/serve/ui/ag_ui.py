@@ -213,11 +213,11 @@ _ROLES: Final[Mapping[str, Callable[[Fields, str], Message]]] = {"user": _user, 
 _ANSWERS: Final[Mapping[str, Callable[[Fields, str], list[Any]]]] = {"assistant": _assistant, "reasoning": _reasoning}
 
 
-def _results(messages: Sequence[Message]) -> dict[str, str]:
+def _results(messages: Sequence[Message]) -> dict[str, Decision]:
     """The results of calls behind everything but what the user said since: those that the front end ran among them."""
     ran = takewhile(lambda each: isinstance(each, ToolMessage), reversed(before_user(messages)))
     return {
-        each.tool_call_id: f"Error: {each.text}" if each.is_error else each.text
+        each.tool_call_id: Decision(kind="answer", text=each.text, is_error=each.is_error)
         for each in ran
         if isinstance(each, ToolMessage) and each.tool_call_id
     }
@@ -297,8 +297,8 @@ class _Writer(TurnWriter):
                 yield from self._close()
                 for call in message.tool_calls:
                     yield from self._call(call)
-            case events.ApprovalGiven(decision=Decision(kind="answer", text=text)):
-                if self._results.get(event.call.id) == text:
+            case events.ApprovalGiven():
+                if self._results.get(event.call.id) == event.decision:
                     self._sent_by_client.add(event.call.id)
             case events.MessageAdded(message=ToolMessage() as message) if message.tool_call_id is not None:
                 if message.tool_call_id in self._sent_by_client:
@@ -390,7 +390,7 @@ class _Writer(TurnWriter):
 
 def history(found: History) -> list[Chunk]:
     """Write the conversation ``found`` as messages of AG-UI, which ``HttpAgent.setMessages`` takes."""
-    return [made for message in found.messages for made in _written(message)]
+    return [made for each in found.messages for made in _written(each.message)]
 
 
 def _written(message: Message) -> Iterator[Chunk]:

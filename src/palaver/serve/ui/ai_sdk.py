@@ -63,7 +63,7 @@ from palaver.serve.ui.history import History, url_of, was_rejected
 from palaver.serve.ui.shapes import error_text, failure_of, json_of, list_of, output_of, usage_of
 from palaver.serve.ui.turns import Ended, Turn, UiRequest
 from palaver.turn import events
-from palaver.turn.approvals import Decision, approve, reject
+from palaver.turn.approvals import Decision, Recorded, approve, reject
 
 _SOURCE: Final = "ai_sdk"
 _TOOL: Final = "tool-"
@@ -193,18 +193,21 @@ def _decisions(message: Mapping[str, Any]) -> Iterator[tuple[str, Decision]]:
             yield str(fields.get("toolCallId")), decision
 
 
-def _results(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The outputs and errors of calls in the last message, as texts: those that the client added among them."""
+def _results(message: Mapping[str, Any]) -> Iterator[tuple[str, Decision]]:
+    """The outputs and errors of calls in the last message: those that the client added among them."""
     for part in list_of(message.get("parts")) or ():
         fields = cast("dict[str, Any]", part) if isinstance(part, dict) else {}
         call, state = fields.get("toolCallId"), fields.get("state")
         if not isinstance(call, str):
             continue
         if state == "output-error":
-            yield call, f"Error: {fields.get('errorText')}"
+            yield call, Decision(kind="answer", text=word(fields, "errorText"), is_error=True)
         elif state == "output-available":
             found = fields.get("output")
-            yield call, found if isinstance(found, str) else jsontext.encode(found).decode()
+            if isinstance(found, str):
+                yield call, Decision(kind="answer", text=found)
+            else:
+                yield call, Decision(kind="answer", text=jsontext.encode(found).decode(), is_json=True)
 
 
 class _Writer(TurnWriter):
@@ -340,23 +343,53 @@ def history(found: History) -> list[Chunk]:
     """Write the conversation ``found`` as UI messages: a run is one message, as the stream makes it."""
     made: list[Chunk] = []
     calls: dict[str, Chunk] = {}
-    waiting = {each.call.id: each for each in found.waiting}
-    for message in found.messages:
+    decided: dict[str, Decision] = {}
+    for each in found.messages:
+        message = each.message
         if isinstance(message, ToolMessage):
-            calls.pop(message.tool_call_id or "", {}).update(_state(message))
+            call = message.tool_call_id or ""
+            part, decision = calls.pop(call, {}), decided.pop(call, None)
+            if decision is None:
+                part.pop("approval", None)
+            part |= _state(message, decision)
             continue
         parts = [part for each in message.content for part in _shown(each)]
         if isinstance(message, AssistantMessage):
             if not made or made[-1]["role"] != "assistant":
                 made.append({"id": message.id, "role": "assistant", "parts": []})
             calls |= {part["toolCallId"]: part for part in parts if part.get("state") == "input-available"}
+            decided |= each.recorded.decided
+            for call in each.recorded.requests.keys() & calls.keys():
+                calls[call] |= _asked(each.recorded, call)
             made[-1]["parts"] += [{"type": "step-start"}, *parts]
         elif parts:
             made.append({"id": message.id, "role": "user", "parts": parts})
-    for call in waiting.keys() & calls.keys():
-        if waiting[call].choices != ("answer",):
-            calls[call] |= {"state": "approval-requested", "approval": {"id": call}}
     return made
+
+
+def _asked(recorded: Recorded, call: str) -> Chunk:
+    """The state of a call that needs a decision, or had one, and has no result yet: other calls may wait."""
+    decision = recorded.decided.get(call)
+    if call in recorded.pending:
+        client_runs = recorded.requests[call].choices == ("answer",)
+        return {} if client_runs else {"state": "approval-requested", "approval": {"id": call}}
+    if decision is None:
+        return {}
+    if decision.kind == "answer" and decision.is_error:
+        return {"state": "output-error", "errorText": decision.text}
+    if decision.kind == "answer":
+        return {
+            "state": "output-available",
+            "output": jsontext.value(decision.text) if decision.is_json else decision.text,
+        }
+    return {"state": _RESPONDED, "approval": _approval(call, decision)}
+
+
+def _approval(call: str, decision: Decision) -> Chunk:
+    """What the user decided."""
+    if decision.kind != "reject":
+        return {"id": call, "approved": True}
+    return {"id": call, "approved": False, **({"reason": decision.text} if decision.text else {})}
 
 
 def _shown(part: AnyPart) -> Iterator[Chunk]:
@@ -379,10 +412,10 @@ def _shown(part: AnyPart) -> Iterator[Chunk]:
             pass
 
 
-def _state(message: ToolMessage) -> Chunk:
+def _state(message: ToolMessage, decision: Decision | None) -> Chunk:
     """The state of a call that has its result."""
     if was_rejected(message):
-        return {"state": "output-denied", "approval": {"id": message.tool_call_id, "approved": False}}
+        return {"state": "output-denied", "approval": _approval(message.tool_call_id or "", decision or reject())}
     if message.is_error:
         return {"state": "output-error", "errorText": failure_of(message)}
     return {"state": "output-available", "output": output_of(message)}

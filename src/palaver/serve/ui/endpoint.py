@@ -11,10 +11,11 @@ Rules:
   this process. In two processes, the one that writes second ends with an error (``AgentTurns``).
 - With ``resume`` an answer goes on when its reader leaves, and can be read again from its beginning; without it the
   run is cancelled.
-- A body that is not of the protocol gets 400 and the place of the mistake. Limits are for each conversation, as those
-  of ``palaver.serve.http.access`` for each client: requests, readers of streams, answers that are awaited, bytes of a
-  body, and the seconds that a reader may take. Over a swarm, whose clients the conversations are, clients name them by
-  the same rules as there.
+- A body that is not of the protocol gets 400 and the place of the mistake. Decisions that do not fit the calls that
+  wait get 409 and the reason; where another process decides meanwhile, the answer ends with the reason.
+- Limits are for each conversation, as those of ``palaver.serve.http.access`` for each client: requests, readers of
+  streams, answers that are awaited, bytes of a body, and the seconds that a reader may take. Over a swarm, whose
+  clients the conversations are, clients name them by the same rules as there.
 - An error is a response with a status and ``{"error": {"code", "message"}}``: ``useChat`` shows its text as the message
   of the error, and ``HttpAgent`` throws it with the status.
 
@@ -164,7 +165,8 @@ class UiEndpoint:
         ``conversation`` gives the name of the conversation for a request and the id that
         the client sent (the user's own name in front of it, say); it may raise ``Refused``. ``resume``: answers go on
         without a reader. ``show_tools``: whether clients see calls with their arguments and results; by default those
-        of an agent, and not those of a swarm, whose clients see what is said to them. ``access`` checks hosts, origins
+        of an agent, and not those of a swarm, whose clients see what is said to them. Calls that a client decides or
+        runs are always shown, with their results. ``access`` checks hosts, origins
         and tokens, where the application does not. ``limits`` are for each conversation, by default those of ``Limits``
         with bodies of 4 MiB; a ``ClientLimiter`` counts its requests together with those at other routes. Raises
         ``MessageError`` for arguments of another type.
@@ -244,12 +246,13 @@ class UiEndpoint:
             name = self._admitted(request, asked.id) if conversation is None else conversation
             if conversation is not None:
                 self.limiter.admit(name)
-            self._turns.check(asked)
+            if name in self._answers:
+                return _busy()
+            asked = structs.replace(asked, id=name)
+            await self._turns.check(asked)
         except (PalaverError, Refused) as error:
             return refusal(error).response()
-        if name in self._answers:
-            return _busy()
-        return _Streaming(self, name, _Answer(self), structs.replace(asked, id=name))
+        return _Streaming(self, name, _Answer(self), asked)
 
     async def messages(self, conversation: str) -> list[Chunk]:
         """Return the messages of a conversation for a page that loads it, as JSON objects of the protocol.

@@ -14,6 +14,7 @@ from palaver.core import jsontext
 from palaver.core.errors import ConflictError, DecodeError
 from palaver.core.parts import Json
 from palaver.swarm.call import LOGGER
+from palaver.turn.approvals import DecisionError
 
 if TYPE_CHECKING:
     from palaver.core.messages import ToolMessage
@@ -81,8 +82,11 @@ _CONFLICT: Final = "The conversation was continued elsewhere. This answer is not
 def error_text(error: Exception | None, general: str) -> str:
     """Return what a client is told of ``error``, which itself goes to the log.
 
-    That is ``general``, except where another process has written to the conversation.
+    That is ``general``, except where another process has written to the conversation, and for decisions that do not
+    fit the calls that wait.
     """
+    if isinstance(error, DecisionError):
+        return str(error)
     if error is not None:
         LOGGER.error("a run failed", exc_info=error)
     return _CONFLICT if isinstance(error, ConflictError) else general

@@ -9,13 +9,17 @@ Rules:
   follows the end. What it leaves behind stays in the thread.
 - Where another process has written to the conversation meanwhile, the run fails with ``ConflictError``, and the answer
   is kept on a branch ``main/late-…``.
+- Without a store nobody can decide: a call that needs an approval is not run, and the model is told so
+  (``NOT_RUN_UNATTENDED``), unless the agent's own ``decide`` decides it.
 - A call that only the client can answer (``client_tool``, ``ask_user``) waits; the client's result comes with a later
   request and is the decision ``answer``. Tools, context and state of a request are for that run.
 - A message of the user behind results and decisions is the next one: first the calls that wait get their results, then
   it is asked, in the same stream. An agent answers results and message together; a swarm answers its turn first, since
   a message is a turn of its own. Other calls that wait are closed by the message, as by any (``NOT_RUN_UNDECIDED``).
 - ``SwarmTurns`` asks a swarm: the conversation is that of the client whose name the request's id is. A client sees what
-  ``palaver.swarm.events`` shows to clients, and which agent speaks; calls and results where ``show_tools`` says so.
+  ``palaver.swarm.events`` shows to clients, what an agent says beside its calls, and which agent speaks.
+- Calls and results are shown where ``show_tools`` says so. A call that the client decides is always shown, and so is
+  its result.
 - The events are those of ``palaver.turn.events``; the last one is ``Ended``. Nothing is raised but cancellation: an
   error is the outcome ``failed``. State and progress that are no JSON are left out, and a warning goes to the log.
 
@@ -25,9 +29,10 @@ Stability: experimental.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import anyio
@@ -40,28 +45,39 @@ from palaver.core.errors import ClosedError, ConflictError, DecodeError, Message
 from palaver.core.events import TextDelta
 from palaver.core.factories import assistant
 from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from palaver.core.parts import MalformedToolCall, ToolCall
+from palaver.core.parts import Reasoning, Text, ToolCall
 from palaver.core.tools import Tool
 from palaver.core.usage import Usage
-from palaver.serve.http.turns import live_history
+from palaver.serve.http.turns import stored_history
 from palaver.serve.ui.client_messages import with_results
-from palaver.serve.ui.history import History, history_of
+from palaver.serve.ui.history import History, Shown, history_of, without_calls, without_tools
 from palaver.serve.ui.shapes import SOURCE
 from palaver.serve.workers.client_queues import IDLE
 from palaver.store.store import Store, to_thread
 from palaver.store.stored_thread import StoredThread
 from palaver.swarm.bus import Where
 from palaver.swarm.call import LOGGER
-from palaver.swarm.events import is_public
+from palaver.swarm.events import delta_input, is_public
 from palaver.swarm.names import checked_client
 from palaver.swarm.swarm import LiveSwarm
 from palaver.swarm.user_input import said
 from palaver.threads.ids import uuid7
 from palaver.threads.thread import Thread
-from palaver.threads.view import RECORD
+from palaver.threads.view import DISCARDED, RECORD
 from palaver.turn import events
-from palaver.turn.approvals import ApprovalRequest, Decision, DecisionError, answer, pending, pending_at
+from palaver.turn.approvals import (
+    ApprovalRequest,
+    Decide,
+    Decision,
+    DecisionError,
+    Recorded,
+    checked_choices,
+    checked_decisions,
+    checked_edits,
+    open_answer,
+)
 from palaver.turn.middleware import Middleware
+from palaver.turn.notes import NOT_RUN_UNATTENDED
 
 if TYPE_CHECKING:
     from palaver.swarm.events import Event
@@ -77,8 +93,8 @@ class UiRequest(Struct, frozen=True, kw_only=True):
     ``id`` names the conversation. ``messages`` are all that the client has, the newest last. ``decisions`` decide calls
     that wait, by the id of the call; ``earlier`` are those that stand in the history before a message of the user: what
     they decide may have been decided by a request before, and is left out then. ``again`` asks for another answer to
-    the last user message. ``message_id`` is the client's id of the answer that goes on. ``results`` are texts of the
-    client for calls that it ran, by the id of the call. ``tools`` are further ones that the client runs, ``context`` is
+    the last user message. ``message_id`` is the client's id of the answer that goes on. ``results`` answer calls that
+    the client ran, by the id of the call. ``tools`` are further ones that the client runs, ``context`` is
     a section for the system prompt, and ``state`` what the client and the tools share (``values["state"]``); ``None``
     is an empty object.
     """
@@ -89,7 +105,7 @@ class UiRequest(Struct, frozen=True, kw_only=True):
     earlier: Mapping[str, Decision] = {}
     again: bool = False
     message_id: str | None = None
-    results: Mapping[str, str] = {}
+    results: Mapping[str, Decision] = {}
     tools: tuple[Tool, ...] = ()
     context: str = ""
     state: Any = None
@@ -142,8 +158,11 @@ class Turns(Protocol):
     prefix: str
 
     @abstractmethod
-    def check(self, request: UiRequest) -> None:
-        """Raise ``DecodeError`` for a request that cannot be answered."""
+    async def check(self, request: UiRequest) -> None:
+        """Raise ``DecodeError`` for a request that cannot be answered, ``DecisionError`` for decisions that do not fit.
+
+        It is as things are now: whatever another process does then is found when the answer begins.
+        """
         ...
 
     @abstractmethod
@@ -186,7 +205,7 @@ class AgentTurns(Turns):
         self._agent, self._store, self._show_tools = agent, store, show_tools
         self.owner = store
 
-    def check(self, request: UiRequest) -> None:
+    async def check(self, request: UiRequest) -> None:
         """Refuse decisions without a store: the client's word would be all that is known of the calls."""
         if request.decisions and self._store is None:
             raise DecodeError("decisions need a store, which knows what was asked", path="messages", source=SOURCE)
@@ -197,9 +216,12 @@ class AgentTurns(Turns):
             if self._agent.toolbox.find(each.name) is not None:
                 raise DecodeError(f"the agent has a tool {each.name!r}", path=f"tools[{index}].name", source=SOURCE)
         try:
-            self._agent_for(request)
+            agent = self._agent_for(request)
         except PalaverError as error:
             raise DecodeError(str(error), path="tools", source=SOURCE) from None
+        if self._store is not None and _decides(request):
+            thread = await to_thread(self._store.open, request.id)
+            await to_thread(_check_decided, thread, request, agent)
 
     def check_name(self, id: str) -> None:
         """Take any: it follows the prefix in the name of a thread."""
@@ -210,13 +232,15 @@ class AgentTurns(Turns):
         try:
             agent = self._agent_for(request)
             thread, prompt, decisions = await self._begin(request)
-            stream = agent.stream(prompt, thread=thread, decisions=decisions or None, values=values)
+            decide = None if self._store is not None else partial(_unattended, agent.decide)
+            stream = agent.stream(prompt, thread=thread, decisions=decisions or None, values=values, decide=decide)
         except PalaverError as error:
             yield Ended(outcome="failed", error=error)
             return
         behind = prompt if decisions else None
+        hidden = None if self._show_tools else _Hidden(decisions)
         async for event in _events(stream, values, thread):
-            for shown in (event,) if self._show_tools else _without_tools(event):
+            for shown in (event,) if hidden is None else hidden.show(event):
                 yield shown
             if behind and isinstance(event, events.MessageAdded) and event.message.content == behind[0].content:
                 behind = None
@@ -230,7 +254,7 @@ class AgentTurns(Turns):
             path = (await to_thread(self._store.path, conversation))[:began]
         except NotFoundError:
             return History()
-        return history_of([each.message for each in path], pending_at(path), show_tools=self._show_tools)
+        return history_of([each.message for each in path], iter if self._show_tools else without_tools)
 
     def _agent_for(self, request: UiRequest) -> Agent[Any]:
         """Return the agent with what the client adds for this run. Raises ``MessageError`` for a broken schema."""
@@ -248,7 +272,7 @@ class AgentTurns(Turns):
             messages = _up_to_user(request.messages) if request.again else request.messages
             return await to_thread(_thread_of, messages), None, {}
         stored = await to_thread(self._store.open, request.id)
-        decisions = await to_thread(_decided_in, stored, request)
+        decisions, _ = await to_thread(_decided_in, stored, request)
         if decisions:
             return stored, await to_thread(_following, stored, request), decisions
         asked = _asked(request)
@@ -260,6 +284,17 @@ def _thread_of(messages: Sequence[Message]) -> Thread:
     thread = Thread()
     thread.append(*with_results(messages))
     return thread
+
+
+async def _unattended(own: Decide | None, requests: tuple[ApprovalRequest, ...]) -> Mapping[str, Decision]:
+    """Decide as an agent's ``own`` function does, and refuse the rest: without a store no later request can decide.
+
+    Calls that the client runs itself wait for it: their results come with its history.
+    """
+    given: Any = {} if own is None else own(requests)
+    found: Mapping[str, Decision] = await given if isawaitable(given) else given
+    refused = Decision(kind="answer", text=NOT_RUN_UNATTENDED, is_error=True)
+    return {**{each.call.id: refused for each in requests if each.choices != ("answer",)}, **found}
 
 
 class _FromClient(Middleware):
@@ -277,46 +312,95 @@ class _FromClient(Middleware):
         return self._context
 
 
-def _decided(request: UiRequest, waiting: tuple[ApprovalRequest, ...], *, known: bool) -> dict[str, Decision]:
-    """Return what a request decides.
+def _decides(request: UiRequest) -> bool:
+    """Return whether a request may decide something."""
+    return bool(request.decisions or request.results or request.earlier)
+
+
+def _decided(request: UiRequest, found: Recorded, *, known: bool) -> dict[str, Decision]:
+    """Return what a request decides of the calls whose records were ``found``.
 
     ``known``: the conversation has the message of the user at the end of the request. What waits is behind it then,
     and the history before it is of earlier calls, whose ids may be the same: some providers count anew in each answer.
     Results of the client are for calls that wait for nothing else: it cannot stand in for another tool. A decision in
-    the history that its call does not allow was refused before, and must not keep from the message behind it.
+    the history that its call does not allow was refused before, and must not keep from the message behind it. One that
+    was taken while other calls wait comes again with theirs.
     """
+    waiting = found.pending.values()
     allowed = {(each.call.id, choice) for each in waiting for choice in each.choices}
     client_calls = {each.call.id for each in waiting if each.choices == ("answer",)}
+    new = {call: each for call, each in request.decisions.items() if not _is_taken(each, found.decided.get(call))}
     if known:
-        return dict(request.decisions)
+        return new
     return {
-        **{call: answer(text) for call, text in request.results.items() if call in client_calls},
+        **{call: each for call, each in request.results.items() if call in client_calls},
         **{call: each for call, each in request.earlier.items() if (call, each.kind) in allowed},
-        **request.decisions,
+        **new,
     }
 
 
-def _without_tools(event: Turn) -> Iterator[Turn]:
-    """Return an event without what tools are given and give, but with the calls that wait for the client."""
-    match event:
-        case events.MessageAdded(message=AssistantMessage() as message):
-            said = tuple([each for each in message.content if not isinstance(each, ToolCall | MalformedToolCall)])
-            yield structs.replace(event, message=message.replace(content=said))
-        case events.MessageAdded(message=ToolMessage()) | events.ToolProgress():
-            pass
-        case Ended(pending=waiting) if waiting:
-            asked = assistant(tool_calls=[each.call for each in waiting])
-            yield events.MessageAdded(agent="", run="", message=asked)
-            yield event
-        case _:
-            yield event
+def _is_taken(decision: Decision, taken: Decision | None) -> bool:
+    return taken is not None and (decision.kind == "reject") == (taken.kind == "reject")
 
 
-def _decided_in(thread: StoredThread, request: UiRequest) -> dict[str, Decision]:
-    """Return what a request decides in a thread."""
+def _recorded_at(path: Sequence[Entry]) -> Recorded:
+    """Return what is recorded of the calls at the end of a path."""
+    opened = open_answer(path)
+    return Recorded() if opened is None else opened.recorded
+
+
+def _check_says(request: UiRequest, found: Recorded) -> None:
+    """Refuse a request that decides nothing, unless the user says something. Raises ``DecisionError``."""
+    if request.again or (request.messages and isinstance(request.messages[-1], UserMessage)):
+        return
+    checked_decisions(request.decisions, found.pending.values())
+    raise DecisionError("no call waits for the results")
+
+
+def _check_decided(thread: StoredThread, request: UiRequest, agent: Agent[Any]) -> None:
+    """Refuse decisions that do not fit the calls that wait in a thread. Raises ``DecisionError``."""
+    decided, found = _decided_in(thread, request)
+    if not decided:
+        _check_says(request, found)
+        return
+    _following(thread, request)
+    waiting = found.pending.values()
+    checked_decisions(decided, waiting)
+    checked_choices(decided, waiting)
+    checked_edits(decided, waiting, agent.toolbox.find)
+
+
+class _Hidden:
+    """Hides what tools are given and give, but not the calls that were put to the client: ``asked`` are their ids."""
+
+    def __init__(self, asked: Iterable[str]) -> None:
+        self._asked = set(asked)
+
+    def show(self, event: Turn) -> Iterator[Turn]:
+        """Return what the client sees of an event."""
+        match event:
+            case events.MessageAdded(message=AssistantMessage() as message):
+                yield structs.replace(event, message=without_calls(message))
+            case events.MessageAdded(message=ToolMessage() as message):
+                if message.tool_call_id in self._asked:
+                    self._asked.remove(message.tool_call_id)  # a later call may have the same id
+                    yield event
+            case events.ToolProgress():
+                pass
+            case Ended(pending=waiting) if waiting:
+                asked = assistant(tool_calls=[each.call for each in waiting])
+                yield events.MessageAdded(agent="", run="", message=asked)
+                yield event
+            case _:
+                yield event
+
+
+def _decided_in(thread: StoredThread, request: UiRequest) -> tuple[dict[str, Decision], Recorded]:
+    """Return what a request decides in a thread, and what is recorded there of the calls at its end."""
     last = _last_id(request)
     known = last is not None and _known(thread, last, again=False) is not None
-    return _decided(request, pending(thread), known=known)
+    found = _recorded_at(thread.path())
+    return _decided(request, found, known=known), found
 
 
 def _last_id(request: UiRequest) -> str | None:
@@ -335,7 +419,7 @@ def _check_asked(request: UiRequest) -> None:
 def _following(thread: StoredThread, request: UiRequest) -> tuple[Message, ...] | None:
     """Return the message of the user that follows the decisions of a request; ``None`` where none does.
 
-    One that the thread has was sent along as history. Raises ``MessageError`` for one that takes the place of another.
+    One that the thread has was sent along as history. Raises ``DecisionError`` for one that takes the place of another.
     """
     last = request.messages[-1] if request.messages else None
     if not isinstance(last, UserMessage):
@@ -347,7 +431,7 @@ def _following(thread: StoredThread, request: UiRequest) -> tuple[Message, ...] 
         return None
     if last.id is None:
         return (last,)
-    raise MessageError("the calls that are decided are behind the message that is edited: send one of the two")
+    raise DecisionError("the calls that are decided are behind the message that is edited: send one of the two")
 
 
 def _place_behind(thread: Thread | StoredThread, message: Message) -> int:
@@ -400,11 +484,15 @@ def _known(thread: StoredThread, id: str | None, *, again: bool) -> Entry | None
     return _last_of(thread.path(), id) or _last_of(thread.tree.entries, id)
 
 
+def is_typed(message: Message) -> bool:
+    """Return whether the user has typed a message."""
+    return isinstance(message, UserMessage) and message.mode != "tool" and RECORD not in message.tags
+
+
 def _last_of(entries: Sequence[Entry], id: str | None) -> Entry | None:
     for entry in reversed(entries):
         message = entry.message
-        typed = isinstance(message, UserMessage) and message.mode != "tool" and RECORD not in message.tags
-        if typed and (id is None or id in {message.id, entry.id}):
+        if is_typed(message) and (id is None or id in {message.id, entry.id}):
             return entry
     return None
 
@@ -497,11 +585,18 @@ class SwarmTurns(Turns):
         self._live, self._show_tools = live, show_tools
         self.owner = live
 
-    def check(self, request: UiRequest) -> None:
+    async def check(self, request: UiRequest) -> None:
         """Refuse another answer to the same message: a swarm answers each message once."""
         if request.again:
             raise DecodeError("a swarm answers a message once: send it as a new one", path="trigger", source=SOURCE)
         _check_asked(request)
+        if _decides(request):
+            async with self._session(request.id) as session:
+                decided, found = _decided_by(session, request)
+                if not decided:
+                    _check_says(request, found)
+                elif request.decisions or _following_in(session, request) is None:  # else see ``_decide``
+                    await session.check_decisions(decided)
 
     def check_name(self, id: str) -> None:
         """Refuse what no client may be called (``palaver.swarm.names``)."""
@@ -510,14 +605,18 @@ class SwarmTurns(Turns):
     async def answer(self, request: UiRequest) -> AsyncGenerator[Turn]:
         """Ask the client's session, and show what its agents do."""
         try:
-            session = await self._live.acquire(request.id)
-        except PalaverError as error:
-            yield Ended(outcome="failed", error=error)
-            return
-        try:
-            async with aclosing(self._answer(session, request)) as turn:
+            async with self._session(request.id) as session, aclosing(self._answer(session, request)) as turn:
                 async for event in turn:
                     yield event
+        except PalaverError as error:
+            yield Ended(outcome="failed", error=error)
+
+    @asynccontextmanager
+    async def _session(self, client: str) -> AsyncGenerator[Session]:
+        """Open the session of a client, or take the open one."""
+        session = await self._live.acquire(client)
+        try:
+            yield session
         finally:
             if self._live.store is not None:
                 with suppress(ClosedError):  # the swarm has ended, and closed its sessions
@@ -530,15 +629,13 @@ class SwarmTurns(Turns):
     async def _answer(self, session: Session, request: UiRequest) -> AsyncGenerator[Turn]:
         run = uuid7()
         waiting = session.pending()
-        last = _last_id(request)
-        known = last is not None and any(each.id == last for each in session.user_history)
-        decided = _decided(request, waiting, known=known)
+        decided, _ = _decided_by(session, request)
         try:
             asked = _following_in(session, request) if decided else _asked(request)
         except PalaverError as error:
             yield Ended(outcome="failed", error=error)
             return
-        yield events.RunStarted(agent=session.agent, run=run, thread=request.id, length=len(request.messages))
+        yield events.RunStarted(agent=session.agent, run=run, thread=request.id, length=len(session.log.path))
         unused = tuple([name for name in ("tools", "context", "state") if getattr(request, name)])
         if unused:
             yield Ignored(fields=unused)
@@ -547,12 +644,12 @@ class SwarmTurns(Turns):
             works.append((None, partial(_decide, session, decided, request, closing=asked is not None)))
         if asked is not None:
             works.append((run, partial(session.complete, said(asked), run=run)))
-        view, outcome = _SwarmView(run), _Outcome()
+        view, outcome = _SwarmView(run, self._says, decided, show_tools=self._show_tools), _Outcome()
         for number, (named, work) in enumerate(works):
             for event in view.rest(outcome.answer, ()) if number else ():
                 yield event
             yield view.begin(session.agent)
-            for each in waiting if self._show_tools and not number else ():
+            for each in waiting if not number else ():
                 if each.call.id in decided:
                     yield view.given(each.call, decided[each.call.id])
             async with aclosing(self._shown(view, Where(client=request.id, run=named), work, outcome)) as shown:
@@ -588,16 +685,47 @@ class SwarmTurns(Turns):
 
     async def history(self, conversation: str, began: int | None) -> History:
         """Return what a page shows of a client's conversation."""
-        messages: Sequence[Message] = await live_history(self._live)(conversation)
+        messages = await self._stored(conversation)
         if began is not None:
-            messages = _up_to_user(messages)
-        if not self._show_tools:
-            messages = [each for each in messages if not each.tool_calls]
-        session = self._live.get(conversation)
-        return history_of(messages, () if session is None else session.pending(), show_tools=self._show_tools)
+            typed = (place for place in range(began, len(messages)) if is_typed(messages[place]))
+            messages = messages[: next(typed, began - 1) + 1]
+        return history_of(messages, self._seen)
+
+    async def _stored(self, client: str) -> Sequence[Message]:
+        """Return the messages of a client with their records, also of one that has no session now."""
+        if self._live.store is None:
+            session = self._live.get(client)
+            return () if session is None else tuple([each.message for each in session.log.path])
+        return await stored_history(self._live.store, self._live.swarm)(client)
+
+    def _seen(self, shown: Iterable[Shown]) -> Iterator[Shown]:
+        """Yield what a client sees, as the stream shows it."""
+        said = (structs.replace(each, message=self._said(each.message)) for each in shown)
+        for each in said if self._show_tools else without_tools(said):
+            if each.message.content:
+                yield each
+
+    def _said(self, message: Message) -> Message:
+        """Return a message without reasoning, and without a text that nobody has checked."""
+        if not isinstance(message, AssistantMessage):
+            return message
+        left_out = Reasoning if self._says(message) else (Reasoning, Text)
+        return message.replace(content=tuple([each for each in message.content if not isinstance(each, left_out)]))
+
+    def _says(self, message: AssistantMessage) -> bool:
+        """Return whether a client reads the text of a message: an answer, or what an agent says beside calls as it is.
+
+        The text of an answer that a check of the agent may still change is known when the answer is there.
+        """
+        agent = self._live.swarm.agents.get(message.agent or "")
+        return (
+            not message.tool_calls
+            or self._show_tools
+            or (agent is not None and not delta_input(self._live.swarm, agent))
+        )
 
     def _sees(self, event: Event) -> bool:
-        return is_public(event) or (self._show_tools and (event.source, event.type) == ("history", "push"))
+        return is_public(event) or (event.source, event.type) == ("history", "push")
 
 
 class _Outcome:
@@ -606,6 +734,14 @@ class _Outcome:
     def __init__(self) -> None:
         self.answer = ""
         self.error: Exception | None = None
+
+
+def _decided_by(session: Session, request: UiRequest) -> tuple[dict[str, Decision], Recorded]:
+    """Return what a request decides in a session, and what is recorded there of the calls at its end."""
+    last = _last_id(request)
+    known = last is not None and any(each.id == last for each in session.user_history)
+    found = _recorded_at(session.log.path)
+    return _decided(request, found, known=known), found
 
 
 def _following_in(session: Session, request: UiRequest) -> UserMessage | None:
@@ -638,11 +774,20 @@ async def _decide(session: Session, decisions: Mapping[str, Decision], request: 
 class _SwarmView:
     """Makes the events of a turn of what a swarm publishes: deltas, calls, results, and a step for each agent."""
 
-    def __init__(self, run: str) -> None:
+    def __init__(
+        self, run: str, says: Callable[[AssistantMessage], bool], asked: Iterable[str], *, show_tools: bool
+    ) -> None:
+        """Show a turn.
+
+        ``says`` tells whether the text of a message with calls is shown; ``asked`` are calls that were decided.
+        """
         self._agent, self._run = "", run
+        self._says, self._show_tools = says, show_tools
         self._steps = 0
         self._text = ""
+        """What was shown of the answer that the model writes now."""
         self._calls: set[str] = set()
+        self._asked = set(asked)
 
     def begin(self, agent: str) -> AgentEvent:
         """Begin a turn with ``agent``."""
@@ -673,13 +818,24 @@ class _SwarmView:
                 pass
 
     def _message(self, message: Message) -> Iterator[AgentEvent]:
-        """Return the calls and the result of a message; its text may still be changed, and comes as the answer."""
-        if isinstance(message, AssistantMessage) and message.tool_calls:
-            yield from self._called(message.tool_calls)
-        elif isinstance(message, ToolMessage):
+        """Return the calls with the text beside them, or a result. A text alone may be changed: the answer has it."""
+        if isinstance(message, AssistantMessage) and message.tool_calls and DISCARDED not in message.tags:
+            rest = message.text.removeprefix(self._text) if self._says(message) else ""
+            yield from self._said(rest)
+            self._text = ""
+            yield from self._called(message.tool_calls if self._show_tools else ())
+        elif isinstance(message, ToolMessage) and (self._show_tools or message.tool_call_id in self._asked):
+            self._asked.discard(message.tool_call_id or "")  # a later call may have the same id
             yield events.MessageAdded(agent=self._agent, run=self._run, message=message)
 
-    def _called(self, calls: Sequence[ToolCall]) -> Iterator[AgentEvent]:
+    def _said(self, rest: str) -> Iterator[AgentEvent]:
+        """Return the end of a text, as far as it was not shown; and what ends the text, if there was any."""
+        if rest:
+            yield TextDelta(0, rest, self._agent, self._run)
+        if rest or self._text:
+            yield events.MessageAdded(agent=self._agent, run=self._run, message=assistant(self._text + rest))
+
+    def _called(self, calls: Iterable[ToolCall]) -> Iterator[AgentEvent]:
         new = [each for each in calls if each.id not in self._calls]
         self._calls.update(each.id for each in new)
         if new:

@@ -51,8 +51,8 @@ _CLIENT_FIELDS: Final[dict[str, frozenset[str]]] = {
     "anthropic": frozenset({"parsed_output", "snapshot"}),
     "google": frozenset({"automatic_function_calling_history", "parsed", "sdk_http_response"}),
 }
-"""The fields, by the package of their class, that a client adds to what the provider sent. Those of cohere and ollama
-add none."""
+"""The fields that a client adds to what the provider sent, by the package of the class that declares them. Those of
+cohere and ollama add none."""
 
 
 def source(body: Any) -> bytes:
@@ -125,10 +125,20 @@ def _fields_in(annotation: Any, known: dict[type, dict[str, Any]]) -> dict[str, 
         return {"__all__": found} if found and get_origin(annotation) in (list, tuple) else found
     if annotation not in known:
         known[annotation] = found
-        names = _CLIENT_FIELDS.get(annotation.__module__.partition(".")[0], frozenset())
+        names = {name for each in annotation.__mro__ for name in _own_client_fields(each)}
         inner = {name: True if name in names else _fields_in(field.annotation, known) for name, field in fields.items()}
         found.update((name, each) for name, each in inner.items() if each)
     return known[annotation]
+
+
+def _own_client_fields(kind: type) -> frozenset[str]:
+    """Return the fields that a client adds, of a class of its own.
+
+    A class of the user has those of its bases, and so has a generic one that pydantic makes in the user's module
+    (``ParsedChatCompletion[Form]``).
+    """
+    names = _CLIENT_FIELDS.get(kind.__module__.partition(".")[0], frozenset())
+    return names & getattr(kind, "model_fields", {}).keys()
 
 
 def _merge(found: dict[str, Any], more: dict[str, Any]) -> None:

@@ -385,7 +385,8 @@ def list_zeros(usage: Usage | None, context: Context, index: int | None) -> None
         each[0] for each in capabilities.needed_counters if all(getattr(usage, name, None) is None for name in each)
     ]
     if missing:
-        context.lose("approximated", "usage", f"{' and '.join(missing)} not reported; 0 was sent", index)
+        names = " and ".join(", ".join(missing).rsplit(", ", 1))
+        context.lose("approximated", "usage", f"{names} not reported; 0 was sent", index)
 
 
 def _with_objects(message: AssistantMessage, context: Context) -> AssistantMessage:

@@ -37,6 +37,7 @@ from palaver.wires._engine.capabilities import MediaRule, MetadataRule, WireCapa
 from palaver.wires._engine.json_fields import native, word
 from palaver.wires.google_generate.field_names import joined
 from palaver.wires.google_generate.parts import (
+    loses_name,
     write_function_response,
     write_part,
     write_plain,
@@ -108,6 +109,8 @@ class Turn:
             self._answer(message, item.index)
             return
         self._called = False
+        for position, part in enumerate(message.content):
+            self._name(part, item.index, position)
         if isinstance(message, ToolMessage):
             self._begin(ToolMessage, message, item.index)
             content = self._contents[-1]
@@ -168,6 +171,7 @@ class Turn:
         first = calls[0] if calls and not self._called else None
         self._called = self._called or bool(calls)
         for position, part in enumerate(message.content):
+            self._name(part, index, position)
             stored, notes = native(part, WIRE), json_fields.notes(part, WIRE)
             if "content" in notes:
                 began = jsontext.fields(notes["content"])
@@ -180,6 +184,10 @@ class Turn:
                 written = write_part(part, stored)
                 if self._says(written, index, position):
                     self._contents[-1].parts.append(written)
+
+    def _name(self, part: AnyPart, index: int, position: int) -> None:
+        if loses_name(part):
+            self._context.lose("dropped", "file name", "the Gemini API refuses it", index, position)
 
     def _uncite(self, message: AssistantMessage, index: int) -> None:
         """Leave out what only answers have."""

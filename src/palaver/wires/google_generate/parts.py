@@ -10,7 +10,9 @@ Notes (``provider["@google_generate"]``) of a part:
 
 - ``id``: ``null`` on a call that had none, and whose id is made from its place;
 - ``unsigned`` on a call without a signature: Gemini itself left it so, and it needs no stand-in (5.2.5);
-- ``part``: the data field of what Google ran; ``untyped`` on a medium that came without its type.
+- ``part``: the data field of what Google ran; ``untyped`` on a medium that came without its type;
+- ``named`` on a file that came with its name. Only such a name is sent: Vertex AI takes it, the Gemini API answers
+  with an error (https://github.com/googleapis/js-genai/issues/1369), and neither shows it to the model.
 """
 
 from __future__ import annotations
@@ -192,8 +194,10 @@ def _media(rest: Fields, name: str) -> Image | Audio | Video | File:
     inner = found.rest
     if cls is not None and title is not None:
         inner = {**inner, "displayName": jsontext.raw(title)}
-    about: Fields | None = {"untyped": TRUE} if media_type is None else None
-    stored = provider(WIRE, nested(rest, name, inner), about)
+    about: Fields = {} if media_type is not None else {"untyped": TRUE}
+    if cls is None and title is not None:
+        about["named"] = TRUE
+    stored = provider(WIRE, nested(rest, name, inner), about or None)
     if cls is not None:
         return cls(source, media_type, provider_json=stored)
     return trusted.File(source, media_type, title, provider_json=stored)
@@ -341,6 +345,11 @@ def write_thought(part: Reasoning, rest: Fields) -> dict[str, Any]:
     return joined(fields, rest)
 
 
+def loses_name(part: AnyPart) -> bool:
+    """Return whether a part is a file whose name is not sent."""
+    return isinstance(part, File) and part.name is not None and "named" not in notes(part, WIRE)
+
+
 def write_media(part: Media, rest: Fields) -> dict[str, Any]:
     """Write a medium, inline or by its URI."""
     name = "inlineData" if isinstance(part.source, Inline) else "fileData"
@@ -356,7 +365,7 @@ def write_media(part: Media, rest: Fields) -> dict[str, Any]:
             fields["fileUri"] = uri
         case _:
             fields["fileUri"] = ""
-    if isinstance(part, File) and part.name is not None:
+    if isinstance(part, File) and part.name is not None and not loses_name(part):
         fields["displayName"] = part.name
     return joined({name: joined(fields, field_names.inside(rest, name))}, rest)
 

@@ -270,5 +270,4 @@ def write_usage(usage: Usage, *, own: bool) -> Any:
         fields["cachedContentTokenCount"] = usage.cache_read
     if usage.reasoning is not None:
         fields["thoughtsTokenCount"] = usage.reasoning
-    fields["totalTokenCount"] = usage.total
-    return fields
+    return {**fields, "totalTokenCount": usage.total} if fields else fields

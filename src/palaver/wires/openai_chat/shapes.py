@@ -255,8 +255,9 @@ def write_usage(usage: Usage) -> Any:
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
     }
-    if usage.cache_read is not None:
-        fields["prompt_tokens_details"] = {"cached_tokens": usage.cache_read}
+    cached = {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write}
+    if details := {name: count for name, count in cached.items() if count is not None}:
+        fields["prompt_tokens_details"] = details
     if usage.reasoning is not None:
         fields["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning}
     return fields

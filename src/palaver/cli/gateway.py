@@ -1,0 +1,86 @@
+"""``palaver gateway``: let clients of any provider's API ask models of any provider.
+
+- CONFIG is a TOML file (``palaver.gateway.config``). Without one, a model is asked by its name, with the keys that
+  ``palaver keys`` or the environment holds.
+- It listens on this machine only, because it has no keys of its own yet.
+- ``--for CLIENT`` prints how a program is pointed at a gateway at that address, and starts nothing.
+- Exit codes: 0 after SIGTERM, 130 after Ctrl-C, 1 for a file, host or port that cannot be used, 2 for wrong usage.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import signal
+from contextlib import closing
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import click
+
+from palaver.cli import key_store, listener
+from palaver.cli.gateway_clients import CLIENTS, client_lines
+from palaver.cli.ranges import WholeNumber
+from palaver.cli.serve import check_extra
+from palaver.cli.suggestions import Choice
+from palaver.cli.terminal import echo, safe_line
+
+if TYPE_CHECKING:
+    import socket
+
+    from palaver.gateway.config import GatewayConfig
+
+_BACKLOG: Final = 1024
+_INTERRUPTED: Final = 130
+_EXAMPLE: Final = "openai/gpt-5.5"
+
+
+@click.command(name="gateway")
+@click.argument("config", required=False)
+@click.option("--host", metavar="HOST", help="The address to listen on, of this machine.  [default: 127.0.0.1]")
+@click.option("--port", type=WholeNumber(0, 65_535), metavar="PORT", help="0 chooses a free one.  [default: 4000]")
+@click.option(
+    "--for",
+    "client",
+    type=Choice(tuple(each.name for each in CLIENTS)),
+    help="Print how this program is pointed at the gateway, and stop.",
+)
+@click.option("-m", "--model", default=_EXAMPLE, metavar="MODEL", show_default=True, help="The model in these lines.")
+def command(config: str | None, *, host: str | None, port: int | None, client: str | None, model: str) -> int:
+    """Let clients of any provider's API ask models of any provider.
+
+    Exit codes: 0 after SIGTERM, 130 after Ctrl-C, 1 for unusable input, 2 for wrong usage.
+    """
+    check_extra("gateway", "starlette", "uvicorn")
+    from palaver.gateway.config import GatewayConfig, read_config
+
+    chosen = GatewayConfig() if config is None else read_config(config)
+    host = chosen.listen.host if host is None else host
+    port = chosen.listen.port if port is None else port
+    if client is not None:
+        for line in client_lines(client, f"http://{listener.place(host, port)}", model):
+            echo(safe_line(line))
+        return 0
+    with closing(listener.bind(host, port, _BACKLOG, _check_local)) as bound:
+        return anyio.run(_serve, chosen, host, bound)
+
+
+def _check_local(address: str) -> None:
+    from palaver.serve.http.access import is_loopback
+
+    if not is_loopback(address):
+        raise click.UsageError(
+            f"{address} is reachable from other machines, and the gateway has no keys of its own yet"
+        )
+
+
+async def _serve(config: GatewayConfig, host: str, bound: socket.socket) -> int:
+    from palaver.gateway.app import gateway_app
+    from palaver.gateway.server import serve
+
+    url = f"http://{listener.place(host, bound.getsockname()[1])}"
+    echo(f"{url} speaks the APIs of OpenAI, Anthropic, Google, Amazon Bedrock, Cohere and Ollama")
+    echo("palaver gateway --for CLIENT prints how a program uses it: " + ", ".join(each.name for each in CLIENTS))
+    return (
+        _INTERRUPTED if await serve(gateway_app(config, find_key=key_store.provider_key), bound) == signal.SIGINT else 0
+    )

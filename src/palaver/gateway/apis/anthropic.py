@@ -1,0 +1,53 @@
+"""Anthropic's Messages, also at the paths of Vertex.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from palaver.gateway.client_api import BEARER, ApiError, Call, ClientApi, ErrorKind, KeyPlace, Listing
+
+_TYPES: Final[Mapping[ErrorKind, str]] = {
+    "invalid": "invalid_request_error",
+    "authentication": "authentication_error",
+    "forbidden": "permission_error",
+    "not_found": "not_found_error",
+    "too_large": "request_too_large",
+    "rate_limit": "rate_limit_error",
+    "overloaded": "overloaded_error",
+    "timeout": "timeout_error",
+    "server": "api_error",
+}
+_VERTEX: Final = "/v1/projects/{project}/locations/{location}/publishers/anthropic/models/{model:path}"
+
+
+def write_error(error: ApiError) -> tuple[Any, Mapping[str, str]]:
+    """https://platform.claude.com/docs/en/api/errors."""
+    return {"type": "error", "error": {"type": _TYPES[error.kind], "message": error.message}}, {}
+
+
+def write_models(names: Sequence[str]) -> Any:
+    """https://platform.claude.com/docs/en/api/models/list."""
+    made = [{"type": "model", "id": each, "display_name": each, "created_at": "1970-01-01T00:00:00Z"} for each in names]
+    ends = {"first_id": names[0], "last_id": names[-1]} if names else {"first_id": None, "last_id": None}
+    return {"data": made, "has_more": False, **ends}
+
+
+API: Final = ClientApi(
+    wire="anthropic_messages",
+    provider_name="anthropic",
+    calls=(
+        Call("/v1/messages"),
+        Call(f"{_VERTEX}:rawPredict", stream=False),
+        Call(f"{_VERTEX}:streamRawPredict", stream=True),
+    ),
+    keys=(KeyPlace("x-api-key"), BEARER),
+    request_headers=("anthropic-",),
+    response_headers=("anthropic-", "request-id"),
+    write_error=write_error,
+    listings=(Listing("/v1/models", write_models, header="anthropic-version"),),
+    page="https://platform.claude.com/docs/en/api/messages",
+)

@@ -1,0 +1,44 @@
+"""Amazon Bedrock's Converse.
+
+A signature (Signature Version 4) cannot be checked without the secret key, so a client sends its key as a bearer token.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from palaver.gateway.client_api import ApiError, Call, ClientApi, ErrorKind
+
+_TYPES: Final[Mapping[ErrorKind, str]] = {
+    "invalid": "ValidationException",
+    "authentication": "UnrecognizedClientException",
+    "forbidden": "AccessDeniedException",
+    "not_found": "ResourceNotFoundException",
+    "too_large": "ValidationException",
+    "rate_limit": "ThrottlingException",
+    "overloaded": "ServiceUnavailableException",
+    "timeout": "ModelTimeoutException",
+    "server": "InternalServerException",
+}
+
+
+def write_error(error: ApiError) -> tuple[Any, Mapping[str, str]]:
+    """https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html#API_runtime_Converse_Errors."""
+    return {"message": error.message}, {"x-amzn-errortype": _TYPES[error.kind]}
+
+
+API: Final = ClientApi(
+    wire="bedrock_converse",
+    provider_name="bedrock",
+    calls=(
+        Call("/model/{model:path}/converse", stream=False),
+        Call("/model/{model:path}/converse-stream", stream=True),
+    ),
+    stream_type="application/vnd.amazon.eventstream",
+    response_headers=("x-amzn-",),
+    write_error=write_error,
+    page="https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html",
+)

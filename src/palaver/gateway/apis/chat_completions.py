@@ -1,0 +1,53 @@
+"""OpenAI's Chat Completions, as many servers speak it, also at the paths of Azure.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from palaver.gateway.client_api import BEARER, ApiError, Call, ClientApi, ErrorKind, KeyPlace, Listing
+
+_TYPES: Final[Mapping[ErrorKind, tuple[str, str | None]]] = {
+    "invalid": ("invalid_request_error", None),
+    "authentication": ("invalid_request_error", "invalid_api_key"),
+    "forbidden": ("invalid_request_error", "permission_denied"),
+    "not_found": ("invalid_request_error", "model_not_found"),
+    "too_large": ("invalid_request_error", "request_too_large"),
+    "rate_limit": ("rate_limit_error", "rate_limit_exceeded"),
+    "overloaded": ("server_error", "overloaded"),
+    "timeout": ("server_error", "timeout"),
+    "server": ("server_error", None),
+}
+
+
+def write_error(error: ApiError) -> tuple[Any, Mapping[str, str]]:
+    """https://platform.openai.com/docs/guides/error-codes."""
+    kind, code = _TYPES[error.kind]
+    return {"error": {"message": error.message, "type": kind, "param": None, "code": error.code or code}}, {}
+
+
+def write_models(names: Sequence[str]) -> Any:
+    """https://platform.openai.com/docs/api-reference/models/list."""
+    made = [{"id": each, "object": "model", "created": 0, "owned_by": "palaver"} for each in names]
+    return {"object": "list", "data": made}
+
+
+API: Final = ClientApi(
+    wire="openai_chat",
+    provider_name="openai",
+    calls=(
+        Call("/v1/chat/completions"),
+        Call("/chat/completions"),
+        Call("/openai/v1/chat/completions"),
+        Call("/openai/deployments/{model:path}/chat/completions"),
+    ),
+    keys=(BEARER, KeyPlace("api-key")),
+    request_headers=("openai-",),
+    response_headers=("openai-", "x-request-id", "x-ratelimit-"),
+    write_error=write_error,
+    listings=(Listing("/v1/models", write_models), Listing("/models", write_models)),
+    page="https://platform.openai.com/docs/api-reference/chat",
+)

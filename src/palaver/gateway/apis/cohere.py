@@ -1,0 +1,32 @@
+"""Cohere's Chat, version 2.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from palaver.gateway.client_api import ApiError, Call, ClientApi, Listing
+
+
+def write_error(error: ApiError) -> tuple[Any, Mapping[str, str]]:
+    """https://docs.cohere.com/reference/errors."""
+    return {"message": error.message}, {}
+
+
+def write_models(names: Sequence[str]) -> Any:
+    """https://docs.cohere.com/reference/list-models."""
+    return {"models": [{"name": each, "endpoints": ["chat"], "finetuned": False} for each in names]}
+
+
+API: Final = ClientApi(
+    wire="cohere_chat",
+    provider_name="cohere",
+    calls=(Call("/v2/chat"),),
+    request_headers=("x-client-name",),
+    write_error=write_error,
+    listings=(Listing("/v1/models", write_models, header="x-fern-language"),),
+    page="https://docs.cohere.com/reference/chat",
+)

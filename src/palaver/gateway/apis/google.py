@@ -1,0 +1,60 @@
+"""Google's generateContent, of the Gemini API and of Vertex.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from palaver.gateway.client_api import BEARER, ApiError, Call, ClientApi, ErrorKind, KeyPlace, Listing
+
+_STATUSES: Final[Mapping[ErrorKind, str]] = {
+    "invalid": "INVALID_ARGUMENT",
+    "authentication": "UNAUTHENTICATED",
+    "forbidden": "PERMISSION_DENIED",
+    "not_found": "NOT_FOUND",
+    "too_large": "INVALID_ARGUMENT",
+    "rate_limit": "RESOURCE_EXHAUSTED",
+    "overloaded": "UNAVAILABLE",
+    "timeout": "DEADLINE_EXCEEDED",
+    "server": "INTERNAL",
+}
+_MODELS: Final = (
+    "/v1beta/models/{model:path}",
+    "/v1/models/{model:path}",
+    "/{version}/projects/{project}/locations/{location}/publishers/google/models/{model:path}",
+)
+
+
+def write_error(error: ApiError) -> tuple[Any, Mapping[str, str]]:
+    """https://ai.google.dev/gemini-api/docs/troubleshooting and https://google.aip.dev/193."""
+    return {"error": {"code": error.status, "message": error.message, "status": _STATUSES[error.kind]}}, {}
+
+
+def write_models(names: Sequence[str]) -> Any:
+    """https://ai.google.dev/api/models#method:-models.list."""
+    methods = ["generateContent"]
+    return {
+        "models": [
+            {"name": f"models/{each}", "displayName": each, "supportedGenerationMethods": methods} for each in names
+        ]
+    }
+
+
+API: Final = ClientApi(
+    wire="google_generate",
+    provider_name="google",
+    calls=tuple(
+        Call(f"{path}:{method}", stream=stream)
+        for path in _MODELS
+        for method, stream in (("generateContent", False), ("streamGenerateContent", True))
+    ),
+    keys=(KeyPlace("x-goog-api-key"), BEARER),
+    key_parameter="key",
+    request_headers=("x-goog-api-client", "x-server-timeout"),
+    write_error=write_error,
+    listings=(Listing("/v1beta/models", write_models), Listing("/v1/models", write_models, header="x-goog-api-key")),
+    page="https://ai.google.dev/api/generate-content",
+)

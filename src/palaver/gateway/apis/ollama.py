@@ -1,0 +1,34 @@
+"""Ollama's chat, which streams unless it is asked not to.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from palaver.gateway.client_api import ApiError, Call, ClientApi, Listing
+
+
+def write_error(error: ApiError) -> tuple[Any, Mapping[str, str]]:
+    """https://docs.ollama.com/api/errors."""
+    return {"error": error.message}, {}
+
+
+def write_models(names: Sequence[str]) -> Any:
+    """https://docs.ollama.com/api/tags."""
+    about: dict[str, Any] = {"modified_at": "1970-01-01T00:00:00Z", "size": 0, "digest": "", "details": {}}
+    return {"models": [{"name": each, "model": each, **about} for each in names]}
+
+
+API: Final = ClientApi(
+    wire="ollama_chat",
+    provider_name="ollama",
+    calls=(Call("/api/chat"),),
+    stream_type="application/x-ndjson",
+    streams_by_default=True,
+    write_error=write_error,
+    listings=(Listing("/api/tags", write_models),),
+    page="https://docs.ollama.com/api/chat",
+)

@@ -1,0 +1,162 @@
+"""The ASGI application of the gateway.
+
+Rules:
+
+- Each call of each API is a route. An unknown path gets 404 in the shape of the API that its beginning names, or of
+  Chat Completions. ``HEAD /`` and ``GET /`` answer 200, which some clients ask before anything else.
+- An error before the answer is written in the client's shape; what goes wrong in the middle of a stream, in the stream.
+- A client that goes away cancels what was asked for it.
+- There are no keys yet, so only this machine is answered, under a name of this machine, and no page of another site
+  (``palaver.serve.http.access``): a page could spend money, although it cannot read the answer.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final, final
+
+import anyio
+from msgspec import json
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
+
+from palaver.core.errors import DecodeError, PalaverError
+from palaver.gateway.apis import APIS
+from palaver.gateway.client_api import ApiError, Call, ClientApi, api_error
+from palaver.gateway.config import GatewayConfig
+from palaver.gateway.exchange import Answered, Asked, Exchange, read_head
+from palaver.gateway.router import Router
+from palaver.serve.http.access import Access
+from palaver.serve.http.errors import Refused
+
+if TYPE_CHECKING:
+    from anyio import CancelScope
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from palaver.models import Model
+
+_MAX_BODY: Final = 64 * 1024 * 1024
+_ACCESS: Final = Access()
+_OWN_PARAMETERS: Final = frozenset({"key", "alt", "api-version"})
+
+
+def _no_key(_: str) -> None:
+    """No key is known but those in the environment."""
+
+
+def gateway_app(config: GatewayConfig | None = None, *, find_key: Callable[[str], str | None] = _no_key) -> ASGIApp:
+    """Return the application of a gateway, for any ASGI server.
+
+    ``config`` is what ``read_config`` returns; without it every model is asked by its name. ``find_key`` returns the
+    key of a provider, given its name; where it returns ``None``, the provider's environment variables are read.
+    """
+    router = Router(config or GatewayConfig(), find_key)
+    routes = [
+        Route(call.path, partial(_answer, router, api, call), methods=["POST"]) for api in APIS for call in api.calls
+    ]
+    paths = sorted({each.path for api in APIS for each in api.listings})
+    routes += [Route(path, partial(_list, router, path), methods=["GET"]) for path in paths]
+    routes.append(Route("/", _root, methods=["GET", "HEAD"]))
+    return Starlette(routes=routes)
+
+
+async def _root(_: Request) -> Response:
+    return Response(json.encode({"name": "palaver gateway"}), media_type="application/json")
+
+
+async def _list(router: Router, path: str, request: Request) -> Response:
+    """List the models that the configuration names."""
+    listings = [each for api in APIS for each in api.listings if each.path == path]
+    chosen = next((each for each in listings if each.header and each.header in request.headers), None)
+    listing = chosen or next(each for each in listings if each.header is None)
+    return Response(json.encode(listing.write(router.names)), media_type="application/json")
+
+
+async def _answer(router: Router, api: ClientApi, call: Call, request: Request) -> AnswerResponse | Response:
+    """Answer a call. The answer itself is asked for when it is sent."""
+    try:
+        _ACCESS.check_origin(request)
+        body = await _body(request, api)
+        named = request.path_params["model"] if call.names_model else None
+        name, stream = read_head(body, api, model=named, stream=call.stream)
+        models = router.find(name, api)
+    except Refused as error:
+        return _error(api, ApiError(error.status, "forbidden", error.message))
+    except PalaverError as error:
+        return _error(api, api_error(error))
+    asked = Asked(
+        api=api, name=name, stream=stream, body=body, headers=dict(request.headers), query=_query(request.url.query)
+    )
+    return AnswerResponse(asked, models)
+
+
+def _query(query: str) -> str:
+    """Return the query of a client without its key, and without what the address of a model has itself."""
+    return "&".join([each for each in query.split("&") if each and each.partition("=")[0] not in _OWN_PARAMETERS])
+
+
+@final
+class AnswerResponse:
+    """Asks models, and sends the answer as it comes. A client that goes away cancels that."""
+
+    def __init__(self, asked: Asked, models: tuple[Model, ...]) -> None:
+        """Keep the arguments; nothing is sent yet."""
+        self._asked = asked
+        self._models = models
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_cancel_when_gone, receive, tasks.cancel_scope)
+            await self._send(scope, receive, send)
+            tasks.cancel_scope.cancel()
+
+    async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+        try:
+            async with Exchange(self._asked, self._models) as answered:
+                await send({"type": "http.response.start", "status": answered.status, "headers": _headers(answered)})
+                begun = True
+                async for data in answered.body:
+                    await send({"type": "http.response.body", "body": data, "more_body": True})
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except PalaverError as error:
+            if begun:
+                raise  # the server closes the connection: nothing else says that a body is not whole
+            await _error(self._asked.api, api_error(error))(scope, receive, send)
+
+
+async def _cancel_when_gone(receive: Receive, scope: CancelScope) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()
+
+
+def _headers(answered: Answered) -> list[tuple[bytes, bytes]]:
+    own = {"palaver-model": answered.model}
+    if answered.losses:
+        own["palaver-losses"] = str(len(answered.losses))
+    return [(name.encode("latin-1"), text.encode("latin-1")) for name, text in {**answered.headers, **own}.items()]
+
+
+async def _body(request: Request, api: ClientApi) -> bytes:
+    pieces, size = list[bytes](), 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > _MAX_BODY:
+            raise DecodeError(f"a request of more than {_MAX_BODY} bytes", source=api.wire)
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _error(api: ClientApi, error: ApiError) -> Response:
+    body, headers = api.write_error(error)
+    own = dict(headers)
+    if error.retry_after is not None:
+        own["retry-after"] = f"{error.retry_after:g}"
+    return Response(json.encode(body), error.status, own, "application/json")

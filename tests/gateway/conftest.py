@@ -1,0 +1,30 @@
+"""Fixtures: a provider's server, and a gateway that knows a model of each wire there."""
+
+import pytest
+
+from palaver.gateway import GatewayConfig
+from tests.gateway.running import running, targets, upstream
+
+
+@pytest.fixture(scope="module")
+def provider():
+    with upstream() as held, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PALAVER_TEST_KEY", "secret-1")
+        patch.setenv("AWS_REGION", "eu-central-1")
+        yield held
+
+
+@pytest.fixture(scope="module")
+def gateway(provider):
+    with running(GatewayConfig(models=targets(provider.url))) as url:
+        yield url
+
+
+@pytest.fixture(autouse=True)
+def _fresh(request):
+    """Forget what the provider was asked by the test before."""
+    if "provider" in request.fixturenames:
+        held = request.getfixturevalue("provider")
+        held.asked.clear()
+        held.status, held.headers, held.body, held.pieces, held.respond = 200, {}, b"", None, None
+        held.gone.clear()

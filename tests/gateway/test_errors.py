@@ -1,0 +1,114 @@
+"""Errors in the shape that a client's official SDK expects, and with the status that makes it wait, retry or stop."""
+
+import anthropic
+import cohere
+import httpx
+import openai
+import pytest
+from google import genai
+
+from tests.gateway.running import PROVIDERS
+from tests.gateway.test_wires import body_of, path_of
+
+ERRORS = {
+    "openai_chat": {"error": {"message": "slow down", "type": "requests", "code": "rate_limit_exceeded"}},
+    "openai_responses": {"error": {"message": "slow down", "type": "requests", "code": "rate_limit_exceeded"}},
+    "anthropic_messages": {"type": "error", "error": {"type": "rate_limit_error", "message": "slow down"}},
+    "google_generate": {"error": {"code": 429, "message": "slow down", "status": "RESOURCE_EXHAUSTED"}},
+    "bedrock_converse": {"message": "slow down"},
+    "cohere_chat": {"message": "slow down"},
+    "ollama_chat": {"error": "slow down"},
+}
+
+
+def message_of(wire, body):
+    error = body.get("error", body)
+    return error if isinstance(error, str) else error["message"]
+
+
+@pytest.mark.row("GW-03")
+@pytest.mark.parametrize("model_wire", ["anthropic_messages", "openai_chat"])
+@pytest.mark.parametrize("client_wire", PROVIDERS)
+def test_an_error_of_a_provider_comes_in_the_shape_of_the_client(gateway, provider, client_wire, model_wire):
+    provider.status, provider.headers = 429, {"content-type": "application/json", "retry-after": "0"}
+    provider.body = httpx.Request("POST", "http://x", json=ERRORS[model_wire]).content
+    body = body_of(client_wire, model_wire, stream=True)
+    got = httpx.post(f"{gateway}{path_of(client_wire, model_wire, stream=True)}", content=body)
+    assert got.status_code == 429
+    assert got.headers["retry-after"] == "0"
+    assert got.headers["content-type"] == "application/json"
+    assert "slow down" in message_of(client_wire, got.json())
+    assert got.json().keys() >= ERRORS[client_wire].keys()
+    if client_wire == model_wire:
+        assert got.content == provider.body
+
+
+BAD_BODIES = {"no JSON": b"{", "no model": b'{"messages": []}', "not UTF-8": b'{"model": "\xff"}', "a list": b"[]"}
+
+
+@pytest.mark.row("GW-03")
+@pytest.mark.parametrize("body", BAD_BODIES.values(), ids=BAD_BODIES)
+@pytest.mark.parametrize(
+    "wire", ["openai_chat", "openai_responses", "anthropic_messages", "cohere_chat", "ollama_chat"]
+)
+def test_a_body_that_is_no_request_is_a_400(gateway, provider, wire, body):
+    got = httpx.post(f"{gateway}{path_of(wire, 'm', stream=False)}", content=body)
+    assert (got.status_code, provider.asked) == (400, [])
+    assert message_of(wire, got.json())
+
+
+def test_the_official_clients_raise_their_own_errors(gateway, provider):
+    provider.status, provider.headers = 429, {"content-type": "application/json", "retry-after": "0"}
+    provider.body = httpx.Request("POST", "http://x", json=ERRORS["cohere_chat"]).content
+    said = [{"role": "user", "content": "Hi"}]
+    with (
+        openai.OpenAI(base_url=f"{gateway}/v1", api_key="k", max_retries=0) as client,
+        pytest.raises(openai.RateLimitError, match="slow down"),
+    ):
+        client.chat.completions.create(model="cohere_chat", messages=said)
+    with (
+        anthropic.Anthropic(base_url=gateway, api_key="k", max_retries=0) as client,
+        pytest.raises(anthropic.RateLimitError, match="slow down"),
+    ):
+        client.messages.create(model="cohere_chat", messages=said, max_tokens=9)
+    with (
+        genai.Client(api_key="k", http_options={"base_url": gateway}) as client,
+        pytest.raises(genai.errors.ClientError, match="RESOURCE_EXHAUSTED"),
+    ):
+        client.models.generate_content(model="cohere_chat", contents="Hi")
+
+
+@pytest.mark.row("GW-04")
+def test_models_are_listed_for_each_client(gateway):
+    with openai.OpenAI(base_url=f"{gateway}/v1", api_key="k") as client:
+        assert {each.id for each in client.models.list()} == set(PROVIDERS)
+    with anthropic.Anthropic(base_url=gateway, api_key="k") as client:
+        assert {each.id for each in client.models.list()} == set(PROVIDERS)
+    with genai.Client(api_key="k", http_options={"base_url": gateway}) as client:
+        assert {each.name for each in client.models.list()} == {f"models/{each}" for each in PROVIDERS}
+    with httpx.Client() as connections:
+        client = cohere.ClientV2("k", base_url=gateway, httpx_client=connections)
+        assert {each.name for each in client.models.list().models} == set(PROVIDERS)
+    assert {each["name"] for each in httpx.get(f"{gateway}/api/tags").json()["models"]} == set(PROVIDERS)
+
+
+def test_a_client_may_look_whether_somebody_is_there(gateway):
+    assert httpx.head(gateway).status_code == 200
+    assert httpx.get(gateway).json()["name"] == "palaver gateway"
+
+
+FOREIGN = {
+    "a page of another site": {"origin": "https://evil.example", "content-type": "text/plain"},
+    "a page that a browser names as such": {"sec-fetch-site": "cross-site"},
+    "a name that was bound to this machine": {"host": "evil.example:4000"},
+}
+
+
+@pytest.mark.parametrize("headers", FOREIGN.values(), ids=FOREIGN)
+@pytest.mark.parametrize("wire", PROVIDERS)
+def test_no_page_of_another_site_can_spend_money(gateway, provider, wire, headers):
+    url = f"{gateway}{path_of(wire, wire, stream=False)}"
+    got = httpx.post(url, content=body_of(wire, wire, stream=False), headers=headers)
+    assert got.status_code in {403, 421}
+    assert provider.asked == []
+    assert message_of(wire, got.json())
