@@ -26,6 +26,7 @@ def test_run_works_where_an_event_loop_runs():
 def test_stream_gives_the_events_and_the_run():
     with Agent(ScriptedModel(["Hello."])).sync.stream("Hi") as run:
         assert "".join(event.text for event in run if isinstance(event, TextDelta)) == "Hello."
+    assert repr(run) == "ActiveRun('agent', completed).sync"
     assert run.result.ok
     assert run.path.messages[-1].text == "Hello."
 

@@ -36,4 +36,4 @@ except ImportError as error:
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert ran.stderr == ""
     assert ran.stdout.startswith(package)
-    assert f"pip install 'palaver[{extra}]'" in ran.stdout
+    assert f"pip install 'palaver[{extra}]', or pip install -e '.[{extra}]' in a clone" in ran.stdout

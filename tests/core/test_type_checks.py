@@ -374,6 +374,12 @@ def test_the_error_of_json_text_names_what_takes_python_values(make, way):
         make()
 
 
+@pytest.mark.parametrize(("given", "got"), [(MessageError, "the class MessageError"), ({"type": "object"}, "dict")])
+def test_the_error_of_an_output_names_what_takes_a_schema_or_a_type(given, got):
+    with pytest.raises(MessageError, match=f"got {got}; OutputFormat.of.* a JSON Schema, and Agent.output=.* a type$"):
+        palaver.Settings(output=given)
+
+
 def test_an_output_format_is_made_of_a_schema():
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     made = palaver.OutputFormat.of(schema, name="n", strict=True, provider={"openai_chat": {"x": 1}})

@@ -101,6 +101,7 @@ async def test_what_was_asked_wrongly_is_raised_and_nobody_else_is_asked(error):
         await asked(Fallback([failing(error), second]))
     assert caught.value is error
     assert second.asked == []
+    assert str(error).startswith(f"a/one: {type(error).__name__}: ")
 
 
 def test_every_class_of_error_has_a_hop():
@@ -125,6 +126,7 @@ async def test_when_all_fail_the_last_error_is_raised_and_names_the_others():
                 "b/two: DecodeError: openai_chat: id: expected a string; "
                 "c/three: OverloadedError: w: the provider answered 503: busy"
             )
+            assert repr(last) == f"OverloadedError({str(last)!r})"
     assert (last.status, last.message) == (503, "busy")
     with pytest.raises(DecodeError, match=r"^2 models failed: c/three: .*; b/two: .*: expected a string$"):
         await asked(Fallback([models[2], models[1]]))

@@ -32,6 +32,17 @@ def test_opening_what_is_there_writes_nothing(tmp_path):
                 store.open("new")
 
 
+@pytest.mark.parametrize("make", [MemoryStore, SQLiteStore])
+def test_a_thread_that_was_deleted_and_created_again_is_a_conflict_that_says_so(make, tmp_path):
+    with make(*([] if make is MemoryStore else [tmp_path / "a.db"])) as store:
+        talk = store.open("t")
+        talk.append(p.user("a"))
+        store.delete("t")
+        store.open("t")
+        with pytest.raises(ConflictError, match=r"'main' is empty: .*, or the thread was deleted and created again"):
+            talk.append(p.user("b"))
+
+
 def test_a_second_writer_is_a_conflict_and_then_the_caller_decides():
     store = MemoryStore()
     one, two = store.open("t"), store.open("t")

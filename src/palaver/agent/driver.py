@@ -517,6 +517,13 @@ class ActiveRun(Generic[T]):
         self._group = anyio.create_task_group()
         self._scope = anyio.CancelScope()
 
+    def __repr__(self) -> str:
+        """Return the agent and the state, not the conversation."""
+        if self._driver is None:
+            return "ActiveRun(not started)"
+        run = self._driver.result
+        return f"ActiveRun({self._driver.agent.name!r}, {'running' if run is None else run.outcome})"
+
     async def __aenter__(self) -> Self:
         """Begin. Raises ``MessageError`` for input that cannot be, and the second time."""
         if self._watch is not None:

@@ -35,7 +35,7 @@ _NAMES: Final = ("thread", "entry", "role", "agent", "sent_at", "tags", "excerpt
 @click.command(name="search")
 @click.argument("words", metavar="WORDS...", nargs=-1)
 @click.option("--role", type=Choice(get_args(Role)), metavar="ROLE", help="user, assistant, tool, system, …")
-@click.option("--agent", metavar="NAME", help="The agent that wrote the message.")
+@click.option("--agent", metavar="NAME", help="The agent that wrote the message, or that it was for.")
 @click.option("--tool", metavar="NAME", help="The tool that was called or that returned a result.")
 @click.option("--tag", metavar="TAG", help="A tag of the message.")
 @click.option(

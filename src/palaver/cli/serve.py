@@ -24,7 +24,7 @@ import click
 from palaver.cli import stores, swarm_file
 from palaver.cli.ranges import WholeNumber
 from palaver.cli.terminal import bad_input
-from palaver.core.errors import DecodeError
+from palaver.core.errors import DecodeError, install
 from palaver.store.location import default_location, split_location
 from palaver.swarm.names import checked_client
 
@@ -52,9 +52,7 @@ def check_extra(extra: str, *modules: str) -> None:
     """Check that the packages of an extra are installed. Raises ``click.ClickException``."""
     for name in modules:
         if find_spec(name) is None:
-            bad_input(
-                name, f"it is not installed: pip install 'palaver[{extra}]', or pip install -e '.[{extra}]' in a clone"
-            )
+            bad_input(name, f"it is not installed: {install(extra)}")
 
 
 class AccessOptions(NamedTuple):

@@ -65,8 +65,8 @@ class PalaverError(Exception):
     """Base of every error that Palaver raises on purpose.
 
     ``error_code`` is a stable word for the class, ``category`` the part of Palaver that raises it, and ``retryable``
-    says whether the same call may succeed later. ``failures`` are those of a ``Fallback`` whose models all failed, in
-    order: ``a/one: TransportError: refused``; this error is the last of them, and its text is that of all.
+    says whether the same call may succeed later. ``failures`` are those of the models of a ``Fallback``, in order:
+    ``a/one: TransportError: refused``; this error is the last of them, and its text is that of all.
     """
 
     error_code: ClassVar[str] = "error"
@@ -76,9 +76,13 @@ class PalaverError(Exception):
 
     def __str__(self) -> str:
         """Return the text, or that of all ``failures``."""
-        if self.failures:
+        if len(self.failures) > 1:
             return f"{len(self.failures)} models failed: {'; '.join(self.failures)}"
-        return self._text()
+        return self.failures[0] if self.failures else self._text()
+
+    def __repr__(self) -> str:
+        """Show the class and the text, or that of all ``failures``."""
+        return f"{type(self).__name__}({str(self)!r})" if self.failures else super().__repr__()
 
     def _text(self) -> str:
         """Return the text of this error alone."""
@@ -420,7 +424,12 @@ class MissingPackageError(PalaverError, ImportError):
     @classmethod
     def of(cls, what: str, extra: str, error: ImportError) -> Self:
         """Make the error from the ``ImportError`` of a package of the extra; ``what`` is what needs it."""
-        return cls(f"{what}: pip install 'palaver[{extra}]' ({error})", name=error.name)
+        return cls(f"{what}: {install(extra)} ({error})", name=error.name)
+
+
+def install(extra: str) -> str:
+    """Return the commands that install an extra."""
+    return f"pip install 'palaver[{extra}]', or pip install -e '.[{extra}]' in a clone"
 
 
 def near(name: str, names: Iterable[str]) -> str | None:

@@ -248,9 +248,19 @@ def _exactly(cls: type, expected: str | None = None) -> _Field:
 
 def _refuse(expected: str) -> Convert:
     def convert(item: object, place: str) -> object:
-        raise MessageError(f"{place}: expected {expected}, got {_got(item)}{_way(place) if _JSON in expected else ''}")
+        raise MessageError(f"{place}: expected {expected}, got {_got(item)}{_hint(place, expected)}")
 
     return convert
+
+
+_FORM_HINT: Final = "; OutputFormat.of(…) takes a JSON Schema, and Agent(output=…) a type"
+
+
+def _hint(place: str, expected: str) -> str:
+    """What takes a value of a kind that the field does not take."""
+    if _JSON in expected:
+        return _way(place)
+    return _FORM_HINT if "OutputFormat" in expected else ""
 
 
 def _plain(cls: type, expected: str) -> _Field:
@@ -353,6 +363,8 @@ def _got(item: object) -> str:
     """The type of a value, and the value where it is short to write."""
     if isinstance(item, str):
         return f"{type(item).__name__} {excerpt(item[:41], 40)!r}"
+    if isinstance(item, type):
+        return f"the class {item.__name__}"
     return f"{type(item).__name__} {item}" if isinstance(item, (bool, float)) else type(item).__name__
 
 

@@ -114,6 +114,12 @@ class ResponseStream:
         self._response: Response | None = None
         self._alone = False
 
+    def __repr__(self) -> str:
+        """Return the state, not the answer."""
+        if self._answer is None:
+            return "ResponseStream(not started)"
+        return f"ResponseStream({'reading' if self._response is None else 'finished'})"
+
     async def __aenter__(self) -> Self:
         """Send, and return at the first event with content. Raises as ``ask`` does."""
         if self._answer is not None:

@@ -6,8 +6,8 @@ Rules:
 - ``HOPS`` maps classes of error to what follows. An invalid request is invalid for every model, and is raised.
 - A model that failed persistently is skipped for ``rest`` seconds, or for as long as its provider asks, unless no other
   model is left.
-- When no model answers, the error of the last one is raised: its class and its fields say what to do. Its text is that
-  of all ``failures``, in order, each with the name of its model.
+- When no model answers, or what failed is invalid for every model, the last error is raised: its class and its fields
+  say what to do. Its text is that of all ``failures``, in order, each with the name of its model.
 - A conversation may change models between turns: each model has its own session, and the losses of a reply are those
   of its model. Each hop is a ``Notice`` that names the model left behind.
 
@@ -279,9 +279,9 @@ class _Answer(Answer):
         self._requests -= _unsent(error)
 
     def _with_failures(self, error: PalaverError | None) -> PalaverError:
-        """Return the last error with the text of all failures; that of a single one stays as it is."""
+        """Return the last error with the text of all failures; that of a chain of one model stays as it is."""
         error = error or MessageError(f"{self._chain.name}: no model is available")
-        if len(self._failed) > 1:
+        if len(self._failed) > 1 or (self._failed and len(self._chain.models) > 1):
             error.failures = tuple(self._failed)
         return error
 

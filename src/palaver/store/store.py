@@ -111,7 +111,8 @@ class Query(Struct, frozen=True, kw_only=True):
     """A search. All fields that are set must match; without any, every message matches.
 
     ``text``: words that must all occur, in any order; ``"in quotes"`` is a phrase, ``be*`` a prefix. Case and variants
-    are ignored. ``tool`` is the name of a tool that the message calls or answers for; ``tag`` one tag of the message.
+    are ignored. ``agent`` is the agent that wrote the message or that it was for (what a user said to it), ``tool`` the
+    name of a tool that the message calls or answers for, and ``tag`` one tag of the message.
     ``since`` ≤ ``sent_at`` < ``until``, Unix milliseconds. Only the first 250,000 characters of a message are searched.
     """
 

@@ -358,7 +358,7 @@ class Thread:
         """
         head = self.head(branch)
         if expect is not UNSET and expect != head:
-            raise ConflictError(f"thread {self.id}: branch {branch!r} has moved on to {head!r}", found=head)
+            raise head_conflict(self.id, branch, head)
         return head
 
     # -- branching -------------------------------------------------------------------------------------------------
@@ -416,6 +416,13 @@ class Thread:
 
 
 # -- accounting ------------------------------------------------------------------------------------
+
+
+def head_conflict(thread: str, branch: str, head: str | None) -> ConflictError:
+    """Return the error for a ``head`` of a branch that is not the one expected."""
+    moved = "is empty: it was rewound, or the thread was deleted and created again"
+    text = moved if head is None else f"has moved on to {head!r}"
+    return ConflictError(f"thread {thread}: branch {branch!r} {text}", found=head)
 
 
 def usage_once(messages: Iterable[Message]) -> Usage:

@@ -33,7 +33,7 @@ from typing import Any, Final, final
 from anyio import to_thread
 from msgspec import MsgspecError, Struct, json
 
-from palaver.core.errors import AuthenticationError, DecodeError, excerpt
+from palaver.core.errors import AuthenticationError, DecodeError, excerpt, install
 from palaver.models.endpoint import Counting, Credentials, Endpoint, HttpCall, Unwrap, first_set
 from palaver.models.providers.row import AddressVariable, Provider
 from palaver.stream import sse
@@ -87,7 +87,7 @@ class AwsCredentials(Credentials):
             session: Any = import_module("botocore.session")
             errors: Any = import_module("botocore.exceptions")
         except ImportError:
-            reason = f"signing needs botocore, which is not installed: pip install 'palaver[bedrock]', or set {_BEARER}"
+            reason = f"signing needs botocore, which is not installed: {install('bedrock')}; or set {_BEARER}"
             raise AuthenticationError.unasked(self._provider, reason) from None
         try:
             with self._lock:

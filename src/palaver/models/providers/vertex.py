@@ -22,7 +22,7 @@ from typing import Any, Final, final
 
 from anyio import to_thread
 
-from palaver.core.errors import AuthenticationError, TransportError, excerpt
+from palaver.core.errors import AuthenticationError, TransportError, excerpt, install
 from palaver.models.endpoint import Counting, Credentials, Endpoint, HttpCall
 from palaver.models.providers.row import AddressVariable, Provider
 
@@ -69,7 +69,7 @@ class GoogleCredentials(Credentials):
             errors: Any = import_module("google.auth.exceptions")
             transport: Any = import_module("google.auth.transport.requests")
         except ImportError:
-            reason = "a token needs google-auth, which is not installed: pip install 'palaver[google]'"
+            reason = f"a token needs google-auth, which is not installed: {install('google')}"
             raise AuthenticationError.unasked(self._provider, reason) from None
         try:
             with self._lock:

@@ -31,11 +31,11 @@ from palaver.core.errors import NotFoundError, StoreError
 from palaver.store import message_codec
 from palaver.store.postgres import call_parameters
 from palaver.store.postgres.database import Link, encodable, is_lost
-from palaver.store.postgres.updates import KEEP, SHARED, head_conflict, lock_thread, missing_blobs
+from palaver.store.postgres.updates import KEEP, SHARED, lock_thread, missing_blobs
 from palaver.store.records import Prepared, check_same_messages
 from palaver.store.store import Appended
 from palaver.threads.ids import now_ms
-from palaver.threads.thread import Entry
+from palaver.threads.thread import Entry, head_conflict
 
 # --- appending --------------------------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ from palaver.store.records import (
     time_range,
 )
 from palaver.threads.ids import now_ms, uuid7
-from palaver.threads.thread import Entry
+from palaver.threads.thread import Entry, head_conflict
 
 SHARED: Final = "select pg_advisory_xact_lock_shared({lock})"
 _LOCK: Final = "select thread, id, length from {s}.threads where id = %s for no key update"
@@ -216,11 +216,6 @@ def _move(link: Link, thread: int, move: _Move) -> None:
     link.execute(_PROVE_MOVE, move.token)
     _set_head(link, thread, move.branch, move.after)
     _touch(link, thread, now)
-
-
-def head_conflict(thread: str, branch: str, head: str | None) -> ConflictError:
-    """Return the error for a head that is not the one expected."""
-    return ConflictError(f"thread {thread}: branch {branch!r} has moved on to {head!r}", found=head)
 
 
 # -- messages ------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from palaver.store import message_codec
 from palaver.store.records import Prepared, time_range
 from palaver.store.sqlite.queries import Row, ThreadRow, entry_at, head_of, place_of, thread_of
 from palaver.store.sqlite.schema import UNCLEAN, id_bytes, id_text, row_mark, typed
-from palaver.threads.thread import MAIN, Entry
+from palaver.threads.thread import MAIN, Entry, head_conflict
 
 _BODY: Final = "INSERT OR IGNORE INTO bodies (digest, encoding, data, size) VALUES (?, ?, ?, ?)"
 _BLOB: Final = "INSERT OR IGNORE INTO blobs (digest, encoding, data, size) VALUES (?, ?, ?, ?)"
@@ -117,7 +117,7 @@ def append(  # noqa: PLR0917 (the arguments of Store.append)
         head_of(db, found, branch)  # raises the specific error
     parent = None if head_id is None else id_text(head_id)
     if expect is not UNSET and expect != parent:
-        raise ConflictError(f"thread {thread}: branch {branch!r} has moved on to {parent!r}", found=parent)
+        raise head_conflict(thread, branch, parent)
     _check_blobs(db, rows)
     if rows:
         place = found.length
@@ -292,7 +292,7 @@ def rewind(  # noqa: PLR0917 (the arguments of Store.rewind)
     found = thread_of(db, thread)
     head = head_of(db, found, branch)[1]
     if expect is not UNSET and expect != head:
-        raise ConflictError(f"thread {thread}: branch {branch!r} has moved on to {head!r}", found=head)
+        raise head_conflict(thread, branch, head)
     move_head(db, found.number, branch, None if to is None else place_of(db, found, to), now)
     touch(db, found, now)
 
