@@ -260,7 +260,7 @@ async def test_an_agent_without_a_store_remembers_the_conversation():
         assert [(await call(client, "ask", message="hi"))[1] for _ in range(2)] == ["1", "3"]
 
 
-async def test_a_call_that_waits_and_a_run_that_fails_are_errors():
+async def test_a_call_that_waits_and_a_run_that_fails_are_errors(caplog):
     def answer(prompt):
         if prompt.messages[-1].text == "fail":
             raise ValueError("no tide")
@@ -271,7 +271,8 @@ async def test_a_call_that_waits_and_a_run_that_fails_are_errors():
         failed, text = await call(client, "ask", message="book")
         assert failed
         assert "waits for an approval of book" in text
-        assert (await call(client, "ask", message="fail", conversation="b"))[0]
+        assert await call(client, "ask", message="fail", conversation="b") == (True, "The run failed.")
+    assert "no tide" in caplog.text
 
 
 def test_a_server_of_nothing_and_names_that_clash_are_refused():

@@ -12,7 +12,8 @@ Rules:
 - A store can be searched and read, never changed: ``search_conversations``, ``list_threads``, ``read_thread``, and the
   resource ``palaver://thread/ID``, with its ID percent-encoded. Answers are cut at ``LIMIT`` characters, and say so.
 - ``ask`` sends a message to an agent or a swarm. ``conversation`` names the conversation, which goes on with the next
-  message; its text is shown as progress while it arrives. A call that waits for an approval is told as such.
+  message; its text is shown as progress while it arrives. A call that waits for an approval is told as such. What went
+  wrong in a run that failed is for the log, not for clients.
 - A lone surrogate, which the protocol's JSON cannot hold, is sent as U+FFFD.
 
 Sources: https://modelcontextprotocol.io/specification/2025-11-25/server/tools, …/server/resources#error-handling and
@@ -44,6 +45,7 @@ from palaver.core.jsontext import sayable
 from palaver.core.messages import AssistantMessage, Message
 from palaver.core.parts import Audio, Image, Inline, Json, Text
 from palaver.serve.ui.client_messages import checked_id
+from palaver.serve.ui.shapes import error_text
 from palaver.serve.ui.turns import Ended, UiRequest, shown_json, turns_of
 from palaver.store.memory import MemoryStore
 from palaver.store.store import Query, Store, ThreadInfo, to_thread
@@ -191,19 +193,22 @@ class McpServer:
             """Send a message and get the answer."""
             assert self._turns is not None  # noqa: S101 (the tool is offered only then)
             request = UiRequest(id=f"{PREFIX}{checked_id(conversation, 'conversation')}", messages=(user(message),))
-            answer = ""
-            async with aclosing(self._turns.answer(request)) as events:
-                async for event in events:
-                    match event:
-                        case TextDelta():
-                            context.emit(event.text)
-                        case MessageAdded(message=AssistantMessage() as said) if said.text:
-                            answer = said.text
-                        case Ended():
-                            return _answer(event, answer)
-                        case _:
-                            pass
-            return answer
+            answer, ended = "", Ended(outcome="completed")
+            try:
+                async with aclosing(self._turns.answer(request)) as events:
+                    async for event in events:
+                        match event:
+                            case TextDelta():
+                                context.emit(event.text)
+                            case MessageAdded(message=AssistantMessage() as said) if said.text:
+                                answer = said.text
+                            case Ended():
+                                ended = event
+                            case _:
+                                pass
+            except Exception as error:  # noqa: BLE001 (the client gets it as a failed run)
+                ended = Ended(outcome="failed", error=error)
+            return _answer(ended, answer)
 
         return function_tool(ask, timeout=None)
 
@@ -252,6 +257,7 @@ class McpServer:
 
 
 _ASK: Final = "ask"
+_FAILED: Final = "The run failed."
 _NOT_FOUND: Final = -32002
 """The code for a resource that does not exist, in ``_OLD`` versions of the protocol. Later ones have invalid params."""
 _OLD: Final = frozenset({"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"})
@@ -328,7 +334,7 @@ async def _report(watch: Watch, session: ServerSession) -> None:
 def _answer(ended: Ended, answer: str) -> str:
     """Return the answer of a turn. Raises ``ToolError`` where there is none."""
     if ended.error is not None:
-        raise ToolError(str(ended.error))
+        raise ToolError(error_text(ended.error, _FAILED))
     if ended.pending:
         names = ", ".join(each.tool for each in ended.pending)
         raise ToolError(f"{answer}\n\nIt waits for an approval of {names}, which cannot be given here.".strip())
