@@ -31,7 +31,7 @@ def _shortened(message: p.Message, *others: p.Message, capacity: int = 8_000) ->
 def test_a_huge_message_keeps_head_and_tail(make: Any, mark: str) -> None:
     text = _long(mark)
     after, short = _shortened(make(text, id="m", metadata={"s": 1}))
-    assert estimate(short) <= 2_000
+    assert estimate(short) <= (7_000 if make is p.user else 2_000)  # the last prompt of a user keeps what there is
     head, left_out, call, tail = _LINE.split(short.text)
     assert call is None
     assert text.startswith(head)
@@ -78,6 +78,63 @@ def test_what_is_not_to_be_touched_stays() -> None:
         after, same = _shortened(message)
         assert same is message
         assert after.changes == ()
+
+
+_SYSTEM = p.system("x" * 2_000)
+
+
+@pytest.mark.row("KAI-10")
+@pytest.mark.parametrize("size", [17_000, 19_000, 100_000, 1_000_000])
+@pytest.mark.parametrize("capacity", [4_000, 3_000])
+def test_a_prompt_alone_is_cut_no_further_than_it_must(size: int, capacity: int) -> None:
+    plan = plan_of((_SYSTEM, p.user(_long(size=size))), capacity=capacity)
+    assert plan.tokens > capacity
+    after = shorten(plan)
+    assert capacity * 0.8 < after.tokens < capacity * 0.9
+    assert shorten(after) is after
+
+
+@pytest.mark.row("KAI-10")
+@pytest.mark.parametrize(
+    ("task", "prompt", "shares"),
+    [
+        (0.6, 0.6, (0.44, 0.44)),
+        (0.3, 3.0, (0.30, 0.57)),
+        (3.0, 0.1, (0.77, 0.10)),
+        (0.9, 0.01, (0.90, 0.01)),
+        (0.9, 0.2, (0.67, 0.20)),
+    ],
+)
+def test_the_first_and_the_last_prompt_share_what_there_is(
+    task: float, prompt: float, shares: tuple[float, float]
+) -> None:
+    capacity = 10_000
+    first, last = [p.user("word " * int(each * capacity * 0.7)) for each in (task, prompt)]
+    weighed = [estimate(first), estimate(last)]
+    given = plan_of((first, p.assistant("yes"), last), capacity=capacity)
+    after = shorten(given)
+    fits = sum(weighed) <= capacity
+    assert (after is given) is fits
+    assert after.tokens <= capacity
+    wanted = weighed if fits else [min(each, share * capacity) for each, share in zip(weighed, shares, strict=True)]
+    found = [after.items[place].tokens for place in (0, 2)]
+    assert found == pytest.approx(wanted, abs=0.04 * capacity)
+
+
+def test_a_cut_of_a_cut_counts_what_both_left_out() -> None:
+    text = _long()
+    once = shorten(plan_of((p.user(text),), capacity=8_000)).messages[0]
+    twice = shorten(plan_of((once,), capacity=2_000)).messages[0]
+    head, left_out, _, tail = _LINE.split(twice.text)
+    assert len(head) + int(left_out) + len(tail) == len(text)
+
+
+def test_a_prompt_that_is_cut_leaves_the_conversation_as_much_as_before() -> None:
+    before = [p.assistant("word " * 200, id=str(number)) for number in range(8)]
+    plan = plan_of((p.user("task"), *before, p.user(_long())), capacity=8_000)
+    after = shorten(plan)
+    assert after.messages[:-1] == plan.messages[:-1]
+    assert 6_800 < after.tokens < 7_200
 
 
 @pytest.mark.row("KAI-10")

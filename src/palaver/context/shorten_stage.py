@@ -8,18 +8,22 @@ Rules (docs/spec/codebuff.md#9.2, #9.3, #11; CBF-27, CBF-28; docs/spec/kairo.md#
 - ``trim`` removes rounds until the plan fits, and no more (Codebuff removes half of that, and calls without their
   results). Each run of removed messages becomes one placeholder, which absorbs placeholders of earlier trims.
 - ``shorten`` (ours) cuts the middle out of messages that weigh more than a quarter of the capacity: texts of users and
-  answers, and results that the model has seen. The first and the last prompt of a user are cut only when the plan
-  cannot fit otherwise (``cuts_prompt``).
+  answers, and results that the model has seen.
+- The first and the last prompt of a user are cut only when the plan cannot fit otherwise (``cuts_prompt``), and no
+  further than they must: to what the other messages leave of seven eighths of the capacity, so that no model is
+  asked for a summary at once. Two such prompts share that, and what the one does not need the other gets. When
+  messages that can be removed leave less than a quarter of the capacity, a prompt keeps that quarter.
 - ``cut_results`` also cuts results that the model has not seen. No pipeline contains it.
-- A cut names the number of omitted characters, and for a result its call. Calls, reasoning, media, summaries and texts
-  under twice ``MIN_RESULT`` stay. Preserved messages are never changed.
+- A cut names the number of omitted characters, with those of an earlier cut, and for a result its call. Calls,
+  reasoning, media, summaries and texts under twice ``MIN_RESULT`` stay. Preserved messages are never changed.
 
 Stability: experimental.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 from palaver.context import labels
@@ -185,8 +189,13 @@ def _is_placeholder(span: Sequence[Item]) -> bool:
 CUT: Final = "cut_results"
 SHARE: Final = 4
 """A message may weigh at most the capacity divided by this."""
+FILL: Final = 0.875
+"""How much of the capacity is filled by a plan whose prompts had to be cut."""
 MIN_RESULT: Final = 1_000
 """The fewest characters that stay of a text."""
+
+_OMISSION: Final = re.compile(r"\n\[\.\.\. (\d{1,12}) characters(?: of the result of [^\n]*)? left out \.\.\.\]\n")
+"""The line of ``labels.omitted``."""
 
 _P = TypeVar("_P", bound=AnyPart)
 _Shortened = UserMessage | AssistantMessage | ToolMessage
@@ -200,21 +209,14 @@ def shorten(plan: Plan) -> Plan:
         return plan
     alone = preserved(plan)
     items = list(plan.items)
-    changed = 0
-    for place in large:
-        if alone.removable(place) or _too_large(plan, alone, place):
-            shorter = _shorter_message(items[place], limit)
-            if shorter is not None:
-                items[place] = shorter
-                changed += 1
+    changed = _cut_places(items, dict.fromkeys(filter(alone.removable, large), limit))
+    changed += _cut_places(items, _prompt_limits(plan, alone, items))
     return plan.changed("shorten", items, changed)
 
 
 def cuts_prompt(plan: Plan) -> bool:
-    """Return whether ``shorten`` would cut the first or the last prompt, which does not fit even alone."""
-    alone, limit = preserved(plan), _limit(plan)
-    places = [place for place in (alone.task, alone.prompt) if place is not None]
-    return any(plan.items[place].tokens > limit and _too_large(plan, alone, place) for place in places)
+    """Return whether ``shorten`` would cut the first or the last prompt, which do not fit even without the others."""
+    return bool(_prompt_limits(plan, preserved(plan), plan.items))
 
 
 def cut_results(plan: Plan) -> Plan:
@@ -244,12 +246,44 @@ def _limit(plan: Plan) -> int:
     return int(plan.capacity / SHARE / plan.scale) if plan.scale > 0 else 0
 
 
-def _too_large(plan: Plan, alone: Preserved, place: int) -> bool:
-    """Return whether a prompt must be cut: the untouchable messages do not fit beside it."""
-    if alone.untouchable[place]:
-        return False
-    stays = sum([item.tokens for item, held in zip(plan.items, alone.untouchable, strict=True) if held])
-    return plan.tokens_for(stays + plan.items[place].tokens, sum(alone.untouchable) + 1) > plan.capacity
+def _cut_places(items: list[Item], limits: Mapping[int, int]) -> int:
+    """Cut messages to their limits, in place. Returns how many became shorter."""
+    changed = 0
+    for place, limit in limits.items():
+        shorter = _shorter_message(items[place], limit)
+        if shorter is not None:
+            items[place] = shorter
+            changed += 1
+    return changed
+
+
+def _prompt_limits(plan: Plan, alone: Preserved, items: Sequence[Item]) -> dict[int, int]:
+    """Return the limits of the prompts that must be cut, by place; none when they fit beside the untouchable messages.
+
+    ``items`` are those of the plan, some of which are cut already.
+    """
+    prompts = {place for place in (alone.task, alone.prompt) if place is not None and not alone.untouchable[place]}
+    if not prompts:
+        return {}
+    weights = {place: items[place].tokens for place in prompts}
+    stays = sum([item.tokens for item, held in zip(items, alone.untouchable, strict=True) if held])
+    number = sum(alone.untouchable) + len(prompts)
+    if plan.tokens_for(stays + sum(weights.values()), number) <= plan.capacity:
+        return {}
+    least = _limit(plan)
+    others = sum([item.tokens for item in items]) - sum(weights.values())
+    room = max(_room(plan, others, len(items)), least * len(prompts))
+    room = max(min(room, _room(plan, stays, number)), len(prompts))
+    smaller = min(weights.values()) if len(weights) > 1 else 0
+    limit = max(room - smaller, room // len(weights))
+    return {place: limit for place, tokens in weights.items() if tokens > max(limit, least)}
+
+
+def _room(plan: Plan, others: int, messages: int) -> int:
+    """Return the estimate of what messages of a weight leave of the capacity that may be filled."""
+    if plan.scale <= 0:
+        return 0
+    return int(plan.capacity * FILL / plan.scale - plan.fixed - plan.around * messages) - others
 
 
 def _shorter_message(item: Item, limit: int, stage: str = "shorten") -> Item | None:
@@ -297,8 +331,13 @@ def _cut(part: Text, share: float, call: str | None) -> Text:
         return part
     head = stays * 2 // 3
     tail = stays - head
-    line = labels.omitted(len(text) - stays, call)
+    line = labels.omitted(_characters(text[head : len(text) - tail]), call)
     return Text(text[:head] + line + text[len(text) - tail :], provider_json=part.provider_json)
+
+
+def _characters(gone: str) -> int:
+    """Return how many characters were in a text, where earlier cuts in it count as what they left out."""
+    return len(gone) + sum([int(found[1]) - len(found[0]) for found in _OMISSION.finditer(gone)])
 
 
 def _is_long(part: AnyPart) -> bool:
