@@ -206,9 +206,8 @@ def _results(message: Mapping[str, Any]) -> Iterator[tuple[str, Decision]]:
             yield call, Decision(kind="answer", text=word(fields, "errorText"), is_error=True)
         elif state == "output-available":
             found = fields.get("output")
-            is_text = isinstance(found, str)
-            text = found if is_text else jsontext.encode(found).decode()
-            yield call, Decision(kind="answer", text=text, is_json=not is_text)
+            text = found if isinstance(found, str) else jsontext.encode(found).decode()
+            yield call, Decision(kind="answer", text=text, is_json=not isinstance(found, str))
 
 
 class _Writer(TurnWriter):
