@@ -212,6 +212,7 @@ async def test_a_turn_that_waits_requires_input_and_the_next_message_of_its_task
         assert event.task.status.state == getattr(TaskState, f"TASK_STATE_{state}")
         texts = [*map(get_artifact_text, event.task.artifacts), get_message_text(event.task.status.message)]
         assert said in "".join(texts).replace("\n", "")
+        assert not [each for each in event.task.artifacts if "palaver.losses" in each.metadata]
         assert till.paid == paid
         if state == "INPUT_REQUIRED":
             assert pending_in(event) == [asked]

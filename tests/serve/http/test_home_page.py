@@ -43,7 +43,10 @@ async def test_the_page_names_agents_and_routes_and_loads_nothing_from_elsewhere
     assert "<title>shop &lt;&amp;&gt;</title>" in page.text
     assert "%%" not in page.text
     assert not re.search(r'(src|href)="https?:', page.text)
-    for route in ("GET /v1/clients/CLIENT/messages", "POST /api/chat", "POST /ag-ui"):
+    own = ["GET /v1/clients/CLIENT/messages"]
+    web = [f"{each} {path}" for path in ("/api/chat", "/ag-ui") for each in ("POST", "GET", "DELETE")]
+    routes = [*own, *(each if each.startswith("POST") else f"{each}/ID" for each in web)]
+    for route in (*routes, "GET /api/chat/ID/stream"):
         assert f"<code>{route}</code>" in page.text
 
 

@@ -51,6 +51,10 @@ def said(text, id="u"):
     return {"id": id, "role": "user", "parts": [{"type": "text", "text": text}]}
 
 
+def file_of(**fields):
+    return {"id": "u", "role": "user", "parts": [{"type": "file", "mediaType": "image/png", **fields}]}
+
+
 def ui(text, id="c", **more):
     return {"id": id, "messages": [{"id": "u", "role": "user", "parts": [{"type": "text", "text": text}]}], **more}
 
@@ -693,6 +697,26 @@ async def test_a_reader_who_leaves_cancels_a_run_that_is_not_resumed(server):
         ("/chat", {"id": "c" * 101, "messages": ui("x")["messages"]}, "id"),
         ("/chat", {"id": "a\u0000b", "messages": ui("x")["messages"]}, "id"),
         ("/chat", {"id": "c", "messages": [{"role": "assistant", "parts": []}]}, "messages"),
+        (
+            "/chat",
+            {"id": "c", "messages": [{"role": "usr", "parts": []}]},
+            "messages[0].role: expected one of assistant, ",
+        ),
+        (
+            "/chat",
+            {"id": "c", "messages": [file_of(url="data:image/png;base64,@@@")]},
+            "messages[0].parts[0].url: expected",
+        ),
+        ("/agui", agui("") | {"messages": [{"role": "usr", "content": "hi"}]}, "messages[0].role: expected one of "),
+        ("/agui", agui("") | {"messages": [{"content": "hi"}]}, "messages[0].role: expected one of "),
+        *(
+            ("/agui", agui("") | {"messages": [{"role": "user", "content": [{"type": kind, **part}]}]}, place)
+            for kind, part, place in (
+                ("image", {"source": {"type": "data", "value": "@@@"}}, "content[0].source.value: expected base64"),
+                ("image", {"source": {"type": "url", "value": "data:;base64,@"}}, "content[0].source.value: expected"),
+                ("binary", {"data": "@@@"}, "messages[0].content[0].data: expected base64"),
+            )
+        ),
         ("/agui", {"threadId": "t", "messages": []}, "runId"),
         ("/agui", {"threadId": "t", "runId": "r", "messages": [], "resume": [{}]}, "resume[0].interruptId"),
         (

@@ -311,6 +311,28 @@ async def test_an_ag_ui_page_loads_its_messages():
         assert len({each["id"] for each in found}) == len(found)
 
 
+@pytest.mark.parametrize("kind", ["agent", "swarm"])
+async def test_an_ag_ui_page_loads_the_interrupts_that_its_stream_had(kind):
+    ferry = {"name": "ferry", "description": "Call the ferry.", "parameters": {"type": "object"}}
+    calls = [tool_call("book", {"berth": 1}, id="b1"), tool_call("where", {}, id="w1")]
+    calls += [tool_call("ferry", {}, id="f1")] if kind == "agent" else []
+    options = {"tools": [book, client_tool("where", "Where.", {"type": "object"})], "policy": {"book": "ask"}}
+    model = ScriptedModel([assistant(tool_calls=calls), "done"])
+    async with contextlib.AsyncExitStack() as stack:
+        if kind == "agent":
+            endpoint = AgUiEndpoint(Agent(model, **options), store=MemoryStore())
+        else:
+            swarm = Swarm("chat", [SwarmAgent("desk", model, max_tool_calls=4, **options)])
+            endpoint = AgUiEndpoint(await stack.enter_async_context(swarm.start()))
+        client = await stack.enter_async_context(client_of(endpoint))
+        streamed = chunks(await client.post("/ui", json=agui("hi", tools=[ferry])))
+        last = (await loaded(client, "t"))[-1]
+        assert [each["id"] for each in streamed[-1]["outcome"]["interrupts"]] == ["b1", "w1"]
+        assert last["metadata"] == {"interrupts": streamed[-1]["outcome"]["interrupts"]}
+        await client.post("/ui", json=agui("") | {"messages": [{"id": "v", "role": "user", "content": "no"}]})
+        assert "interrupts" not in str(await loaded(client, "t"))
+
+
 MESSAGES = (
     user("hi", Image(Url("https://x/y")), File.from_bytes(b"%PDF", "application/pdf").replace(name="a.pdf"), id="u"),
     user(File(FileId("file-of-another", "openai_responses")), Image(Url("gs://bucket/a"))),

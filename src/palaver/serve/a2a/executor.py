@@ -156,7 +156,7 @@ class Executor(AgentExecutor):
             await updater.cancel()
         else:
             metadata: dict[str, Any] = {} if state.agent is None else {AGENT: state.agent}
-            if user_input.losses:
+            if user_input.losses and isinstance(wanted, str):  # of decisions, the data were read
                 metadata[RECEIPT] = user_input.receipt
             await artifact.end(answer, metadata)
             await updater.complete()

@@ -31,12 +31,13 @@ _ROUTES: Final = (
     ("DELETE /v1/clients/CLIENT/turn", "cancel the turn in progress"),
     ("WebSocket /v1/clients/CLIENT", "both directions"),
 )
+_PARAMETER: Final = re.compile(r"\{(\w+)[^}]*\}")
 
 
 def page(title: str, agents: tuple[str, ...], routes: Iterable[BaseRoute], *, origin: str, secured: bool) -> str:
     """Return the page.
 
-    ``origin`` is the server's address. Of ``routes``, those for web pages are shown that take messages.
+    ``origin`` is the server's address. Of ``routes``, those for web pages are shown.
     """
     rows = [*_ROUTES, *_web_routes(routes)]
     words = {
@@ -52,8 +53,15 @@ def page(title: str, agents: tuple[str, ...], routes: Iterable[BaseRoute], *, or
 
 def _web_routes(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str]]:
     for route in routes:
-        if isinstance(route, DocumentedRoute) and route.method == "POST" and not route.path.startswith("/v1/"):
-            yield f"POST {escape(route.path)}", escape(route.operation["summary"])
+        if isinstance(route, DocumentedRoute) and not route.path.startswith("/v1/"):
+            yield (
+                f"{route.method} {escape(_PARAMETER.sub(_in_capitals, route.path))}",
+                escape(route.operation["summary"]),
+            )
+
+
+def _in_capitals(parameter: re.Match[str]) -> str:
+    return parameter[1].upper()
 
 
 @cache

@@ -9,7 +9,8 @@ Rules:
   named ``palaver.ignored`` says so.
 - Calls that wait are the interrupts of ``RUN_FINISHED``; an interrupt's id is that of its call. ``resume`` answers
   them: ``true``, or ``{"approved": true}``, approves; ``{"arguments": {…}}`` approves with other arguments;
-  ``{"answer": "…"}`` answers in the tool's place; anything else, and ``cancelled``, rejects.
+  ``{"answer": "…"}`` answers in the tool's place; anything else, and ``cancelled``, rejects. A page that loads the
+  conversation finds the interrupts in the ``metadata`` of the last message with calls.
 - A message of the user behind a tool message, or beside ``resume``, is asked when the calls have their results. The
   results that the client sent are not sent back.
 - A failed run ends with ``RUN_ERROR`` and a general text: what is wrong is for the log.
@@ -44,6 +45,7 @@ from palaver.serve.ui.client_messages import (
     items_of,
     optional_text,
     parts_of,
+    role_of,
     text_in,
     text_part,
     word,
@@ -54,7 +56,7 @@ from palaver.serve.ui.shapes import SOURCE, error_text, failure_of, json_of, lis
 from palaver.serve.ui.turns import Ended, Ignored, StateChanged, Turn, UiRequest
 from palaver.threads.ids import uuid7
 from palaver.turn import events
-from palaver.turn.approvals import Decision, answer, approve, edit, reject
+from palaver.turn.approvals import ApprovalRequest, Decision, answer, approve, edit, reject
 
 _SOURCE: Final = "ag_ui"
 _VERSION: Final = "1.0"
@@ -124,7 +126,7 @@ def _said(listed: Sequence[object]) -> Iterator[Message]:
     for place, item in enumerate(listed):
         path = f"messages[{place}]"
         fields = fields_of(item, path)
-        role = word(fields, "role")
+        role = role_of(fields, _KNOWN_ROLES, path)
         if role in _ANSWERS:
             parts = _ANSWERS[role](fields, path)
             if not answer.takes(parts):
@@ -186,7 +188,7 @@ def _medium(part: Fields, path: str) -> Any:
     more = part.get("metadata")
     name = word(cast("Fields", more), "filename") or None if isinstance(more, dict) else None
     if source.get("type") == "data":
-        return inline_part(stored, media_type, name, kind=word(part, "type"))
+        return inline_part(stored, media_type, name, f"{path}.source.value", kind=word(part, "type"))
     if source.get("type") == "url":
         return file_part(stored, media_type, name, f"{path}.source.value", kind=word(part, "type"))
     raise DecodeError("expected data or url", path=f"{path}.source.type", source=SOURCE)
@@ -196,7 +198,7 @@ def _binary(part: Fields, path: str) -> Any:
     """A file as versions before 1.0 send it."""
     media_type, name = optional_text(part, "mimeType", path), optional_text(part, "filename", path)
     if part.get("data") is not None:
-        return inline_part(text_in(part, "data", path), media_type, name)
+        return inline_part(text_in(part, "data", path), media_type, name, f"{path}.data")
     return file_part(text_in(part, "url", path), media_type, name, f"{path}.url")
 
 
@@ -211,6 +213,7 @@ _PARTS: Final[Mapping[str, PartReader]] = {
 }
 _ROLES: Final[Mapping[str, Callable[[Fields, str], Message]]] = {"user": _user, "tool": _tool}
 _ANSWERS: Final[Mapping[str, Callable[[Fields, str], list[Any]]]] = {"assistant": _assistant, "reasoning": _reasoning}
+_KNOWN_ROLES: Final = frozenset((*_ROLES, *_ANSWERS, "activity", "developer", "system"))
 
 
 def _results(messages: Sequence[Message]) -> dict[str, Decision]:
@@ -373,24 +376,30 @@ class _Writer(TurnWriter):
         outcome: Chunk = {"type": "cancelled" if ended.outcome == "cancelled" else "success"}
         asked = [each for each in ended.pending if each.tool not in self._client_tools]
         if asked:
-            outcome = {
-                "type": "interrupt",
-                "interrupts": [
-                    {
-                        "id": each.call.id,
-                        "reason": "tool_call",
-                        "message": each.reason or f"Run {each.tool}?",
-                        "toolCallId": each.call.id,
-                    }
-                    for each in asked
-                ],
-            }
+            outcome = {"type": "interrupt", "interrupts": [_interrupt(each) for each in asked]}
         yield {"type": "RUN_FINISHED", **self._ids, "outcome": outcome, "result": usage_of(ended)}
 
 
+def _interrupt(request: ApprovalRequest) -> Chunk:
+    call = request.call.id
+    return {
+        "id": call,
+        "reason": "tool_call",
+        "message": request.reason or f"Run {request.tool}?",
+        "toolCallId": call,
+    }
+
+
 def history(found: History) -> list[Chunk]:
-    """Write the conversation ``found`` as messages of AG-UI, which ``HttpAgent.setMessages`` takes."""
-    return [made for each in found.messages for made in _written(each.message)]
+    """Write the conversation ``found`` as messages of AG-UI, which ``HttpAgent.setMessages`` takes.
+
+    The message with the calls that wait has their interrupts as metadata.
+    """
+    made = [made for each in found.messages for made in _written(each.message)]
+    asking = next((each for each in reversed(made) if "toolCalls" in each), None)
+    if asking is not None and found.waiting:
+        asking["metadata"] = {"interrupts": [_interrupt(each) for each in found.waiting]}
+    return made
 
 
 def _written(message: Message) -> Iterator[Chunk]:

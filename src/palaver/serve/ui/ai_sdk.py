@@ -54,6 +54,7 @@ from palaver.serve.ui.client_messages import (
     parts_of,
     reasoning_part,
     result_parts,
+    role_of,
     text_in,
     text_part,
     word,
@@ -120,7 +121,7 @@ def _answer_before_user(listed: Sequence[object]) -> Mapping[str, Any]:
 def _said(item: object, path: str) -> Iterable[Message]:
     """What a UI message says: nothing for roles that are no client's."""
     fields = fields_of(item, path)
-    reader = _ROLES.get(word(fields, "role"))
+    reader = _ROLES.get(role_of(fields, _KNOWN_ROLES, path))
     return () if reader is None else reader(fields, path)
 
 
@@ -177,6 +178,7 @@ _USER_PARTS: Final[Mapping[str, PartReader]] = {"text": text_part, "file": _file
 _ANSWER_PARTS: Final[Mapping[str, PartReader]] = {"text": text_part, "reasoning": reasoning_part}
 """What is read beside calls and their results."""
 _ROLES: Final[Mapping[str, Callable[[Fields, str], Iterable[Message]]]] = {"user": _user, "assistant": _steps}
+_KNOWN_ROLES: Final = frozenset((*_ROLES, "system"))
 
 
 def _decisions(message: Mapping[str, Any]) -> Iterator[tuple[str, Decision]]:
@@ -204,10 +206,8 @@ def _results(message: Mapping[str, Any]) -> Iterator[tuple[str, Decision]]:
             yield call, Decision(kind="answer", text=word(fields, "errorText"), is_error=True)
         elif state == "output-available":
             found = fields.get("output")
-            if isinstance(found, str):
-                yield call, Decision(kind="answer", text=found)
-            else:
-                yield call, Decision(kind="answer", text=jsontext.encode(found).decode(), is_json=True)
+            text = found if isinstance(found, str) else jsontext.encode(found).decode()
+            yield call, Decision(kind="answer", text=text, is_json=not isinstance(found, str))
 
 
 class _Writer(TurnWriter):

@@ -19,7 +19,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 
 from palaver.core import jsontext
@@ -50,6 +50,14 @@ def word(fields: Fields, key: str) -> str:
     """Return the text of ``fields`` under ``key``; an empty one for anything else."""
     found = fields.get(key)
     return found if isinstance(found, str) else ""
+
+
+def role_of(fields: Fields, roles: Collection[str], path: str) -> str:
+    """Return the role of the message ``fields`` at the place ``path``. Raises ``DecodeError`` for none of ``roles``."""
+    role = word(fields, "role")
+    if role not in roles:
+        raise DecodeError(f"expected one of {', '.join(sorted(roles))}", path=f"{path}.role", source=SOURCE)
+    return role
 
 
 def text_in(fields: Fields, key: str, path: str = "") -> str:
@@ -94,7 +102,8 @@ def file_part(
     """Return a file of the client.
 
     ``url`` is a ``data:`` URL, or one of http and https, at the place ``path``. ``kind`` says which part it is, without
-    it ``media_type`` does; ``name`` is its file name, which documents keep. Raises ``DecodeError`` for any other URL.
+    it ``media_type`` does; ``name`` is its file name, which documents keep. Raises ``DecodeError`` for any other URL,
+    and for what is no base64.
     """
     if not _ALLOWED.match(url):
         raise DecodeError("expected a data: URL with base64, or one of http or https", path=path, source=SOURCE)
@@ -102,15 +111,22 @@ def file_part(
         found = File.from_url(url, media_type)
     except PalaverError as error:
         raise DecodeError(str(error), path=path, source=SOURCE) from None
+    if isinstance(found.source, Inline):
+        return inline_part(found.source.data, media_type or found.media_type, name, path, kind=kind)
     return _of_kind(found.source, media_type or found.media_type, name, kind)
 
 
-def inline_part(data: str, media_type: str | None, name: str | None, *, kind: str = "") -> Image | Audio | Video | File:
-    """Return a file of the client, whose base64 is ``data``.
+def inline_part(
+    data: str, media_type: str | None, name: str | None, path: str, *, kind: str = ""
+) -> Image | Audio | Video | File:
+    """Return a file of the client, whose base64 is ``data``, at the place ``path``.
 
-    ``media_type``, ``name`` and ``kind`` are those of ``file_part``.
+    ``media_type``, ``name`` and ``kind`` are those of ``file_part``. Raises ``DecodeError`` for what is no base64.
     """
-    return _of_kind(Inline(data), media_type, name, kind)
+    source = Inline(data)
+    if not source.valid:
+        raise DecodeError("expected base64", path=path, source=SOURCE)
+    return _of_kind(source, media_type, name, kind)
 
 
 def _of_kind(source: Any, media_type: str | None, name: str | None, kind: str) -> Image | Audio | Video | File:

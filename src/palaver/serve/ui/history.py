@@ -23,7 +23,7 @@ from palaver.core.messages import AssistantMessage, Message, ToolMessage
 from palaver.core.pairs import client_calls
 from palaver.core.parts import AnyPart, Audio, File, Image, Inline, MalformedToolCall, ToolCall, Url, Video
 from palaver.threads.view import RECORD, is_shown
-from palaver.turn.approvals import Recorded, recorded
+from palaver.turn.approvals import ApprovalRequest, Recorded, recorded
 
 _FILES: Final = (Image, Audio, Video, File)
 
@@ -36,18 +36,25 @@ class Shown(Struct, frozen=True):
 
 
 class History(Struct, frozen=True):
-    """A conversation for a page: its ``messages``, oldest first."""
+    """A conversation for a page: its ``messages``, oldest first, and the calls that are ``waiting`` for the user."""
 
     messages: tuple[Shown, ...] = ()
+    waiting: tuple[ApprovalRequest, ...] = ()
 
 
-def history_of(messages: Sequence[Message], change: Callable[[Iterable[Shown]], Iterable[Shown]]) -> History:
+def history_of(
+    messages: Sequence[Message],
+    change: Callable[[Iterable[Shown]], Iterable[Shown]],
+    asks: Callable[[ApprovalRequest], bool] = lambda _: True,
+) -> History:
     """Return what a page shows of ``messages``, which are those of a thread with its records.
 
-    ``change`` takes out what the endpoint does not show (``without_tools``).
+    ``change`` takes out what the endpoint does not show (``without_tools``), and ``asks`` says whether a call waits for
+    the user.
     """
-    shown = (each for each in _with_records(messages) if is_shown(each.message))
-    return History(tuple(change(shown)))
+    shown = tuple(change([each for each in _with_records(messages) if is_shown(each.message)]))
+    waiting = [each for one in shown[-1:] for each in one.recorded.pending.values() if asks(each)]
+    return History(shown, tuple(waiting))
 
 
 def _with_records(messages: Sequence[Message]) -> Iterator[Shown]:

@@ -254,7 +254,12 @@ class AgentTurns(Turns):
             path = (await to_thread(self._store.path, conversation))[:began]
         except NotFoundError:
             return History()
-        return history_of([each.message for each in path], iter if self._show_tools else without_tools)
+        change = iter if self._show_tools else without_tools
+        return history_of([each.message for each in path], change, self._asks)
+
+    def _asks(self, request: ApprovalRequest) -> bool:
+        """Return whether a call waits for the user: others are of tools that the front end runs."""
+        return self._agent.toolbox.find(request.tool) is not None
 
     def _agent_for(self, request: UiRequest) -> Agent[Any]:
         """Return the agent with what the client adds for this run. Raises ``MessageError`` for a broken schema."""
