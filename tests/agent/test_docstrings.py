@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from palaver.agent.parameters import described
+from palaver.agent.docstrings import described
 
 GOOGLE = """Tell the weather.
 

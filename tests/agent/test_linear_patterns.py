@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 
 import palaver as p
 from palaver.agent import Agent, InvalidArgumentsError, function_tool, schema_tool
-from palaver.agent.parameters import drop_patterns, linear_validator
+from palaver.agent.json_schema import drop_patterns, linear_validator
 from palaver.agent.structured import OutputError, Structured
 from palaver.core.errors import MessageError
 from palaver.models import ScriptedModel

@@ -34,7 +34,8 @@ from typing import Any, Final, cast, overload
 
 from msgspec import UNSET, Raw, structs
 
-from palaver.agent.parameters import linear_validator, parameters_of
+from palaver.agent.json_schema import linear_validator
+from palaver.agent.parameters import parameters_of
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError, MessageError, ToolError, excerpt
 from palaver.core.parts import ToolCall

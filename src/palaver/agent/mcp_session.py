@@ -30,7 +30,7 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import Struct
 
-from palaver.agent.parameters import drop_patterns
+from palaver.agent.json_schema import drop_patterns
 from palaver.core.errors import MissingPackageError, ToolError, excerpt
 from palaver.stream.frames import LIMIT, LimitedBytes, LimitedLines
 

@@ -17,134 +17,29 @@ Rules:
 - ``*args``, ``**kwargs`` and positional-only parameters have no name that a model could use; they are refused when the
   tool is defined, as is a type without a schema.
 
-What a docstring says of a function and of its parameters:
-
-- The description is everything before the first section.
-- Parameters are read from sections in the manner of Google (``Args:``), NumPy (``Parameters`` underlined) and
-  Sphinx (``:param name:``). What a section says beyond its parameters is left out.
-- Pure, and never an error: a docstring that is written in another way has a description and no parameters.
-
-Checking values against JSON Schema in time that is linear in them, whatever patterns the schema has:
-
-- Python's ``re`` backtracks: ``^(a+)+$`` takes minutes for thirty letters, and no time limit holds meanwhile, since
-  it does not let go of the interpreter. Schemas come from MCP servers and values from models, so that patterns are
-  matched by RE2, which takes linear time. https://github.com/google/re2/wiki/WhyRE2
-- Patterns are ECMA-262 (JSON Schema 2020-12, 6.4). What RE2 does not know (look-around, references back) is refused
-  when the schema is read. ``patternProperties`` beside ``unevaluatedProperties`` is refused too: jsonschema matches
-  the one with ``re`` for the other.
-- ``multipleOf`` is exact, on the digits that a float is written with: 0.07 is a multiple of 0.01, where dividing the
-  floats leaves a remainder.
-- A reference that leads nowhere is refused when the schema is read, also where no value would reach it. So is one to
-  another document: nothing is fetched.
-- A schema inside a schema has no other transcript format than the outermost: its ``$schema`` would bring back ``re``.
-
 Stability: experimental.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import importlib
 import inspect
-import math
 import re
 import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from fractions import Fraction
-from typing import Annotated, Any, Final, NamedTuple, cast
+from typing import Annotated, Any, Final, cast
 
 import msgspec
 from msgspec import Raw, Struct
 
+from palaver.agent.docstrings import described
+from palaver.agent.json_schema import pattern_check
 from palaver.core import jsontext
 from palaver.core.errors import MessageError, PalaverError, excerpt
 from palaver.core.parts import ToolCall
 from palaver.turn.tool import ToolContext, called, invalid, read_arguments
 from palaver.turn.tool_output import plain
-
-# --- docstrings -------------------------------------------------------------------------------------------------------
-
-
-_GOOGLE: Final = re.compile(
-    r"(Args|Arguments|Parameters|Params|Keyword Args|Keyword Arguments|Other Parameters|Returns?|Yields?|Raises"
-    r"|Examples?|Notes?|Warnings?|See Also|Attributes|References|Todo)\s*:\s*"
-)
-_PARAMETERS: Final = frozenset(
-    ("args", "arguments", "parameters", "params", "keyword args", "keyword arguments", "other parameters")
-)
-_FIELD: Final = re.compile(r":(?P<kind>\w+)(?:\s+(?P<what>[^:]*))?:\s*(?P<text>.*)")
-_PARAM_KINDS: Final = frozenset(("param", "parameter", "arg", "argument", "key", "keyword"))
-_ENTRY: Final = re.compile(r"\*{0,2}(?P<name>\w++)\s*+(?:\([^)]*\))?\s*+:\s*+(?P<text>.*)")
-_NUMPY_ENTRY: Final = re.compile(r"(?P<names>\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?")
-
-
-class Described(NamedTuple):
-    """The description of a function, and those of its parameters by name."""
-
-    description: str | None
-    parameters: dict[str, str]
-
-
-def described(docstring: str | None) -> Described:
-    """Read a docstring."""
-    lines = inspect.cleandoc(docstring or "").split("\n")
-    end = next((index for index in range(len(lines)) if _opens(lines, index)), len(lines))
-    parameters: dict[str, str] = {}
-    index = end
-    while index < len(lines):
-        stop = next((after for after in range(index + 1, len(lines)) if _opens(lines, after)), len(lines))
-        parameters |= _section(lines[index:stop])
-        index = stop
-    return Described("\n".join(lines[:end]).strip() or None, parameters)
-
-
-def _opens(lines: list[str], index: int) -> bool:
-    """Whether a section begins at a line."""
-    line = lines[index]
-    return bool(_GOOGLE.fullmatch(line) or _FIELD.fullmatch(line) or _underlined(lines, index))
-
-
-def _underlined(lines: list[str], index: int) -> bool:
-    under = lines[index + 1] if index + 1 < len(lines) else ""
-    return len(under) > 2 and not under.strip("-") and bool(lines[index].strip())  # noqa: PLR2004 (a rule has three)
-
-
-def _section(lines: list[str]) -> dict[str, str]:
-    field = _FIELD.fullmatch(lines[0])
-    if field:
-        if field["kind"] not in _PARAM_KINDS or not field["what"]:
-            return {}
-        return {field["what"].split()[-1].lstrip("*"): _joined([field["text"], *lines[1:]])}
-    if lines[0].strip(" :").lower() not in _PARAMETERS:
-        return {}
-    numpy = _underlined(lines, 0)
-    body = inspect.cleandoc("\n".join(["", *lines[2 if numpy else 1 :]])).split("\n")
-    return _entries(body, _NUMPY_ENTRY if numpy else _ENTRY)
-
-
-def _entries(body: list[str], pattern: re.Pattern[str]) -> dict[str, str]:
-    """Entries that begin at the margin; what is indented belongs to the one above."""
-    found: dict[str, str] = {}
-    starts = [index for index, line in enumerate(body) if line and not line[0].isspace()]
-    for start, stop in zip(starts, [*starts[1:], len(body)], strict=True):
-        entry = pattern.fullmatch(body[start])
-        if entry is None:
-            continue
-        groups = entry.groupdict()
-        text = _joined([groups.get("text") or "", *body[start + 1 : stop]])
-        for name in (groups.get("name") or groups.get("names") or "").split(","):
-            found[name.strip(" *")] = text
-    return {name: text for name, text in found.items() if text}
-
-
-def _joined(lines: list[str]) -> str:
-    return " ".join(line.strip() for line in lines if line.strip())
-
-
-# --- parameters -------------------------------------------------------------------------------------------------------
-
 
 STRUCT_WITH_MODEL: Final = (
     "{place} has a pydantic model, which a Struct or an attrs class cannot hold; make the class a dataclass or a "
@@ -159,7 +54,6 @@ _UNNAMED: Final = {
     inspect.Parameter.VAR_KEYWORD: "**{}",
     inspect.Parameter.POSITIONAL_ONLY: "{}, /",
 }
-
 Convert: typing.TypeAlias = Callable[[Any], Any]
 
 
@@ -482,235 +376,3 @@ def _typed(schema: object) -> Any:
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str)
-
-
-# -- schema validation -----------------------------------------------------------------------------
-
-
-_ESCAPES: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(Z)|.)", re.DOTALL)
-"""One escape of a pattern: ``\\u0041`` and Python's ``\\Z`` are spelled otherwise in RE2."""
-_OPEN: Final = ("patternProperties", "additionalProperties", "unevaluatedProperties")
-
-
-def check_patterns(schema: Any, where: str) -> None:
-    """Raise ``MessageError`` for a schema with a pattern that cannot be matched in linear time."""
-    for node in _nodes(schema):
-        own = node.get("pattern")
-        named = node.get("patternProperties")
-        patterns = [own] if isinstance(own, str) else []
-        if isinstance(named, Mapping) and named:
-            patterns += cast("Mapping[str, Any]", named)
-            if "unevaluatedProperties" in node:
-                raise MessageError(f"{where}: patternProperties with unevaluatedProperties is not supported")
-        for pattern in patterns:
-            try:
-                _search(pattern)
-            except ValueError as error:
-                raise MessageError(
-                    f"{where}: the pattern {excerpt(repr(pattern), 80)} is not supported: {error}"
-                ) from None
-
-
-def has_patterns(schema: Any) -> bool:
-    """Whether a schema has a pattern anywhere."""
-    return any(isinstance(node.get("pattern"), str) or node.get("patternProperties") for node in _nodes(schema))
-
-
-def drop_patterns(schema: Any) -> None:
-    """Take all patterns out of a schema, in place, and what depends on them."""
-    for node in list(_nodes(schema)):
-        if isinstance(node.get("pattern"), str):
-            del node["pattern"]
-        if isinstance(node.get("patternProperties"), dict):
-            for key in _OPEN:
-                node.pop(key, None)
-
-
-def _nodes(schema: Any) -> Iterator[dict[str, Any]]:
-    pending: list[Any] = [schema]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, dict):
-            yield (fields := cast("dict[str, Any]", node))
-            pending.extend(fields.values())
-        elif isinstance(node, list):
-            pending += node
-
-
-@functools.lru_cache(maxsize=1024)
-def _search(pattern: str) -> Callable[[str], Any]:
-    """The function that looks for a pattern in a text. Raises ``ValueError`` for a pattern that RE2 does not take."""
-    re2: Any = importlib.import_module("re2")
-    options = re2.Options()
-    options.log_errors = False
-    try:
-        search: Callable[[str], Any] = re2.compile(_ESCAPES.sub(_respelled, pattern), options=options).search
-    except (re2.error, UnicodeError) as error:
-        reason = error.args[0]
-        raise ValueError(reason.decode(errors="replace") if isinstance(reason, bytes) else str(error)) from None
-    return search
-
-
-def _respelled(escape: re.Match[str]) -> str:
-    if escape[2]:
-        return r"\z"
-    return rf"\x{{{escape[1]}}}" if escape[1] else escape[0]
-
-
-def _found(pattern: str, text: str) -> bool:
-    return _search(pattern)(text.encode(errors="replace").decode()) is not None
-
-
-# -- the keywords of jsonschema that use patterns ----------------------------------------------------------------------
-
-
-def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Any]:  # noqa: ARG001 (a keyword)
-    if validator.is_type(instance, "string") and not _found(pattern, instance):
-        error = importlib.import_module("jsonschema.exceptions").ValidationError
-        yield error(f"{instance!r} does not match {pattern!r}")
-
-
-def _pattern_properties(validator: Any, patterns: Any, instance: Any, schema: Any) -> Iterator[Any]:  # noqa: ARG001
-    if validator.is_type(instance, "object"):
-        for pattern, inner in patterns.items():
-            for key, value in instance.items():
-                if _found(pattern, key):
-                    yield from validator.descend(value, inner, path=key, schema_path=pattern)
-
-
-def _additional_properties(original: Any, validator: Any, allowed: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    patterns = schema.get("patternProperties")
-    if patterns and validator.is_type(instance, "object"):
-        schema = {key: value for key, value in schema.items() if key != "patternProperties"}
-        instance = {
-            key: value for key, value in instance.items() if not any(_found(pattern, key) for pattern in patterns)
-        }
-    yield from original(validator, allowed, instance, schema) or ()
-
-
-def _multiple_of(validator: Any, step: Any, instance: Any, schema: Any) -> Iterator[Any]:  # noqa: ARG001 (a keyword)
-    if not validator.is_type(instance, "number"):
-        return
-    error = importlib.import_module("jsonschema.exceptions").ValidationError
-    if not (_is_finite(instance) and _is_finite(step)):
-        yield error(f"{instance!r}: a number is too large to check")
-    elif (_exact(instance) / _exact(step)).denominator != 1:
-        yield error(f"{instance!r} is not a multiple of {step!r}")
-
-
-def _is_finite(number: Any) -> bool:
-    return not isinstance(number, float) or math.isfinite(number)
-
-
-def _exact(number: Any) -> Fraction:
-    """The number whose digits are written for a float, not the nearest one that a float can be."""
-    return Fraction(float.__repr__(number)) if isinstance(number, float) else Fraction(number)
-
-
-def _evolve(self: Any, **changes: Any) -> Any:
-    """As jsonschema's own, but for a ``$schema`` within, which would choose a class that knows nothing of this."""
-    for each in importlib.import_module("attrs").fields(type(self)):
-        if each.init:
-            changes.setdefault(each.alias, getattr(self, each.name))
-    return type(self)(**changes)
-
-
-@functools.lru_cache(maxsize=16)
-def _linear(base: Any) -> Any:
-    keywords: dict[str, Any] = {
-        "pattern": _pattern,
-        "patternProperties": _pattern_properties,
-        "multipleOf": _multiple_of,
-        "divisibleBy": _multiple_of,  # its name in draft 3
-    }
-    original = base.VALIDATORS.get("additionalProperties")
-    if original is not None:
-        keywords["additionalProperties"] = functools.partial(_additional_properties, original)
-    made = importlib.import_module("jsonschema").validators.extend(
-        base, {key: value for key, value in keywords.items() if key in base.VALIDATORS}
-    )
-    made.evolve = _evolve
-    return made
-
-
-def linear_validator(schema: Any, where: str) -> Any:
-    """Make a validator of ``jsonschema`` for a schema, of the draft of its ``$schema``, else 2020-12.
-
-    Nothing is fetched for it. Raises ``MessageError``, which begins with ``where``, for a schema that is none, and for
-    one with a reference that leads nowhere.
-    """
-    jsonschema: Any = importlib.import_module("jsonschema")
-    referencing: Any = importlib.import_module("referencing")
-    if isinstance(schema, dict) and not isinstance(cast("dict[str, Any]", schema).get("$schema", ""), str):
-        raise MessageError(f"{where}: $schema: expected a text")
-    base = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
-    try:
-        base.check_schema(schema, format_checker=None)
-    except jsonschema.SchemaError as error:
-        raise MessageError(f"{where}: {error.json_path}: {excerpt(error.message, 200)}") from None
-    check_patterns(schema, where)
-    _check_references(schema, base.META_SCHEMA, where)
-    return _linear(base)(schema, registry=referencing.Registry())
-
-
-def _check_references(schema: Any, dialect: Any, where: str) -> None:
-    """Raise ``MessageError`` for a reference in a schema of a ``dialect``, its metaschema, that leads nowhere."""
-    referencing: Any = importlib.import_module("referencing")
-    kinds: Any = importlib.import_module("referencing.jsonschema")
-    known: Any = importlib.import_module("jsonschema_specifications").REGISTRY
-    kind = kinds.specification_with(dialect.get("$schema", ""), default=kinds.DRAFT202012)
-    root = kind.create_resource(schema)
-    seen: set[int] = set()
-    pending: list[tuple[Any, Any]] = [(root, known.resolver_with_root(root))]
-    while pending:
-        resource, resolver = pending.pop()
-        if id(resource.contents) in seen:
-            continue
-        seen.add(id(resource.contents))
-        for reference in _references(resource.contents):
-            refused = f"{where}: the reference {excerpt(reference)!r} leads"
-            try:
-                found = resolver.lookup(reference)
-                inner = kind.create_resource(found.contents)
-                list(inner.subresources())  # what only a reference leads to is in no place of a schema, and may be none
-            except (referencing.exceptions.Unresolvable, ValueError, TypeError, AttributeError):
-                elsewhere = "" if reference.startswith("#") else "; other documents are not fetched"
-                raise MessageError(f"{refused} nowhere{elsewhere}") from None
-            if not isinstance(found.contents, dict | bool):
-                raise MessageError(f"{refused} to {excerpt(repr(found.contents))}, which is no schema")
-            pending.append((inner, found.resolver))
-        pending += [(each, resolver.in_subresource(each)) for each in resource.subresources()]
-
-
-def _references(node: Any) -> list[str]:
-    if not isinstance(node, dict):
-        return []
-    fields = cast("dict[str, Any]", node)
-    return [fields[key] for key in ("$ref", "$dynamicRef") if isinstance(fields.get(key), str)]
-
-
-def pattern_check(schema: Any, where: str) -> Callable[[Any], None] | None:
-    """Make a check of a value's patterns, to come before msgspec's own; ``None`` where a schema has none.
-
-    msgspec matches with ``re``. What has passed here matches, and a match is found without backtracking through all
-    ways to fail. The check raises ``msgspec.ValidationError``, with the path, as msgspec does.
-    Raises ``MessageError``, which begins with ``where``, for a pattern that cannot be checked.
-    """
-    if not has_patterns(schema):
-        return None
-    validator = linear_validator(schema, where)
-
-    def check(value: Any) -> None:
-        for error in validator.iter_errors(value):
-            for each in _leaves(error):
-                if each.validator == "pattern":
-                    raise msgspec.ValidationError(f"{excerpt(each.message, 200)} - at `{each.json_path}`")
-
-    return check
-
-
-def _leaves(error: Any) -> Iterator[Any]:
-    if not error.context:
-        yield error
-    for each in error.context:
-        yield from _leaves(each)

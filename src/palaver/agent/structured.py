@@ -30,11 +30,10 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec import structs
 
+from palaver.agent.json_schema import linear_validator, pattern_check
 from palaver.agent.parameters import (
     STRUCT_WITH_MODEL,
     is_pydantic,
-    linear_validator,
-    pattern_check,
     pydantic_reason,
     struct_with_model,
     wants_int,

@@ -46,7 +46,8 @@ from palaver.core.messages import AssistantMessage, Message
 from palaver.core.parts import Audio, Image, Inline, Json, Text
 from palaver.serve.ui.client_messages import checked_id
 from palaver.serve.ui.shapes import error_text
-from palaver.serve.ui.turns import Ended, UiRequest, shown_json, turns_of
+from palaver.serve.ui.sources import turns_of
+from palaver.serve.ui.turns import Ended, UiRequest, shown_json
 from palaver.store.memory import MemoryStore
 from palaver.store.store import Query, Store, ThreadInfo, to_thread
 from palaver.swarm.call import LOGGER

@@ -7,7 +7,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from palaver.serve.http import HttpApp
-from palaver.serve.ui import AiSdkEndpoint, turns
+from palaver.serve.ui import AiSdkEndpoint, swarm_turns
 from palaver.serve.workers import LocalDispatcher
 from palaver.store.memory import MemoryStore
 from tests.serve.ui.test_endpoints import chunks
@@ -77,7 +77,7 @@ async def test_an_answer_of_a_page_outlives_a_program_that_wrote_before():
 
 
 async def test_sessions_of_pages_are_closed_when_idle_where_a_store_has_the_conversation(monkeypatch):
-    monkeypatch.setattr(turns, "IDLE", 0)
+    monkeypatch.setattr(swarm_turns, "IDLE", 0)
     async with shop(store=MemoryStore()) as (http, live, _):
         for name in ("ann", "bob", "ann"):
             await posts(http, name)["ai sdk"]()

@@ -48,7 +48,8 @@ from palaver.serve.http.event_stream import HEARTBEAT
 from palaver.serve.http.openapi import DocumentedRoute
 from palaver.serve.ui.client_messages import checked_id
 from palaver.serve.ui.history import History
-from palaver.serve.ui.turns import Ended, Placed, Turn, Turns, UiRequest, turns_of
+from palaver.serve.ui.sources import turns_of
+from palaver.serve.ui.turns import Ended, Placed, Turn, Turns, UiRequest
 from palaver.swarm.call import LOGGER
 from palaver.turn.events import RunStarted
 
