@@ -23,20 +23,10 @@ from palaver.store.sqlite import SQLiteStore
 from palaver.threads.agent_view import for_agent
 from palaver.threads.thread import Thread
 from palaver.threads.view import RECORD, for_model, for_people
-from palaver.turn.approvals import (
-    PENDING,
-    Decision,
-    DecisionError,
-    all_pending,
-    answer,
-    approve,
-    decided_record,
-    edit,
-    pending,
-    reject,
-)
+from palaver.turn.approvals import PENDING, Decision, DecisionError, answer, approve, decided_record, edit, reject
 from palaver.turn.limits import Limits
 from palaver.turn.notes import MAY_HAVE_RUN, NOT_RUN_UNDECIDED
+from palaver.turn.open_calls import all_pending, pending
 from palaver.turn.tool import CHOICES, Rule
 from tests.agent.scripts import assert_valid, bodies, call, calls, noting
 
@@ -583,8 +573,8 @@ import sys
 import anyio
 import anyio.lowlevel
 from palaver.agent.agent import Agent
-from palaver.turn.approvals import approve, edit
-from palaver.turn.approvals import all_pending, pending
+from palaver.turn.approvals import (approve, edit)
+from palaver.turn.open_calls import (all_pending, pending)
 from palaver.models.scripted import ScriptedModel
 from palaver.store.sqlite import SQLiteStore
 sys.path.insert(0, {root!r})

@@ -15,9 +15,9 @@ from palaver.models.scripted import ScriptedModel
 from palaver.store.memory import MemoryStore
 from palaver.threads.thread import Thread
 from palaver.threads.view import for_model
-from palaver.turn.approvals import open_answer
 from palaver.turn.compaction import Summariser
 from palaver.turn.events import ContextCompacted, Warned
+from palaver.turn.open_calls import open_answer
 from tests.agent.scripts import assert_valid, call, calls, noting
 
 WINDOW = 40_000

@@ -27,8 +27,9 @@ from palaver.store.sqlite import SQLiteStore
 from palaver.store.store import to_thread
 from palaver.threads.thread import Thread
 from palaver.turn import events, journal as journal_module, notes
-from palaver.turn.approvals import approve, pending
+from palaver.turn.approvals import approve
 from palaver.turn.middleware import Middleware
+from palaver.turn.open_calls import pending
 from palaver.turn.tool import ToolContext
 from tests.agent.tracing import Points, Scene, agent as made, tools
 from tests.agent.wholeness import broken_pairs, refused_path

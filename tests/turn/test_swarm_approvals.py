@@ -10,9 +10,10 @@ from palaver.models.scripted import ScriptedModel
 from palaver.store.sqlite import SQLiteStore
 from palaver.swarm import Recomplete, Swarm, SwarmAgent
 from palaver.threads.thread import MAIN
-from palaver.turn.approvals import decided_record, pending
+from palaver.turn.approvals import decided_record
 from palaver.turn.middleware import Blocked, Step
 from palaver.turn.notes import MAY_HAVE_RUN, NOT_RUN_UNDECIDED
+from palaver.turn.open_calls import pending
 
 pytestmark = pytest.mark.anyio
 

@@ -2,8 +2,8 @@
 
 from typing import Any, assert_type
 
+from palaver.agent.active_run import ActiveRun
 from palaver.agent.agent import Agent
-from palaver.agent.driver import ActiveRun
 from palaver.models.language_model import LanguageModel
 from palaver.turn.run import Run
 

@@ -9,8 +9,8 @@ Rules:
 Stability: experimental.
 """
 
+from palaver.agent.active_run import ActiveRun
 from palaver.agent.agent import Agent, SyncActiveRun, SyncAgent
-from palaver.agent.driver import ActiveRun
 from palaver.agent.functions import client_tool, function_tool, merged, schema_tool
 from palaver.agent.guardrails import Guardrail, ToolBreaker, Verdict, deny, modify, warn
 from palaver.agent.questions import Answers, Question, answered, ask_user_tool
@@ -20,23 +20,12 @@ from palaver.agent.todos import PlanMode, Todo, TodoList, last_todos
 from palaver.agent.usage import Used, usage_of
 from palaver.core.errors import RunError, ToolError
 from palaver.core.events import ReasoningDelta, TextDelta
-from palaver.turn.approvals import (
-    ApprovalRequest,
-    Decide,
-    Decision,
-    DecisionError,
-    PendingApprovals,
-    all_pending,
-    answer,
-    approve,
-    edit,
-    pending,
-    reject,
-)
+from palaver.turn.approvals import ApprovalRequest, Decide, Decision, DecisionError, answer, approve, edit, reject
 from palaver.turn.compaction import Compaction, Compactor, compact, undo
 from palaver.turn.events import AgentEvent, Observer
 from palaver.turn.limits import Limits, Outcome
 from palaver.turn.middleware import Blocked, Middleware, PromptCache, RunContext, Step, ToolRequest
+from palaver.turn.open_calls import PendingApprovals, all_pending, pending
 from palaver.turn.results import Offload, whole_result
 from palaver.turn.run import Run
 from palaver.turn.tool import AgentTool, InvalidArgumentsError, Output, Policy, Rule, ToolContext

@@ -32,7 +32,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, Typed
 
 from msgspec import structs
 
-from palaver.agent.driver import ActiveRun, Driver, RunOptions, RunStart
+from palaver.agent.active_run import ActiveRun
+from palaver.agent.driver import Driver, RunOptions, RunStart
 from palaver.agent.functions import function_tool
 from palaver.agent.prompt import Carry
 from palaver.agent.protocol import Begun, Resumed
@@ -61,24 +62,20 @@ from palaver.turn.approvals import (
     Decide,
     Decision,
     DecisionError,
-    OpenAnswer,
     Recorded,
-    Settled,
     checked_choices,
     checked_decisions,
     checked_edits,
     checked_mapping,
     checked_tools,
-    last_answer,
     missing_tools,
-    open_answer,
-    settled,
 )
 from palaver.turn.calls import PlannedCall, result
 from palaver.turn.events import AgentEvent, Observer, Observing
 from palaver.turn.journal import AnyThread, Journal, check_log
 from palaver.turn.limits import Limits, Pricing
 from palaver.turn.middleware import Chain, Middleware, RunContext
+from palaver.turn.open_calls import OpenAnswer, Settled, last_answer, open_answer, settled
 from palaver.turn.results import READING
 from palaver.turn.run import Run, own
 from palaver.turn.tool import AgentTool, Policy, Toolbox, check_names, check_policy

@@ -31,8 +31,8 @@ from palaver.core.errors import PalaverError
 from palaver.core.messages import UserMessage
 from palaver.core.parts import UserPart
 from palaver.core.usage import Usage
-from palaver.turn.approvals import open_answer
 from palaver.turn.notes import USER_PROMPT
+from palaver.turn.open_calls import open_answer
 
 if TYPE_CHECKING:
     from palaver.agent.agent import Input

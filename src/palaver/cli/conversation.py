@@ -36,7 +36,7 @@ from msgspec import structs
 from rich.text import Text as Line
 
 from palaver.agent import Agent, Limits
-from palaver.agent.driver import ActiveRun
+from palaver.agent.active_run import ActiveRun
 from palaver.cli import agent_options, key_store, stores, thread_model
 from palaver.cli.agent_options import TypedDecision, toolset
 from palaver.cli.progress import interrupts
@@ -54,8 +54,9 @@ from palaver.threads.ids import now_ms, uuid7
 from palaver.threads.thread import MAIN
 from palaver.threads.view import for_model
 from palaver.turn import compaction
-from palaver.turn.approvals import ApprovalRequest, Decision, missing_tools, open_answer
+from palaver.turn.approvals import ApprovalRequest, Decision, missing_tools
 from palaver.turn.compaction import Compactor
+from palaver.turn.open_calls import open_answer
 from palaver.turn.results import CutResults
 from palaver.turn.tool import DecisionKind
 

@@ -27,8 +27,9 @@ from palaver.cli.code_block import Which
 from palaver.cli.conversation import Conversation
 from palaver.cli.run_renderer import RunRenderer
 from palaver.cli.terminal import echo, safe_line
-from palaver.turn.approvals import Decision, pending
+from palaver.turn.approvals import Decision
 from palaver.turn.events import AgentEvent
+from palaver.turn.open_calls import pending
 from palaver.turn.run import Run
 
 

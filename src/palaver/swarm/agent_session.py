@@ -41,10 +41,11 @@ from palaver.swarm.tool import SwarmTool
 from palaver.swarm.turn import UNSHOWN, Turn
 from palaver.swarm.user_input import UserInput, said
 from palaver.turn import calls as outcomes
-from palaver.turn.approvals import Decision, OpenAnswer
+from palaver.turn.approvals import Decision
 from palaver.turn.limits import CUT_ANSWER
 from palaver.turn.middleware import Blocked
 from palaver.turn.notes import NOT_RUN_SKIPPED, final_answer_instruction, wrong_output
+from palaver.turn.open_calls import OpenAnswer
 from palaver.turn.tool import Toolbox
 from palaver.turn.tool_output import error_output
 

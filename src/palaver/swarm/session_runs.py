@@ -32,17 +32,15 @@ from palaver.turn.approvals import (
     ApprovalRequest,
     Decision,
     DecisionError,
-    OpenAnswer,
     checked_choices,
     checked_decisions,
     checked_edits,
     checked_mapping,
-    open_answer,
-    pending_at,
 )
 from palaver.turn.calls import PlannedCall, result
 from palaver.turn.limits import Outcome, Spending
 from palaver.turn.notes import MAY_HAVE_RUN, NOT_RUN_UNDECIDED
+from palaver.turn.open_calls import OpenAnswer, open_answer, pending_at
 from palaver.turn.results import CutResults
 from palaver.turn.run import Run
 

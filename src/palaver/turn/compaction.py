@@ -62,10 +62,10 @@ from palaver.threads.ids import now_ms
 from palaver.threads.thread import MAIN, Entry
 from palaver.tokens.counter import Counter
 from palaver.tokens.media import guessed_tokens
-from palaver.turn.approvals import open_answer
 from palaver.turn.events import ContextCompacted, Warned
 from palaver.turn.journal import AnyThread, Journal, ReplayView, before_name, check_log
 from palaver.turn.middleware import CallModel, CallTool, Middleware, RunContext, ToolRequest, uncounted
+from palaver.turn.open_calls import open_answer
 from palaver.turn.results import READER, SEARCHER
 from palaver.turn.token_budget import TokenBudget, fit
 from palaver.turn.tool import AgentTool, Output

@@ -51,10 +51,11 @@ from palaver.core.usage import Usage
 from palaver.store.stored_thread import StoredThread
 from palaver.threads.thread import Entry, Path, Thread
 from palaver.threads.view import DISCARDED, RECORD
-from palaver.turn.approvals import ApprovalRequest, pending_at
+from palaver.turn.approvals import ApprovalRequest
 from palaver.turn.journal import AnyThread
 from palaver.turn.limits import Outcome
 from palaver.turn.notes import TOOL_CALL_ERROR
+from palaver.turn.open_calls import pending_at
 
 # --- saved ------------------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,8 @@ from palaver.core.messages import Message, UserMessage
 from palaver.serve.ui.shapes import SOURCE
 from palaver.serve.ui.turns import UiRequest
 from palaver.threads.view import RECORD
-from palaver.turn.approvals import Decision, DecisionError, Recorded, checked_decisions, open_answer
+from palaver.turn.approvals import Decision, DecisionError, Recorded, checked_decisions
+from palaver.turn.open_calls import open_answer
 
 if TYPE_CHECKING:
     from palaver.threads.thread import Entry

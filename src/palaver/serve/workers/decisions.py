@@ -19,15 +19,8 @@ from palaver.core.messages import AssistantMessage, Message, UserMessage
 from palaver.core.pairs import client_calls
 from palaver.store.store import to_thread
 from palaver.swarm.names import TURN, client_thread
-from palaver.turn.approvals import (
-    ApprovalRequest,
-    Decision,
-    DecisionError,
-    checked_mapping,
-    end_of_branch,
-    open_answer,
-    recorded,
-)
+from palaver.turn.approvals import ApprovalRequest, Decision, DecisionError, checked_mapping, recorded
+from palaver.turn.open_calls import end_of_branch, open_answer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
