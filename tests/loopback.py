@@ -20,14 +20,33 @@ class Loopback:
 
 
 @contextlib.contextmanager
+def listening(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Serve HTTP/1.1 in a thread of its own, and log nothing; yield the address."""
+
+    class Quiet(handler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Log nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@contextlib.contextmanager
 def serve(
     *bodies: bytes, content_type: str = "text/event-stream", status: int = 200, piece: int = 512
 ) -> Iterator[Loopback]:
     waiting = list(bodies)
 
     class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
         def do_POST(self) -> None:
             loopback.requests.append((self.path, self.rfile.read(int(self.headers["Content-Length"] or 0))))
             body = waiting.pop(0)
@@ -40,16 +59,6 @@ def serve(
                 self.wfile.write(b"%x\r\n%b\r\n" % (len(part), part))
             self.wfile.write(b"0\r\n\r\n")
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Log nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        loopback = Loopback(f"http://127.0.0.1:{server.server_port}")
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield loopback
-        finally:
-            server.shutdown()
-            thread.join()
+    with listening(Handler) as url:
+        loopback = Loopback(url)
+        yield loopback

@@ -7,9 +7,8 @@ import io
 import json
 import re
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, cast
 
 import pytest
@@ -19,6 +18,7 @@ from palaver.agent.mcp import http, mcp_tools, stdio
 from palaver.core.errors import ToolError
 from palaver.core.parts import ToolCall
 from palaver.stream.frames import LimitedLines
+from tests.loopback import listening
 
 pytestmark = [
     pytest.mark.finding("F-105"),
@@ -84,8 +84,6 @@ def lying(lie: str, to: str) -> Iterator[Liar]:
     liar = Liar()
 
     class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             if "id" not in asked:
@@ -121,19 +119,9 @@ def lying(lie: str, to: str) -> Iterator[Liar]:
                 self.wfile.write(piece)
                 liar.sent += len(piece)
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        liar.url = f"http://127.0.0.1:{server.server_port}/mcp"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield liar
-        finally:
-            server.shutdown()
-            thread.join()
+    with listening(Handler) as url:
+        liar.url = f"{url}/mcp"
+        yield liar
 
 
 async def called(tools: Any, context: Any) -> str:

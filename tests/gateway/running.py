@@ -6,12 +6,13 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from queue import Empty, Queue
 
 import uvicorn
 
 from palaver.gateway import GatewayConfig, Target, gateway_app
+from tests.loopback import listening
 
 PROVIDERS = {
     "openai_chat": ("openai", "/v1"),
@@ -71,8 +72,6 @@ def upstream() -> Iterator[Upstream]:
     held = Upstream()
 
     class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
         def do_POST(self) -> None:
             headers = {name.lower(): text for name, text in self.headers.items()}
             held.asked.append((self.path, headers, self.rfile.read(int(headers.get("content-length", "0")))))
@@ -107,16 +106,6 @@ def upstream() -> Iterator[Upstream]:
                 if not piece:
                     return
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Log nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        held.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield held
-        finally:
-            server.shutdown()
-            thread.join()
+    with listening(Handler) as url:
+        held.url = url
+        yield held

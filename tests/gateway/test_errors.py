@@ -112,3 +112,24 @@ def test_no_page_of_another_site_can_spend_money(gateway, provider, wire, header
     assert got.status_code in {403, 421}
     assert provider.asked == []
     assert message_of(wire, got.json())
+
+
+@pytest.mark.parametrize(
+    ("headers", "wire"),
+    [
+        ({}, "openai_chat"),
+        ({"anthropic-version": "2023-06-01"}, "anthropic_messages"),
+        ({"x-goog-api-key": "k"}, "google_generate"),
+    ],
+)
+@pytest.mark.parametrize(("method", "status"), [("GET", 405), ("POST", 404)])
+def test_a_path_that_there_is_not_is_an_error_of_the_client(gateway, headers, wire, method, status):
+    path = "/v1/messages" if status == 405 else "/v1/nothing"
+    got = httpx.request(method, f"{gateway}{path}", headers=headers)
+    assert got.status_code == status
+    assert message_of(wire, got.json()) == f"there is no {method} {path}"
+    assert got.json().keys() >= ERRORS[wire].keys()
+
+
+def test_no_page_of_another_site_lists_models(gateway):
+    assert httpx.get(f"{gateway}/v1/models", headers={"host": "evil.example"}).status_code == 421

@@ -128,3 +128,39 @@ def test_names_with_patterns_and_lists_are_asked_in_their_order(provider, monkey
         refused = httpx.post(f"{url}/v1/messages", content=b'{"model": "claude", "messages": []}')
     assert refused.status_code == 404
     assert refused.json()["error"]["type"] == "not_found_error"
+
+
+@pytest.mark.parametrize("status", [401, 404, 429, 500, 503])
+def test_a_refusal_that_another_model_may_not_have_is_the_turn_of_the_next(provider, monkeypatch, status):
+    monkeypatch.setenv("PALAVER_TEST_KEY", "secret-1")
+    models = [
+        Target(model=f"local/{name}", url=f"{provider.url}/v1", wire="openai_chat", key="PALAVER_TEST_KEY")
+        for name in ("refuses", "answers")
+    ]
+    said, refusal = answer_of("openai_chat", stream=False), b'{"error": {"message": "not now, secret-1"}}'
+
+    def respond(body):
+        refused = b'"refuses"' in body
+        return status if refused else 200, {"content-type": "application/json"}, refusal if refused else said
+
+    provider.respond = respond
+    body = body_of("openai_chat", "m", stream=False)
+    with running(GatewayConfig(models={"m": models})) as url:
+        answers = [httpx.post(f"{url}/v1/chat/completions", content=body) for _ in range(2)]
+    assert [each.content for each in answers] == [said, said]
+    asked = [b'"refuses"' in body for _, _, body in provider.asked]
+    assert asked == [True, False, False], "who refused rests"
+    with running(GatewayConfig(models={"m": models[:1]})) as url:
+        last = httpx.post(f"{url}/v1/chat/completions", content=body)
+    assert last.status_code == status
+    assert last.content == refusal.replace(b"secret-1", b"REDACTED")
+
+
+def test_a_request_that_no_model_can_take_is_not_sent_to_the_next(provider, monkeypatch):
+    monkeypatch.setenv("PALAVER_TEST_KEY", "secret-1")
+    model = Target(model="local/m", url=f"{provider.url}/v1", wire="openai_chat", key="PALAVER_TEST_KEY")
+    provider.status, provider.headers = 400, {"content-type": "application/json"}
+    provider.body = b'{"error": {"message": "messages: wrong", "type": "invalid_request_error"}}'
+    with running(GatewayConfig(models={"m": [model, model]})) as url:
+        got = httpx.post(f"{url}/v1/chat/completions", content=body_of("openai_chat", "m", stream=False))
+    assert (got.status_code, got.content, len(provider.asked)) == (400, provider.body, 1)

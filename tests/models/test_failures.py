@@ -307,14 +307,10 @@ def test_the_delay_of_gemini_is_read():
     assert failure("google_generate", 429, {}, body([said])).retry_after == 34
 
 
-def test_bodies_are_kept_short_and_without_secrets():
+def test_bodies_are_kept_short():
     found = failure("w", 400, {}, b"x" * 1_000_000)
     assert len(found.body) == BODY
     assert len(str(found)) < 150
-    found = failure("w", 401, {}, body({"error": {"message": "no key sk-secret-1"}}), secrets=("sk-secret-1",))
-    assert "sk-secret" not in str(found)
-    assert b"sk-secret" not in found.body
-    assert found.message == "no key [secret]"
 
 
 @pytest.mark.parametrize(

@@ -250,6 +250,13 @@ def parse_decisions(
     return tuple([_parse_decision(each) for each in values])
 
 
+def decide_option(about: str) -> Callable[[_F], _F]:
+    """Return a decorator that adds ``--decide`` to a command, which gets ``typed``. ``about`` is its help."""
+    return click.option(
+        "--decide", "typed", multiple=True, metavar="CALL=DECISION", callback=parse_decisions, help=about
+    )
+
+
 def _parse_decision(text: str) -> TypedDecision:
     call, equals, rest = text.partition("=")
     kind, _, argument = rest.partition(":")

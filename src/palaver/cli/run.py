@@ -36,14 +36,7 @@ from palaver.turn.run import Run
 @click.command(name="run")
 @click.argument("prompt", required=False)
 @agent_options.options
-@click.option(
-    "--decide",
-    "typed",
-    multiple=True,
-    metavar="CALL=DECISION",
-    callback=agent_options.parse_decisions,
-    help="Decide a pending call: approve, edit:JSON, reject:TEXT, answer:TEXT; may be repeated.",
-)
+@agent_options.decide_option("Decide a pending call: approve, edit:JSON, reject:TEXT, answer:TEXT; may be repeated.")
 @click.option(
     "--schema",
     "output",

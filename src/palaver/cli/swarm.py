@@ -341,14 +341,7 @@ _DRAWINGS: Final = ("markdown", "mermaid", "plantuml")
 @click.option("--client", metavar="X", help="Continue the conversation of this client. Default: a new client.")
 @stores.option
 @click.option("--message", metavar="TEXT", help="Send one message and leave; - reads it from standard input.")
-@click.option(
-    "--decide",
-    "typed",
-    multiple=True,
-    metavar="CALL=DECISION",
-    callback=agent_options.parse_decisions,
-    help="Decide a call of --client that waits, as palaver run does; may be repeated.",
-)
+@agent_options.decide_option("Decide a call of --client that waits, as palaver run does; may be repeated.")
 @click.option("--events", is_flag=True, help="Show each event of the swarm's bus as a line.")
 @click.option("--draw", "drawing", type=Choice(_DRAWINGS), help="Print a drawing of the swarm and leave.")
 def command(

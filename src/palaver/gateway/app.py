@@ -2,8 +2,8 @@
 
 Rules:
 
-- Each call of each API is a route. An unknown path gets 404 in the shape of the API that its beginning names, or of
-  Chat Completions. ``HEAD /`` and ``GET /`` answer 200, which some clients ask before anything else.
+- Each call of each API is a route. ``HEAD /`` and ``GET /`` answer 200, which some clients ask before anything else.
+  Any other path gets 404, in the shape of the API whose headers the client sends, or of Chat Completions.
 - An error before the answer is written in the client's shape; what goes wrong in the middle of a stream, in the stream.
 - A client that goes away cancels what was asked for it.
 - There are no keys yet, so only this machine is answered, under a name of this machine, and no page of another site
@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Final, final
 import anyio
 from msgspec import json
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
-from palaver.core.errors import DecodeError, PalaverError
+from palaver.core.errors import PalaverError
 from palaver.gateway.apis import APIS
 from palaver.gateway.client_api import ApiError, Call, ClientApi, api_error
 from palaver.gateway.config import GatewayConfig
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from palaver.models import Model
+    from palaver.gateway.router import Chain
 
 _MAX_BODY: Final = 64 * 1024 * 1024
 _ACCESS: Final = Access()
@@ -62,15 +63,27 @@ def gateway_app(config: GatewayConfig | None = None, *, find_key: Callable[[str]
     paths = sorted({each.path for api in APIS for each in api.listings})
     routes += [Route(path, partial(_list, router, path), methods=["GET"]) for path in paths]
     routes.append(Route("/", _root, methods=["GET", "HEAD"]))
-    return Starlette(routes=routes)
+    return Starlette(routes=routes, exception_handlers={HTTPException: _refuse})
 
 
 async def _root(_: Request) -> Response:
     return Response(json.encode({"name": "palaver gateway"}), media_type="application/json")
 
 
+async def _refuse(request: Request, error: Exception) -> Response:
+    """Answer a path that there is not, or another method than that of a path."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    sent = (api for api in APIS for each in api.listings if each.header and each.header in request.headers)
+    api = next(sent, APIS[0])
+    return _error(api, ApiError(status, "not_found", f"there is no {request.method} {request.url.path}"))
+
+
 async def _list(router: Router, path: str, request: Request) -> Response:
     """List the models that the configuration names."""
+    try:
+        _ACCESS.check_origin(request)
+    except Refused as error:
+        return error.response()
     listings = [each for api in APIS for each in api.listings if each.path == path]
     chosen = next((each for each in listings if each.header and each.header in request.headers), None)
     listing = chosen or next(each for each in listings if each.header is None)
@@ -81,10 +94,12 @@ async def _answer(router: Router, api: ClientApi, call: Call, request: Request) 
     """Answer a call. The answer itself is asked for when it is sent."""
     try:
         _ACCESS.check_origin(request)
-        body = await _body(request, api)
+        body = await _body(request)
         named = request.path_params["model"] if call.names_model else None
+        if body is None:
+            return _error(api, ApiError(413, "too_large", f"a request of more than {_MAX_BODY:,} bytes"))
         name, stream = read_head(body, api, model=named, stream=call.stream)
-        models = router.find(name, api)
+        chain = router.find(name, api)
     except Refused as error:
         return _error(api, ApiError(error.status, "forbidden", error.message))
     except PalaverError as error:
@@ -92,7 +107,7 @@ async def _answer(router: Router, api: ClientApi, call: Call, request: Request) 
     asked = Asked(
         api=api, name=name, stream=stream, body=body, headers=dict(request.headers), query=_query(request.url.query)
     )
-    return AnswerResponse(asked, models)
+    return AnswerResponse(asked, chain)
 
 
 def _query(query: str) -> str:
@@ -104,10 +119,10 @@ def _query(query: str) -> str:
 class AnswerResponse:
     """Asks models, and sends the answer as it comes. A client that goes away cancels that."""
 
-    def __init__(self, asked: Asked, models: tuple[Model, ...]) -> None:
+    def __init__(self, asked: Asked, chain: Chain) -> None:
         """Keep the arguments; nothing is sent yet."""
         self._asked = asked
-        self._models = models
+        self._chain = chain
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer."""
@@ -119,16 +134,16 @@ class AnswerResponse:
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = False
         try:
-            async with Exchange(self._asked, self._models) as answered:
+            async with Exchange(self._asked, self._chain) as answered:
                 await send({"type": "http.response.start", "status": answered.status, "headers": _headers(answered)})
                 begun = True
                 async for data in answered.body:
                     await send({"type": "http.response.body", "body": data, "more_body": True})
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         except PalaverError as error:
-            if begun:
-                raise  # the server closes the connection: nothing else says that a body is not whole
-            await _error(self._asked.api, api_error(error))(scope, receive, send)
+            if not begun:
+                await _error(self._asked.api, api_error(error))(scope, receive, send)
+            # Else the body is left without its end, and the server closes the connection: nothing else says so.
 
 
 async def _cancel_when_gone(receive: Receive, scope: CancelScope) -> None:
@@ -144,12 +159,13 @@ def _headers(answered: Answered) -> list[tuple[bytes, bytes]]:
     return [(name.encode("latin-1"), text.encode("latin-1")) for name, text in {**answered.headers, **own}.items()]
 
 
-async def _body(request: Request, api: ClientApi) -> bytes:
+async def _body(request: Request) -> bytes | None:
+    """Return the body of a request; ``None`` for one that is too large."""
     pieces, size = list[bytes](), 0
     async for piece in request.stream():
         size += len(piece)
         if size > _MAX_BODY:
-            raise DecodeError(f"a request of more than {_MAX_BODY} bytes", source=api.wire)
+            return None
         pieces.append(piece)
     return b"".join(pieces)
 

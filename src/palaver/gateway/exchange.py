@@ -7,8 +7,8 @@ Rules:
 - Any other model gets the request as its own wire says it, and its answer is written in the client's wire. The receipt
   is counted in the header ``palaver-losses``.
 - A stream is handed on as it comes.
-- Models are asked in order. The next one is asked while nothing of an answer was handed on, and only for errors that
-  another model may not have (``Fallback``).
+- Models are asked in the order of their ``Fallback``, which says what an error means for the others. The next one is
+  asked only while nothing of an answer was handed on. The last refusal goes to the client.
 
 Stability: experimental.
 """
@@ -26,22 +26,23 @@ import msgspec
 from msgspec import Struct, structs
 
 from palaver import wires
-from palaver.core.errors import DecodeError, PalaverError, StreamError, TimedOutError
+from palaver.core.errors import DecodeError, PalaverError, ProviderError, StreamError, TimedOutError
 from palaver.core.events import Failed
 from palaver.models import http
+from palaver.models.failures import BODY, failure
 from palaver.models.http import build_call
 from palaver.models.language_model import Prompt
+from palaver.models.redaction import without_secrets
 
 if TYPE_CHECKING:
     from palaver.core.request import Loss
     from palaver.gateway.client_api import ClientApi
+    from palaver.gateway.router import Chain
     from palaver.models import Model
     from palaver.models.endpoint import HttpCall
     from palaver.models.language_model import Answer
     from palaver.wires._engine.stream_encoder import StreamEncoder
 
-_DROPPED: Final = frozenset({"connection", "content-encoding", "content-length", "keep-alive", "transfer-encoding"})
-"""Headers of an answer that belong to one connection."""
 _IDENTITY: Final = {"accept-encoding": "identity"}
 _MODEL: Final = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
 
@@ -68,13 +69,17 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 class Answered(Struct, frozen=True, kw_only=True):
-    """An answer on its way to the client: its ``body`` is read once, inside the exchange."""
+    """An answer on its way to the client: its ``body`` is read once, inside the exchange.
+
+    ``error`` is what a refusal in the client's own wire says, whose ``body`` goes on as it is.
+    """
 
     status: int
     headers: Mapping[str, str]
     body: AsyncIterator[bytes]
     model: str
     losses: tuple[Loss, ...] = ()
+    error: ProviderError | None = None
 
 
 def read_head(body: bytes, api: ClientApi, *, model: str | None, stream: bool | None) -> tuple[str, bool]:
@@ -108,25 +113,40 @@ def with_model(body: bytes, name: str) -> bytes:
 class Exchange:
     """Asks models. An async context manager, inside which the answer is read."""
 
-    def __init__(self, asked: Asked, models: tuple[Model, ...]) -> None:
+    def __init__(self, asked: Asked, chain: Chain) -> None:
         """Keep the arguments; nothing is sent yet."""
         self._asked = asked
-        self._models = models
+        self._models, self._fallback = chain
         self._open = AsyncExitStack()
 
     async def __aenter__(self) -> Answered:
         """Ask until a model answers. Raises ``PalaverError`` of the last one."""
-        for place, each in enumerate(self._models):
+        pending = self._fallback.order()
+        while True:
+            index = pending.pop(0)
             try:
-                return await self._ask(each)
+                answered = await self._ask(self._models[index])
+                if answered.error is None:
+                    self._fallback.answered(index)
+                    return answered
+                if not (pending := self._next(index, answered.error, pending)):
+                    return answered
+                await self._open.aclose()
             except PalaverError as error:
                 await self._open.aclose()
-                if place + 1 == len(self._models) or not error.retryable:
+                if not (pending := self._next(index, error, pending)):
                     raise
             except BaseException:
                 await self._open.aclose()
                 raise
-        raise AssertionError  # there is one model at least
+
+    def _next(self, index: int, error: PalaverError, pending: list[int]) -> list[int]:
+        """Return the models that are left to be asked after an error of one."""
+        hop = self._fallback.hop(index, error)
+        if hop == "bigger":
+            window = self._models[index].capabilities.window
+            return [each for each in pending if self._fallback.may_hold_more(each, window)]
+        return [] if hop == "stop" else pending
 
     async def __aexit__(self, *_: object) -> None:
         """Close the connection to the model."""
@@ -151,9 +171,13 @@ class Exchange:
         call = await build_call(model, url, (body,), secrets=secrets, headers=own | _IDENTITY)
         response, first = await self._begin(model, call)
         kept = {name: text for name, text in response.headers.items() if _is_kept(name, asked.api)}
-        return Answered(
-            status=response.status, headers=kept, body=_rest(response, first, model.timeouts.idle), model=model.name
-        )
+        if 200 <= response.status < 300:  # noqa: PLR2004 (success)
+            arriving = _rest(response, first, model.timeouts.idle)
+            return Answered(status=response.status, headers=kept, body=arriving, model=model.name)
+        rest, _ = await response.read(BODY)
+        error = failure(asked.api.wire, response.status, response.headers, first + rest, now=model.clock.date())
+        without_secrets(error, secrets)
+        return Answered(status=response.status, headers=kept, body=_once(error.body), model=model.name, error=error)
 
     async def _begin(self, model: Model, call: HttpCall) -> tuple[http.HttpResponse, bytes]:
         """Send a request; return the response with its first bytes."""

@@ -8,23 +8,30 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from msgspec import structs
 
 from palaver.core.errors import UnknownNameError
 from palaver.gateway.config import Target
-from palaver.models import providers
+from palaver.models import Model, providers
+from palaver.models.fallback import Fallback
 from palaver.models.names import model
 
 if TYPE_CHECKING:
     from palaver.gateway.client_api import ClientApi
     from palaver.gateway.config import GatewayConfig
-    from palaver.models import Model
 
 FindKey: TypeAlias = "Callable[[str], str | None]"
 _KNOWN: Final = 1000
 """How many names are kept with their models."""
+
+
+class Chain(NamedTuple):
+    """The models for a name, and the fallback that knows which of them rest, and what an error means for the others."""
+
+    models: tuple[Model, ...]
+    fallback: Fallback
 
 
 class Router:
@@ -37,22 +44,23 @@ class Router:
         self._exact = {name: targets for name, targets in table.items() if "*" not in name}
         patterns = sorted((name for name in table if "*" in name), key=lambda name: len(name.replace("*", "")))
         self._patterns = [(_compiled(name), table[name]) for name in reversed(patterns)]
-        self._known: dict[tuple[str, str], tuple[Model, ...]] = {}
+        self._known: dict[tuple[str, str], Chain] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names that the configuration lists, without patterns."""
         return tuple(self._exact)
 
-    def find(self, name: str, api: ClientApi) -> tuple[Model, ...]:
-        """Return the models for a name, in the order in which they are asked.
+    def find(self, name: str, api: ClientApi) -> Chain:
+        """Return the models for a name.
 
         A name without a provider means that of ``api``. A provider that speaks the wire of ``api`` is asked in it.
         Raises ``UnknownNameError``.
         """
         found = self._known.get((name, api.wire))
         if found is None:
-            found = tuple([self._model(each, api.wire) for each in self._targets(name, api.provider_name)])
+            models = tuple([self._model(each, api.wire) for each in self._targets(name, api.provider_name)])
+            found = Chain(models, Fallback(models))
             if len(self._known) >= _KNOWN:
                 self._known.clear()
             self._known[name, api.wire] = found

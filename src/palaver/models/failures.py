@@ -345,14 +345,12 @@ REQUEST_IDS: Final = ("request-id", "x-request-id", "x-amzn-requestid", "apim-re
 """Headers that name a request, for the provider's support; the first that is there counts."""
 
 
-def failure(
-    wire: str, status: int, headers: Mapping[str, str], body: bytes, *, now: float = 0.0, secrets: Collection[str] = ()
-) -> ProviderError:
+def failure(wire: str, status: int, headers: Mapping[str, str], body: bytes, *, now: float = 0.0) -> ProviderError:
     """Return the error for an answer with an error status. Names of ``headers`` are in lower case.
 
-    ``now`` is the time of day in seconds since 1970, ``secrets`` are values that the error must not show.
+    ``now`` is the time of day in seconds since 1970.
     """
-    body = _without(body, secrets)[:BODY]
+    body = body[:BODY]
     told = _error_details(body)
     aws = headers.get("x-amzn-errortype", "").partition(":")[0]
     words = [*([aws] if aws else ()), *told.words]
@@ -525,9 +523,3 @@ def _plain(media_type: str, body: bytes) -> str:
     if "html" in media_type or body.lstrip()[:1] == b"<":
         return "an HTML page"
     return excerpt(" ".join(body[:400].decode("utf-8", "replace").split()))
-
-
-def _without(body: bytes, secrets: Collection[str]) -> bytes:
-    for secret in secrets:
-        body = body.replace(secret.encode(), b"[secret]")
-    return body

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -27,7 +26,7 @@ from palaver.models.http_model import Model
 from palaver.models.language_model import complete
 from palaver.models.providers import find
 from palaver.models.providers.vertex import GoogleCredentials
-from tests.loopback import serve
+from tests.loopback import listening, serve
 
 CALL = HttpCall("POST", "https://aiplatform.googleapis.com/v1/x", {}, ())
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -53,8 +52,6 @@ def token_server() -> Iterator[Tokens]:
     tokens = Tokens()
 
     class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
         def do_POST(self) -> None:
             form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
             public = KEY.public_key().public_bytes(
@@ -70,19 +67,9 @@ def token_server() -> Iterator[Tokens]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        tokens.url = f"http://127.0.0.1:{server.server_port}/token"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield tokens
-        finally:
-            server.shutdown()
-            thread.join()
+    with listening(Handler) as url:
+        tokens.url = f"{url}/token"
+        yield tokens
 
 
 @pytest.fixture
