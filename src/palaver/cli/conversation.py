@@ -40,8 +40,8 @@ from palaver.agent.active_run import ActiveRun
 from palaver.cli import agent_options, key_store, stores, thread_model
 from palaver.cli.agent_options import TypedDecision, toolset
 from palaver.cli.progress import interrupts
+from palaver.cli.stored_model import ThreadModel
 from palaver.cli.terminal import safe, safe_line
-from palaver.cli.thread_model import ThreadModel
 from palaver.context.compaction import DEFAULT
 from palaver.context.contents import contents
 from palaver.core import jsontext

@@ -23,7 +23,7 @@ import click
 from msgspec import structs
 
 from palaver import transcripts
-from palaver.cli import completion, convert, files, progress, stores, transcript_io
+from palaver.cli import completion, convert, files, progress, stored_model, stores, transcript_io
 from palaver.cli.show import stored_request, with_media_bytes
 from palaver.cli.source import PALAVER, Source, find_wire, form_name
 from palaver.cli.suggestions import Choice
@@ -96,7 +96,9 @@ def command(
     source = Source(request, safe(str(found)))
     return convert.deliver(
         source,
-        convert.encode(source, wire, model or (None if wire is None or request.model else _kept_model(found))),
+        convert.encode(
+            source, wire, model or (None if wire is None or request.model else stored_model.model_id(found))
+        ),
         form,
         output,
         losses=losses,
@@ -123,12 +125,6 @@ def _write_transcript(
     made = transcript_io.write_transcripts([transcript], form, output, history=history, branch=branch)
     source = Source(Request(), safe(str(found)))
     return transcript_io.deliver(made, source, form, output, losses=losses, place=source.wire)
-
-
-def _kept_model(found: stores.Address) -> str | None:
-    from palaver.cli import thread_model  # imports all that runs an agent
-
-    return thread_model.model_id(found)
 
 
 def _with_blob_bytes(store: Store, thread: Thread) -> Thread:

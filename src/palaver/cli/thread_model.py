@@ -12,13 +12,14 @@ Stability: experimental.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
 from palaver.cli import agent_options, key_store, stores
+from palaver.cli.stored_model import METADATA, ThreadModel, stored_in
 from palaver.core.errors import NotFoundError, excerpt
 from palaver.core.messages import AssistantMessage
 from palaver.models import names, providers
@@ -30,16 +31,6 @@ if TYPE_CHECKING:
     from palaver.store.store import Store
     from palaver.store.stored_thread import StoredThread
 
-_METADATA: Final = "cli"
-
-
-class ThreadModel(Struct, frozen=True, omit_defaults=True):
-    """A model as ``--model``, ``--url`` and ``--wire`` name it."""
-
-    model: str
-    url: str | None = None
-    wire: str | None = None
-
 
 def from_options(options: AgentOptions) -> ThreadModel:
     """Return the model that ``options``, else ``PALAVER_MODEL``, name."""
@@ -50,8 +41,8 @@ def keep(thread: StoredThread, model: ThreadModel) -> None:
     """Keep ``model`` in the metadata of ``thread``."""
     kept = msgspec.to_builtins(structs.replace(model, url=None if model.url is None else bare_url(model.url)))
     metadata = thread.store.info(thread.id).metadata
-    if metadata.get(_METADATA) != kept:
-        thread.store.update(thread.id, metadata={**metadata, _METADATA: kept})
+    if metadata.get(METADATA) != kept:
+        thread.store.update(thread.id, metadata={**metadata, METADATA: kept})
 
 
 def complete(options: AgentOptions) -> AgentOptions:
@@ -68,7 +59,7 @@ def complete(options: AgentOptions) -> AgentOptions:
             found = stores.find_address(store, options.thread or stores.last_thread(store))
         except NotFoundError:  # it will be created, or refused
             return options
-        known = _kept(found) or (None if options.model else _answered(store, found))
+        known = stored_in(found) or (None if options.model else _answered(store, found))
     if known is None or (options.url is not None and known.url is None):
         return options
     if options.model and known.url is None:
@@ -83,24 +74,8 @@ def _provider(name: str) -> bool:
     return bool(slash) and provider in providers.PROVIDERS
 
 
-def model_id(found: Address) -> str | None:
-    """Return the id by which its provider knows the model that is kept in the thread; ``None`` where none is."""
-    kept = _kept(found)
-    if kept is None:
-        return None
-    provider, _, name = kept.model.partition("/")
-    return name if name and kept.url is None and provider in providers.PROVIDERS else kept.model
-
-
 def _default() -> str:
     return os.environ.get(names.DEFAULT, "").strip()
-
-
-def _kept(found: Address) -> ThreadModel | None:
-    try:
-        return msgspec.convert(found.info.metadata.get(_METADATA), ThreadModel)
-    except msgspec.ValidationError:
-        return None
 
 
 def _answered(store: Store, found: Address) -> ThreadModel | None:
