@@ -8,7 +8,9 @@ import sys
 import httpx
 import pytest
 
+from palaver.cli.gateway import HOST, PORT
 from palaver.cli.gateway_clients import CLIENTS
+from palaver.gateway import Listen
 from tests.gateway.running import upstream
 
 
@@ -18,6 +20,18 @@ def test_how_a_client_is_pointed_at_it_names_address_and_model(run, client):
     assert ran.code == 0
     assert "http://127.0.0.1:4711" in ran.out
     assert "{" not in ran.out.replace("={name=", "").replace('{"base_url"', "")
+
+
+def test_the_address_is_that_of_an_empty_configuration(run):
+    assert Listen() == Listen(host=HOST, port=PORT)
+    assert f"http://{HOST}:{PORT} " in run("gateway", "--for", "claude-code").out
+
+
+def test_how_a_client_is_pointed_at_it_needs_no_server(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "starlette", None)
+    for name in [each for each in sys.modules if each.startswith("palaver.gateway")]:
+        monkeypatch.delitem(sys.modules, name)
+    assert run("gateway", "--for", "codex").code == 0
 
 
 def test_an_address_of_other_machines_is_refused(run):

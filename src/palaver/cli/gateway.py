@@ -32,13 +32,16 @@ if TYPE_CHECKING:
 
 _BACKLOG: Final = 1024
 _INTERRUPTED: Final = 130
+HOST: Final = "127.0.0.1"
+PORT: Final = 4000
+"""The address of a gateway without a configuration, known without the packages that serve it."""
 _EXAMPLE: Final = "openai/gpt-5.5"
 
 
 @click.command(name="gateway")
 @click.argument("config", required=False)
-@click.option("--host", metavar="HOST", help="The address to listen on, of this machine.  [default: 127.0.0.1]")
-@click.option("--port", type=WholeNumber(0, 65_535), metavar="PORT", help="0 chooses a free one.  [default: 4000]")
+@click.option("--host", metavar="HOST", help=f"The address to listen on, of this machine.  [default: {HOST}]")
+@click.option("--port", type=WholeNumber(0, 65_535), metavar="PORT", help=f"0 chooses a free one.  [default: {PORT}]")
 @click.option(
     "--for",
     "client",
@@ -51,6 +54,8 @@ def command(config: str | None, *, host: str | None, port: int | None, client: s
 
     Exit codes: 0 after SIGTERM, 130 after Ctrl-C, 1 for unusable input, 2 for wrong usage.
     """
+    if client is not None and config is None:
+        return _print_lines(client, HOST if host is None else host, PORT if port is None else port, model)
     check_extra("gateway", "starlette", "uvicorn")
     from palaver.gateway.config import GatewayConfig, read_config
 
@@ -58,11 +63,15 @@ def command(config: str | None, *, host: str | None, port: int | None, client: s
     host = chosen.listen.host if host is None else host
     port = chosen.listen.port if port is None else port
     if client is not None:
-        for line in client_lines(client, f"http://{listener.place(host, port)}", model):
-            echo(safe_line(line))
-        return 0
+        return _print_lines(client, host, port, model)
     with closing(listener.bind(host, port, _BACKLOG, _check_local)) as bound:
         return anyio.run(_serve, chosen, host, bound)
+
+
+def _print_lines(client: str, host: str, port: int, model: str) -> int:
+    for line in client_lines(client, f"http://{listener.place(host, port)}", model):
+        echo(safe_line(line))
+    return 0
 
 
 def _check_local(address: str) -> None:
