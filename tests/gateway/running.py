@@ -37,7 +37,7 @@ def targets(url: str) -> dict[str, Target]:
 @contextlib.contextmanager
 def running(config: GatewayConfig | None = None) -> Iterator[str]:
     """Yield the address of a gateway."""
-    server = uvicorn.Server(uvicorn.Config(gateway_app(config), port=0, log_level="error", lifespan="off"))
+    server = uvicorn.Server(uvicorn.Config(gateway_app(config), port=0, log_level="error", lifespan="on"))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

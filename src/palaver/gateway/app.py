@@ -14,7 +14,9 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
@@ -29,8 +31,10 @@ from palaver.core.errors import PalaverError
 from palaver.gateway.apis import APIS
 from palaver.gateway.client_api import ApiError, Call, ClientApi, api_error
 from palaver.gateway.config import GatewayConfig
-from palaver.gateway.exchange import Answered, Asked, Exchange, read_head
-from palaver.gateway.router import Router
+from palaver.gateway.exchange import Exchange
+from palaver.gateway.gateway import Gateway
+from palaver.gateway.record import ClientRequest, Record
+from palaver.gateway.same_wire import read_head
 from palaver.serve.http.access import Access
 from palaver.serve.http.errors import Refused
 
@@ -39,7 +43,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from palaver.gateway.router import Chain
+    from palaver.gateway.client_response import ClientResponse
 
 _MAX_BODY: Final = 64 * 1024 * 1024
 _ACCESS: Final = Access()
@@ -51,19 +55,26 @@ def _no_key(_: str) -> None:
 
 
 def gateway_app(config: GatewayConfig | None = None, *, find_key: Callable[[str], str | None] = _no_key) -> ASGIApp:
-    """Return the application of a gateway, for any ASGI server.
+    """Return the application of a gateway, for any ASGI server that has lifespans.
 
     ``config`` is what ``read_config`` returns; without it every model is asked by its name. ``find_key`` returns the
-    key of a provider, given its name; where it returns ``None``, the provider's environment variables are read.
+    key of a provider, given its name; where it returns ``None``, the provider's environment variables are read. Raises
+    ``PalaverError`` for a configuration that cannot be used.
     """
-    router = Router(config or GatewayConfig(), find_key)
+    gateway = Gateway(config or GatewayConfig(), find_key)
     routes = [
-        Route(call.path, partial(_answer, router, api, call), methods=["POST"]) for api in APIS for call in api.calls
+        Route(call.path, partial(_answer, gateway, api, call), methods=["POST"]) for api in APIS for call in api.calls
     ]
     paths = sorted({each.path for api in APIS for each in api.listings})
-    routes += [Route(path, partial(_list, router, path), methods=["GET"]) for path in paths]
+    routes += [Route(path, partial(_list, gateway, path), methods=["GET"]) for path in paths]
     routes.append(Route("/", _root, methods=["GET", "HEAD"]))
-    return Starlette(routes=routes, exception_handlers={HTTPException: _refuse})
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+        async with gateway.running():
+            yield
+
+    return Starlette(routes=routes, exception_handlers={HTTPException: _refuse}, lifespan=lifespan)
 
 
 async def _root(_: Request) -> Response:
@@ -78,7 +89,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
     return _error(api, ApiError(status, "not_found", f"there is no {request.method} {request.url.path}"))
 
 
-async def _list(router: Router, path: str, request: Request) -> Response:
+async def _list(gateway: Gateway, path: str, request: Request) -> Response:
     """List the models that the configuration names."""
     try:
         _ACCESS.check_origin(request)
@@ -87,10 +98,10 @@ async def _list(router: Router, path: str, request: Request) -> Response:
     listings = [each for api in APIS for each in api.listings if each.path == path]
     chosen = next((each for each in listings if each.header and each.header in request.headers), None)
     listing = chosen or next(each for each in listings if each.header is None)
-    return Response(json.encode(listing.write(router.names)), media_type="application/json")
+    return Response(json.encode(listing.write(gateway.router.names)), media_type="application/json")
 
 
-async def _answer(router: Router, api: ClientApi, call: Call, request: Request) -> AnswerResponse | Response:
+async def _answer(gateway: Gateway, api: ClientApi, call: Call, request: Request) -> AnswerResponse | Response:
     """Answer a call. The answer itself is asked for when it is sent."""
     try:
         _ACCESS.check_origin(request)
@@ -98,16 +109,15 @@ async def _answer(router: Router, api: ClientApi, call: Call, request: Request) 
         named = request.path_params["model"] if call.names_model else None
         if body is None:
             return _error(api, ApiError(413, "too_large", f"a request of more than {_MAX_BODY:,} bytes"))
-        name, stream = read_head(body, api, model=named, stream=call.stream)
-        chain = router.find(name, api)
+        model, stream = read_head(body, api, model=named, stream=call.stream)
     except Refused as error:
         return _error(api, ApiError(error.status, "forbidden", error.message))
     except PalaverError as error:
         return _error(api, api_error(error))
-    asked = Asked(
-        api=api, name=name, stream=stream, body=body, headers=dict(request.headers), query=_query(request.url.query)
+    asked = ClientRequest(
+        api=api, model=model, stream=stream, body=body, headers=dict(request.headers), query=_query(request.url.query)
     )
-    return AnswerResponse(asked, chain)
+    return AnswerResponse(gateway, Record(request=asked))
 
 
 def _query(query: str) -> str:
@@ -119,10 +129,11 @@ def _query(query: str) -> str:
 class AnswerResponse:
     """Asks models, and sends the answer as it comes. A client that goes away cancels that."""
 
-    def __init__(self, asked: Asked, chain: Chain) -> None:
+    def __init__(self, gateway: Gateway, record: Record) -> None:
         """Keep the arguments; nothing is sent yet."""
-        self._asked = asked
-        self._chain = chain
+        self._gateway = gateway
+        self._record = record
+        self._begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer."""
@@ -132,18 +143,52 @@ class AnswerResponse:
             tasks.cancel_scope.cancel()
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun = False
+        record = self._record
         try:
-            async with Exchange(self._asked, self._chain) as answered:
-                await send({"type": "http.response.start", "status": answered.status, "headers": _headers(answered)})
-                begun = True
-                async for data in answered.body:
-                    await send({"type": "http.response.body", "body": data, "more_body": True})
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await self._gateway.admit(record)
+            chain = self._gateway.router.find(record.request.model, record.request.api)
+            async with Exchange(record, chain) as response:
+                await self._hand_on(response, send)
         except PalaverError as error:
-            if not begun:
-                await _error(self._asked.api, api_error(error))(scope, receive, send)
+            told = api_error(error)
+            record.error = error
+            record.outcome = "failed" if record.attempts else "refused"
+            if not self._begun:
+                record.status = told.status
+            await self._gateway.ended(record)
+            if not self._begun:
+                await _error(record.request.api, told)(scope, receive, send)
             # Else the body is left without its end, and the server closes the connection: nothing else says so.
+        except anyio.get_cancelled_exc_class():
+            record.outcome = "cancelled"
+            await self._gateway.ended(record)
+            raise
+
+    async def _hand_on(self, response: ClientResponse, send: Send) -> None:
+        """Send an answer as it comes; note its end before the client sees it."""
+        record = self._record
+        record.status = response.status
+        head = {"type": "http.response.start", "status": response.status}
+        if not record.request.stream or response.error is not None:
+            data = b"".join([each async for each in response.body])
+            record.returned.append(data)
+            record.error = response.error
+            record.outcome = "answered" if response.error is None else "refused"
+            await self._gateway.ended(record)
+            await send({**head, "headers": _headers(response, record, len(data))})
+            self._begun = True
+            await send({"type": "http.response.body", "body": data})
+            return
+        await send({**head, "headers": _headers(response, record)})
+        self._begun = True
+        async for data in response.body:
+            if record.first_seconds is None:
+                record.first_seconds = time.perf_counter() - record.began
+            record.returned.append(data)
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+        record.outcome = "answered" if record.error is None else "failed"
+        await self._gateway.ended(record)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _cancel_when_gone(receive: Receive, scope: CancelScope) -> None:
@@ -152,11 +197,14 @@ async def _cancel_when_gone(receive: Receive, scope: CancelScope) -> None:
     scope.cancel()
 
 
-def _headers(answered: Answered) -> list[tuple[bytes, bytes]]:
-    own = {"palaver-model": answered.model}
-    if answered.losses:
-        own["palaver-losses"] = str(len(answered.losses))
-    return [(name.encode("latin-1"), text.encode("latin-1")) for name, text in {**answered.headers, **own}.items()]
+def _headers(response: ClientResponse, record: Record, length: int | None = None) -> list[tuple[bytes, bytes]]:
+    own = {} if record.model is None else {"palaver-model": record.model}
+    own["palaver-exchange"] = record.id
+    if record.losses:
+        own["palaver-losses"] = str(len(record.losses))
+    if length is not None:
+        own["content-length"] = str(length)
+    return [(name.encode("latin-1"), text.encode("latin-1")) for name, text in {**response.headers, **own}.items()]
 
 
 async def _body(request: Request) -> bytes | None:

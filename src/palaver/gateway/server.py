@@ -41,7 +41,7 @@ async def serve(app: ASGIApp, bound: socket.socket) -> signal.Signals | None:
         log_config=None,
         log_level="warning",
         access_log=False,
-        lifespan="off",
+        lifespan="on",
         ws="none",
         timeout_graceful_shutdown=GRACE,
     )

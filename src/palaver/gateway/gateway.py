@@ -1,0 +1,68 @@
+"""A gateway as a value: its router, its components, and what every exchange goes through.
+
+Rules:
+
+- An exchange is admitted by every component in order; then a model is asked; then every component notes its end.
+- The components see the end before the client does, so that what they write is there when the client has its answer.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from palaver.gateway.router import Router
+
+if TYPE_CHECKING:
+    from palaver.gateway.component import Component
+    from palaver.gateway.config import GatewayConfig
+    from palaver.gateway.record import Record
+
+_LOGGER: Final = logging.getLogger("palaver.gateway")
+
+
+class Gateway:
+    """What all requests share."""
+
+    def __init__(self, config: GatewayConfig, find_key: Callable[[str], str | None]) -> None:
+        """Make the router and the components; nothing runs yet. Raises ``PalaverError`` for what cannot be used."""
+        self.config = config
+        self.router = Router(config, find_key)
+        self.components: Sequence[Component] = _components(config)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Run the components."""
+        async with AsyncExitStack() as opened:
+            for each in self.components:
+                await opened.enter_async_context(each)
+            yield
+
+    async def admit(self, record: Record) -> None:
+        """Ask every component. Raises ``PalaverError``."""
+        for each in self.components:
+            await each.admit(record)
+
+    async def ended(self, record: Record) -> None:
+        """Tell every component that an exchange has ended, once. It is not cancelled."""
+        if record.seconds is not None:
+            return
+        record.seconds = time.perf_counter() - record.began
+        with anyio.CancelScope(shield=True):
+            for each in self.components:
+                try:
+                    await each.ended(record)
+                except Exception:
+                    _LOGGER.exception("%s failed", type(each).__name__)
+
+
+def _components(_config: GatewayConfig) -> list[Component]:
+    """Return the components that the configuration asks for, in the order in which they see an exchange."""
+    return []

@@ -1,0 +1,113 @@
+"""The record of an exchange: filled while the exchange goes on, and handed to every component when it has ended.
+
+Rules:
+
+- Bytes are recorded as they went over the line, of both sides. Where both sides speak one wire, they are the same
+  objects, and cost nothing.
+- What only some readers need (the decoded request and answer) is decoded on first use.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from msgspec import Struct, field
+
+from palaver import wires
+from palaver.core.errors import PalaverError, StreamError
+from palaver.threads.ids import now_ms, uuid7
+
+if TYPE_CHECKING:
+    from palaver.core.request import Loss, Request, Response
+    from palaver.gateway.client_api import ClientApi
+
+Outcome: TypeAlias = Literal["answered", "refused", "failed", "cancelled"]
+"""``answered``: the client got a whole answer. ``refused``: the gateway itself or the provider refused the request.
+``failed``: no answer, or it broke off. ``cancelled``: the client went away."""
+
+
+class ClientRequest(Struct, frozen=True, kw_only=True, dict=True):
+    """A request as it came. ``headers`` are in lower case; ``query`` is without the key.
+
+    ``model`` is the name that the client asked for.
+    """
+
+    api: ClientApi
+    model: str
+    stream: bool
+    body: bytes
+    headers: Mapping[str, str] = {}
+    query: str = ""
+
+    @cached_property
+    def decoded(self) -> Request:
+        """The request as a value. Raises ``DecodeError``."""
+        return wires.get(self.api.wire).decode_request(self.body)
+
+
+class Attempt(Struct, frozen=True):
+    """A model that was asked; ``error`` is why it did not answer."""
+
+    model: str
+    wire: str
+    error: PalaverError | None = None
+
+
+class Record(Struct, kw_only=True, eq=False):
+    """One exchange. Times are Unix milliseconds, durations seconds.
+
+    ``model`` and ``wire`` (with its variant) are those of the model that answered, or of the last one that was asked.
+    ``sent`` is the body that it got, ``received`` the pieces of its answer, and ``returned`` those that the client got.
+    """
+
+    request: ClientRequest
+    id: str = field(default_factory=uuid7)
+    at: int = field(default_factory=now_ms)
+    began: float = field(default_factory=time.perf_counter)
+    outcome: Outcome = "failed"
+    status: int = 0
+    attempts: list[Attempt] = field(default_factory=list[Attempt])
+    model: str | None = None
+    wire: str | None = None
+    translated: bool = False
+    sent: bytes = b""
+    received: list[bytes] = field(default_factory=list[bytes])
+    returned: list[bytes] = field(default_factory=list[bytes])
+    losses: tuple[Loss, ...] = ()
+    error: PalaverError | None = None
+    first_seconds: float | None = None
+    seconds: float | None = None
+    answer: Response | None = None
+    """The answer, where it was decoded on its way."""
+    _read: bool = False
+
+    def note_received(self, data: bytes | None) -> None:
+        """Add a piece of the model's answer: a ``HttpResponse.tap``."""
+        if data:
+            self.received.append(data)
+
+    def response(self) -> Response | None:
+        """Return the answer as a value, as far as it came; ``None`` where there is none that can be read."""
+        if self.answer is None and not self._read and self.wire is not None and not self.translated:
+            self._read = True
+            self.answer = _decoded(self.wire, b"".join(self.received), stream=self.request.stream)
+        return self.answer
+
+
+def _decoded(wire: str, data: bytes, *, stream: bool) -> Response | None:
+    codec = wires.get(wire)
+    try:
+        if not stream:
+            return codec.decode_response(data)
+        decoder = codec.stream_decoder()
+        decoder.feed(data)
+        return decoder.finish()
+    except StreamError as error:
+        return error.response
+    except PalaverError:
+        return None

@@ -1,0 +1,134 @@
+"""Ask a model that speaks the client's wire: the client's own body goes out, and the model's own answer comes back.
+
+Rules:
+
+- The body goes out byte for byte, with the headers of the wire; only the name of the model is replaced, where it is
+  another one.
+- The answer goes back byte for byte as it comes, with its status and the headers of the wire. Secrets are masked in
+  a refusal.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+import anyio
+import msgspec
+from msgspec import Struct
+
+from palaver.core.errors import DecodeError, TimedOutError
+from palaver.gateway.client_response import ClientResponse
+from palaver.models import http
+from palaver.models.failures import BODY, failure
+from palaver.models.http import build_call
+from palaver.models.redaction import without_secrets
+
+if TYPE_CHECKING:
+    from contextlib import AsyncExitStack
+
+    from palaver.gateway.client_api import ClientApi
+    from palaver.gateway.record import Record
+    from palaver.models import Model
+    from palaver.models.endpoint import HttpCall
+
+_IDENTITY: Final = {"accept-encoding": "identity"}
+_MODEL: Final = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
+
+
+class _Head(Struct):
+    """What is read of every body."""
+
+    model: str | None = None
+    stream: bool | None = None
+
+
+_HEAD: Final = msgspec.json.Decoder(_Head)
+
+
+def read_head(body: bytes, api: ClientApi, *, model: str | None, stream: bool | None) -> tuple[str, bool]:
+    """Return the model and whether a stream is asked for: what the path says, or else the body.
+
+    Raises ``DecodeError``.
+    """
+    try:
+        head = _HEAD.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise DecodeError(str(error), source=api.wire) from None
+    name = head.model if model is None else model
+    if not name:
+        raise DecodeError("no model is named", path="model", source=api.wire)
+    wanted = stream if stream is not None else head.stream
+    return name, api.streams_by_default if wanted is None else wanted
+
+
+def with_model(body: bytes, name: str) -> bytes:
+    """Return a body that names another model, and is else the same. Raises ``DecodeError``."""
+    if _HEAD.decode(body).model == name:
+        return body
+    new = msgspec.json.encode(name)
+    for found in _MODEL.finditer(body):  # the first is nearly always the one; those inside other values are passed over
+        made = b"".join((body[: found.start(1)], new, body[found.end(1) :]))
+        if _HEAD.decode(made).model == name:
+            return made
+    raise DecodeError("the name of the model was not found", path="model")
+
+
+async def ask(model: Model, record: Record, opened: AsyncExitStack) -> ClientResponse:
+    """Send the client's request to a model; ``opened`` closes the connection. Raises ``PalaverError``."""
+    request, endpoint = record.request, model.endpoint
+    address = endpoint.stream_url if request.stream and endpoint.stream_url is not None else endpoint.url
+    url = address.replace("{model}", quote(model.id, safe=""))
+    if request.query:
+        url += f"{'&' if '?' in url else '?'}{request.query}"
+    record.sent = with_model(request.body, model.id) if endpoint.names_model else request.body
+    own = {name: text for name, text in request.headers.items() if name.startswith(request.api.request_headers)}
+    secrets: list[str] = []
+    call = await build_call(model, url, (record.sent,), secrets=secrets, headers=own | _IDENTITY)
+    response, first = await _begin(model, call, record, opened)
+    headers = {name: text for name, text in response.headers.items() if _is_of_wire(name, request.api)}
+    if 200 <= response.status < 300:  # noqa: PLR2004 (success)
+        return ClientResponse(status=response.status, headers=headers, body=_rest(response, first, model.timeouts.idle))
+    rest, _ = await response.read(BODY)
+    error = failure(request.api.wire, response.status, response.headers, first + rest, now=model.clock.date())
+    without_secrets(error, secrets)
+    return ClientResponse(status=response.status, headers=headers, body=_once(error.body), error=error)
+
+
+async def _begin(
+    model: Model, call: HttpCall, record: Record, opened: AsyncExitStack
+) -> tuple[http.HttpResponse, bytes]:
+    """Send a request; return the response with its first bytes."""
+    patience = model.timeouts.first_token if record.request.stream else model.timeouts.whole
+    with anyio.move_on_after(patience):
+        response = await http.send(model.http, call, model.timeouts)
+        opened.push_async_callback(response.aclose)
+        response.tap = record.note_received
+        return response, await response.chunk()
+    raise TimedOutError(f"{model.name}: no answer within {patience:g} s", phase="first_token")
+
+
+def _is_of_wire(name: str, api: ClientApi) -> bool:
+    return name in {"content-type", "retry-after"} or name.startswith(api.response_headers)
+
+
+async def _rest(response: http.HttpResponse, first: bytes, idle: float) -> AsyncGenerator[bytes]:
+    """Yield the body of an answer as it comes. Raises ``TransportError``, also when nothing comes for too long."""
+    data = first
+    while data:
+        yield data
+        data = await _next(response, idle)
+
+
+async def _next(response: http.HttpResponse, idle: float) -> bytes:
+    with anyio.move_on_after(idle):
+        return await response.chunk()
+    raise TimedOutError(f"no data for {idle:g} s", phase="idle")
+
+
+async def _once(body: bytes) -> AsyncGenerator[bytes]:
+    yield body
