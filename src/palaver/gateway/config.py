@@ -52,6 +52,8 @@ class GatewayConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     listen: Listen = Listen()
     models: dict[str, str | Target | list[str | Target]] = {}
     only_listed: bool = False
+    database: str | None = None
+    """The path of an SQLite file, or ``postgresql://…``. Without it, ``gateway.db`` in the user's data folder."""
 
 
 def read_config(file: str | Path) -> GatewayConfig:

@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from palaver.gateway.database import default_location, open_database
 from palaver.gateway.router import Router
 
 if TYPE_CHECKING:
     from palaver.gateway.component import Component
     from palaver.gateway.config import GatewayConfig
+    from palaver.gateway.database import Database
     from palaver.gateway.record import Record
 
 _LOGGER: Final = logging.getLogger("palaver.gateway")
@@ -34,16 +36,29 @@ class Gateway:
     def __init__(self, config: GatewayConfig, find_key: Callable[[str], str | None]) -> None:
         """Make the router and the components; nothing runs yet. Raises ``PalaverError`` for what cannot be used."""
         self.config = config
+        self._database: Database | None = None
         self.router = Router(config, find_key)
-        self.components: Sequence[Component] = _components(config)
+        self.components: Sequence[Component] = _components(self)
+
+    @property
+    def database(self) -> Database:
+        """The database of all components, opened on first use. Raises ``StoreError``."""
+        if self._database is None:
+            self._database = open_database(self.config.database or default_location())
+        return self._database
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Run the components."""
         async with AsyncExitStack() as opened:
+            opened.callback(self._close)
             for each in self.components:
                 await opened.enter_async_context(each)
             yield
+
+    def _close(self) -> None:
+        if self._database is not None:
+            self._database.close()
 
     async def admit(self, record: Record) -> None:
         """Ask every component. Raises ``PalaverError``."""
@@ -63,6 +78,6 @@ class Gateway:
                     _LOGGER.exception("%s failed", type(each).__name__)
 
 
-def _components(_config: GatewayConfig) -> list[Component]:
+def _components(_gateway: Gateway) -> list[Component]:
     """Return the components that the configuration asks for, in the order in which they see an exchange."""
     return []
