@@ -63,7 +63,7 @@ def answered(run):
 @pytest.mark.parametrize(
     ("turns", "every", "stages"),
     [
-        pytest.param(250, 5, DEFAULT, id="250"),
+        pytest.param(180, 5, DEFAULT, id="180"),
         pytest.param(10_000, 100, DEFAULT, id="10000", marks=pytest.mark.long),
         pytest.param(100, 1, DEFAULT, id="default"),
         pytest.param(120, 1, (SUMMARY_ONLY,), id="summarise"),

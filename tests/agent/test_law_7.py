@@ -194,7 +194,7 @@ SCENES = st.builds(
 @pytest.mark.row("KAI-21")
 @pytest.mark.row("CBF-20")
 @pytest.mark.row("DAS-29")
-@pytest.mark.parametrize("scenes", [3, pytest.param(40, marks=pytest.mark.long)])
+@pytest.mark.parametrize("scenes", [2, pytest.param(40, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("backend", "way"), WAYS)
 def test_a_run_can_be_cancelled_at_every_await(backend, way, scenes):
     """Each way meets scenes of its own."""
@@ -242,7 +242,7 @@ FULL = Scene(
 @pytest.mark.law(7)
 @pytest.mark.row("KAI-21")
 @pytest.mark.row("DAS-29")
-@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("backend", "way"), WAYS)
 def test_a_stored_run_can_be_cancelled_at_every_await(backend, way, step, tmp_path, monkeypatch):
     """Also before and after each append is begun, and while it goes on in its thread.
