@@ -281,10 +281,15 @@ FAULTS = [
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 @pytest.mark.share(2)
 async def test_what_the_caller_sees(fault, anyio_backend):
+    await must_be_seen(fault)
+
+
+async def must_be_seen(fault, **more):
+    """Ask a server with a fault; ``more`` are fields of the model."""
     waits, given, notices, seen = Waits(), "", [], None
     with serve(*fault.steps) as server:
         answer = (
-            at(server.url, waits, wire=fault.wire, timeouts=fault.timeouts)
+            at(server.url, waits, wire=fault.wire, timeouts=fault.timeouts, **more)
             .session()
             .ask(HI, stream=fault.stream, on_notice=notices.append)
         )

@@ -56,7 +56,7 @@ def command(config: str | None, *, host: str | None, port: int | None, client: s
     """
     if client is not None and config is None:
         return _print_lines(client, HOST if host is None else host, PORT if port is None else port, model)
-    check_extra("gateway", "starlette", "uvicorn")
+    check_extra("gateway", "aiohttp", "httptools", "starlette", "uvicorn")
     from palaver.gateway.config import GatewayConfig, read_config
 
     chosen = GatewayConfig() if config is None else read_config(config)
@@ -65,7 +65,9 @@ def command(config: str | None, *, host: str | None, port: int | None, client: s
     if client is not None:
         return _print_lines(client, host, port, model)
     with closing(listener.bind(host, port, _BACKLOG, _check_local)) as bound:
-        return anyio.run(_serve, chosen, host, bound)
+        from palaver.gateway.server import backend_options
+
+        return anyio.run(_serve, chosen, host, bound, backend_options=backend_options())
 
 
 def _print_lines(client: str, host: str, port: int, model: str) -> int:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from palaver.gateway.client import AiohttpSender
 from palaver.gateway.database import default_location, open_database
 from palaver.gateway.router import Router
 
@@ -37,7 +38,8 @@ class Gateway:
         """Make the router and the components; nothing runs yet. Raises ``PalaverError`` for what cannot be used."""
         self.config = config
         self._database: Database | None = None
-        self.router = Router(config, find_key)
+        self._client = AiohttpSender()
+        self.router = Router(config, find_key, self._client)
         self.components: Sequence[Component] = _components(self)
 
     @property
@@ -52,6 +54,7 @@ class Gateway:
         """Run the components."""
         async with AsyncExitStack() as opened:
             opened.callback(self._close)
+            await opened.enter_async_context(self._client)
             for each in self.components:
                 await opened.enter_async_context(each)
             yield

@@ -21,6 +21,7 @@ from palaver.models.names import model
 if TYPE_CHECKING:
     from palaver.gateway.client_api import ClientApi
     from palaver.gateway.config import GatewayConfig
+    from palaver.models.http import Sender
 
 FindKey: TypeAlias = "Callable[[str], str | None]"
 _KNOWN: Final = 1000
@@ -37,9 +38,9 @@ class Chain(NamedTuple):
 class Router:
     """Finds the models for a name."""
 
-    def __init__(self, config: GatewayConfig, find_key: FindKey) -> None:
-        """Compile the patterns. ``find_key`` finds the key of a provider."""
-        self._config, self._find_key = config, find_key
+    def __init__(self, config: GatewayConfig, find_key: FindKey, http: Sender) -> None:
+        """Compile the patterns. ``find_key`` finds the key of a provider; ``http`` sends the requests of all models."""
+        self._config, self._find_key, self._http = config, find_key, http
         table = {name: tuple(map(_target, to if isinstance(to, list) else [to])) for name, to in config.models.items()}
         self._exact = {name: targets for name, targets in table.items() if "*" not in name}
         patterns = sorted((name for name in table if "*" in name), key=lambda name: len(name.replace("*", "")))
@@ -82,7 +83,7 @@ class Router:
         provider = target.model.partition("/")[0]
         chosen = target.wire or (wire if _speaks(provider, wire) else None)
         key = self._find_key(provider) if target.key is None else os.environ.get(target.key)
-        return model(target.model, key=key, url=target.url, wire=chosen)
+        return structs.replace(model(target.model, key=key, url=target.url, wire=chosen), http=self._http)
 
 
 def _target(to: str | Target) -> Target:

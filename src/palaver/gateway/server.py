@@ -12,7 +12,8 @@ import signal
 import socket
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import uvicorn
@@ -34,10 +35,17 @@ class _Server(uvicorn.Server):
         yield
 
 
+def backend_options() -> dict[str, Any]:
+    """Return the options of ``anyio.run`` for a gateway: uvloop, where it runs."""
+    return {"use_uvloop": find_spec("uvloop") is not None}
+
+
 async def serve(app: ASGIApp, bound: socket.socket) -> signal.Signals | None:
     """Serve an application at a socket that listens. Returns the signal that ended it."""
     options = uvicorn.Config(
         app,
+        http="httptools",
+        loop="none",
         log_config=None,
         log_level="warning",
         access_log=False,

@@ -145,23 +145,34 @@ async def send(http: Sender | None, call: HttpCall, timeouts: Timeouts) -> HttpR
     return await (http if http is not None else await _shared_pool()).send(call, timeouts)
 
 
-@final
 class HttpResponse:
-    """An answer of a server, whose body is arriving.
+    """An answer of a server, whose body is arriving. Each client library has a subclass.
 
     ``tap`` is called with each chunk as it is returned, ``b""`` at the end, and ``None`` when it breaks off.
     """
 
-    def __init__(self, response: httpx.Response, host: str) -> None:
-        """Wrap the response, which this then closes."""
-        self._response = response
-        self._host = host
-        self._chunks = aiter(response.aiter_bytes())
+    def __init__(self, status: int, headers: Mapping[str, str], reason: str) -> None:
+        """Begin to read. The names of ``headers`` are in lower case."""
         self._over = False
         self.tap: Callable[[bytes | None], None] | None = None
-        self.status = response.status_code
-        self.headers: Mapping[str, str] = {name.lower(): text for name, text in response.headers.items()}
-        self.reason = response.reason_phrase
+        self.status = status
+        self.headers = headers
+        self.reason = reason
+
+    @abstractmethod
+    async def _next(self) -> bytes:
+        """Return the next bytes; ``b""`` at the end. Raises ``TransportError``, and ``DecodeError`` for bad gzip."""
+        raise NotImplementedError
+
+    @abstractmethod
+    async def _abort(self) -> None:
+        """Give up an answer that is not over."""
+        raise NotImplementedError
+
+    @abstractmethod
+    async def _release(self) -> None:
+        """Let the connection go."""
+        raise NotImplementedError
 
     async def chunk(self) -> bytes:
         """Return the next bytes; ``b""`` at the end. Raises ``TransportError``, and ``DecodeError`` for bad gzip."""
@@ -175,13 +186,6 @@ class HttpResponse:
         self._over = not data
         self._call_tap(data)
         return data
-
-    async def _next(self) -> bytes:
-        with _translate_errors(self._host):
-            async for data in self._chunks:
-                if data:
-                    return data
-        return b""
 
     def _call_tap(self, data: bytes | None) -> None:
         if self.tap is not None:
@@ -208,15 +212,41 @@ class HttpResponse:
                 await self.read(_PIECE)
         if not self._over:
             self._over = True
-            await self._reset()
-            with anyio.CancelScope(shield=True) as scope:
-                # What is being read is cancelled there, so that every generator down to the socket is closed in order.
-                scope.cancel()
-                with suppress(Exception):  # nobody waits for this answer any more
-                    async for _ in self._chunks:
-                        pass
+            await self._abort()
         with anyio.CancelScope(shield=True):
-            await self._response.aclose()
+            await self._release()
+
+
+@final
+class _HttpxResponse(HttpResponse):
+    """An answer that httpx reads."""
+
+    def __init__(self, response: httpx.Response, host: str) -> None:
+        """Wrap the response, which this then closes."""
+        headers = {name.lower(): text for name, text in response.headers.items()}
+        super().__init__(response.status_code, headers, response.reason_phrase)
+        self._response = response
+        self._host = host
+        self._chunks = aiter(response.aiter_bytes())
+
+    async def _next(self) -> bytes:
+        with _translate_errors(self._host):
+            async for data in self._chunks:
+                if data:
+                    return data
+        return b""
+
+    async def _abort(self) -> None:
+        await self._reset()
+        with anyio.CancelScope(shield=True) as scope:
+            # What is being read is cancelled there, so that every generator down to the socket is closed in order.
+            scope.cancel()
+            with suppress(Exception):  # nobody waits for this answer any more
+                async for _ in self._chunks:
+                    pass
+
+    async def _release(self) -> None:
+        await self._response.aclose()
 
     async def _reset(self) -> None:
         """Reset the stream of an HTTP/2 server; httpx does not (RFC 9113, 6.4)."""
@@ -278,7 +308,7 @@ async def _send(client: httpx.AsyncClient, call: HttpCall, timeouts: Timeouts) -
             await response.aclose()
         many = "several times over" if "," in encoding else f"with {excerpt(encoding)}, which was not requested"
         raise DecodeError(f"the body is compressed {many}", source=host)
-    return HttpResponse(response, host)
+    return _HttpxResponse(response, host)
 
 
 def _pieces(chunks: Sequence[bytes]) -> Iterator[bytes]:
