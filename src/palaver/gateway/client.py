@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Self, final
 
 import aiohttp
@@ -68,7 +69,7 @@ class AiohttpSender(Sender):
 
     async def send(self, call: HttpCall, timeouts: Timeouts, /) -> HttpResponse:
         """Send ``call``, and return the response as soon as its headers arrive. Raises as ``Http.send`` does."""
-        url = URL(str(checked_url(call.url)), encoded=True)
+        url = _url(call.url)
         host = url.raw_authority
         session = self._local if url.host in _LOCAL_HOSTS else self._remote
         if session is None:
@@ -91,6 +92,12 @@ class AiohttpSender(Sender):
             response.close()
             raise DecodeError(f"the body is compressed with {excerpt(encoding)}, which was not requested", source=host)
         return _AiohttpResponse(response, host)
+
+
+@lru_cache(maxsize=1024)
+def _url(text: str) -> URL:
+    """Return a URL that can be connected to. Raises ``MessageError``."""
+    return URL(str(checked_url(text)), encoded=True)
 
 
 def _session(*, proxies: bool) -> aiohttp.ClientSession:

@@ -11,7 +11,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
@@ -19,8 +19,7 @@ from palaver import wires
 from palaver.core.errors import PalaverError, StreamError
 from palaver.core.events import Failed
 from palaver.gateway.client_response import ClientResponse
-from palaver.models import http
-from palaver.models.http import Sender
+from palaver.gateway.conversations import Conversations
 from palaver.models.language_model import Prompt
 
 if TYPE_CHECKING:
@@ -28,20 +27,23 @@ if TYPE_CHECKING:
 
     from palaver.gateway.record import Record
     from palaver.models import Model
-    from palaver.models.endpoint import HttpCall
-    from palaver.models.http import HttpResponse, Timeouts
     from palaver.models.language_model import Answer
+
+
+_CONVERSATIONS: Final = Conversations()
 
 
 async def ask(model: Model, record: Record, opened: AsyncExitStack) -> ClientResponse:
     """Send the client's request to a model; ``opened`` closes the connection. Raises ``PalaverError``."""
     api, stream = record.request.api, record.request.stream
-    request = record.request.decoded
+    conversation = _CONVERSATIONS.take(model, api.wire, record.request.body)
+    conversation.record = record
+    opened.callback(_CONVERSATIONS.give_back, model, api.wire, conversation)
+    request = conversation.request(record.request.body)
     prompt = Prompt(
         messages=request.messages, tools=request.tools, settings=request.settings, provider=request.provider
     )
-    tapped = structs.replace(model, http=_Tapped(model.http, record))
-    answer = await opened.enter_async_context(tapped.session().ask(prompt, stream=stream))
+    answer = await opened.enter_async_context(conversation.session.ask(prompt, stream=stream))
     if stream:
         headers = {"content-type": api.stream_type}
         return ClientResponse(status=200, headers=headers, body=_streamed(answer, record))
@@ -49,23 +51,6 @@ async def ask(model: Model, record: Record, opened: AsyncExitStack) -> ClientRes
     encoded = wires.get(api.wire).encode_response(structs.replace(reply.response, original=None))
     record.answer, record.losses = reply.response, (*reply.losses, *encoded.losses)
     return ClientResponse(status=200, headers={"content-type": "application/json"}, body=_once(encoded.body))
-
-
-@final
-class _Tapped(Sender):
-    """Records what is sent and received."""
-
-    def __init__(self, sender: Sender | None, record: Record) -> None:
-        self._sender = sender
-        self._record = record
-
-    async def send(self, call: HttpCall, timeouts: Timeouts, /) -> HttpResponse:
-        """Send, recording the body and each piece of the answer. Raises as ``Http.send`` does."""
-        self._record.sent = b"".join(call.chunks)
-        self._record.received.clear()
-        response = await http.send(self._sender, call, timeouts)
-        response.tap = self._record.note_received
-        return response
 
 
 async def _once(body: bytes) -> AsyncGenerator[bytes]:

@@ -29,6 +29,7 @@ import re
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import anyio
@@ -288,6 +289,7 @@ def unauthorized() -> Refused:
     return Refused(401, "authentication", "the bearer token is missing or wrong")
 
 
+@lru_cache(maxsize=1024)
 def is_loopback(address: str) -> bool:
     """Return whether an IP address is loopback. Raises ``ValueError`` for anything else."""
     found = ipaddress.ip_address(address.partition("%")[0])

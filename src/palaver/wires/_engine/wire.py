@@ -41,6 +41,7 @@ from palaver.wires._engine.client_objects import ClientObject, source
 from palaver.wires._engine.encode_state import Context, Options
 from palaver.wires._engine.encoder import RequestEncoder, Writer, renumber
 from palaver.wires._engine.fit import fit
+from palaver.wires._engine.list_memory import ListMemory, RequestReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -129,12 +130,29 @@ class Wire:
         """Read a response body. Raises ``DecodeError``, or ``ProviderError`` when it is the provider's error."""
         return self._decoded(self._response, body)
 
+    def request_reader(self) -> RequestReader:
+        """Return a reader for the requests of one conversation, which costs what is new where the wire can tell."""
+
+        def whole(data: bytes, _: ListMemory) -> Request:
+            return self._request(data)
+
+        resume: Callable[[bytes, ListMemory], Request] = getattr(self._decoder, "resume", whole)
+
+        def read(body: bytes, memory: ListMemory) -> Request:
+            _, found = self._guarded(lambda data: resume(data, memory), body)
+            return structs.replace(found, origin=self._origin)
+
+        return RequestReader(read)
+
     def _decoded(self, decode: Callable[[bytes], T], body: Body) -> T:
+        data, found = self._guarded(decode, body)
+        return structs.replace(found, origin=self._origin, original=trusted.Original(self._origin, Raw(data)))
+
+    def _guarded(self, decode: Callable[[bytes], T], body: Body) -> tuple[bytes, T]:
+        """Return a body as bytes, and what it says. Every error names the wire."""
         try:
             data = source(body)
-            return structs.replace(
-                decode(data), origin=self._origin, original=trusted.Original(self._origin, Raw(data))
-            )
+            return data, decode(data)
         except DecodeError as error:
             error.source = self.name
             raise

@@ -37,6 +37,7 @@ from palaver.core.tools import AnyTool
 from palaver.core.usage import Usage
 from palaver.wires._engine import json_fields, thinking
 from palaver.wires._engine.json_fields import provider, word
+from palaver.wires._engine.list_memory import ListMemory
 from palaver.wires._engine.shapes import ABSENT, Shape, reader
 from palaver.wires.anthropic_messages.decode_parts import (
     ResultBlock,
@@ -68,18 +69,20 @@ P = TypeVar("P", bound=AnyPart)
 # -- requests --------------------------------------------------------------------------------------
 
 
-def request(body: bytes) -> Request:
-    """Read a request body. Raises ``DecodeError``."""
+def request(body: bytes, memory: ListMemory | None = None) -> Request:
+    """Read a request body. Raises ``DecodeError``. With a ``memory``, only what is new is read."""
     rest = jsontext.fields(body)
     raw_messages = json_fields.need_items(rest, "messages")
     raw_tools = json_fields.take_items(rest, "tools")
-    messages: list[Message] = [*_leading(rest)]
+    memory = ListMemory() if memory is None else memory
+    start, messages = memory.resume(raw_messages, _leading(rest))
     notes: Fields = {}
-    for index, raw in enumerate(raw_messages):
+    for index in range(start, len(raw_messages)):
         try:
-            _message(raw, messages)
+            _message(raw_messages[index], messages)
         except DecodeError as error:
             raise error.within(f"messages[{index}]") from None
+        memory.note(index + 1)
     return trusted.Request(
         messages=tuple(messages),
         model=json_fields.take_text(rest, "model"),
@@ -88,6 +91,10 @@ def request(body: bytes) -> Request:
         origin=WIRE,
         provider_json=provider(WIRE, rest, notes),
     )
+
+
+resume = request
+"""Read a request of a conversation that grows."""
 
 
 def _leading(rest: Fields) -> tuple[SystemMessage, ...]:

@@ -46,6 +46,7 @@ from palaver.core.tools import AnyTool
 from palaver.core.usage import Usage
 from palaver.wires._engine import json_fields, thinking
 from palaver.wires._engine.json_fields import provider, word
+from palaver.wires._engine.list_memory import ListMemory
 from palaver.wires._engine.shapes import ABSENT, Shape, Union, list_reader, reader
 from palaver.wires._engine.tools import read_tool
 from palaver.wires.openai_chat.decode_parts import Call, Part, TextPart, UserPart, call, content
@@ -71,9 +72,11 @@ class Reader:
         """Read reasoning from these fields only."""
         self._thoughts = thoughts
 
-    def request(self, body: bytes, /) -> Request:
+    def request(self, body: bytes, memory: ListMemory | None = None, /) -> Request:
         """Read a request body. Raises as ``request`` of the module."""
-        return request(body, self._thoughts)
+        return request(body, memory, self._thoughts)
+
+    resume = request
 
     def response(self, body: bytes, /) -> Response:
         """Read a response body. Raises as ``response`` of the module."""
@@ -83,8 +86,11 @@ class Reader:
 # -- requests --------------------------------------------------------------------------------------
 
 
-def request(body: bytes, thoughts: Thoughts = REASONING) -> Request:
-    """Read a request body. Raises ``DecodeError``. ``thoughts`` are the fields that are read as reasoning."""
+def request(body: bytes, memory: ListMemory | None = None, thoughts: Thoughts = REASONING) -> Request:
+    """Read a request body. Raises ``DecodeError``.
+
+    With a ``memory``, only what is new is read. ``thoughts`` are the fields that are read as reasoning.
+    """
     rest = jsontext.fields(body)
     notes: Fields = {}
     raw_messages = rest.pop("messages", None)
@@ -92,13 +98,17 @@ def request(body: bytes, thoughts: Thoughts = REASONING) -> Request:
         raise DecodeError("missing", path="messages")
     raw_tools = json_fields.take_items(rest, "tools")
     return trusted.Request(
-        messages=_messages(raw_messages, thoughts),
+        messages=_messages(raw_messages, thoughts, memory),
         model=json_fields.take_text(rest, "model"),
         tools=tuple(json_fields.each(raw_tools or [], "tools", _tool)),
         settings=_settings(rest, notes),
         origin=WIRE,
         provider_json=provider(WIRE, rest, notes),
     )
+
+
+resume = request
+"""Read a request of a conversation that grows."""
 
 
 def _settings(rest: Fields, notes: Fields) -> Settings:
@@ -218,10 +228,12 @@ _Message: TypeAlias = _System | _Developer | _User | _Assistant | _Tool | _Funct
 _MESSAGES: Final = Union[_Message](_System, _Developer, _User, _Assistant, _Tool, _Function, tag="role")
 
 
-def _messages(raws: Raw, thoughts: Thoughts) -> tuple[Message, ...]:
-    messages: list[Message] = []
-    called = _Called(messages)
+def _messages(raws: Raw, thoughts: Thoughts, memory: ListMemory | None) -> tuple[Message, ...]:
     try:
+        if memory is not None:
+            return _new_messages(jsontext.items(raws), thoughts, memory)
+        messages: list[Message] = []
+        called = _Called(messages)
         for index, found in enumerate(_MESSAGES.items(raws)):
             try:
                 messages.append(_message(found, index, called, thoughts))
@@ -229,6 +241,19 @@ def _messages(raws: Raw, thoughts: Thoughts) -> tuple[Message, ...]:
                 raise error.within(f"[{index}]") from None
     except DecodeError as error:
         raise error.within("messages") from None
+    return tuple(messages)
+
+
+def _new_messages(items: list[Raw], thoughts: Thoughts, memory: ListMemory) -> tuple[Message, ...]:
+    """Read what is new in a list that grows."""
+    start, messages = memory.resume(items)
+    called = _Called(messages)
+    for index in range(start, len(items)):
+        try:
+            messages.append(_message(_MESSAGES.item(items[index]), index, called, thoughts))
+        except DecodeError as error:
+            raise error.within(f"[{index}]") from None
+        memory.note(index + 1)
     return tuple(messages)
 
 

@@ -50,6 +50,7 @@ from palaver.core.tools import AnyTool
 from palaver.core.usage import Usage
 from palaver.wires._engine import json_fields
 from palaver.wires._engine.json_fields import provider, word
+from palaver.wires._engine.list_memory import ListMemory
 from palaver.wires._engine.shapes import Shape, Union
 from palaver.wires.openai_responses import calls, parts
 from palaver.wires.openai_responses.shapes import (
@@ -72,13 +73,13 @@ _EMPTY_LIST: Final = Raw(b"[]")
 # -- requests --------------------------------------------------------------------------------------
 
 
-def request(body: bytes) -> Request:
-    """Read a request body. Raises ``DecodeError``."""
+def request(body: bytes, memory: ListMemory | None = None) -> Request:
+    """Read a request body. Raises ``DecodeError``. With a ``memory``, only what is new is read."""
     rest = jsontext.fields(body)
     raw_tools = optional(json_fields.take_items, rest, "tools")
     tools = tuple(json_fields.each(raw_tools or [], "tools", _tool))
     instructions = optional(json_fields.take_text, rest, "instructions")
-    messages = _input(rest)
+    messages = _input(rest, memory)
     if instructions is not None:
         messages = [
             trusted.SystemMessage(content=(trusted.Text(instructions),), provider_json=_INSTRUCTIONS),
@@ -95,16 +96,20 @@ def request(body: bytes) -> Request:
     )
 
 
+resume = request
+"""Read a request of a conversation that grows."""
+
+
 _INSTRUCTIONS: Final = provider(WIRE, {}, {"field": word("instructions")})
 
 
-def _input(rest: Fields) -> list[Message]:
+def _input(rest: Fields, memory: ListMemory | None) -> list[Message]:
     raw = rest.pop("input", None)
     if raw is None or raw == NULL:
         return []
     try:
         if jsontext.kind(raw) == "an array":
-            return Items(raw).read(jsontext.rows(raw)).messages
+            return Items(raw).read(jsontext.rows(raw)).messages if memory is None else Items(raw).read_new(memory)
         return [trusted.UserMessage(content=tuple(parts.content(raw, list)))]
     except DecodeError as error:
         raise error.within("input") from None
@@ -219,6 +224,21 @@ class Items:
         if not self._answer:
             self._close()
         return self
+
+    def read_new(self, memory: ListMemory) -> list[Message]:
+        """Read what is new in a list that grows."""
+        found = jsontext.items(self._source)
+        start, self.messages = memory.resume(found)
+        for index in range(start, len(found)):
+            if not self.parts and not self._served:
+                memory.note(index)
+            self._index = index
+            try:
+                self._item(jsontext.fields(found[index]))
+            except DecodeError as error:
+                raise error.within(f"[{index}]") from None
+        self._close()
+        return list(self.messages)
 
     def _raw(self) -> Raw:
         """Return the item as it stood."""

@@ -1,0 +1,136 @@
+"""The conversations that were translated last, so that a request that continues one costs what is new in it.
+
+Agents send the whole conversation each turn. A ``RequestReader`` of the client's wire reads only what is new in it,
+and a session of a model encodes only what is new.
+
+Rules:
+
+- A conversation is found by its model and by its body: the one that shares the longest beginning with the new body is
+  continued, when all but its last messages are in that.
+- What is sent is what would be sent without a conversation; only the time differs.
+- A conversation that is in use is nobody else's: a second request that continues it begins anew.
+- ``limit`` bounds the bytes of all bodies that are remembered; the conversation that was used longest ago goes first.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final, final
+
+from msgspec import structs
+
+from palaver import wires
+from palaver.models import http
+from palaver.models.http import Sender
+
+if TYPE_CHECKING:
+    from palaver.core.request import Request
+    from palaver.gateway.record import Record
+    from palaver.models import Model
+    from palaver.models.endpoint import HttpCall
+    from palaver.models.http import HttpResponse, Timeouts
+
+LIMIT: Final = 64 * 1024 * 1024
+"""Bytes."""
+_BEGINNING: Final = 64
+"""Bytes by which conversations are told apart first."""
+_LAST: Final = 4
+"""How many of the last messages may differ: a client may move its cache marks."""
+_MANY: Final = 64
+"""How many conversations with one beginning are remembered."""
+
+
+@final
+class Conversation(Sender):
+    """A session with a model, and what it was asked last. It sends for the model, and notes that on ``record``."""
+
+    def __init__(self, model: Model, wire: str) -> None:
+        """Begin. ``wire`` is the client's."""
+        self.body = b""
+        self.record: Record | None = None
+        self.settled = 0
+        """How many bytes of the body a later one has to share."""
+        self._reader = wires.get(wire).request_reader()
+        self._http = model.http
+        self.session = structs.replace(model, http=self).session()
+
+    def request(self, body: bytes) -> Request:
+        """Read a body of the client. Raises ``DecodeError``."""
+        self.body = body
+        request = self._reader.read(body)
+        last = self._reader.last_item(_LAST)
+        self.settled = body.rfind(last) if last else len(body) // 2
+        return request
+
+    async def send(self, call: HttpCall, timeouts: Timeouts, /) -> HttpResponse:
+        """Send, recording the body and each piece of the answer. Raises as ``Http.send`` does."""
+        record = self.record
+        if record is not None:
+            record.sent = b"".join(call.chunks)
+            record.received.clear()
+        response = await http.send(self._http, call, timeouts)
+        if record is not None:
+            response.tap = record.note_received
+        return response
+
+
+class Conversations:
+    """The last conversations."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        """Remember nothing yet."""
+        self._limit = limit
+        self._size = 0
+        self._known: OrderedDict[tuple[int, str, bytes], list[Conversation]] = OrderedDict()
+
+    def take(self, model: Model, wire: str, body: bytes) -> Conversation:
+        """Return the conversation that a body of a wire continues, or a new one."""
+        key = (id(model), wire, body[:_BEGINNING])
+        found = self._known.get(key, [])
+        best, longest = None, 0
+        for place, each in enumerate(found):
+            if _share(each.body, body, max(longest + 1, each.settled)):
+                best, longest = place, common_prefix(each.body, body)
+        if best is None:
+            return Conversation(model, wire)
+        conversation = found.pop(best)
+        self._size -= len(conversation.body)
+        if not found:
+            del self._known[key]
+        return conversation
+
+    def give_back(self, model: Model, wire: str, conversation: Conversation) -> None:
+        """Remember a conversation whose answer is over."""
+        conversation.record = None
+        self._size += len(conversation.body)
+        key = (id(model), wire, conversation.body[:_BEGINNING])
+        known = self._known.setdefault(key, [])
+        known.append(conversation)
+        self._known.move_to_end(key)
+        if len(known) > _MANY:
+            self._size -= len(known.pop(0).body)
+        while self._size > self._limit:
+            key, known = next(iter(self._known.items()))
+            self._size -= len(known.pop(0).body)
+            if not known:
+                del self._known[key]
+
+
+def _share(before: bytes, now: bytes, least: int) -> bool:
+    """Whether two bodies share so many bytes."""
+    return min(len(before), len(now)) >= least and memoryview(before)[:least] == memoryview(now)[:least]
+
+
+def common_prefix(before: bytes, now: bytes) -> int:
+    """Return how many bytes two texts begin with in common."""
+    one, other = memoryview(before), memoryview(now)
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
