@@ -5,7 +5,7 @@ PYTHON ?=
 VENV ?= .venv
 BENCH_VENV ?= .venv-bench
 PEERS_VENV ?= .venv-peers
-BENCH ?= codec stream store loop context transcripts swarm
+BENCH ?= codec stream store loop context transcripts swarm gateway
 ARGS ?=
 BASE ?= main
 
@@ -68,10 +68,21 @@ test-clients: $(VENV)/.dev ## let Claude Code, Codex, Gemini CLI, Qwen Code and 
 check: $(VENV)/.dev ## format, lint, types, layers, API lock, changelog, docs (ARGS="lint types FILE" for some)
 	@$(PY) tools/check.py $(ARGS)
 
-bench: $(BENCH_VENV)/.bench ## measure codecs, streams, stores, agents, context, dialects and swarms against their peers (BENCH=stream for one of them)
+bench: $(BENCH_VENV)/.bench ## measure codecs, streams, stores, agents, context, dialects, swarms and the gateway against their peers (BENCH=stream for one of them)
 	@if [ -n "$(NODE)" ] && [ -n "$(filter swarm,$(BENCH))" ] && [ ! -d bench/swarm_peers/node_modules ]; then \
 	    echo "Installing the peer that runs under Node"; \
 	    npm install --silent --no-audit --no-fund --no-package-lock --prefix bench/swarm_peers || \
+	        echo "npm could not install it: its rows are skipped, by name" >&2; \
+	fi
+	@if [ -n "$(filter gateway,$(BENCH))" ] && [ ! -d .venv-litellm ]; then \
+	    echo "Installing LiteLLM's proxy into .venv-litellm"; \
+	    $(BENCH_PY) -m venv .venv-litellm && \
+	        .venv-litellm/bin/python $(PIP) --requirement bench/gateway_peers/requirements.txt || \
+	        echo "pip could not install it: its rows are skipped, by name" >&2; \
+	fi
+	@if [ -n "$(NODE)" ] && [ -n "$(filter gateway,$(BENCH))" ] && [ ! -d bench/gateway_peers/node_modules ]; then \
+	    echo "Installing the gateway that runs under Node"; \
+	    npm install --silent --no-audit --no-fund --no-package-lock --prefix bench/gateway_peers || \
 	        echo "npm could not install it: its rows are skipped, by name" >&2; \
 	fi
 	@for each in $(BENCH); do $(BENCH_PY) bench/$$each.py $(ARGS) || exit; done
@@ -90,7 +101,7 @@ constraints: ## rewrite the constraints files with the newest versions
 	@tools/constraints.sh
 
 clean: ## remove everything that was built or installed here
-	rm -rf $(VENV) .venv .venv-* tests/transcripts/peers/node_modules bench/swarm_peers/node_modules build dist docs/_build htmlcov .coverage .coverage.*
+	rm -rf $(VENV) .venv .venv-* tests/transcripts/peers/node_modules bench/swarm_peers/node_modules bench/gateway_peers/node_modules build dist docs/_build htmlcov .coverage .coverage.*
 	rm -rf .hypothesis .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
 	find src tests bench demo docs tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
@@ -131,7 +142,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(PY)
 
 $(BENCH_VENV)/.bench: pyproject.toml bench/peers.txt bench/constraints.txt | $(BENCH_PY)
 	@echo "Installing palaver and its peers into $(BENCH_VENV)"
-	@$(BENCH_PY) $(PIP) --constraint bench/constraints.txt --requirement bench/peers.txt --editable .
+	@$(BENCH_PY) $(PIP) --constraint bench/constraints.txt --requirement bench/peers.txt --editable '.[gateway]'
 	@touch $@
 
 $(PEERS_VENV)/.peers: pyproject.toml tests/transcripts/peers/requirements.txt tests/transcripts/peers/constraints.txt | $(PEERS_PY)
