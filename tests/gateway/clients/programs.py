@@ -1,13 +1,30 @@
 """The programs: how each is started for one prompt, and the tool by which it runs a command."""
 
+import contextlib
 import json
 import os
+import signal
+import struct
 import subprocess
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+
+def png(width: int, height: int) -> bytes:
+    """Return a grey picture."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    rows = b"".join(b"\x00" + bytes([128]) * width for _ in range(height))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+PNG = png(64, 64)
 PACKAGES = Path(os.environ.get("PALAVER_NODE_CLIENTS") or Path(__file__).parent / "node_modules")
 
 
@@ -20,6 +37,9 @@ class Program:
     start: Callable[[str, str, str, Path], tuple[list[str], dict[str, str]]]
     tool: str
     arguments: Callable[[str], dict[str, Any]]
+    with_image: Callable[[list[str], str], list[str]] = lambda given, prompt: [
+        f"@harbour.png {each}" if each == prompt else each for each in given
+    ]
 
 
 def claude_code(url: str, model: str, prompt: str, _: Path) -> tuple[list[str], dict[str, str]]:
@@ -49,7 +69,10 @@ def gemini_cli(url: str, model: str, prompt: str, home: Path) -> tuple[list[str]
     }
 
 
-def qwen_code(url: str, model: str, prompt: str, _: Path) -> tuple[list[str], dict[str, str]]:
+def qwen_code(url: str, model: str, prompt: str, home: Path) -> tuple[list[str], dict[str, str]]:
+    settings = home / ".qwen" / "settings.json"
+    settings.parent.mkdir()
+    settings.write_text(json.dumps({"model": {"generationConfig": {"modalities": {"image": True}}}}), "utf-8")
     return ["--yolo", "-p", prompt], {
         "OPENAI_BASE_URL": f"{url}/v1",
         "OPENAI_API_KEY": "any",
@@ -61,7 +84,7 @@ def opencode(url: str, model: str, prompt: str, home: Path) -> tuple[list[str], 
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "options": {"baseURL": f"{url}/v1", "apiKey": "any"},
-        "models": {model: {}},
+        "models": {model: {"attachment": True, "modalities": {"input": ["text", "image"], "output": ["text"]}}},
     }
     (home / "opencode.json").write_text(json.dumps({"provider": {"palaver": provider}}), "utf-8")
     return ["run", "-m", f"palaver/{model}", prompt], {"OPENCODE_DISABLE_AUTOUPDATE": "1"}
@@ -77,7 +100,14 @@ PROGRAMS = {
             "Bash",
             lambda line: {"command": line, "description": "Say where it is"},
         ),
-        Program("codex", "codex", codex, "exec_command", lambda line: {"cmd": line}),
+        Program(
+            "codex",
+            "codex",
+            codex,
+            "exec_command",
+            lambda line: {"cmd": line},
+            lambda given, _: ["exec", "-i", "harbour.png", *given[1:]],
+        ),
         Program("gemini-cli", "gemini", gemini_cli, "run_shell_command", lambda line: {"command": line}),
         Program(
             "qwen-code",
@@ -86,21 +116,49 @@ PROGRAMS = {
             "run_shell_command",
             lambda line: {"command": line, "is_background": False},
         ),
-        Program("opencode", "opencode", opencode, "bash", lambda line: {"command": line, "description": "Say where"}),
+        Program(
+            "opencode",
+            "opencode",
+            opencode,
+            "bash",
+            lambda line: {"command": line, "description": "Say where"},
+            lambda given, _: [*given, "-f", "harbour.png"],
+        ),
     )
 }
 
 
-def run(program: Program, url: str, model: str, prompt: str, home: Path) -> subprocess.CompletedProcess[str]:
-    """Run a program for one prompt, in a folder that is its home too."""
+def run(
+    program: Program, url: str, model: str, prompt: str, home: Path, *, image: bytes | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a program for one prompt, in a folder that is its home too. ``image`` is a picture for the prompt."""
+    with started(program, url, model, prompt, home, image=image) as process:
+        output, errors = process.communicate(timeout=180)
+        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+
+@contextlib.contextmanager
+def started(
+    program: Program, url: str, model: str, prompt: str, home: Path, *, image: bytes | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """Start a program for one prompt, and end it with all that it started."""
     arguments, variables = program.start(url, model, prompt, home)
-    return subprocess.run(
+    if image is not None:
+        (home / "harbour.png").write_bytes(image)
+        arguments = program.with_image(arguments, prompt)
+    process = subprocess.Popen(
         [str(PACKAGES / ".bin" / program.command), *arguments],
         cwd=home,
         env={"PATH": os.environ["PATH"], "HOME": str(home), "NO_PROXY": "127.0.0.1", **variables},
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=120,
-        check=False,
+        start_new_session=True,
     )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()

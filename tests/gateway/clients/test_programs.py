@@ -4,17 +4,23 @@ The output of the program is checked, and what the model's server was sent: that
 holds the prompt and the results of the calls. ``make test-clients`` installs the programs.
 """
 
+import os
 import shutil
+import signal
+import time
+from base64 import b64encode
+from queue import Queue
 
 import pytest
 
 from palaver import Response, Usage, assistant, tool_call, wires
 from palaver.core import canonical
+from palaver.core.events import Failed, PartStart, Start, TextDelta
 from palaver.core.messages import ToolMessage
-from palaver.core.parts import Text
+from palaver.core.parts import Reasoning, Text
 from palaver.stream.replay_events import replay_events
 from palaver.testing import rules
-from tests.gateway.clients.programs import PACKAGES, PROGRAMS, run
+from tests.gateway.clients.programs import PACKAGES, PNG, PROGRAMS, run, started
 from tests.gateway.running import PROVIDERS
 from tests.gateway.test_wires import STREAM_TYPES
 
@@ -25,16 +31,25 @@ PROMPT = "Is the harbour calm?"
 DONE = "The harbour is calm."
 
 
+THOUGHT = "Look at the water first."
+PROOF = "cHJvb2Y="
+LONG = " ".join(f"wave{number}" for number in range(3000))
+
+
 def answered(*content, calls=(), finish="stop"):
     usage = Usage(input=1000, output=20)
     return Response(assistant(*content, *calls, model="model-1", usage=usage, finish_reason=finish))
 
 
 class Script:
-    """Answers as a model would: calls first, if there are any, and text when their results came."""
+    """Answers as a model would: calls first, if there are any, and text when their results came.
 
-    def __init__(self, wire, first=(), failures=()):
+    ``thought`` stands before each answer. The first of ``failures`` answers the first request, and so on.
+    """
+
+    def __init__(self, wire, first=(), failures=(), *, thought=None, text=DONE):
         self.wire, self.first, self.failures, self.requests = wires.get(wire), first, list(failures), []
+        self.thought, self.text = () if thought is None else (thought,), text
 
     def __call__(self, body):
         request = self.wire.decode_request(body)
@@ -44,7 +59,10 @@ class Script:
         results = [each for each in request.messages if isinstance(each, ToolMessage)]
         offered = {getattr(each, "name", None) for each in request.tools}
         calls = [each for each in self.first if each.name in offered]
-        answer = answered(calls=calls, finish="tool_calls") if calls and not results else answered(Text(DONE))
+        if calls and not results:
+            answer = answered(*self.thought, calls=calls, finish="tool_calls")
+        else:
+            answer = answered(*self.thought, Text(self.text))
         return self.written(answer, request, body)
 
     def written(self, answer, request, body):
@@ -65,11 +83,11 @@ class Script:
 
 @pytest.fixture
 def asked(gateway, provider, tmp_path):
-    def asked_(name, script):
+    def asked_(name, script, *, image=None):
         provider.respond = script
-        ran = run(PROGRAMS[name], gateway, script.wire.name, PROMPT, tmp_path)
+        ran = run(PROGRAMS[name], gateway, script.wire.name, PROMPT, tmp_path, image=image)
         script.check()
-        assert DONE in ran.stdout, (ran.returncode, ran.stdout[-2000:], ran.stderr[-2000:])
+        assert script.text[-200:] in ran.stdout, (ran.returncode, ran.stdout[-2000:], ran.stderr[-2000:])
         return ran
 
     return asked_
@@ -102,3 +120,71 @@ def test_a_server_that_is_busy_once_is_asked_again(asked, name, wire):
     script = Script(wire, failures=[busy])
     asked(name, script)
     assert len(script.requests) > 1
+
+
+def calls_of(program):
+    return [tool_call(program.tool, program.arguments("echo north-pier"), id="call00001")]
+
+
+@pytest.mark.row("GW-12", "GW-13")
+@pytest.mark.parametrize("wire", PROVIDERS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_reasoning_before_a_call_goes_back_to_its_model(asked, name, wire):
+    """The proof of the reasoning goes back with the result, whatever the program carries."""
+    thought = Reasoning(THOUGHT, signature=PROOF if wire in _SIGNED else None, wire=wire)
+    if wire == "openai_responses":
+        thought = Reasoning(THOUGHT, encrypted=PROOF, wire=wire)
+    script = Script(wire, calls_of(PROGRAMS[name]), thought=thought)
+    asked(name, script)
+    told = next(body for each, body in script.requests if any(isinstance(one, ToolMessage) for one in each.messages))
+    if wire in _SIGNED or wire == "openai_responses":
+        assert PROOF.encode() in told
+
+
+_SIGNED = {"anthropic_messages", "google_generate", "bedrock_converse"}
+
+
+@pytest.mark.parametrize("wire", PROVIDERS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_long_stream(asked, name, wire):
+    asked(name, Script(wire, text=LONG))
+
+
+@pytest.mark.parametrize("wire", ["openai_chat", "anthropic_messages", "google_generate", "openai_responses"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_an_image(asked, name, wire):
+    script = Script(wire)
+    asked(name, script, image=PNG)
+    assert any(b64encode(PNG[:30]).rstrip(b"=")[:36] in body for _, body in script.requests)
+
+
+@pytest.mark.parametrize("wire", ["openai_chat", "anthropic_messages", "google_generate"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_stream_that_fails_in_its_middle_is_asked_again_or_told(gateway, provider, tmp_path, name, wire):
+    """The program ends: it has asked again and shows the answer, or says that something failed."""
+    script = Script(wire)
+    encoder = script.wire.stream_encoder()
+    events = [Start(Response(assistant(model="model-1"))), PartStart(0, Text("")), TextDelta(0, "The harbour ")]
+    begun = b"".join(map(encoder.feed, events)) + encoder.feed(Failed("provider", "the model is overloaded"))
+    broken = (200, {"content-type": STREAM_TYPES[wire]}, begun + encoder.finish())
+    script.failures = [broken]
+    provider.respond = script
+    ran = run(PROGRAMS[name], gateway, wire, PROMPT, tmp_path)
+    script.check()
+    assert DONE in ran.stdout or ran.returncode or "overloaded" in ran.stdout + ran.stderr, (ran.stdout, ran.stderr)
+
+
+@pytest.mark.parametrize("wire", ["openai_chat", "anthropic_messages"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_turn_that_is_cancelled_cancels_the_model(gateway, provider, tmp_path, name, wire):
+    encoder = wires.get(wire).stream_encoder()
+    events = [Start(Response(assistant(model="model-1"))), PartStart(0, Text("")), TextDelta(0, "The harbour ")]
+    provider.headers, provider.pieces = {"content-type": STREAM_TYPES[wire]}, Queue()
+    provider.pieces.put(b"".join(map(encoder.feed, events)))
+    with started(PROGRAMS[name], gateway, wire, PROMPT, tmp_path) as process:
+        until = time.monotonic() + 60
+        while not provider.asked and process.poll() is None and time.monotonic() < until:
+            time.sleep(0.05)
+        assert provider.asked, "the model was not asked"
+        os.killpg(process.pid, signal.SIGTERM)
+        assert provider.gone.wait(60)
