@@ -28,6 +28,7 @@ import msgspec
 from msgspec import Struct
 
 from palaver.core.errors import DecodeError
+from palaver.gateway.translation import Translation
 
 
 class Listen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,6 +53,7 @@ class GatewayConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     listen: Listen = Listen()
     models: dict[str, str | Target | list[str | Target]] = {}
     only_listed: bool = False
+    translation: Translation = Translation()
 
 
 def read_config(file: str | Path) -> GatewayConfig:

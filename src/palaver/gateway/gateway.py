@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from palaver.gateway.router import Router
+from palaver.gateway.translation import Translator
 
 if TYPE_CHECKING:
     from palaver.gateway.component import Component
@@ -35,6 +36,7 @@ class Gateway:
         """Make the router and the components; nothing runs yet. Raises ``PalaverError`` for what cannot be used."""
         self.config = config
         self.router = Router(config, find_key)
+        self.translator = Translator(config.translation)
         self.components: Sequence[Component] = _components(config)
 
     @asynccontextmanager
