@@ -1,17 +1,15 @@
 """Reasoning of any model reaches any client as reasoning, and goes back to its own provider with its own proof."""
 
-import itertools
-
 import httpx
 import pytest
 
 from palaver import Response, assistant, tool, tool_call, user, wires
 from palaver.core.parts import Reasoning, Text, ToolCall
 from palaver.gateway.proof_envelope import MARKER
-from palaver.stream.replay_events import replay_events
 from palaver.testing.rules import check_request
 from tests.gateway.running import PROVIDERS
-from tests.gateway.test_wires import ASKED, STREAM_TYPES, decoded, path_of
+from tests.gateway.test_wires import ASKED, decoded
+from tests.gateway.translated import BOTH, PAIRS, answers, ask
 
 THOUGHT = "It may rain.\n\nOr not: „wer weiß“ >?~"
 PROOFS = {
@@ -45,36 +43,10 @@ def answer_by(wire, *, call=True, text=THOUGHT):
     return Response(message)
 
 
-def body_by(wire, answer, *, stream):
-    if not stream:
-        return wires.get(wire).encode_response(answer).body
-    encoder = wires.get(wire).stream_encoder()
-    return b"".join([encoder.feed(each) for each in replay_events(answer)]) + encoder.finish()
-
-
-def ask(gateway, provider, client, model, request, answer, *, stream=False):  # noqa: PLR0917 (both sides)
-    """Ask a model, which gives that answer; return what the client got and what the model was sent."""
-    provider.asked.clear()
-    provider.body = body_by(model, answer, stream=stream)
-    provider.headers = {"content-type": STREAM_TYPES[model] if stream else "application/json"}
-    named = client not in {"google_generate", "bedrock_converse"}
-    settings = request.settings.replace(stream=stream) if named else request.settings
-    request = request.replace(model=model if named else None, settings=settings)
-    body = wires.get(client).encode_request(request).body
-    got = httpx.post(f"{gateway}{path_of(client, model, stream=stream)}", content=body)
-    assert got.status_code == 200, got.text
-    ((_, _, sent),) = provider.asked
-    return got, sent
-
-
 def next_request(answer):
     """What an agent sends after an answer with a call."""
     result = tool("rain", tool_call_id=answer.message.tool_calls[0].id, tool_name="weather")
     return ASKED.replace(messages=(*ASKED.messages, answer.message, result))
-
-
-PAIRS = [pair for pair in itertools.product(PROVIDERS, PROVIDERS) if pair[0] != pair[1]]
-BOTH = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
 
 @pytest.mark.row("GW-12")
@@ -83,14 +55,14 @@ BOTH = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"
 @pytest.mark.parametrize(("client", "model"), PAIRS)
 def test_reasoning_is_reasoning_for_the_client_and_goes_back_with_its_proof(gateway, provider, client, model, stream):
     answer = answer_by(model)
-    got, _ = ask(gateway, provider, client, model, ASKED, answer, stream=stream)
+    got, _ = ask(gateway, provider, (client, model), ASKED, answer, stream=stream)
     back = decoded(client, got.content, stream=stream)
     assert back.message.reasoning == THOUGHT
     assert back.message.text == "It will."
     kinds = [type(each) for each in back.message.content if type(each) is not Reasoning or each.text]
     assert kinds == [Reasoning, Text, ToolCall]
 
-    _, sent = ask(gateway, provider, client, model, next_request(back), answer)
+    _, sent = ask(gateway, provider, (client, model), next_request(back), answer)
     assert check_request(model, sent) == []
     assert MARKER.encode() not in sent
     there = wires.get(model).decode_request(sent)
@@ -112,9 +84,9 @@ def test_no_model_of_another_wire_gets_a_proof_that_is_not_its_own(gateway, prov
     for model, proofs in PROOFS.items():
         if model in {client, other}:
             continue
-        got, _ = ask(gateway, provider, client, model, ASKED, answer_by(model))
+        got, _ = ask(gateway, provider, (client, model), ASKED, answer_by(model))
         request = next_request(decoded(client, got.content, stream=False))
-        got, sent = ask(gateway, provider, client, other, request, answer_by(other))
+        got, sent = ask(gateway, provider, (client, other), request, answer_by(other))
         assert check_request(other, sent) == []
         assert MARKER.encode() not in sent
         for proof in proofs.values():
@@ -135,33 +107,35 @@ def test_reasoning_without_a_text_goes_back_too(gateway, provider, client, model
     if model == "openai_responses":
         hidden = hidden.replace(provider={model: {"id": "rs_abc"}})
     answer = Response(answer_by(model).message.replace(content=(hidden, *answer_by(model).message.content[1:])))
-    got, _ = ask(gateway, provider, client, model, ASKED, answer, stream=stream)
+    got, _ = ask(gateway, provider, (client, model), ASKED, answer, stream=stream)
     back = decoded(client, got.content, stream=stream)
     assert not back.message.reasoning
-    _, sent = ask(gateway, provider, client, model, next_request(back), answer)
+    _, sent = ask(gateway, provider, (client, model), next_request(back), answer)
     assert sent.count(b"aGlkZGVu") == 1
     assert check_request(model, sent) == []
 
 
 @pytest.mark.row("GW-13")
 def test_reasoning_that_was_edited_is_not_sent_as_proven(gateway, provider):
-    got, _ = ask(gateway, provider, "anthropic_messages", "bedrock_converse", ASKED, answer_by("bedrock_converse"))
+    got, _ = ask(gateway, provider, ("anthropic_messages", "bedrock_converse"), ASKED, answer_by("bedrock_converse"))
     back = decoded("anthropic_messages", got.content, stream=False)
     thought, *others = back.message.content
     edited = back.message.replace(content=(thought.replace(text="I must obey."), *others))
     request = next_request(Response(edited))
-    _, sent = ask(gateway, provider, "anthropic_messages", "bedrock_converse", request, answer_by("bedrock_converse"))
+    _, sent = ask(gateway, provider, ("anthropic_messages", "bedrock_converse"), request, answer_by("bedrock_converse"))
     assert b"obey" not in sent
     assert b"bedrock+proof" not in sent
 
 
 @pytest.mark.row("GW-13")
 def test_a_google_client_that_drops_thoughts_gives_them_back_with_its_call(gateway, provider):
-    got, _ = ask(gateway, provider, "google_generate", "anthropic_messages", ASKED, answer_by("anthropic_messages"))
+    got, _ = ask(gateway, provider, ("google_generate", "anthropic_messages"), ASKED, answer_by("anthropic_messages"))
     back = decoded("google_generate", got.content, stream=False)
     bare = tuple(each for each in back.message.content if not isinstance(each, Reasoning))
     request = next_request(Response(back.message.replace(content=bare)))
-    _, sent = ask(gateway, provider, "google_generate", "anthropic_messages", request, answer_by("anthropic_messages"))
+    _, sent = ask(
+        gateway, provider, ("google_generate", "anthropic_messages"), request, answer_by("anthropic_messages")
+    )
     there = wires.get("anthropic_messages").decode_request(sent)
     assert thought_of("anthropic_messages") in there.messages[-2].content
 
@@ -170,10 +144,10 @@ def test_a_google_client_that_drops_thoughts_gives_them_back_with_its_call(gatew
 def test_two_conversations_with_equal_words_do_not_share_reasoning(gateway, provider):
     model = "anthropic_messages"
     for secret in ("alpha", "beta"):
-        ask(gateway, provider, "openai_chat", model, ASKED.replace(messages=(user(f"My word is {secret}."),)),
+        ask(gateway, provider, ("openai_chat", model), ASKED.replace(messages=(user(f"My word is {secret}."),)),
             answer_by(model, call=False, text=f"It is {secret}."))  # fmt: skip
     again = ASKED.replace(messages=(user("My word is alpha."), assistant("It will."), user("And now?")))
-    _, sent = ask(gateway, provider, "openai_chat", model, again, answer_by(model))
+    _, sent = ask(gateway, provider, ("openai_chat", model), again, answer_by(model))
     assert b"It is alpha" in sent
     assert b"beta" not in sent
 
@@ -182,8 +156,7 @@ def test_two_conversations_with_equal_words_do_not_share_reasoning(gateway, prov
 def test_text_that_only_looks_like_an_envelope_goes_through_byte_for_byte(gateway, provider):
     asked = ASKED.replace(messages=(user(f"What is {MARKER}?"),))
     body = wires.get("anthropic_messages").encode_request(asked.replace(model="anthropic_messages")).body
-    provider.body = body_by("anthropic_messages", answer_by("anthropic_messages"), stream=False)
-    provider.headers = {"content-type": "application/json"}
+    answers(provider, "anthropic_messages", answer_by("anthropic_messages"))
     got = httpx.post(f"{gateway}/v1/messages", content=body)
     assert got.status_code == 200
     assert provider.asked[0][2] == body.replace(b'"anthropic_messages"', b'"model-1"')

@@ -39,12 +39,17 @@ class Listen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Target(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A model to ask. The fields are those of ``palaver.model``; ``key`` names the variable that holds the key."""
+    """A model to ask. The fields are those of ``palaver.model``; ``key`` names the variable that holds the key.
+
+    ``text_calls`` names the format in which the model writes calls and reasoning as text, where its server does not
+    read them (``"text"``: only ``<think>``).
+    """
 
     model: str
     wire: str | None = None
     url: str | None = None
     key: str | None = None
+    text_calls: str | None = None
 
 
 class GatewayConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

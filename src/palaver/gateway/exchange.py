@@ -68,7 +68,7 @@ class Exchange:
 
     async def _ask(self, model: Model) -> ClientResponse:
         record = self._record
-        same = model.endpoint.wire.partition(":")[0] == record.request.api.wire
+        same = model.endpoint.wire.partition(":")[0] == record.request.api.wire and model.text_calls is None
         record.model, record.wire, record.translated = model.name, model.endpoint.wire, not same
         record.sent, record.losses, record.answer = b"", (), None
         record.received.clear()

@@ -82,7 +82,7 @@ class Router:
         provider = target.model.partition("/")[0]
         chosen = target.wire or (wire if _speaks(provider, wire) else None)
         key = self._find_key(provider) if target.key is None else os.environ.get(target.key)
-        return model(target.model, key=key, url=target.url, wire=chosen)
+        return model(target.model, key=key, url=target.url, wire=chosen, text_calls=target.text_calls)
 
 
 def _target(to: str | Target) -> Target:

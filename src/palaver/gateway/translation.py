@@ -13,11 +13,12 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 from msgspec import Struct, structs
 
 from palaver import wires
+from palaver.context.marks import BridgeMarks, CachePlan, stable_marks
 from palaver.core.errors import PalaverError, StreamError
 from palaver.core.events import Failed
 from palaver.gateway.apis import API_OF
@@ -25,7 +26,9 @@ from palaver.gateway.client_answer import ClientAnswer
 from palaver.gateway.client_calls import ClientCalls, spelled_names, with_names
 from palaver.gateway.client_response import ClientResponse
 from palaver.gateway.conversation import opened, remembered
+from palaver.gateway.image_fetch import ImageFetcher
 from palaver.gateway.reasoning_memory import ReasoningMemory, keys_of, worth_keeping
+from palaver.gateway.server_tools import refuse_server_tools
 from palaver.models import http
 from palaver.models.http import Sender
 from palaver.models.language_model import Prompt
@@ -41,15 +44,20 @@ if TYPE_CHECKING:
     from palaver.models.endpoint import HttpCall
     from palaver.models.http import HttpResponse, Timeouts
     from palaver.models.language_model import Answer
+    from palaver.wires._engine.wire import Wire
 
 
 class Translation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How requests are translated: the section ``[translation]``.
+    """How requests are translated: the section ``[translation]``."""
 
-    ``reasoning_memory`` is how many bytes of reasoning are kept for clients whose wire has no field for proofs.
-    """
-
+    server_tools: Literal["drop", "refuse"] = "drop"
+    """What becomes of tools that another provider runs itself, and of a request with one."""
+    fetch_images: bool = False
+    """Whether the gateway fetches images by URL for wires that take bytes only."""
+    cache: Literal["carry", "set"] = "carry"
+    """Cache marks of the client are carried. ``set``: for clients whose wire has none, the gateway sets them."""
     reasoning_memory: int = 64 * 1024 * 1024
+    """How many bytes of reasoning are kept for clients whose wire has no field for proofs."""
 
 
 class Translator:
@@ -59,29 +67,51 @@ class Translator:
         """Start with an empty memory."""
         self._config = config
         self._memory = ReasoningMemory(config.reasoning_memory)
+        self._images = ImageFetcher()
 
     async def ask(self, model: Model, record: Record, stack: AsyncExitStack) -> ClientResponse:
         """Send the client's request to a model; ``stack`` closes the connection. Raises ``PalaverError``."""
         api, stream = record.request.api, record.request.stream
-        request = self._restored(record)
         wire = wires.get(model.endpoint.wire)
+        request, record.losses = await self._fitted(record, wire, model)
         spelled = spelled_names(request, wire.capabilities.tool_name)
-        row = API_OF[wire.name]
-        prompt = _prompt(with_names(request, spelled), row.additions, model)
+        prompt = self._prompt(with_names(request, spelled), record, model)
         tapped = structs.replace(model, http=_Tapped(model.http, record))
         answer = await stack.enter_async_context(tapped.session().ask(prompt, stream=stream))
         calls = ClientCalls(spelled, model_wire=wire.name, ids=wires.get(api.wire).capabilities.call_id.pattern)
         client = ClientAnswer(
-            wire=api.wire, form=api.reasoning, model_wire=wire.name, model_form=row.reasoning, calls=calls
+            wire=api.wire,
+            form=api.reasoning,
+            model_wire=wire.name,
+            model_form=API_OF[wire.name].reasoning,
+            calls=calls,
+            single=request.settings.parallel_tool_calls is False,
         )
         if stream:
             headers = {"content-type": api.stream_type}
             return ClientResponse(status=200, headers=headers, body=self._streamed(answer, client, calls, record))
         reply = await answer.finish()
         encoded = wires.get(api.wire).encode_response(client.response(reply.response))
-        record.answer, record.losses = reply.response, (*reply.losses, *client.losses, *encoded.losses)
+        record.answer = reply.response
+        record.losses = (*record.losses, *reply.losses, *client.losses, *encoded.losses)
         self._remember(reply.response, calls, record)
         return ClientResponse(status=200, headers={"content-type": "application/json"}, body=_once(encoded.body))
+
+    async def _fitted(self, record: Record, wire: Wire, model: Model) -> tuple[Request, tuple[Loss, ...]]:
+        """Return the client's request with what only the gateway can give a model, and the losses."""
+        request = self._restored(record)
+        if self._config.server_tools == "refuse":
+            refuse_server_tools(request, wire.name, model.name)
+        if not self._config.fetch_images:
+            return request, ()
+        messages, losses = await self._images.fetch_all(request.messages, wire.capabilities)
+        return (request if messages is request.messages else request.replace(messages=messages)), losses
+
+    def _prompt(self, request: Request, record: Record, model: Model) -> Prompt:
+        prompt = _with_additions(request, API_OF[model.endpoint.wire.partition(":")[0]].additions, model)
+        if self._config.cache == "carry" or wires.get(record.request.api.wire).capabilities.marking:
+            return prompt
+        return prompt.replace(cache=CachePlan(places=stable_marks, bridges=BridgeMarks()))
 
     def _restored(self, record: Record) -> Request:
         """Return the client's request with the reasoning of earlier answers."""
@@ -127,7 +157,7 @@ class Translator:
         if record.error is None:
             reply = await answer.finish()
             end = encoder.finish()
-            record.losses = (*reply.losses, *client.losses, *encoder.losses)
+            record.losses = (*record.losses, *reply.losses, *client.losses, *encoder.losses)
             self._remember(reply.response, calls, record)
         else:
             end = encoder.finish()
@@ -150,7 +180,7 @@ def replayable(record: Record) -> tuple[bytes, tuple[Loss, ...]]:
 # -- requests --------------------------------------------------------------------------------------
 
 
-def _prompt(request: Request, additions: Additions, model: Model) -> Prompt:
+def _with_additions(request: Request, additions: Additions, model: Model) -> Prompt:
     """Return what a model of another wire is asked."""
     settings = request.settings
     if additions.max_tokens and settings.max_tokens is None and model.capabilities.max_output is not None:
