@@ -8,7 +8,7 @@ from msgspec import structs
 
 from palaver import Request, Response, Settings, Tool, Usage, assistant, model, system, tool, tool_call, user, wires
 from palaver.core import jsontext
-from palaver.core.parts import Refusal, Text
+from palaver.core.parts import Reasoning, Refusal, Text
 from palaver.core.request import OutputFormat, ToolChoice
 from palaver.core.tools import ProviderTool
 from palaver.gateway import GatewayConfig
@@ -251,6 +251,11 @@ def test_the_limit_of_tokens_that_a_wire_demands_is_that_of_the_catalogue(provid
     assert sent.settings.max_tokens == model("anthropic/claude-opus-4-6").capabilities.max_output
 
 
+def _choices(settings):
+    output = settings.output
+    return output and (output.kind, output.schema_json), settings.tool_choice
+
+
 @pytest.mark.row("GW-19")
 @pytest.mark.parametrize(("client", "other"), PAIRS)
 def test_a_schema_and_a_choice_of_tools_arrive_or_are_counted_as_lost(gateway, provider, client, other):
@@ -264,8 +269,7 @@ def test_a_schema_and_a_choice_of_tools_arrive_or_are_counted_as_lost(gateway, p
         got, sent = ask(gateway, provider, (client, other), request, ANSWER)
         assert check_request(other, sent) == []
         there = wires.get(other).decode_request(sent)
-        same = (there.settings.output, there.settings.tool_choice) == (expected.output, expected.tool_choice)
-        assert same or int(got.headers["palaver-losses"]) > 0 or not there.tools
+        assert _choices(there.settings) == _choices(expected) or int(got.headers["palaver-losses"]) > 0
 
 
 @pytest.mark.row("GW-21")
@@ -297,6 +301,25 @@ def test_a_refusal_reaches_every_client(gateway, provider, client, stream):
         got, _ = ask(gateway, provider, (client, other), Request((user("Go."),)), answer, stream=stream)
         back = decoded(client, got.content, stream=stream)
         assert [each.text for each in back.message.content] == ["I will not."]
+
+
+# -- reasoning in text -----------------------------------------------------------------------------
+
+
+@pytest.mark.row("GW-22")
+@BOTH
+@pytest.mark.parametrize("client", PROVIDERS)
+def test_reasoning_that_a_local_model_writes_as_text_is_reasoning(provider, client, stream):
+    answer = Response(assistant(Text("<think>It may rain.</think>It will."), model="model-1", finish_reason="stop"))
+    answers(provider, "openai_chat", answer, stream=stream)
+    plain = targets(provider.url)["openai_chat"]
+    target = structs.replace(plain, model="local/m", wire="openai_chat:vllm", text_calls="text")
+    body = asked(client, "m", Request((user("Will it rain?"),)), stream=stream)
+    with running(GatewayConfig(models={"m": target})) as url:
+        got = httpx.post(f"{url}{path_of(client, 'm', stream=stream)}", content=body)
+    back = decoded(client, got.content, stream=stream)
+    thoughts = "".join([each.text for each in back.message.content if isinstance(each, Reasoning)])
+    assert (thoughts, back.message.text) == ("It may rain.", "It will.")
 
 
 # -- parallel calls --------------------------------------------------------------------------------

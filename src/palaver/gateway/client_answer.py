@@ -68,7 +68,7 @@ class ClientAnswer:
         """Keep the two wires, and how each holds reasoning."""
         self._wire, self._form = wire, form
         self._model_wire, self._call_field = model_wire, model_form.call_field
-        self._calls, self._single = calls, single
+        self.calls, self._single = calls, single
         self._bare = trusted.Reasoning(
             wire=wire, provider_json=json_fields.provider(wire, {}, _words(form.provider.get(f"@{wire}", {})))
         )
@@ -119,7 +119,7 @@ class ClientAnswer:
             case ToolCall():
                 return () if self._is_left_out(part, choice) else self._call(part, choice)
             case MalformedToolCall():
-                return (self._calls.malformed(part),)
+                return (self.calls.malformed(part),)
             case _:
                 return (part,)
 
@@ -158,7 +158,7 @@ class ClientAnswer:
         if self._call_field is not None and self._call_field in json_fields.native(part, self._model_wire):
             sealed = [*sealed, of_call(part, self._model_wire)]
             part = json_fields.without(part, self._model_wire)
-        part = self._calls.call(part)
+        part = self.calls.call(part)
         if not sealed:
             return (part,)
         if self._form.call_field is not None:
@@ -189,7 +189,7 @@ class ClientAnswer:
                     return ()
                 return self._start_call(event, part)
             case MalformedToolCall():
-                return (structs.replace(event, part=self._calls.malformed(part)),)
+                return (structs.replace(event, part=self.calls.malformed(part)),)
             case _:
                 return (event,)
 
@@ -233,7 +233,7 @@ class ClientAnswer:
             case ToolCall() as call:
                 return (structs.replace(event, part=self._last_word(event.index, call)),)
             case MalformedToolCall() as call:
-                return (structs.replace(event, part=self._calls.malformed(call)),)
+                return (structs.replace(event, part=self.calls.malformed(call)),)
             case Reasoning():  # it is closed already
                 return ()
             case _:
@@ -241,7 +241,7 @@ class ClientAnswer:
 
     def _last_word(self, index: int, part: ToolCall) -> ToolCall:
         """Return the provider's last word on a call, with what its start was given."""
-        part = self._calls.call(json_fields.without(part, self._model_wire) if self._call_field else part)
+        part = self.calls.call(json_fields.without(part, self._model_wire) if self._call_field else part)
         begun = self._proven.get(index)
         return (
             part if begun is None else json_fields.with_native(part, self._wire, json_fields.native(begun, self._wire))

@@ -59,13 +59,12 @@ class RefusedError(PalaverError):
 def is_public(address: Address) -> bool:
     """Whether anybody may be asked at an address."""
     if isinstance(address, ipaddress.IPv6Address):
-        inner = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
         if address in _NAT64:
-            inner.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-        if not all(is_public(each) for each in inner if each is not None):
-            return False
+            return is_public(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
         if address.ipv4_mapped is not None:
-            return True
+            return is_public(address.ipv4_mapped)
+        if address.sixtofour is not None or address.teredo is not None:
+            return False
     return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)
 
 

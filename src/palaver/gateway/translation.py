@@ -73,7 +73,7 @@ class Translator:
         """Send the client's request to a model; ``stack`` closes the connection. Raises ``PalaverError``."""
         api, stream = record.request.api, record.request.stream
         wire = wires.get(model.endpoint.wire)
-        request, record.losses = await self._fitted(record, wire, model)
+        request, losses = await self._fitted(record, wire, model)
         spelled = spelled_names(request, wire.capabilities.tool_name)
         prompt = self._prompt(with_names(request, spelled), record, model)
         tapped = structs.replace(model, http=_Tapped(model.http, record))
@@ -89,12 +89,12 @@ class Translator:
         )
         if stream:
             headers = {"content-type": api.stream_type}
-            return ClientResponse(status=200, headers=headers, body=self._streamed(answer, client, calls, record))
+            return ClientResponse(status=200, headers=headers, body=self._streamed(answer, client, losses, record))
         reply = await answer.finish()
         encoded = wires.get(api.wire).encode_response(client.response(reply.response))
         record.answer = reply.response
-        record.losses = (*record.losses, *reply.losses, *client.losses, *encoded.losses)
-        self._remember(reply.response, calls, record)
+        record.losses = (*losses, *reply.losses, *client.losses, *encoded.losses)
+        self._remember(reply.response, client.calls, record)
         return ClientResponse(status=200, headers={"content-type": "application/json"}, body=_once(encoded.body))
 
     async def _fitted(self, record: Record, wire: Wire, model: Model) -> tuple[Request, tuple[Loss, ...]]:
@@ -137,7 +137,7 @@ class Translator:
             self._memory.remember(key, parts)
 
     async def _streamed(
-        self, answer: Answer, client: ClientAnswer, calls: ClientCalls, record: Record
+        self, answer: Answer, client: ClientAnswer, losses: tuple[Loss, ...], record: Record
     ) -> AsyncGenerator[bytes]:
         """Yield an answer in the client's wire."""
         encoder = wires.get(record.request.api.wire).stream_encoder()
@@ -157,8 +157,8 @@ class Translator:
         if record.error is None:
             reply = await answer.finish()
             end = encoder.finish()
-            record.losses = (*record.losses, *reply.losses, *client.losses, *encoder.losses)
-            self._remember(reply.response, calls, record)
+            record.losses = (*losses, *reply.losses, *client.losses, *encoder.losses)
+            self._remember(reply.response, client.calls, record)
         else:
             end = encoder.finish()
         yield end
