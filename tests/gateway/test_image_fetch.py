@@ -9,9 +9,8 @@ import pytest
 
 from palaver import Request, Response, assistant, user, wires
 from palaver.core.parts import Image, Inline, Text, Url
-from palaver.gateway import GatewayConfig
+from palaver.gateway import GatewayConfig, Translation
 from palaver.gateway.image_fetch import MOST_BYTES, ImageFetcher, RefusedError, is_public
-from palaver.gateway.translation import Translation
 from tests.gateway.running import running, targets
 from tests.gateway.test_wires import path_of
 from tests.gateway.translated import answers, asked

@@ -34,7 +34,7 @@ def answer_by(wire, *, call=True, text=THOUGHT):
     """An answer as a model of a wire gives it."""
     calls = []
     if call:
-        asked = tool_call("weather", {"city": "Husum", "day": 2}, id="call00002")
+        asked = tool_call("weather", {"city": "Husum", "day": 2}, id="call_abcdefgh00002")
         if wire == "google_generate":
             asked = asked.replace(provider={wire: {"thoughtSignature": CALL_PROOF}})
         calls = [asked]

@@ -11,8 +11,7 @@ from palaver.core import jsontext
 from palaver.core.parts import Reasoning, Refusal, Text
 from palaver.core.request import OutputFormat, ToolChoice
 from palaver.core.tools import ProviderTool
-from palaver.gateway import GatewayConfig
-from palaver.gateway.translation import Translation
+from palaver.gateway import GatewayConfig, Translation
 from palaver.testing.rules import check_request
 from tests.gateway.running import PROVIDERS, running, targets
 from tests.gateway.test_wires import decoded, path_of

@@ -88,7 +88,8 @@ def unseal(text: str | None) -> tuple[Sealed, ...]:
         plain = binascii.a2b_base64(text, strict_mode=True)
         found = msgspec.convert(json.loads(plain[len(_PREFIX) :]), tuple[Sealed, ...])
         for each in found:
-            _PROVIDER.decode(each.provider or b"{}")
+            _PROVIDER.decode(each.provider or "{}")
+            "".join(filter(None, (each.wire, each.signature, each.encrypted, each.text))).encode()  # no half characters
     except (ValueError, RecursionError, msgspec.MsgspecError):  # of base64, of UTF-8, of JSON, of a field
         return ()
     return found
