@@ -10,7 +10,8 @@ from palaver.core.errors import MissingPackageError
 try:
     from palaver.gateway.app import gateway_app
     from palaver.gateway.config import GatewayConfig, Listen, Target, read_config
+    from palaver.gateway.translation import Translation
 except ImportError as error:
     raise MissingPackageError.of("a gateway needs aiohttp, starlette and uvicorn", "gateway", error) from error
 
-__all__ = ["GatewayConfig", "Listen", "Target", "gateway_app", "read_config"]
+__all__ = ["GatewayConfig", "Listen", "Target", "Translation", "gateway_app", "read_config"]

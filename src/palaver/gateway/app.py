@@ -147,7 +147,7 @@ class AnswerResponse:
         try:
             await self._gateway.admit(record)
             chain = self._gateway.router.find(record.request.model, record.request.api)
-            async with Exchange(record, chain) as response:
+            async with Exchange(record, chain, self._gateway.translator) as response:
                 await self._hand_on(response, send)
         except PalaverError as error:
             told = api_error(error)

@@ -88,6 +88,33 @@ class Listing(Struct, frozen=True):
     header: str | None = None
 
 
+class ReasoningForm(Struct, frozen=True, kw_only=True):
+    """How messages of a wire hold reasoning, and what proves where it comes from.
+
+    ``proof`` is the field of ``Reasoning`` for the proof beside a text, ``alone`` that of reasoning without a text.
+    ``None``: the wire has no such field.
+    """
+
+    proof: Literal["signature", "encrypted"] | None = None
+    alone: Literal["signature", "encrypted"] | None = None
+    call_field: str | None = None
+    """The field of a tool call that proves the reasoning before it."""
+    provider: Mapping[str, Mapping[str, str]] = {}
+    """What the codec needs on the part, where reasoning may stand in several fields."""
+
+
+class Additions(Struct, frozen=True, kw_only=True):
+    """What a request that came in another wire gets on its way to this one: fields as ``Request.provider`` has them."""
+
+    always: Mapping[str, Mapping[str, Any]] = {}
+    reasons: Mapping[str, Mapping[str, Any]] = {}
+    """For a model that reasons."""
+    thinking: Mapping[str, Mapping[str, Any]] = {}
+    """Where the client asked for thinking, so that its text comes back."""
+    max_tokens: bool = False
+    """The wire demands a limit: that of the catalogue, where the client named none."""
+
+
 class ClientApi(Struct, frozen=True, kw_only=True):
     """One API. ``page`` is where its facts were read."""
 
@@ -108,6 +135,8 @@ class ClientApi(Struct, frozen=True, kw_only=True):
     write_error: Callable[[ApiError], tuple[Any, Mapping[str, str]]]
     """Returns the body, and headers of its own."""
     listings: tuple[Listing, ...] = ()
+    reasoning: ReasoningForm = ReasoningForm()
+    additions: Additions = Additions()
     page: str = ""
 
 

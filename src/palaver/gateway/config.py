@@ -28,6 +28,7 @@ import msgspec
 from msgspec import Struct
 
 from palaver.core.errors import DecodeError
+from palaver.gateway.translation import Translation
 
 
 class Listen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,12 +39,17 @@ class Listen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Target(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A model to ask. The fields are those of ``palaver.model``; ``key`` names the variable that holds the key."""
+    """A model to ask. The fields are those of ``palaver.model``; ``key`` names the variable that holds the key.
+
+    ``text_calls`` names the format in which the model writes calls and reasoning as text, where its server does not
+    read them (``"text"``: only ``<think>``).
+    """
 
     model: str
     wire: str | None = None
     url: str | None = None
     key: str | None = None
+    text_calls: str | None = None
 
 
 class GatewayConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,6 +60,7 @@ class GatewayConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     only_listed: bool = False
     database: str | None = None
     """The path of an SQLite file, or ``postgresql://…``. Without it, ``gateway.db`` in the user's data folder."""
+    translation: Translation = Translation()
 
 
 def read_config(file: str | Path) -> GatewayConfig:

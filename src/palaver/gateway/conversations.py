@@ -17,6 +17,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, final
 
 from msgspec import structs
@@ -26,6 +27,7 @@ from palaver.models import http
 from palaver.models.http import Sender
 
 if TYPE_CHECKING:
+    from palaver.core.messages import Message
     from palaver.core.request import Request
     from palaver.gateway.record import Record
     from palaver.models import Model
@@ -52,6 +54,9 @@ class Conversation(Sender):
         self.record: Record | None = None
         self.settled = 0
         """How many bytes of the body a later one has to share."""
+        self._source: Sequence[Message] = ()
+        self._fitted: Sequence[Message] = ()
+        self._names: Mapping[str, str] = {}
         self._reader = wires.get(wire).request_reader()
         self._http = model.http
         self.session = structs.replace(model, http=self).session()
@@ -63,6 +68,20 @@ class Conversation(Sender):
         last = self._reader.last_item(_LAST)
         self.settled = body.rfind(last) if last else len(body) // 2
         return request
+
+    def fitted(self, read: Request, fitted: Request, names: Mapping[str, str]) -> Request:
+        """Return ``fitted``, in which messages that were fitted before are the same objects.
+
+        ``fitted`` has a message for each of ``read``, and ``names`` are those of tools.
+        """
+        source, now, before = self._source, list(fitted.messages), self._fitted
+        if names == self._names and len(now) == len(read.messages):
+            for place, (one, other) in enumerate(zip(source, read.messages, strict=False)):
+                if one is not other:
+                    break
+                now[place] = before[place]
+        self._source, self._fitted, self._names = read.messages, tuple(now), names
+        return fitted.replace(messages=self._fitted)
 
     async def send(self, call: HttpCall, timeouts: Timeouts, /) -> HttpResponse:
         """Send, recording the body and each piece of the answer. Raises as ``Http.send`` does."""

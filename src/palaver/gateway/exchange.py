@@ -19,21 +19,23 @@ from typing import TYPE_CHECKING
 import anyio
 
 from palaver.core.errors import PalaverError
-from palaver.gateway import same_wire, translation
+from palaver.gateway import same_wire
 from palaver.gateway.record import Attempt
 
 if TYPE_CHECKING:
     from palaver.gateway.client_response import ClientResponse
     from palaver.gateway.record import Record
     from palaver.gateway.router import Chain
+    from palaver.gateway.translation import Translator
     from palaver.models import Model
 
 
 class Exchange:
     """Asks models. An async context manager, inside which the answer is read."""
 
-    def __init__(self, record: Record, chain: Chain) -> None:
+    def __init__(self, record: Record, chain: Chain, translator: Translator) -> None:
         """Keep the arguments; nothing is sent yet."""
+        self._translator = translator
         self._record = record
         self._models, self._fallback = chain
         self._open = AsyncExitStack()
@@ -66,12 +68,12 @@ class Exchange:
 
     async def _ask(self, model: Model) -> ClientResponse:
         record = self._record
-        same = model.endpoint.wire.partition(":")[0] == record.request.api.wire
+        same = model.endpoint.wire.partition(":")[0] == record.request.api.wire and model.text_calls is None
         record.model, record.wire, record.translated = model.name, model.endpoint.wire, not same
         record.sent, record.losses, record.answer = b"", (), None
         record.received.clear()
         try:
-            response = await (same_wire.ask if same else translation.ask)(model, record, self._open)
+            response = await (same_wire.ask if same else self._translator.ask)(model, record, self._open)
         except PalaverError as error:
             record.attempts.append(Attempt(model.name, model.endpoint.wire, error))
             raise

@@ -21,6 +21,7 @@ import anyio
 from palaver.gateway.client import AiohttpSender
 from palaver.gateway.database import default_location, open_database
 from palaver.gateway.router import Router
+from palaver.gateway.translation import Translator
 
 if TYPE_CHECKING:
     from palaver.gateway.component import Component
@@ -40,6 +41,7 @@ class Gateway:
         self._database: Database | None = None
         self._client = AiohttpSender()
         self.router = Router(config, find_key, self._client)
+        self.translator = Translator(config.translation)
         self.components: Sequence[Component] = _components(self)
 
     @property

@@ -83,7 +83,8 @@ class Router:
         provider = target.model.partition("/")[0]
         chosen = target.wire or (wire if _speaks(provider, wire) else None)
         key = self._find_key(provider) if target.key is None else os.environ.get(target.key)
-        return structs.replace(model(target.model, key=key, url=target.url, wire=chosen), http=self._http)
+        made = model(target.model, key=key, url=target.url, wire=chosen, text_calls=target.text_calls)
+        return structs.replace(made, http=self._http)
 
 
 def _target(to: str | Target) -> Target:

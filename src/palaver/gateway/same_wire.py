@@ -3,7 +3,7 @@
 Rules:
 
 - The body goes out byte for byte, with the headers of the wire; only the name of the model is replaced, where it is
-  another one.
+  another one, and reasoning that a model of another wire made is left out, which a real provider refuses.
 - The answer goes back byte for byte as it comes, with its status and the headers of the wire. Secrets are masked in
   a refusal.
 
@@ -23,6 +23,8 @@ from msgspec import Struct
 
 from palaver.core.errors import DecodeError, TimedOutError
 from palaver.gateway.client_response import ClientResponse
+from palaver.gateway.proof_envelope import MARKER
+from palaver.gateway.translation import replayable
 from palaver.models import http
 from palaver.models.failures import BODY, failure
 from palaver.models.http import build_call
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from palaver.models import Model
     from palaver.models.endpoint import HttpCall
 
+_ENVELOPE: Final = MARKER.encode()
 _IDENTITY: Final = {"accept-encoding": "identity"}
 _MODEL: Final = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
 
@@ -85,7 +88,10 @@ async def ask(model: Model, record: Record, opened: AsyncExitStack) -> ClientRes
     url = address.replace("{model}", quote(model.id, safe=""))
     if request.query:
         url += f"{'&' if '?' in url else '?'}{request.query}"
-    record.sent = with_model(request.body, model.id) if endpoint.names_model else request.body
+    body = request.body
+    if _ENVELOPE in body:
+        body, record.losses = replayable(record)
+    record.sent = with_model(body, model.id) if endpoint.names_model else body
     own = {name: text for name, text in request.headers.items() if name.startswith(request.api.request_headers)}
     secrets: list[str] = []
     call = await build_call(model, url, (record.sent,), secrets=secrets, headers=own | _IDENTITY)

@@ -3,6 +3,8 @@
 Rules:
 
 - Both ways go through the neutral message. What could not be carried stands on the receipt, ``Record.losses``.
+- On its way out a request gets the reasoning of earlier answers as its own wire wrote it (``conversation``), names of
+  tools that the wire takes (``client_calls``), and what the wire wants beside it (``Additions``).
 - A stream is written as it comes. What goes wrong in its middle is written in it, as the client's wire says it.
 
 Stability: experimental.
@@ -10,72 +12,204 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncGenerator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from palaver import wires
+from palaver.context.marks import BridgeMarks, CachePlan, stable_marks
 from palaver.core.errors import PalaverError, StreamError
 from palaver.core.events import Failed
+from palaver.gateway.apis import API_OF
+from palaver.gateway.client_answer import ClientAnswer
+from palaver.gateway.client_calls import ClientCalls, spelled_names, with_names
 from palaver.gateway.client_response import ClientResponse
 from palaver.gateway.conversations import Conversations
+from palaver.gateway.image_fetch import ImageFetcher
+from palaver.gateway.reasoning_memory import ReasoningMemory, keys_of, worth_keeping
+from palaver.gateway.restored_reasoning import opened, remembered
+from palaver.gateway.server_tools import refuse_server_tools
 from palaver.models.language_model import Prompt
+from palaver.wires._engine.thinking import OFF
 
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
+    from palaver.core.request import Loss, Request, Response, Settings
+    from palaver.gateway.client_api import Additions
     from palaver.gateway.record import Record
     from palaver.models import Model
     from palaver.models.language_model import Answer
+    from palaver.wires._engine.wire import Wire
 
 
-_CONVERSATIONS: Final = Conversations()
+class Translation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How requests are translated: the section ``[translation]``."""
+
+    server_tools: Literal["drop", "refuse"] = "drop"
+    """What becomes of tools that another provider runs itself, and of a request with one."""
+    fetch_images: bool = False
+    """Whether the gateway fetches images by URL for wires that take bytes only."""
+    cache: Literal["carry", "set"] = "carry"
+    """Cache marks of the client are carried. ``set``: for clients whose wire has none, the gateway sets them."""
+    reasoning_memory: int = 64 * 1024 * 1024
+    """How many bytes of reasoning are kept for clients whose wire has no field for proofs."""
 
 
-async def ask(model: Model, record: Record, opened: AsyncExitStack) -> ClientResponse:
-    """Send the client's request to a model; ``opened`` closes the connection. Raises ``PalaverError``."""
-    api, stream = record.request.api, record.request.stream
-    conversation = _CONVERSATIONS.take(model, api.wire, record.request.body)
-    conversation.record = record
-    opened.callback(_CONVERSATIONS.give_back, model, api.wire, conversation)
-    request = conversation.request(record.request.body)
-    prompt = Prompt(
-        messages=request.messages, tools=request.tools, settings=request.settings, provider=request.provider
-    )
-    answer = await opened.enter_async_context(conversation.session.ask(prompt, stream=stream))
-    if stream:
-        headers = {"content-type": api.stream_type}
-        return ClientResponse(status=200, headers=headers, body=_streamed(answer, record))
-    reply = await answer.finish()
-    encoded = wires.get(api.wire).encode_response(structs.replace(reply.response, original=None))
-    record.answer, record.losses = reply.response, (*reply.losses, *encoded.losses)
-    return ClientResponse(status=200, headers={"content-type": "application/json"}, body=_once(encoded.body))
+class Translator:
+    """Asks models of other wires than the client's. One for a gateway."""
+
+    def __init__(self, config: Translation) -> None:
+        """Start with an empty memory."""
+        self._config = config
+        self._memory = ReasoningMemory(config.reasoning_memory)
+        self._images = ImageFetcher()
+        self._conversations = Conversations()
+
+    async def ask(self, model: Model, record: Record, stack: AsyncExitStack) -> ClientResponse:
+        """Send the client's request to a model; ``stack`` closes the connection. Raises ``PalaverError``."""
+        api, stream = record.request.api, record.request.stream
+        wire = wires.get(model.endpoint.wire)
+        conversation = self._conversations.take(model, api.wire, record.request.body)
+        conversation.record = record
+        stack.callback(self._conversations.give_back, model, api.wire, conversation)
+        read = conversation.request(record.request.body)
+        request, losses = await self._fitted(read, record, wire, model)
+        spelled = spelled_names(request, wire.capabilities.tool_name)
+        request = conversation.fitted(read, with_names(request, spelled), spelled)
+        prompt = self._prompt(request, record, model)
+        answer = await stack.enter_async_context(conversation.session.ask(prompt, stream=stream))
+        calls = ClientCalls(spelled, model_wire=wire.name, ids=wires.get(api.wire).capabilities.call_id.pattern)
+        client = ClientAnswer(
+            wire=api.wire,
+            form=api.reasoning,
+            model_wire=wire.name,
+            model_form=API_OF[wire.name].reasoning,
+            calls=calls,
+            single=request.settings.parallel_tool_calls is False,
+        )
+        if stream:
+            headers = {"content-type": api.stream_type}
+            return ClientResponse(status=200, headers=headers, body=self._streamed(answer, client, losses, record))
+        reply = await answer.finish()
+        encoded = wires.get(api.wire).encode_response(client.response(reply.response))
+        record.answer = reply.response
+        record.losses = (*losses, *reply.losses, *client.losses, *encoded.losses)
+        self._remember(reply.response, client.calls, record)
+        return ClientResponse(status=200, headers={"content-type": "application/json"}, body=_once(encoded.body))
+
+    async def _fitted(
+        self, request: Request, record: Record, wire: Wire, model: Model
+    ) -> tuple[Request, tuple[Loss, ...]]:
+        """Return the client's request with what only the gateway can give a model, and the losses."""
+        request = self._restored(request, record)
+        if self._config.server_tools == "refuse":
+            refuse_server_tools(request, wire.name, model.name)
+        if not self._config.fetch_images:
+            return request, ()
+        messages, losses = await self._images.fetch_all(request.messages, wire.capabilities)
+        return (request if messages is request.messages else request.replace(messages=messages)), losses
+
+    def _prompt(self, request: Request, record: Record, model: Model) -> Prompt:
+        prompt = _with_additions(request, API_OF[model.endpoint.wire.partition(":")[0]].additions, model)
+        if self._config.cache == "carry" or wires.get(record.request.api.wire).capabilities.marking:
+            return prompt
+        return prompt.replace(cache=CachePlan(places=stable_marks, bridges=BridgeMarks()))
+
+    def _restored(self, request: Request, record: Record) -> Request:
+        """Return the client's request with the reasoning of earlier answers."""
+        api = record.request.api
+        messages = opened(request.messages, api.wire, api.reasoning)
+        if api.reasoning.alone is None:
+            messages = remembered(messages, self._memory)
+        return request if messages is request.messages else request.replace(messages=messages)
+
+    def _remember(self, response: Response, calls: ClientCalls, record: Record) -> None:
+        """Keep the reasoning of an answer, where the client cannot."""
+        api = record.request.api
+        if api.reasoning.alone is not None or record.wire is None:
+            return
+        wire = record.wire.partition(":")[0]
+        parts = worth_keeping(response.message.content, wire, API_OF[wire].reasoning.call_field)
+        if not parts:
+            return
+        parts = tuple([calls.of_part(each) for each in parts])
+        content = tuple([calls.of_part(each) for each in response.message.content])
+        *_, key = keys_of((*record.request.decoded.messages, response.message.replace(content=content)))
+        if key is not None:
+            self._memory.remember(key, parts)
+
+    async def _streamed(
+        self, answer: Answer, client: ClientAnswer, losses: tuple[Loss, ...], record: Record
+    ) -> AsyncGenerator[bytes]:
+        """Yield an answer in the client's wire."""
+        encoder = wires.get(record.request.api.wire).stream_encoder()
+        try:
+            async for event in answer:
+                for each in client.feed(event):
+                    if data := encoder.feed(each):
+                        yield data
+        except StreamError as error:
+            record.error = error
+            yield encoder.feed(Failed(error.kind, error.reason, error.code))
+        except PalaverError as error:
+            record.error = error
+            yield encoder.feed(Failed("provider", str(error)))
+        finally:
+            record.answer = answer.so_far
+        if record.error is None:
+            reply = await answer.finish()
+            end = encoder.finish()
+            record.losses = (*losses, *reply.losses, *client.losses, *encoder.losses)
+            self._remember(reply.response, client.calls, record)
+        else:
+            end = encoder.finish()
+        yield end
+
+
+def replayable(record: Record) -> tuple[bytes, tuple[Loss, ...]]:
+    """Return the client's body for a model of the client's own wire, without reasoning that another wire made.
+
+    Also returns the losses. Raises ``DecodeError``.
+    """
+    api, request = record.request.api, record.request.decoded
+    messages = opened(request.messages, api.wire, api.reasoning)
+    if messages is request.messages:
+        return record.request.body, ()
+    encoded = wires.get(api.wire).encode_request(request.replace(messages=messages))
+    return encoded.body, encoded.losses
+
+
+# -- requests --------------------------------------------------------------------------------------
+
+
+def _with_additions(request: Request, additions: Additions, model: Model) -> Prompt:
+    """Return what a model of another wire is asked."""
+    settings = request.settings
+    if additions.max_tokens and settings.max_tokens is None and model.capabilities.max_output is not None:
+        settings = structs.replace(settings, max_tokens=model.capabilities.max_output)
+    fields: dict[str, dict[str, Any]] = {wire: dict(values) for wire, values in request.provider.items()}
+    reasons, thinks = model.capabilities.reasoning, _asks_for_thinking(settings)
+    chosen = [additions.always]
+    if reasons or (thinks and reasons is None):
+        chosen.append(additions.reasons)
+    if thinks and reasons is not False:
+        chosen.append(additions.thinking)
+    for each in chosen:
+        for wire, values in each.items():
+            fields[wire] = _merged(fields.get(wire, {}), values)
+    return Prompt(messages=request.messages, tools=request.tools, settings=settings, provider=fields)
+
+
+def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    return {**under, **over}
+
+
+def _asks_for_thinking(settings: Settings) -> bool:
+    effort, budget = settings.effort, settings.reasoning_tokens
+    return budget != OFF and effort != "none" and (effort is not None or budget is not None)
 
 
 async def _once(body: bytes) -> AsyncGenerator[bytes]:
     yield body
-
-
-async def _streamed(answer: Answer, record: Record) -> AsyncGenerator[bytes]:
-    """Yield an answer in the client's wire."""
-    encoder = wires.get(record.request.api.wire).stream_encoder()
-    try:
-        async for event in answer:
-            if data := encoder.feed(event):
-                yield data
-    except StreamError as error:
-        record.error = error
-        yield encoder.feed(Failed(error.kind, error.reason, error.code))
-    except PalaverError as error:
-        record.error = error
-        yield encoder.feed(Failed("provider", str(error)))
-    finally:
-        record.answer = answer.so_far
-    if record.error is None:
-        reply = await answer.finish()
-        end = encoder.finish()
-        record.losses = (*reply.losses, *encoder.losses)
-    else:
-        end = encoder.finish()
-    yield end

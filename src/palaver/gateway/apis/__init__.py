@@ -21,3 +21,5 @@ APIS: Final[tuple[ClientApi, ...]] = (
     cohere.API,
     ollama.API,
 )
+API_OF: Final = {api.wire: api for api in APIS}
+"""The row of each wire."""

@@ -8,7 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from palaver.gateway.client_api import BEARER, ApiError, Call, ClientApi, ErrorKind, KeyPlace, Listing
+from palaver.gateway.client_api import (
+    BEARER,
+    Additions,
+    ApiError,
+    Call,
+    ClientApi,
+    ErrorKind,
+    KeyPlace,
+    Listing,
+    ReasoningForm,
+)
 
 _TYPES: Final[Mapping[ErrorKind, str]] = {
     "invalid": "invalid_request_error",
@@ -49,5 +59,12 @@ API: Final = ClientApi(
     response_headers=("anthropic-", "request-id"),
     write_error=write_error,
     listings=(Listing("/v1/models", write_models, header="anthropic-version"),),
+    reasoning=ReasoningForm(proof="signature", alone="encrypted"),
+    additions=Additions(
+        # Newer models answer without the text of their thinking, unless it is asked for:
+        # https://platform.claude.com/docs/en/build-with-claude/adaptive-thinking
+        thinking={"@anthropic_messages": {"thinking": {"display": "summarized"}}},
+        max_tokens=True,
+    ),
     page="https://platform.claude.com/docs/en/api/messages",
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from palaver.gateway.client_api import ApiError, Call, ClientApi, ErrorKind
+from palaver.gateway.client_api import ApiError, Call, ClientApi, ErrorKind, ReasoningForm
 
 _TYPES: Final[Mapping[ErrorKind, str]] = {
     "invalid": "ValidationException",
@@ -40,5 +40,6 @@ API: Final = ClientApi(
     stream_type="application/vnd.amazon.eventstream",
     response_headers=("x-amzn-",),
     write_error=write_error,
+    reasoning=ReasoningForm(proof="signature", alone="encrypted"),
     page="https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html",
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from palaver.gateway.client_api import BEARER, ApiError, Call, ClientApi, ErrorKind, KeyPlace, Listing
+from palaver.gateway.client_api import BEARER, ApiError, Call, ClientApi, ErrorKind, KeyPlace, Listing, ReasoningForm
 
 _TYPES: Final[Mapping[ErrorKind, tuple[str, str | None]]] = {
     "invalid": ("invalid_request_error", None),
@@ -49,5 +49,7 @@ API: Final = ClientApi(
     response_headers=("openai-", "x-request-id", "x-ratelimit-"),
     write_error=write_error,
     listings=(Listing("/v1/models", write_models), Listing("/models", write_models)),
+    # The name of DeepSeek's API, which vLLM took over: the API itself has none.
+    reasoning=ReasoningForm(provider={"@openai_chat": {"field": "reasoning_content"}}),
     page="https://platform.openai.com/docs/api-reference/chat",
 )

@@ -8,7 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from palaver.gateway.client_api import BEARER, ApiError, Call, ClientApi, ErrorKind, KeyPlace, Listing
+from palaver.gateway.client_api import (
+    BEARER,
+    Additions,
+    ApiError,
+    Call,
+    ClientApi,
+    ErrorKind,
+    KeyPlace,
+    Listing,
+    ReasoningForm,
+)
 
 _STATUSES: Final[Mapping[ErrorKind, str]] = {
     "invalid": "INVALID_ARGUMENT",
@@ -56,5 +66,9 @@ API: Final = ClientApi(
     request_headers=("x-goog-api-client", "x-server-timeout"),
     write_error=write_error,
     listings=(Listing("/v1beta/models", write_models), Listing("/v1/models", write_models, header="x-goog-api-key")),
+    reasoning=ReasoningForm(proof="signature", alone="signature", call_field="thoughtSignature"),
+    additions=Additions(
+        thinking={"google_generate": {"generationConfig": {"thinkingConfig": {"includeThoughts": True}}}}
+    ),
     page="https://ai.google.dev/api/generate-content",
 )

@@ -1,0 +1,302 @@
+"""The answer of a model as a client of another wire gets it, before the codec of that wire writes it.
+
+Rules:
+
+- Reasoning of the model becomes reasoning of the client's wire, and never text. Its proof goes along in an envelope
+  (``proof_envelope``), where the wire has a field for proofs; ``conversation`` opens it when it comes back.
+- The proof stands behind the text, so that no word waits for it. Reasoning without a text is an envelope alone; a wire
+  without proofs gets none.
+- A tool call that has a proof of its own gets an envelope before it, or in its own field where the wire has one. There
+  it also proves the reasoning before it, since clients of such a wire send back their calls, but not always their
+  thoughts.
+- ``single``: the client allows one call an answer, and the model's wire cannot say so. Further calls are left out.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import structs
+
+from palaver.core import trusted
+from palaver.core.events import (
+    ArgumentsDelta,
+    DataDelta,
+    Event,
+    Finish,
+    PartEnd,
+    PartStart,
+    ReasoningDelta,
+    SignatureDelta,
+)
+from palaver.core.jsontext import paired
+from palaver.core.parts import MalformedToolCall, Reasoning, ToolCall
+from palaver.core.request import Loss
+from palaver.gateway.proof_envelope import Sealed, of_call, of_reasoning, seal
+from palaver.wires._engine import json_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from palaver.core.jsontext import Fields
+    from palaver.core.messages import AssistantMessage
+    from palaver.core.parts import AssistantPart
+    from palaver.core.request import Response
+    from palaver.gateway.client_api import ReasoningForm
+    from palaver.gateway.client_calls import ClientCalls
+
+_ENVELOPES: Final = 1_000_000
+"""The number of the first part that is made here; no answer has so many parts."""
+
+
+class ClientAnswer:
+    """Changes one answer, whole (``response``) or as it comes (``feed``)."""
+
+    def __init__(
+        self,
+        *,
+        wire: str,
+        form: ReasoningForm,
+        model_wire: str,
+        model_form: ReasoningForm,
+        calls: ClientCalls,
+        single: bool = False,
+    ) -> None:
+        """Keep the two wires, and how each holds reasoning."""
+        self._wire, self._form = wire, form
+        self._model_wire, self._call_field = model_wire, model_form.call_field
+        self.calls, self._single = calls, single
+        self._bare = trusted.Reasoning(
+            wire=wire, provider_json=json_fields.provider(wire, {}, _words(form.provider.get(f"@{wire}", {})))
+        )
+        self._unsaid: dict[int, list[Sealed]] = {}
+        """Of each choice: reasoning that the next call proves."""
+        self._open: dict[int, _OpenReasoning] = {}
+        self._called: set[int] = set()
+        self._left_out: set[int] = set()
+        self._proven: dict[int, ToolCall] = {}
+        """Calls that hold an envelope."""
+        self._made = 0
+        self._losses: dict[Loss, None] = {}
+        self._actions: dict[type, Callable[[Any], Sequence[Event]]] = {
+            PartStart: self._start,
+            ReasoningDelta: self._reason,
+            SignatureDelta: self._prove,
+            DataDelta: self._prove,
+            ArgumentsDelta: self._argue,
+            PartEnd: self._end,
+            Finish: self._finish,
+        }
+        if not single:
+            del self._actions[ArgumentsDelta]
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        """What was left out."""
+        return tuple(self._losses)
+
+    # -- whole -------------------------------------------------------------------------------------
+
+    def response(self, response: Response) -> Response:
+        """Return a whole answer."""
+        others = tuple([self._message(each, choice) for choice, each in enumerate(response.alternatives, 1)])
+        return structs.replace(response, message=self._message(response.message, 0), alternatives=others, original=None)
+
+    def _message(self, message: AssistantMessage, choice: int) -> AssistantMessage:
+        content: list[AssistantPart] = []
+        for part in message.content:
+            content += self._parts(part, choice)
+        return message.replace(content=tuple(content))
+
+    def _parts(self, part: AssistantPart, choice: int) -> Iterable[AssistantPart]:
+        match part:
+            case Reasoning():
+                changed = self._reasoning(part, choice)
+                return () if changed is None else (changed,)
+            case ToolCall():
+                return () if self._is_left_out(part, choice) else self._call(part, choice)
+            case MalformedToolCall():
+                return (self.calls.malformed(part),)
+            case _:
+                return (part,)
+
+    def _reasoning(self, part: Reasoning, choice: int) -> Reasoning | None:
+        proof, text = self._proof(part, choice)
+        if proof is None:
+            return structs.replace(self._bare, text=text) if text else None
+        return structs.replace(self._bare, text=text, **{proof[0]: proof[1]})
+
+    def _proof(self, part: Reasoning, choice: int) -> tuple[tuple[str, str] | None, str]:
+        """Return the field and the envelope that prove reasoning (``None``: the wire has none), and its text."""
+        text = paired(part.text)
+        part = part if text == part.text else structs.replace(part, text=text)
+        if self._form.call_field is not None:
+            self._unsaid.setdefault(choice, []).append(of_reasoning(part, self._model_wire, with_text=True))
+        field = self._form.proof if text else self._form.alone
+        if field is None:
+            return None, text
+        return (field, seal([of_reasoning(part, self._model_wire, with_text=False)])), text
+
+    # -- calls -------------------------------------------------------------------------------------
+
+    def _is_left_out(self, part: ToolCall, choice: int) -> bool:
+        if not self._single or part.provider_executed:
+            return False
+        if choice not in self._called:
+            self._called.add(choice)
+            return False
+        loss = Loss("dropped", "tool call", "the client allows one call an answer", choice, whole="response")
+        self._losses[loss] = None
+        return True
+
+    def _call(self, part: ToolCall, choice: int) -> tuple[AssistantPart, ...]:
+        """Return a call with what proves it, and the reasoning before it."""
+        sealed = self._unsaid.pop(choice, [])
+        if self._call_field is not None and self._call_field in json_fields.native(part, self._model_wire):
+            sealed = [*sealed, of_call(part, self._model_wire)]
+            part = json_fields.without(part, self._model_wire)
+        part = self.calls.call(part)
+        if not sealed:
+            return (part,)
+        if self._form.call_field is not None:
+            return (json_fields.with_native(part, self._wire, {self._form.call_field: seal(sealed)}),)
+        if self._form.alone is None:
+            return (part,)
+        return (structs.replace(self._bare, **{self._form.alone: seal(sealed)}), part)
+
+    # -- as it comes -------------------------------------------------------------------------------
+
+    def feed(self, event: Event) -> Sequence[Event]:
+        """Return what the client gets for an event."""
+        action = self._actions.get(type(event))
+        return (event,) if action is None else action(event)
+
+    def _start(self, event: PartStart) -> Sequence[Event]:
+        part, index = event.part, event.index
+        match part:
+            case Reasoning():
+                pending = self._open[index] = _OpenReasoning(event)
+                begun: list[Event] = []
+                if self._form.alone is not None or part.text:
+                    begun = pending.begin(self._bare)
+                return [*begun, ReasoningDelta(index, part.text)] if part.text else begun
+            case ToolCall():
+                if self._is_left_out(part, event.choice):
+                    self._left_out.add(index)
+                    return ()
+                return self._start_call(event, part)
+            case MalformedToolCall():
+                return (structs.replace(event, part=self.calls.malformed(part)),)
+            case _:
+                return (event,)
+
+    def _start_call(self, event: PartStart, part: ToolCall) -> Sequence[Event]:
+        *before, call = self._call(part, event.choice)
+        events: list[Event] = []
+        for each in before:
+            number, self._made = _ENVELOPES + self._made, self._made + 1
+            events += [structs.replace(event, index=number, part=each), PartEnd(number)]
+        if self._form.call_field is not None and isinstance(call, ToolCall):
+            self._proven[event.index] = call
+        return [*events, structs.replace(event, part=call)]
+
+    def _reason(self, event: ReasoningDelta) -> Sequence[Event]:
+        pending = self._open.get(event.index)
+        if pending is None:
+            return (event,)
+        pending.pieces.append(event.text)
+        if pending.begun:
+            return (event,)
+        return [*pending.begin(self._bare), event] if event.text else ()
+
+    def _prove(self, event: SignatureDelta | DataDelta) -> Sequence[Event]:
+        pending = self._open.get(event.index)
+        if pending is None:
+            return (event,)
+        proof = pending.signature if isinstance(event, SignatureDelta) else pending.encrypted
+        proof.append(event.text)
+        return ()
+
+    def _argue(self, event: ArgumentsDelta) -> Sequence[Event]:
+        return () if event.index in self._left_out else (event,)
+
+    def _end(self, event: PartEnd) -> Sequence[Event]:
+        pending = self._open.pop(event.index, None)
+        if pending is not None:
+            return self._close(event.index, pending, event.part)
+        if event.index in self._left_out:
+            return ()
+        match event.part:
+            case ToolCall() as call:
+                return (structs.replace(event, part=self._last_word(event.index, call)),)
+            case MalformedToolCall() as call:
+                return (structs.replace(event, part=self.calls.malformed(call)),)
+            case Reasoning():  # it is closed already
+                return ()
+            case _:
+                return (event,)
+
+    def _last_word(self, index: int, part: ToolCall) -> ToolCall:
+        """Return the provider's last word on a call, with what its start was given."""
+        part = self.calls.call(json_fields.without(part, self._model_wire) if self._call_field else part)
+        begun = self._proven.get(index)
+        return (
+            part if begun is None else json_fields.with_native(part, self._wire, json_fields.native(begun, self._wire))
+        )
+
+    def _finish(self, event: Finish) -> Sequence[Event]:
+        pending, self._open = self._open, {}
+        closed = [each for index, found in pending.items() for each in self._close(index, found, None)]
+        return [*closed, event] if closed else (event,)
+
+    def _close(self, index: int, pending: _OpenReasoning, last: AssistantPart | None) -> Sequence[Event]:
+        """End reasoning, with its proof."""
+        whole = pending.whole()
+        original = structs.replace(last, text=whole.text or last.text) if isinstance(last, Reasoning) else whole
+        proof, text = self._proof(original, pending.start.choice)
+        events: list[Event] = []
+        if not pending.begun and (text or proof is not None):
+            events += pending.begin(self._bare)
+        if text and not whole.text:
+            events.append(ReasoningDelta(index, text))
+        if proof is not None:
+            delta = SignatureDelta if proof[0] == "signature" else DataDelta
+            events.append(delta(index, proof[1]))
+        return [*events, PartEnd(index)] if pending.begun else events
+
+
+class _OpenReasoning:
+    """Reasoning that is arriving."""
+
+    __slots__ = ("begun", "encrypted", "pieces", "signature", "start")
+
+    def __init__(self, start: PartStart) -> None:
+        self.start = start
+        self.begun = False
+        self.pieces: list[str] = []
+        self.signature: list[str] = []
+        self.encrypted: list[str] = []
+
+    def begin(self, bare: Reasoning) -> list[Event]:
+        """Begin it for the client."""
+        self.begun = True
+        return [structs.replace(self.start, part=bare)]
+
+    def whole(self) -> Reasoning:
+        """Return what came of it, as the model's wire has it."""
+        part = self.start.part
+        assert isinstance(part, Reasoning)  # noqa: S101 (only such parts are opened)
+        signature, encrypted = "".join(self.signature), "".join(self.encrypted)
+        return structs.replace(
+            part,
+            text=paired(part.text + "".join(self.pieces)),
+            signature=(part.signature or "") + signature if signature else part.signature,
+            encrypted=(part.encrypted or "") + encrypted if encrypted else part.encrypted,
+        )
+
+
+def _words(noted: Mapping[str, str]) -> Fields:
+    return {key: json_fields.word(text) for key, text in noted.items()}
