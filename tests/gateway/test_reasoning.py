@@ -1,10 +1,16 @@
 """Reasoning of any model reaches any client as reasoning, and goes back to its own provider with its own proof."""
 
+import json
+
 import httpx
 import pytest
 
 from palaver import Response, assistant, tool, tool_call, user, wires
+from palaver.core.events import Finish, PartEnd, PartStart, ReasoningDelta, TextDelta
 from palaver.core.parts import Reasoning, Text, ToolCall
+from palaver.gateway.apis import API_OF
+from palaver.gateway.client_answer import ClientAnswer
+from palaver.gateway.client_calls import ClientCalls
 from palaver.gateway.proof_envelope import MARKER
 from palaver.testing.rules import check_request
 from tests.gateway.running import PROVIDERS
@@ -160,3 +166,54 @@ def test_text_that_only_looks_like_an_envelope_goes_through_byte_for_byte(gatewa
     got = httpx.post(f"{gateway}/v1/messages", content=body)
     assert got.status_code == 200
     assert provider.asked[0][2] == body.replace(b'"anthropic_messages"', b'"model-1"')
+
+
+@pytest.mark.row("GW-13")
+@pytest.mark.parametrize(("client", "model"), [pair for pair in PAIRS if pair[1] in PROOFS])
+def test_a_client_that_leaves_reasoning_out_gives_it_back_all_the_same(gateway, provider, client, model):
+    got, _ = ask(gateway, provider, (client, model), ASKED, answer_by(model))
+    back = decoded(client, got.content, stream=False)
+    bare = tuple(each for each in back.message.content if not isinstance(each, Reasoning))
+    request = next_request(Response(back.message.replace(content=bare)))
+    _, sent = ask(gateway, provider, (client, model), request, answer_by(model))
+    assert all(proof.encode() in sent for proof in PROOFS[model].values())
+    assert check_request(model, sent) == []
+
+
+@pytest.mark.row("GW-12")
+@pytest.mark.parametrize("model", ["openai_chat", "cohere_chat", "ollama_chat"])
+def test_reasoning_without_a_proof_ends_before_the_text_begins(gateway, provider, model):
+    """Claude Code shows nothing of an answer whose last block is not text."""
+    got, _ = ask(gateway, provider, ("anthropic_messages", model), ASKED, answer_by(model, call=False), stream=True)
+    events = [json.loads(each[6:]) for each in got.text.splitlines() if each.startswith("data: ")]
+    begun = [each["content_block"]["type"] for each in events if each["type"] == "content_block_start"]
+    assert begun == ["thinking", "text"]
+
+
+def test_reasoning_that_goes_on_behind_a_text_is_another_part():
+    client = ClientAnswer(
+        wire="anthropic_messages",
+        form=API_OF["anthropic_messages"].reasoning,
+        model_wire="ollama_chat",
+        model_form=API_OF["ollama_chat"].reasoning,
+        calls=ClientCalls({}, model_wire="ollama_chat", ids=None),
+    )
+    events = [
+        PartStart(0, Reasoning(wire="ollama_chat")),
+        ReasoningDelta(0, "One. "),
+        PartStart(1, Text("")),
+        TextDelta(1, "It will."),
+        ReasoningDelta(0, "Two."),
+        PartEnd(1),
+        PartEnd(0),
+        Finish("stop"),
+    ]
+    encoder = wires.get("anthropic_messages").stream_encoder()
+    data = b"".join([encoder.feed(each) for event in events for each in client.feed(event)]) + encoder.finish()
+    back = decoded("anthropic_messages", data, stream=True)
+    assert [(type(each), each.text) for each in back.message.content] == [
+        (Reasoning, "One. "),
+        (Text, "It will."),
+        (Reasoning, "Two."),
+    ]
+    assert all(each.signature for each in back.message.content if isinstance(each, Reasoning))

@@ -68,6 +68,8 @@ class ClientAnswer:
         """Keep the two wires, and how each holds reasoning."""
         self._wire, self._form = wire, form
         self._model_wire, self._call_field = model_wire, model_form.call_field
+        self._unproven = model_form.proof is None
+        """Whether the model's reasoning has no proof that could come late: it ends where anything else begins."""
         self.calls, self._single = calls, single
         self._bare = trusted.Reasoning(
             wire=wire, provider_json=json_fields.provider(wire, {}, _words(form.provider.get(f"@{wire}", {})))
@@ -176,13 +178,18 @@ class ClientAnswer:
 
     def _start(self, event: PartStart) -> Sequence[Event]:
         part, index = event.part, event.index
+        if type(part) is Reasoning:
+            pending = self._open[index] = _OpenReasoning(event)
+            begun: list[Event] = []
+            if self._form.alone is not None or part.text:
+                begun = pending.begin(self._bare)
+            return [*begun, ReasoningDelta(index, part.text)] if part.text else begun
+        if self._unproven and self._open:
+            return [*self._close_all(), *self._start_other(event, part, index)]
+        return self._start_other(event, part, index)
+
+    def _start_other(self, event: PartStart, part: AssistantPart, index: int) -> Sequence[Event]:
         match part:
-            case Reasoning():
-                pending = self._open[index] = _OpenReasoning(event)
-                begun: list[Event] = []
-                if self._form.alone is not None or part.text:
-                    begun = pending.begin(self._bare)
-                return [*begun, ReasoningDelta(index, part.text)] if part.text else begun
             case ToolCall():
                 if self._is_left_out(part, event.choice):
                     self._left_out.add(index)
@@ -206,11 +213,20 @@ class ClientAnswer:
     def _reason(self, event: ReasoningDelta) -> Sequence[Event]:
         pending = self._open.get(event.index)
         if pending is None:
-            return (event,)
+            return self._reason_again(event)
         pending.pieces.append(event.text)
+        index = pending.start.index
+        event = event if index == event.index else structs.replace(event, index=index)
         if pending.begun:
             return (event,)
         return [*pending.begin(self._bare), event] if event.text else ()
+
+    def _reason_again(self, event: ReasoningDelta) -> Sequence[Event]:
+        """Begin another part: the one of this reasoning has ended, where something else began."""
+        number, self._made = _ENVELOPES + self._made, self._made + 1
+        pending = self._open[event.index] = _OpenReasoning(PartStart(number, trusted.Reasoning(wire=self._model_wire)))
+        pending.pieces.append(event.text)
+        return [*pending.begin(self._bare), structs.replace(event, index=number)]
 
     def _prove(self, event: SignatureDelta | DataDelta) -> Sequence[Event]:
         pending = self._open.get(event.index)
@@ -226,7 +242,8 @@ class ClientAnswer:
     def _end(self, event: PartEnd) -> Sequence[Event]:
         pending = self._open.pop(event.index, None)
         if pending is not None:
-            return self._close(event.index, pending, event.part)
+            last = event.part if pending.start.index == event.index else None  # another part holds what came before
+            return self._close(pending, last)
         if event.index in self._left_out:
             return ()
         match event.part:
@@ -248,12 +265,16 @@ class ClientAnswer:
         )
 
     def _finish(self, event: Finish) -> Sequence[Event]:
-        pending, self._open = self._open, {}
-        closed = [each for index, found in pending.items() for each in self._close(index, found, None)]
+        closed = self._close_all()
         return [*closed, event] if closed else (event,)
 
-    def _close(self, index: int, pending: _OpenReasoning, last: AssistantPart | None) -> Sequence[Event]:
+    def _close_all(self) -> list[Event]:
+        pending, self._open = self._open, {}
+        return [each for found in pending.values() for each in self._close(found, None)]
+
+    def _close(self, pending: _OpenReasoning, last: AssistantPart | None) -> Sequence[Event]:
         """End reasoning, with its proof."""
+        index = pending.start.index
         whole = pending.whole()
         original = structs.replace(last, text=whole.text or last.text) if isinstance(last, Reasoning) else whole
         proof, text = self._proof(original, pending.start.choice)

@@ -1,4 +1,4 @@
-"""The reasoning of answers, for clients whose wire has no field for its proofs.
+"""The reasoning of answers, for clients that do not send it back: their wire has no field for it, or they leave it out.
 
 Rules:
 
@@ -41,6 +41,10 @@ class ReasoningMemory:
         """Start empty."""
         self._size, self._used = size, 0
         self._entries: OrderedDict[bytes, tuple[tuple[AssistantPart, ...], int]] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        """Return whether anything is remembered."""
+        return bool(self._entries)
 
     def remember(self, key: bytes, parts: Sequence[AssistantPart]) -> None:
         """Keep the parts of an answer: its reasoning, its calls, and where its text stood."""

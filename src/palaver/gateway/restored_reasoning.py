@@ -4,7 +4,8 @@ Rules:
 
 - An envelope (``proof_envelope``) is opened, and the reasoning, bound to its wire, stands in its place. The codec of
   that wire sends it; any other drops it, with a loss. Reasoning that was edited since has no proof any more.
-- A client whose wire has no proofs gets its reasoning out of a ``ReasoningMemory``.
+- An answer without reasoning gets it out of a ``ReasoningMemory``: the client's wire has no field for it, or the client
+  left it out, as Claude Code does with that of models which it does not know.
 
 Stability: experimental.
 """
@@ -138,23 +139,29 @@ def _with_fields(part: ToolCall, stored: Raw) -> ToolCall:
     return structs.replace(part, provider_json=jsontext.raw({**own, **jsontext.fields(stored)}))
 
 
-# -- clients without proofs ------------------------------------------------------------------------
+# -- reasoning that does not come back ------------------------------------------------------------------------
 
 
-def remembered(messages: tuple[Message, ...], memory: ReasoningMemory, scope: str = "") -> tuple[Message, ...]:
-    """Return the messages of a client with the reasoning that a memory has of them."""
+def remembered(
+    messages: tuple[Message, ...], wire: str, memory: ReasoningMemory, scope: str = ""
+) -> tuple[Message, ...]:
+    """Return the messages of a client of ``wire`` with the reasoning that a memory has of them."""
+    if not memory:
+        return messages
     found = tuple(
         [
-            message if key is None or not (parts := memory.find(key)) else _restored(message, parts)
+            message if key is None or not (parts := memory.find(key)) else _restored(message, wire, parts)
             for message, key in zip(messages, keys_of(messages, scope), strict=True)
         ]
     )
     return messages if all(map(is_, found, messages)) else found
 
 
-def _restored(message: Message, parts: Sequence[AssistantPart]) -> Message:
+def _restored(message: Message, wire: str, parts: Sequence[AssistantPart]) -> Message:
     """Put reasoning where it stood, between the texts and the calls of the client."""
-    if not isinstance(message, AssistantMessage):
+    if not isinstance(message, AssistantMessage) or any(
+        type(part) is Reasoning and part.wire != wire for part in message.content
+    ):  # an envelope restored it, or it was edited
         return message
     calls = {part.id: part for part in message.content if isinstance(part, ToolCall)}
     others = [part for part in message.content if not isinstance(part, (ToolCall, Reasoning))]

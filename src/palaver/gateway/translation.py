@@ -121,14 +121,12 @@ class Translator:
         """Return the client's request with the reasoning of earlier answers."""
         api = record.request.api
         messages = opened(request.messages, api.wire, api.reasoning)
-        if api.reasoning.alone is None:
-            messages = remembered(messages, self._memory)
+        messages = remembered(messages, api.wire, self._memory)
         return request if messages is request.messages else request.replace(messages=messages)
 
     def _remember(self, response: Response, calls: ClientCalls, record: Record) -> None:
-        """Keep the reasoning of an answer, where the client cannot."""
-        api = record.request.api
-        if api.reasoning.alone is not None or record.wire is None:
+        """Keep the reasoning of an answer: not every client sends it back."""
+        if record.wire is None:
             return
         wire = record.wire.partition(":")[0]
         parts = worth_keeping(response.message.content, wire, API_OF[wire].reasoning.call_field)
