@@ -22,19 +22,22 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from palaver.core.errors import DecodeError
+from palaver.gateway.keys import KeySettings
+from palaver.gateway.limits import LimitRule
 
 
 class Listen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the gateway listens."""
+    """Where the gateway listens. ``hosts`` are the names that it has, where keys are required; without any, all."""
 
     host: str = "127.0.0.1"
     port: int = 4000
+    hosts: tuple[str, ...] = ()
 
 
 class Target(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,6 +57,10 @@ class GatewayConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     only_listed: bool = False
     database: str | None = None
     """The path of an SQLite file, or ``postgresql://…``. Without it, ``gateway.db`` in the user's data folder."""
+    keys: KeySettings | None = None
+    limits: tuple[LimitRule, ...] = ()
+    unknown_price: Literal["refuse", "zero"] = "refuse"
+    """What an exchange costs whose model has no known price, where a limit of cost applies."""
 
 
 def read_config(file: str | Path) -> GatewayConfig:
