@@ -192,13 +192,14 @@ class Counters:
         counter.size = max(counter.size, least)
         counter.taken = now
         most = max(counter.size, wanted)
+        share = _Share(0, counter.used)
         with anyio.CancelScope(shield=True):  # what the database gave must not be lost
             share = await to_thread(self._database.run, lambda it: _take(it, counter, least, most))
             counter.left += share.amount
-            counter.used = share.used
-            if not share.amount:
-                counter.closed, counter.refused = time.monotonic() + CLOSED, least
-            return share.amount > 0
+        counter.used = share.used
+        if not share.amount:
+            counter.closed, counter.refused = time.monotonic() + CLOSED, least
+        return share.amount > 0
 
 
 def _take(transaction: Transaction, counter: Counter, least: int, most: int) -> _Share:
