@@ -9,14 +9,19 @@ import anthropic
 import httpx
 import openai
 import pytest
+from msgspec import structs
 
-from palaver import Response, Usage, assistant, wires
+from palaver import Request, Response, Usage, assistant, user, wires
 from palaver.core.errors import DecodeError
 from palaver.core.parts import Text
+from palaver.core.request import Settings
 from palaver.gateway import GatewayConfig, gateway_app
+from palaver.gateway.apis import APIS
 from palaver.gateway.database import open_database
 from palaver.gateway.keys import Caller, GatewayKeys, KeySettings
 from palaver.gateway.limits import USD, Limit, LimitRule, LimitTable, parse_limit, period_of
+from palaver.gateway.record import ClientRequest
+from palaver.gateway.spending import expected
 from palaver.gateway.usage import UsageLedger
 from palaver.models.catalogue import FILE
 from tests.gateway.running import running, targets
@@ -281,6 +286,19 @@ def test_a_body_that_cannot_be_read_counts_by_its_length(provider, place):
         assert httpx.post(f"{url}/v1/chat/completions", content=body).status_code == 200
         body = body.replace(b"xxx", b"x" * 300)
         assert httpx.post(f"{url}/v1/chat/completions", content=body).status_code == 429
+
+
+@pytest.mark.parametrize("api", APIS, ids=[each.wire for each in APIS])
+def test_a_long_request_is_not_read_for_a_limit_that_it_is_a_small_part_of(api):
+    asked = Request(model="m", messages=(user("It rains. " * 5000),), settings=Settings(max_tokens=77))
+    request = ClientRequest(api=api, model="m", stream=False, body=wires.get(api.wire).encode_request(asked).body)
+    rough = expected(request, [], [Limit("tokens", 10**9, "day")])
+    assert "decoded" not in vars(request)
+    exact = expected(request, [], [Limit("tokens", 10**5, "day")])
+    assert (rough.output, exact.output) == (77, 77)
+    assert exact.input <= rough.input < 2 * exact.input
+    odd = structs.replace(request, body=request.body.replace(b"77", b'"77"'))
+    assert expected(odd, [], [Limit("tokens", 10**9, "day")]).output == 0
 
 
 def test_limits_are_what_they_were_after_a_restart(provider, place):

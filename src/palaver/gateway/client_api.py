@@ -135,6 +135,8 @@ class ClientApi(Struct, frozen=True, kw_only=True):
     keys: tuple[KeyPlace, ...] = (BEARER,)
     key_parameter: str | None = None
     """The parameter of the query that may hold the key."""
+    output_bounds: tuple[str, ...] = ()
+    """The fields of a request that bound the tokens of its answer; ``a.b`` is the field ``b`` of the object ``a``."""
     request_headers: tuple[str, ...] = ()
     """The headers of requests that belong to the wire, or how their names begin (``openai-``)."""
     response_headers: tuple[str, ...] = ()

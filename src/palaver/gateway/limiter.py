@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from palaver.gateway.database import Database
-    from palaver.gateway.limits import LimitRule, Measure, ScopedLimit
+    from palaver.gateway.limits import LimitRule, ScopedLimit
     from palaver.gateway.record import ClientRequest, Record
 
 WRITTEN: Final = 1.0
@@ -95,9 +95,9 @@ class Limiter(Component):
         """Reserve what an exchange may use. Raises ``RefusedError``."""
         charges: list[Charge] = []
         if limits := self._limits(record):
-            measures: set[Measure] = {each.limit.measure for each in limits}
-            models = self._models(record.request) if "cost" in measures else ()
-            amounts = expected(record.request, models, measures)
+            priced = any(each.limit.measure == "cost" for each in limits)
+            models = self._models(record.request) if priced else ()
+            amounts = expected(record.request, models, [each.limit for each in limits])
             if amounts.cost is None and self._unknown_price == "refuse":
                 raise _unpriced(models)
             now = record.at / 1000

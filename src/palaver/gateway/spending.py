@@ -4,6 +4,8 @@ Rules:
 
 - Before: the input is estimated (``palaver.tokens``), the output is the most that the client asks for, or 0 where it
   asks for no bound. The cost is that of the dearest model that may answer, at full prices.
+- A long request is not read for that: its length is an estimate that is too high, as long as it is a small part of the
+  limit. Otherwise it is read.
 - After: what the provider says it used. Of an answer that broke off, or that the client did not wait for, the output is
   at least the estimate of what came: providers count at the end of a stream.
 - Where the provider says nothing: an exchange that the provider refused, and one that never reached it, used nothing.
@@ -16,8 +18,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Final
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from msgspec import Struct
 
 from palaver.core.errors import DecodeError, StreamError, TimedOutError
@@ -28,9 +32,12 @@ from palaver.tokens import estimate, estimate_tools, overhead
 
 if TYPE_CHECKING:
     from palaver.core.request import Response
-    from palaver.gateway.limits import Measure
+    from palaver.gateway.limits import Limit, Measure
     from palaver.gateway.record import ClientRequest, Record
 
+_LONG: Final = 16_384
+"""Bytes."""
+_PART: Final = 64
 _TOKENS: Final = frozenset({"tokens", "input_tokens", "output_tokens", "cost"})
 
 
@@ -60,17 +67,29 @@ class Amounts(Struct, frozen=True):
 NOTHING: Final = Amounts()
 
 
-def expected(request: ClientRequest, models: Sequence[str], measures: Collection[Measure]) -> Amounts:
-    """Return what a request may use of ``measures``. ``models`` are the names of those that may answer it."""
+def expected(request: ClientRequest, models: Sequence[str], limits: Collection[Limit]) -> Amounts:
+    """Return what a request may use, as far as ``limits`` need it. ``models`` are those that may answer it."""
+    measures: set[Measure] = {each.measure for each in limits}
     if _TOKENS.isdisjoint(measures):
         return Amounts(requests=1)
-    tokens = input_tokens(request)
-    output = _most_output(request)
+    if len(request.body) > _LONG:
+        output = _bound(request.body, request.api.output_bounds)
+        rough = _priced_for(models, measures, _by_length(request.body), output)
+        if all(rough.of(each.measure) * _PART <= each.amount for each in limits):
+            return rough
+    return _priced_for(models, measures, input_tokens(request), _most_output(request))
+
+
+def _priced_for(models: Sequence[str], measures: Collection[Measure], tokens: int, output: int) -> Amounts:
     if "cost" not in measures:
         return Amounts(1, tokens, output)
     usage = Usage(input=tokens, output=output)
     costs = [_cost(usage, each) for each in models]
     return Amounts(1, tokens, output, max([each or 0 for each in costs]) if None not in costs else None)
+
+
+def _by_length(body: bytes) -> int:
+    return len(body) * 2 // 7
 
 
 def used(record: Record) -> Amounts:
@@ -90,7 +109,7 @@ def input_tokens(request: ClientRequest) -> int:
     try:
         asked = request.decoded
     except DecodeError:
-        return len(request.body) * 2 // 7
+        return _by_length(request.body)
     messages = sum([estimate(each) + overhead(each) for each in asked.messages])
     return messages + estimate_tools(asked.tools, asked.settings.output)
 
@@ -100,6 +119,30 @@ def _most_output(request: ClientRequest) -> int:
         return max(request.decoded.settings.max_tokens or 0, 0)
     except DecodeError:
         return 0
+
+
+def _bound(body: bytes, fields: tuple[str, ...]) -> int:
+    """Return the greatest number in one of the fields of a body, without reading the others; 0 without any."""
+    try:
+        numbers = [found for each in fields if (found := _value(_reader(each).decode(body)))]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return 0
+    return max([0, *numbers])
+
+
+@cache
+def _reader(field: str) -> msgspec.json.Decoder[Any]:
+    """Return what reads one field, which is a number, out of objects within each other."""
+    kind: Any = int
+    for name in reversed(field.split(".")):
+        kind = msgspec.defstruct("Bound", [("found", kind | None, msgspec.field(name=name, default=None))])
+    return msgspec.json.Decoder(kind)
+
+
+def _value(found: Any) -> int:
+    while found is not None and not isinstance(found, int):
+        found = found.found
+    return found or 0
 
 
 def _may_have_worked(record: Record) -> bool:

@@ -40,6 +40,7 @@ API: Final = ClientApi(
     ),
     stream_type="application/vnd.amazon.eventstream",
     keys=(BEARER, KeyPlace("authorization", "AWS4-HMAC-SHA256 Credential=", end="/")),
+    output_bounds=("inferenceConfig.maxTokens",),
     response_headers=("x-amzn-",),
     write_error=write_error,
     page="https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html",
