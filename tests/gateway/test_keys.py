@@ -1,5 +1,7 @@
 """Virtual keys: how they are made and stored, where clients send them, and what a gateway refuses."""
 
+import json
+import logging
 import re
 import uuid
 from contextlib import closing
@@ -15,10 +17,11 @@ import pytest
 from google import genai
 
 from palaver.core.errors import ConflictError, MessageError, NotFoundError
-from palaver.gateway import GatewayConfig, Listen, authentication, gateway_app
+from palaver.gateway import GatewayConfig, Listen, Target, authentication, gateway, gateway_app
 from palaver.gateway.apis import APIS
 from palaver.gateway.authentication import Authentication
 from palaver.gateway.client_api import RefusedError
+from palaver.gateway.component import Component
 from palaver.gateway.credentials import Credential
 from palaver.gateway.database import open_database
 from palaver.gateway.keys import GatewayKeys, KeySettings, new_secret, secret_hash
@@ -344,6 +347,66 @@ async def test_a_key_stays_known_while_the_database_is_away(tmp_path, monkeypatc
         with pytest.raises(RefusedError, match="cannot be checked") as caught:
             await component.caller(Credential(secret_hash(secret)))
         assert caught.value.answer.status == 503
+
+
+# -- secrets -------------------------------------------------------------------------------------------------------
+
+
+class Recorder(Component):
+    """Keeps the records of exchanges."""
+
+    def __init__(self):
+        self.records = []
+
+    async def ended(self, record):
+        self.records.append(record)
+
+
+@pytest.mark.row("GW-40")
+def test_no_key_is_in_records_logs_errors_or_the_database(provider, tmp_path, monkeypatch, caplog):
+    caplog.set_level(logging.DEBUG)
+    recorder, place = Recorder(), tmp_path / "gateway.db"
+    made = gateway._components
+    monkeypatch.setattr(gateway, "_components", lambda each: [*made(each), recorder])
+    with closing(open_database(str(place))) as database:
+        keys = GatewayKeys(database)
+        right, wrong = keys.create("ci", models=["*_*"]).secret, new_secret()
+    shown = []
+    with running(GatewayConfig(models=targets(provider.url), database=str(place), keys=KeySettings())) as url:
+        for place_of_key in places():
+            api, header, text = place_of_key.values[0]
+            for secret in (right, wrong, right[:-1]):
+                sent = text.replace("{key}", secret)
+                for status, name in ((200, None), (500, None), (200, "nothing")):
+                    provider.status, provider.body = status, b"{}"
+                    got = ask(
+                        url,
+                        api.wire,
+                        name=name,
+                        headers={header: sent} if header else {},
+                        query=sent if not header else "",
+                    )
+                    shown.append(f"{got.headers} {got.text}")
+        files = [each.read_bytes() for each in tmp_path.iterdir()]
+    assert {each.caller.name for each in recorder.records} == {"ci"}
+    assert {each.outcome for each in recorder.records} >= {"answered", "refused"}
+    everything = f"{shown} {recorder.records} {caplog.text} {provider.asked}"
+    for secret in (right, wrong):
+        assert secret[8:20] not in everything
+        assert not any(secret[8:20].encode() in data for data in files)
+
+
+@pytest.mark.row("GW-40")
+def test_a_name_that_a_client_made_up_adds_no_header(provider):
+    provider.headers, provider.body = {"content-type": "application/json"}, answer_of("openai_chat", stream=False)
+    every = Target(model="local/*", url=provider.url, wire="openai_chat")
+    with running(GatewayConfig(models={"*": every})) as url:
+        for name in ["x\r\nset-cookie: a=b", "é", "\U0001f600", "x\x00", "x" * 10**5]:
+            body = json.dumps({"model": name, "messages": []})
+            got = httpx.post(f"{url}/v1/chat/completions", content=body)
+            assert got.status_code == 200
+            assert "set-cookie" not in got.headers
+            assert len(got.headers["palaver-model"]) < 1000
 
 
 # -- other addresses -----------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Limits: how they are written, which apply, what exchanges are counted as, and when they are refused."""
 
 import datetime as dt
+import json
 import re
 from contextlib import closing
 from queue import Queue
@@ -15,12 +16,12 @@ from palaver import Request, Response, Usage, assistant, user, wires
 from palaver.core.errors import DecodeError
 from palaver.core.parts import Text
 from palaver.core.request import Settings
-from palaver.gateway import GatewayConfig, gateway_app
+from palaver.gateway import GatewayConfig, gateway_app, spending
 from palaver.gateway.apis import APIS
 from palaver.gateway.database import open_database
 from palaver.gateway.keys import Caller, GatewayKeys, KeySettings
 from palaver.gateway.limits import USD, Limit, LimitRule, LimitTable, parse_limit, period_of
-from palaver.gateway.record import ClientRequest
+from palaver.gateway.record import ClientRequest, Record
 from palaver.gateway.spending import expected
 from palaver.gateway.usage import UsageLedger
 from palaver.models.catalogue import FILE
@@ -216,6 +217,7 @@ def test_money_is_counted_at_the_prices_of_the_catalogue(provider, place, tmp_pa
 def test_the_clients_of_providers_do_not_retry_when_the_wait_is_long(provider, place):
     provider.headers, provider.body = JSON, answer_of("openai_chat", stream=False)
     with limited(provider, place, LimitRule(requests="0/month")) as url:
+        assert ask(url).headers["x-should-retry"] == "false"  # without it these clients wait until the limit frees
         sent = []
         body = {"model": "openai_chat", "messages": []}
         for make, error in ((openai.OpenAI, openai.RateLimitError), (anthropic.Anthropic, anthropic.RateLimitError)):
@@ -261,6 +263,22 @@ def test_an_answer_that_broke_off_counts_as_what_came(provider, place, wire):
     ((output,), (sent,)) = used(place, "output_tokens"), used(place, "input_tokens")
     assert 0 < output < 100
     assert sent > 0
+
+
+@pytest.mark.row("GW-31")
+@pytest.mark.parametrize("outcome", ["cancelled", "failed", "answered"])
+def test_a_provider_that_counts_at_the_end_does_not_make_the_beginning_free(outcome):
+    start = {"type": "message_start", "message": {"usage": {"input_tokens": 10, "output_tokens": 1}, "content": []}}
+    start["message"] |= {"type": "message", "role": "assistant", "id": "m", "model": "m"}
+    block = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+    delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "word " * 700}}
+    events = [f"event: {each['type']}\ndata: {json.dumps(each)}\n\n" for each in (start, block, delta)]
+    api = next(each for each in APIS if each.wire == "anthropic_messages")
+    request = ClientRequest(api=api, model="m", stream=True, body=b"{}")
+    record = Record(request=request, model="anthropic/m", wire=api.wire, sent=b"{}", outcome=outcome)
+    record.received.append("".join(events).encode())
+    found = spending.used(record)
+    assert (found.input, found.output) == (10, 1 if outcome == "answered" else 1000)
 
 
 @pytest.mark.row("GW-31")

@@ -10,7 +10,21 @@ from palaver.core.errors import MissingPackageError
 try:
     from palaver.gateway.app import gateway_app
     from palaver.gateway.config import GatewayConfig, Listen, Target, read_config
+    from palaver.gateway.database import open_database
+    from palaver.gateway.keys import GatewayKeys, KeySettings
+    from palaver.gateway.limits import LimitRule, parse_limit
 except ImportError as error:
     raise MissingPackageError.of("a gateway needs starlette and uvicorn", "gateway", error) from error
 
-__all__ = ["GatewayConfig", "Listen", "Target", "gateway_app", "read_config"]
+__all__ = [
+    "GatewayConfig",
+    "GatewayKeys",
+    "KeySettings",
+    "LimitRule",
+    "Listen",
+    "Target",
+    "gateway_app",
+    "open_database",
+    "parse_limit",
+    "read_config",
+]

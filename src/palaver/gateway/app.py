@@ -20,6 +20,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
+from urllib.parse import quote
 
 import anyio
 from msgspec import json
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
     from palaver.gateway.client_response import ClientResponse
 
 _MAX_BODY: Final = 64 * 1024 * 1024
+_SAFE: Final = "/:@+,=()[] "
+_LONGEST: Final = 256
+"""Characters of a header that a client's own text is part of."""
 _OWN_PARAMETERS: Final = frozenset({"key", "alt", "api-version"})
 
 
@@ -205,7 +209,7 @@ async def _cancel_when_gone(receive: Receive, scope: CancelScope) -> None:
 
 
 def _headers(response: ClientResponse, record: Record, length: int | None = None) -> list[tuple[bytes, bytes]]:
-    own = {} if record.model is None else {"palaver-model": record.model}
+    own = {} if record.model is None else {"palaver-model": quote(record.model, safe=_SAFE)[:_LONGEST]}
     own["palaver-exchange"] = record.id
     if record.losses:
         own["palaver-losses"] = str(len(record.losses))

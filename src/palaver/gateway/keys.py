@@ -81,7 +81,7 @@ class Caller(Struct, frozen=True):
     limits: tuple[Limit, ...] = ()
 
     def may_ask(self, model: str) -> bool:
-        """Return whether the key may ask for a model by this name."""
+        """Return whether the key may ask for a ``model`` by this name."""
         return not self.models or matches(self.models, model)
 
 
@@ -142,7 +142,7 @@ class GatewayKeys:
     """The keys in a database."""
 
     def __init__(self, database: Database) -> None:
-        """Make the table where it is not there. Raises ``StoreError``."""
+        """Use a ``database``, and make the table where it is not there. Raises ``StoreError``."""
         self._database = database
         database.migrate("keys", _MIGRATIONS)
 
@@ -155,9 +155,10 @@ class GatewayKeys:
         limits: Sequence[Limit] = (),
         expires: int | None = None,
     ) -> NewKey:
-        """Make a key. ``models`` are patterns of the names that it may ask for; without any, all.
+        """Make a key with a ``name``, perhaps of a ``team``, with ``limits`` of its own.
 
-        Raises ``MessageError`` for a name that is none, ``ConflictError`` for one that is taken, and ``StoreError``.
+        ``models`` are patterns of the names that it may ask for; without any, all. ``expires`` is a time in Unix
+        milliseconds. Raises ``MessageError`` for a name that is none, ``ConflictError`` for one that is taken, and ``StoreError``.
         """
         for each in (name, *([] if team is None else [team])):
             _check_name(each)
@@ -189,11 +190,14 @@ class GatewayKeys:
         return tuple(map(_key, found))
 
     def revoke(self, name: str) -> VirtualKey:
-        """Revoke the key with a name or an id, at once in this database. Raises ``NotFoundError``."""
+        """Revoke the key with this ``name`` or id, at once in this database. Raises ``NotFoundError``."""
         return self._change(name, "revoked = ?", now_ms())
 
     def rotate(self, name: str, *, keep: int = 0) -> NewKey:
-        """Give a key a new secret; the old one is accepted for ``keep`` milliseconds more. Raises ``NotFoundError``."""
+        """Give the key with this ``name`` or id a new secret; the old one is accepted for ``keep`` milliseconds more.
+
+        Raises ``NotFoundError``.
+        """
         secret = new_secret()
         key = self._change(
             name,
@@ -205,12 +209,12 @@ class GatewayKeys:
         return NewKey(secret, key)
 
     def find(self, hash: bytes) -> VirtualKey | None:
-        """Return the key with a hash, also one that is revoked or expired; ``None`` where there is none."""
+        """Return the key with a ``hash``, also one that is revoked or expired; ``None`` where there is none."""
         found = self._database.run(lambda it: it.rows(_FIND, hash, hash, now_ms()))
         return next((_key(row) for row in found if hmac.compare_digest(bytes(row[-1]), hash)), None)
 
     def note_used(self, used: Mapping[str, int]) -> None:
-        """Store when keys, by their ids, were last used."""
+        """Store when keys were last ``used``: Unix milliseconds by their ids."""
 
         def work(transaction: Transaction) -> None:
             for key_id, at in sorted(used.items()):

@@ -76,7 +76,7 @@ class LimitRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """In USD."""
 
     def limits(self, source: str) -> tuple[Limit, ...]:
-        """Return the limits of the rule. ``source`` is where it stands. Raises ``DecodeError``."""
+        """Return the limits of the rule; ``source`` is the place that errors name. Raises ``DecodeError``."""
         found: list[Limit] = []
         for measure in MEASURES:
             texts: str | list[str] = getattr(self, measure)
@@ -99,7 +99,10 @@ class ScopedLimit(NamedTuple):
 
 
 def parse_limit(measure: Measure, text: str) -> Limit:
-    """Return a limit that is written as ``60/minute``, ``1.5M/day`` or ``5/month``. Raises ``DecodeError``."""
+    """Return the limit of a ``measure`` whose ``text`` is ``60/minute``, ``1.5M/day`` or ``5/month``.
+
+    Raises ``DecodeError``.
+    """
     found = _FORM.fullmatch(text)
     period = None if found is None else _PERIODS.get(found[3])
     if found is None or period is None:
