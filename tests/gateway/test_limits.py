@@ -3,7 +3,7 @@
 import datetime as dt
 import json
 import re
-from contextlib import closing
+from contextlib import closing, suppress
 from queue import Queue
 
 import anthropic
@@ -18,8 +18,10 @@ from palaver.core.parts import Text
 from palaver.core.request import Settings
 from palaver.gateway import GatewayConfig, gateway_app, spending
 from palaver.gateway.apis import APIS
+from palaver.gateway.client_api import RefusedError
 from palaver.gateway.database import open_database
 from palaver.gateway.keys import Caller, GatewayKeys, KeySettings
+from palaver.gateway.limiter import Limiter
 from palaver.gateway.limits import USD, Limit, LimitRule, LimitTable, parse_limit, period_of
 from palaver.gateway.record import ClientRequest, Record
 from palaver.gateway.spending import expected
@@ -119,6 +121,11 @@ def test_a_name_that_a_client_made_up_stays_short_in_a_counter():
 @pytest.fixture
 def place(tmp_path):
     return str(tmp_path / "gateway.db")
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
 
 
 def ask(url, wire="openai_chat", *, key=None, stream=False, **settings):
@@ -317,6 +324,33 @@ def test_a_long_request_is_not_read_for_a_limit_that_it_is_a_small_part_of(api):
     assert exact.input <= rough.input < 2 * exact.input
     odd = structs.replace(request, body=request.body.replace(b"77", b'"77"'))
     assert expected(odd, [], [Limit("tokens", 10**9, "day")]).output == 0
+
+
+@pytest.mark.row("GW-31")
+@pytest.mark.anyio
+@pytest.mark.parametrize("limit", ["0/month", "100/month"])
+async def test_a_request_that_sends_nothing_is_refused_when_the_limit_is_reached(place, limit):
+    database = open_database(place)
+    rules = [LimitRule(tokens=limit)]
+    answer = answer_with("openai_chat", Usage(input=0, output=160))
+
+    def record():
+        asked = ClientRequest(api=APIS[0], model="m", stream=False, body=b'{"model": "m", "messages": []}')
+        return Record(request=asked, wire=APIS[0].wire, model="openai/m", sent=b"{}", outcome="answered")
+
+    async with Limiter(lambda: database, rules, unknown_price="zero", models=lambda _: []) as limiter:
+        for _ in range(0 if limit.startswith("0") else 1):
+            first = record()
+            await limiter.admit(first)
+            first.received.append(answer)
+            await limiter.ended(first)
+        for _ in range(5):  # what is left of a share that was taken before
+            await limiter._counters.balance()  # what was used beyond the share is now in the database
+            with suppress(RefusedError):
+                await limiter.admit(record())
+        with pytest.raises(RefusedError):
+            await limiter.admit(record())
+    database.close()
 
 
 def test_limits_are_what_they_were_after_a_restart(provider, place):

@@ -158,7 +158,8 @@ class GatewayKeys:
         """Make a key with a ``name``, perhaps of a ``team``, with ``limits`` of its own.
 
         ``models`` are patterns of the names that it may ask for; without any, all. ``expires`` is a time in Unix
-        milliseconds. Raises ``MessageError`` for a name that is none, ``ConflictError`` for one that is taken, and ``StoreError``.
+        milliseconds. Raises ``MessageError`` for a name that is none, ``ConflictError`` for one that is taken, and
+        ``StoreError``.
         """
         for each in (name, *([] if team is None else [team])):
             _check_name(each)

@@ -36,9 +36,11 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
+    from palaver.gateway.counters import Counter
     from palaver.gateway.database import Database
     from palaver.gateway.limits import LimitRule, ScopedLimit
     from palaver.gateway.record import ClientRequest, Record
+    from palaver.gateway.spending import Amounts
 
 WRITTEN: Final = 1.0
 """Seconds between two times that sums are written, and shares given back."""
@@ -101,7 +103,7 @@ class Limiter(Component):
             if amounts.cost is None and self._unknown_price == "refuse":
                 raise _unpriced(models)
             now = record.at / 1000
-            charges = [Charge(self._counters.counter(each, now), amounts.of(each.limit.measure)) for each in limits]
+            charges = [_charge(self._counters.counter(each, now), amounts) for each in limits]
             try:
                 await self._counters.reserve(charges, self._tasks)
             except LimitReachedError as reached:
@@ -152,6 +154,11 @@ class Limiter(Component):
             await self._counters.forget_old()
         except StoreError as error:
             _LOGGER.warning("old counters cannot be deleted: %s", error)
+
+
+def _charge(counter: Counter, amounts: Amounts) -> Charge:
+    """Return what is reserved: at least 1, so that nothing is admitted when the limit is reached."""
+    return Charge(counter, max(1, amounts.of(counter.scoped.limit.measure)))
 
 
 def _unpriced(models: Sequence[str]) -> RefusedError:
