@@ -8,6 +8,7 @@ import click
 import pytest
 
 from palaver.cli import _COMMANDS
+from palaver.cli.default_command import DefaultGroup
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/reference/cli.md").read_text("utf-8")
 FORMS = {"form"}
@@ -24,9 +25,17 @@ def synopses():
     return found
 
 
+def leaves(command):
+    """Return the commands that take options: those of a group, also of groups in it."""
+    if not isinstance(command, click.Group):
+        return [command]
+    own = [*command.commands.values(), *([command.default] if isinstance(command, DefaultGroup) else [])]
+    return [leaf for each in own for leaf in leaves(each)]
+
+
 def options(command):
-    commands = command.commands.values() if isinstance(command, click.Group) else [command]
-    return [each for one in commands for each in one.params if isinstance(each, click.Option) and not each.hidden]
+    every = [each for one in leaves(command) for each in one.params]
+    return [each for each in every if isinstance(each, click.Option) and not each.hidden]
 
 
 def test_every_command_has_a_synopsis():

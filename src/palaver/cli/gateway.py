@@ -2,7 +2,8 @@
 
 - CONFIG is a TOML file (``palaver.gateway.config``). Without one, a model is asked by its name, with the keys that
   ``palaver keys`` or the environment holds.
-- It listens on this machine only, because it has no keys of its own yet.
+- It listens on this machine only, unless its configuration requires keys.
+- ``palaver gateway keys`` and ``palaver gateway usage`` are commands of their own; anything else serves.
 - ``--for CLIENT`` prints how a program is pointed at a gateway at that address, and starts nothing.
 - Exit codes: 0 after SIGTERM, 130 after Ctrl-C, 1 for a file, host or port that cannot be used, 2 for wrong usage.
 
@@ -19,7 +20,10 @@ import anyio
 import click
 
 from palaver.cli import key_store, listener
+from palaver.cli.default_command import DefaultGroup
 from palaver.cli.gateway_clients import CLIENTS, client_lines
+from palaver.cli.gateway_keys import keys
+from palaver.cli.gateway_usage import usage
 from palaver.cli.ranges import WholeNumber
 from palaver.cli.serve import check_extra
 from palaver.cli.suggestions import Choice
@@ -49,7 +53,7 @@ _EXAMPLE: Final = "openai/gpt-5.5"
     help="Print how this program is pointed at the gateway, and stop.",
 )
 @click.option("-m", "--model", default=_EXAMPLE, metavar="MODEL", show_default=True, help="The model in these lines.")
-def command(config: str | None, *, host: str | None, port: int | None, client: str | None, model: str) -> int:
+def serve(config: str | None, *, host: str | None, port: int | None, client: str | None, model: str) -> int:
     """Let clients of any provider's API ask models of any provider.
 
     Exit codes: 0 after SIGTERM, 130 after Ctrl-C, 1 for unusable input, 2 for wrong usage.
@@ -64,10 +68,14 @@ def command(config: str | None, *, host: str | None, port: int | None, client: s
     port = chosen.listen.port if port is None else port
     if client is not None:
         return _print_lines(client, host, port, model)
-    with closing(listener.bind(host, port, _BACKLOG, _check_local)) as bound:
+    check = None if chosen.keys is not None and chosen.keys.required else _check_local
+    with closing(listener.bind(host, port, _BACKLOG, check)) as bound:
         from palaver.gateway.server import backend_options
 
         return anyio.run(_serve, chosen, host, bound, backend_options=backend_options())
+
+
+command: Final = DefaultGroup(serve, (keys, usage))
 
 
 def _print_lines(client: str, host: str, port: int, model: str) -> int:
@@ -81,17 +89,19 @@ def _check_local(address: str) -> None:
 
     if not is_loopback(address):
         raise click.UsageError(
-            f"{address} is reachable from other machines, and the gateway has no keys of its own yet"
+            f"{address} is reachable from other machines: the configuration must have [keys] with required = true"
         )
 
 
 async def _serve(config: GatewayConfig, host: str, bound: socket.socket) -> int:
     from palaver.gateway.app import gateway_app
-    from palaver.gateway.server import serve
+    from palaver.gateway.server import serve as run_server
 
     url = f"http://{listener.place(host, bound.getsockname()[1])}"
     echo(f"{url} speaks the APIs of OpenAI, Anthropic, Google, Amazon Bedrock, Cohere and Ollama")
     echo("palaver gateway --for CLIENT prints how a program uses it: " + ", ".join(each.name for each in CLIENTS))
     return (
-        _INTERRUPTED if await serve(gateway_app(config, find_key=key_store.provider_key), bound) == signal.SIGINT else 0
+        _INTERRUPTED
+        if await run_server(gateway_app(config, find_key=key_store.provider_key), bound) == signal.SIGINT
+        else 0
     )

@@ -10,8 +10,23 @@ from palaver.core.errors import MissingPackageError
 try:
     from palaver.gateway.app import gateway_app
     from palaver.gateway.config import GatewayConfig, Listen, Target, read_config
+    from palaver.gateway.database import open_database
+    from palaver.gateway.keys import GatewayKeys, KeySettings
+    from palaver.gateway.limits import LimitRule, parse_limit
     from palaver.gateway.translation import Translation
 except ImportError as error:
     raise MissingPackageError.of("a gateway needs aiohttp, starlette and uvicorn", "gateway", error) from error
 
-__all__ = ["GatewayConfig", "Listen", "Target", "Translation", "gateway_app", "read_config"]
+__all__ = [
+    "GatewayConfig",
+    "GatewayKeys",
+    "KeySettings",
+    "LimitRule",
+    "Listen",
+    "Target",
+    "Translation",
+    "gateway_app",
+    "open_database",
+    "parse_limit",
+    "read_config",
+]

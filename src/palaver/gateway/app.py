@@ -6,7 +6,8 @@ Rules:
   Any other path gets 404, in the shape of the API whose headers the client sends, or of Chat Completions.
 - An error before the answer is written in the client's shape; what goes wrong in the middle of a stream, in the stream.
 - A client that goes away cancels what was asked for it.
-- There are no keys yet, so only this machine is answered, under a name of this machine, and no page of another site
+- Each request but that for ``/`` needs a key where the configuration says so, and is refused before its body is read.
+  Without keys only this machine is answered, under a name of this machine. No page of another site is
   (``palaver.serve.http.access``): a page could spend money, although it cannot read the answer.
 
 Stability: experimental.
@@ -19,6 +20,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
+from urllib.parse import quote
 
 import anyio
 from msgspec import json
@@ -26,27 +28,31 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from palaver.core.errors import PalaverError
 from palaver.gateway.apis import APIS
 from palaver.gateway.client_api import ApiError, Call, ClientApi, api_error
 from palaver.gateway.config import GatewayConfig
+from palaver.gateway.credentials import without_credentials
 from palaver.gateway.exchange import Exchange
 from palaver.gateway.gateway import Gateway
+from palaver.gateway.keys import allowed
 from palaver.gateway.record import ClientRequest, Record
 from palaver.gateway.same_wire import read_head
-from palaver.serve.http.access import Access
 from palaver.serve.http.errors import Refused
 
 if TYPE_CHECKING:
     from anyio import CancelScope
     from starlette.requests import Request
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import Receive, Scope, Send
 
     from palaver.gateway.client_response import ClientResponse
 
 _MAX_BODY: Final = 64 * 1024 * 1024
-_ACCESS: Final = Access()
+_SAFE: Final = "/:@+,=()[] "
+_LONGEST: Final = 256
+"""Characters of a header that a client's own text is part of."""
 _OWN_PARAMETERS: Final = frozenset({"key", "alt", "api-version"})
 
 
@@ -92,19 +98,24 @@ async def _refuse(request: Request, error: Exception) -> Response:
 async def _list(gateway: Gateway, path: str, request: Request) -> Response:
     """List the models that the configuration names."""
     try:
-        _ACCESS.check_origin(request)
+        gateway.access.check_origin(request)
     except Refused as error:
         return error.response()
-    listings = [each for api in APIS for each in api.listings if each.path == path]
-    chosen = next((each for each in listings if each.header and each.header in request.headers), None)
-    listing = chosen or next(each for each in listings if each.header is None)
-    return Response(json.encode(listing.write(gateway.router.names)), media_type="application/json")
+    listings = [(api, each) for api in APIS for each in api.listings if each.path == path]
+    chosen = next((each for each in listings if each[1].header and each[1].header in request.headers), None)
+    api, listing = chosen or next(each for each in listings if each[1].header is None)
+    try:
+        caller = await gateway.caller(api, request.headers, request.url.query)
+    except PalaverError as error:
+        return _error(api, api_error(error))
+    return Response(json.encode(listing.write(allowed(caller, gateway.router.names))), media_type="application/json")
 
 
 async def _answer(gateway: Gateway, api: ClientApi, call: Call, request: Request) -> AnswerResponse | Response:
     """Answer a call. The answer itself is asked for when it is sent."""
     try:
-        _ACCESS.check_origin(request)
+        gateway.access.check_origin(request)
+        caller = await gateway.caller(api, request.headers, request.url.query)
         body = await _body(request)
         named = request.path_params["model"] if call.names_model else None
         if body is None:
@@ -114,10 +125,11 @@ async def _answer(gateway: Gateway, api: ClientApi, call: Call, request: Request
         return _error(api, ApiError(error.status, "forbidden", error.message))
     except PalaverError as error:
         return _error(api, api_error(error))
+    headers = without_credentials(request.headers.items())
     asked = ClientRequest(
-        api=api, model=model, stream=stream, body=body, headers=dict(request.headers), query=_query(request.url.query)
+        api=api, model=model, stream=stream, body=body, headers=headers, query=_query(request.url.query)
     )
-    return AnswerResponse(gateway, Record(request=asked))
+    return AnswerResponse(gateway, Record(request=asked, caller=caller))
 
 
 def _query(query: str) -> str:
@@ -198,7 +210,7 @@ async def _cancel_when_gone(receive: Receive, scope: CancelScope) -> None:
 
 
 def _headers(response: ClientResponse, record: Record, length: int | None = None) -> list[tuple[bytes, bytes]]:
-    own = {} if record.model is None else {"palaver-model": record.model}
+    own = {} if record.model is None else {"palaver-model": quote(record.model, safe=_SAFE)[:_LONGEST]}
     own["palaver-exchange"] = record.id
     if record.losses:
         own["palaver-losses"] = str(len(record.losses))
@@ -222,5 +234,7 @@ def _error(api: ClientApi, error: ApiError) -> Response:
     body, headers = api.write_error(error)
     own = dict(headers)
     if error.retry_after is not None:
-        own["retry-after"] = f"{error.retry_after:g}"
+        own["retry-after"] = f"{error.retry_after:.15g}"
+    if not error.retry:
+        own["x-should-retry"] = "false"
     return Response(json.encode(body), error.status, own, "application/json")

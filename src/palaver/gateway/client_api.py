@@ -49,6 +49,39 @@ class ApiError(Struct, frozen=True):
     retry_after: float | None = None
     code: str | None = None
     """The provider's own word for it."""
+    retry: bool = True
+    """Whether a client may ask again by itself."""
+
+
+_REFUSALS: Final[Mapping[ErrorKind, int]] = {
+    "authentication": 401,
+    "forbidden": 403,
+    "rate_limit": 429,
+    "overloaded": 503,
+}
+_SOON: Final = 60.0
+"""A client that waits longer than this many seconds does not ask again by itself."""
+
+
+class RefusedError(PalaverError):
+    """The gateway itself refuses a request. ``retry_after`` is in seconds, ``code`` a word for programs."""
+
+    error_code = "refused"
+
+    def __init__(
+        self, kind: ErrorKind, reason: str, *, retry_after: float | None = None, code: str | None = None
+    ) -> None:
+        """Refuse a request with the status of ``kind``. ``reason`` is what the client reads."""
+        super().__init__(reason)
+        self.kind: ErrorKind = kind
+        self.retry_after = retry_after
+        self.code = code
+
+    @property
+    def answer(self) -> ApiError:
+        """What the client gets."""
+        soon = self.retry_after is None or self.retry_after <= _SOON
+        return ApiError(_REFUSALS[self.kind], self.kind, str(self), self.retry_after, self.code, retry=soon)
 
 
 class Call(Struct, frozen=True):
@@ -68,10 +101,11 @@ class Call(Struct, frozen=True):
 
 
 class KeyPlace(Struct, frozen=True):
-    """A header that holds a key, behind ``prefix``."""
+    """A header that holds a key, behind ``prefix``, up to the text ``end`` where there is one."""
 
     header: str
     prefix: str = ""
+    end: str = ""
 
 
 BEARER: Final = KeyPlace("authorization", "Bearer ")
@@ -128,6 +162,8 @@ class ClientApi(Struct, frozen=True, kw_only=True):
     keys: tuple[KeyPlace, ...] = (BEARER,)
     key_parameter: str | None = None
     """The parameter of the query that may hold the key."""
+    output_bounds: tuple[str, ...] = ()
+    """The fields of a request that bound the tokens of its answer; ``a.b`` is the field ``b`` of the object ``a``."""
     request_headers: tuple[str, ...] = ()
     """The headers of requests that belong to the wire, or how their names begin (``openai-``)."""
     response_headers: tuple[str, ...] = ()
@@ -172,6 +208,8 @@ _STATUS_KINDS: Final[dict[int, ErrorKind]] = {
 
 def api_error(error: PalaverError) -> ApiError:
     """Return what a client is told about an error. The provider's own status is kept, where there is one."""
+    if isinstance(error, RefusedError):
+        return error.answer
     status, kind = _kind_of(error)
     if not isinstance(error, ProviderError):
         return ApiError(status, kind, str(error))

@@ -22,20 +22,23 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from palaver.core.errors import DecodeError
+from palaver.gateway.keys import KeySettings
+from palaver.gateway.limits import LimitRule
 from palaver.gateway.translation import Translation
 
 
 class Listen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the gateway listens."""
+    """Where the gateway listens. ``hosts`` are the names that it has, where keys are required; without any, all."""
 
     host: str = "127.0.0.1"
     port: int = 4000
+    hosts: tuple[str, ...] = ()
 
 
 class Target(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,10 +64,14 @@ class GatewayConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     database: str | None = None
     """The path of an SQLite file, or ``postgresql://…``. Without it, ``gateway.db`` in the user's data folder."""
     translation: Translation = Translation()
+    keys: KeySettings | None = None
+    limits: tuple[LimitRule, ...] = ()
+    unknown_price: Literal["refuse", "zero"] = "refuse"
+    """What an exchange costs whose model has no known price, where a limit of cost applies."""
 
 
 def read_config(file: str | Path) -> GatewayConfig:
-    """Read a configuration. Raises ``DecodeError`` that names the file and the place."""
+    """Read the configuration in a ``file``. Raises ``DecodeError`` that names the file and the place."""
     path = Path(file)
     try:
         found: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))

@@ -80,7 +80,9 @@ def default_location() -> str:
 
 
 def open_database(location: str, *, schema: str = SCHEMA) -> Database:
-    """Open a database: the path of an SQLite file, or ``postgresql://…``, where ``schema`` holds the tables.
+    """Open the database at a ``location``: the path of an SQLite file, or ``postgresql://…``.
+
+    In PostgreSQL, ``schema`` holds the tables.
 
     Raises ``StoreError``.
     """

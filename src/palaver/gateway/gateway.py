@@ -12,22 +12,29 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from palaver.core.errors import DecodeError
+from palaver.gateway.authentication import Authentication
 from palaver.gateway.client import AiohttpSender
+from palaver.gateway.credentials import find_credential
 from palaver.gateway.database import default_location, open_database
+from palaver.gateway.limiter import Limiter
 from palaver.gateway.router import Router
 from palaver.gateway.translation import Translator
+from palaver.serve.http.access import ANY, Access
 
 if TYPE_CHECKING:
+    from palaver.gateway.client_api import ClientApi
     from palaver.gateway.component import Component
     from palaver.gateway.config import GatewayConfig
     from palaver.gateway.database import Database
-    from palaver.gateway.record import Record
+    from palaver.gateway.keys import Caller
+    from palaver.gateway.record import ClientRequest, Record
 
 _LOGGER: Final = logging.getLogger("palaver.gateway")
 
@@ -42,6 +49,7 @@ class Gateway:
         self._client = AiohttpSender()
         self.router = Router(config, find_key, self._client)
         self.translator = Translator(config.translation)
+        self.access = _access(config)
         self.components: Sequence[Component] = _components(self)
 
     @property
@@ -65,6 +73,11 @@ class Gateway:
         if self._database is not None:
             self._database.close()
 
+    async def caller(self, api: ClientApi, headers: Mapping[str, str], query: str) -> Caller | None:
+        """Return whose key a request has; ``None`` where it needs none. Raises ``RefusedError``."""
+        check = next((each for each in self.components if isinstance(each, Authentication)), None)
+        return None if check is None else await check.caller(find_credential(api, headers, query))
+
     async def admit(self, record: Record) -> None:
         """Ask every component. Raises ``PalaverError``."""
         for each in self.components:
@@ -83,6 +96,29 @@ class Gateway:
                     _LOGGER.exception("%s failed", type(each).__name__)
 
 
-def _components(_gateway: Gateway) -> list[Component]:
+def _components(gateway: Gateway) -> list[Component]:
     """Return the components that the configuration asks for, in the order in which they see an exchange."""
-    return []
+    config = gateway.config
+    found: list[Component] = []
+    if config.keys is not None:
+        found.append(Authentication(lambda: gateway.database, required=config.keys.required))
+    if config.keys is not None or config.limits:
+        found.append(_limiter(gateway))
+    return found
+
+
+def _limiter(gateway: Gateway) -> Limiter:
+    def models(request: ClientRequest) -> list[str]:
+        return [each.name for each in gateway.router.find(request.model, request.api).models]
+
+    config = gateway.config
+    return Limiter(lambda: gateway.database, config.limits, unknown_price=config.unknown_price, models=models)
+
+
+def _access(config: GatewayConfig) -> Access:
+    """Return what checks hosts and origins: without keys, only this machine is answered."""
+    if config.keys is not None and config.keys.required:
+        return Access(hosts=config.listen.hosts or (ANY,))
+    if config.listen.hosts:
+        raise DecodeError("names besides those of this machine need keys.required = true", path="listen.hosts")
+    return Access()

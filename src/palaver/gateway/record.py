@@ -25,6 +25,7 @@ from palaver.threads.ids import now_ms, uuid7
 if TYPE_CHECKING:
     from palaver.core.request import Loss, Request, Response
     from palaver.gateway.client_api import ClientApi
+    from palaver.gateway.keys import Caller
 
 Outcome: TypeAlias = Literal["answered", "refused", "failed", "cancelled"]
 """``answered``: the client got a whole answer. ``refused``: the gateway itself or the provider refused the request.
@@ -32,7 +33,7 @@ Outcome: TypeAlias = Literal["answered", "refused", "failed", "cancelled"]
 
 
 class ClientRequest(Struct, frozen=True, kw_only=True, dict=True):
-    """A request as it came. ``headers`` are in lower case; ``query`` is without the key.
+    """A request as it came. ``headers`` are in lower case; they and ``query`` are without the key.
 
     ``model`` is the name that the client asked for.
     """
@@ -63,9 +64,11 @@ class Record(Struct, kw_only=True, eq=False):
 
     ``model`` and ``wire`` (with its variant) are those of the model that answered, or of the last one that was asked.
     ``sent`` is the body that it got, ``received`` the pieces of its answer, and ``returned`` those that the client got.
+    ``caller`` is whose key the client sent.
     """
 
     request: ClientRequest
+    caller: Caller | None = None
     id: str = field(default_factory=uuid7)
     at: int = field(default_factory=now_ms)
     began: float = field(default_factory=time.perf_counter)

@@ -121,7 +121,7 @@ class Translator:
         """Return the client's request with the reasoning of earlier answers."""
         api = record.request.api
         messages = opened(request.messages, api.wire, api.reasoning)
-        messages = remembered(messages, api.wire, self._memory)
+        messages = remembered(messages, api.wire, self._memory, _scope(record))
         return request if messages is request.messages else request.replace(messages=messages)
 
     def _remember(self, response: Response, calls: ClientCalls, record: Record) -> None:
@@ -134,7 +134,7 @@ class Translator:
             return
         parts = tuple([calls.of_part(each) for each in parts])
         content = tuple([calls.of_part(each) for each in response.message.content])
-        *_, key = keys_of((*record.request.decoded.messages, response.message.replace(content=content)))
+        *_, key = keys_of((*record.request.decoded.messages, response.message.replace(content=content)), _scope(record))
         if key is not None:
             self._memory.remember(key, parts)
 
@@ -164,6 +164,11 @@ class Translator:
         else:
             end = encoder.finish()
         yield end
+
+
+def _scope(record: Record) -> str:
+    """Return whose conversation it is."""
+    return "" if record.caller is None else record.caller.key_id
 
 
 def replayable(record: Record) -> tuple[bytes, tuple[Loss, ...]]:

@@ -55,6 +55,7 @@ API: Final = ClientApi(
         Call(f"{_VERTEX}:streamRawPredict", stream=True),
     ),
     keys=(KeyPlace("x-api-key"), BEARER),
+    output_bounds=("max_tokens",),
     request_headers=("anthropic-",),
     response_headers=("anthropic-", "request-id"),
     write_error=write_error,

@@ -1,6 +1,7 @@
 """Amazon Bedrock's Converse.
 
-A signature (Signature Version 4) cannot be checked without the secret key, so a client sends its key as a bearer token.
+A client sends its key as a bearer token (``AWS_BEARER_TOKEN_BEDROCK``), which AWS's own clients do over TLS only. One
+that signs its requests instead (Signature Version 4) has the key as its access key id; the signature is not checked.
 
 Stability: experimental.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from palaver.gateway.client_api import ApiError, Call, ClientApi, ErrorKind, ReasoningForm
+from palaver.gateway.client_api import BEARER, ApiError, Call, ClientApi, ErrorKind, KeyPlace, ReasoningForm
 
 _TYPES: Final[Mapping[ErrorKind, str]] = {
     "invalid": "ValidationException",
@@ -38,6 +39,8 @@ API: Final = ClientApi(
         Call("/model/{model:path}/converse-stream", stream=True),
     ),
     stream_type="application/vnd.amazon.eventstream",
+    keys=(BEARER, KeyPlace("authorization", "AWS4-HMAC-SHA256 Credential=", end="/")),
+    output_bounds=("inferenceConfig.maxTokens",),
     response_headers=("x-amzn-",),
     write_error=write_error,
     reasoning=ReasoningForm(proof="signature", alone="encrypted"),

@@ -45,6 +45,7 @@ API: Final = ClientApi(
         Call("/openai/deployments/{model:path}/chat/completions"),
     ),
     keys=(BEARER, KeyPlace("api-key")),
+    output_bounds=("max_completion_tokens", "max_tokens"),
     request_headers=("openai-",),
     response_headers=("openai-", "x-request-id", "x-ratelimit-"),
     write_error=write_error,

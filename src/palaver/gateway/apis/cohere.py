@@ -25,6 +25,7 @@ API: Final = ClientApi(
     wire="cohere_chat",
     provider_name="cohere",
     calls=(Call("/v2/chat"),),
+    output_bounds=("max_tokens",),
     request_headers=("x-client-name",),
     write_error=write_error,
     listings=(Listing("/v1/models", write_models, header="x-fern-language"),),

@@ -63,6 +63,7 @@ API: Final = ClientApi(
     ),
     keys=(KeyPlace("x-goog-api-key"), BEARER),
     key_parameter="key",
+    output_bounds=("generationConfig.maxOutputTokens",),
     request_headers=("x-goog-api-client", "x-server-timeout"),
     write_error=write_error,
     listings=(Listing("/v1beta/models", write_models), Listing("/v1/models", write_models, header="x-goog-api-key")),

@@ -28,6 +28,7 @@ API: Final = ClientApi(
     calls=(Call("/api/chat"),),
     stream_type="application/x-ndjson",
     streams_by_default=True,
+    output_bounds=("options.num_predict",),
     write_error=write_error,
     listings=(Listing("/api/tags", write_models),),
     page="https://docs.ollama.com/api/chat",

@@ -15,6 +15,7 @@ API: Final = ClientApi(
     provider_name="openai",
     calls=(Call("/v1/responses"), Call("/responses"), Call("/openai/v1/responses"), Call("/openai/responses")),
     keys=(BEARER, KeyPlace("api-key")),
+    output_bounds=("max_output_tokens",),
     request_headers=("openai-", "session_id", "originator"),
     response_headers=("openai-", "x-request-id", "x-ratelimit-"),
     write_error=write_error,
