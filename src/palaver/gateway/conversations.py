@@ -17,7 +17,8 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final, final
 
 from msgspec import structs
@@ -45,6 +46,29 @@ _MANY: Final = 64
 
 
 @final
+class Step:
+    """A step that makes a message of each message. What it was given before, it makes the same object of again."""
+
+    def __init__(self) -> None:
+        """Remember nothing yet."""
+        self._given: Sequence[Message] = ()
+        self._made: Sequence[Message] = ()
+        self._by: object = None
+
+    def __call__(self, given: tuple[Message, ...], made: tuple[Message, ...], by: object = None) -> tuple[Message, ...]:
+        """Return ``made``, with the objects of the last time while ``given`` are those.
+
+        ``by`` is what decides beside.
+        """
+        if by == self._by and len(given) == len(made):
+            pairs = zip(self._given, given, strict=False)
+            same = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
+            made = (*self._made[:same], *made[same:])
+        self._given, self._made, self._by = given, made, by
+        return made
+
+
+@final
 class Conversation(Sender):
     """A session with a model, and what it was asked last. It sends for the model, and notes that on ``record``."""
 
@@ -54,9 +78,10 @@ class Conversation(Sender):
         self.record: Record | None = None
         self.settled = 0
         """How many bytes of the body a later one has to share."""
-        self._source: Sequence[Message] = ()
-        self._fitted: Sequence[Message] = ()
-        self._names: Mapping[str, str] = {}
+        self.opened = Step()
+        self.fitted = Step()
+        self.restored: dict[int, tuple[Message, object, Message]] = {}
+        """Of each place: a message, what the memory of reasoning has of it, and what was made of both."""
         self._reader = wires.get(wire).request_reader()
         self._http = model.http
         self.session = structs.replace(model, http=self).session()
@@ -68,20 +93,6 @@ class Conversation(Sender):
         last = self._reader.last_item(_LAST)
         self.settled = body.rfind(last) if last else len(body) // 2
         return request
-
-    def fitted(self, read: Request, fitted: Request, names: Mapping[str, str]) -> Request:
-        """Return ``fitted``, in which messages that were fitted before are the same objects.
-
-        ``fitted`` has a message for each of ``read``, and ``names`` are those of tools.
-        """
-        source, now, before = self._source, list(fitted.messages), self._fitted
-        if names == self._names and len(now) == len(read.messages):
-            for place, (one, other) in enumerate(zip(source, read.messages, strict=False)):
-                if one is not other:
-                    break
-                now[place] = before[place]
-        self._source, self._fitted, self._names = read.messages, tuple(now), names
-        return fitted.replace(messages=self._fitted)
 
     async def send(self, call: HttpCall, timeouts: Timeouts, /) -> HttpResponse:
         """Send, recording the body and each piece of the answer. Raises as ``Http.send`` does."""

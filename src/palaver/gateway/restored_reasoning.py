@@ -143,18 +143,27 @@ def _with_fields(part: ToolCall, stored: Raw) -> ToolCall:
 
 
 def remembered(
-    messages: tuple[Message, ...], wire: str, memory: ReasoningMemory, scope: str = ""
+    messages: tuple[Message, ...],
+    wire: str,
+    memory: ReasoningMemory,
+    scope: str,
+    restored: dict[int, tuple[Message, object, Message]],
 ) -> tuple[Message, ...]:
-    """Return the messages of a client of ``wire`` with the reasoning that a memory has of them."""
+    """Return the messages of a client of ``wire`` with the reasoning that a memory has of them.
+
+    ``restored`` keeps what was made for a conversation: the same object comes of the same message and reasoning.
+    """
     if not memory:
         return messages
-    found = tuple(
-        [
-            message if key is None or not (parts := memory.find(key)) else _restored(message, wire, parts)
-            for message, key in zip(messages, keys_of(messages, scope), strict=True)
-        ]
-    )
-    return messages if all(map(is_, found, messages)) else found
+    found = list(messages)
+    for place, (message, key) in enumerate(zip(messages, keys_of(messages, scope), strict=True)):
+        if key is None or not (parts := memory.find(key)):
+            continue
+        before = restored.get(place)
+        if before is None or before[0] is not message or before[1] is not parts:
+            before = restored[place] = message, parts, _restored(message, wire, parts)
+        found[place] = before[2]
+    return messages if all(map(is_, found, messages)) else tuple(found)
 
 
 def _restored(message: Message, wire: str, parts: Sequence[AssistantPart]) -> Message:

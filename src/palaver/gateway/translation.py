@@ -25,7 +25,7 @@ from palaver.gateway.apis import API_OF
 from palaver.gateway.client_answer import ClientAnswer
 from palaver.gateway.client_calls import ClientCalls, spelled_names, with_names
 from palaver.gateway.client_response import ClientResponse
-from palaver.gateway.conversations import Conversations
+from palaver.gateway.conversations import Conversation, Conversations
 from palaver.gateway.image_fetch import ImageFetcher
 from palaver.gateway.reasoning_memory import ReasoningMemory, keys_of, worth_keeping
 from palaver.gateway.restored_reasoning import opened, remembered
@@ -74,10 +74,11 @@ class Translator:
         conversation = self._conversations.take(model, api.wire, record.request.body)
         conversation.record = record
         stack.callback(self._conversations.give_back, model, api.wire, conversation)
-        read = conversation.request(record.request.body)
-        request, losses = await self._fitted(read, record, wire, model)
+        restored = self._restored(conversation, record)
+        request, losses = await self._fitted(restored, wire, model)
         spelled = spelled_names(request, wire.capabilities.tool_name)
-        request = conversation.fitted(read, with_names(request, spelled), spelled)
+        request = with_names(request, spelled)
+        request = request.replace(messages=conversation.fitted(restored.messages, request.messages, spelled))
         prompt = self._prompt(request, record, model)
         answer = await stack.enter_async_context(conversation.session.ask(prompt, stream=stream))
         calls = ClientCalls(spelled, model_wire=wire.name, ids=wires.get(api.wire).capabilities.call_id.pattern)
@@ -99,11 +100,8 @@ class Translator:
         self._remember(reply.response, client.calls, record)
         return ClientResponse(status=200, headers={"content-type": "application/json"}, body=_once(encoded.body))
 
-    async def _fitted(
-        self, request: Request, record: Record, wire: Wire, model: Model
-    ) -> tuple[Request, tuple[Loss, ...]]:
-        """Return the client's request with what only the gateway can give a model, and the losses."""
-        request = self._restored(request, record)
+    async def _fitted(self, request: Request, wire: Wire, model: Model) -> tuple[Request, tuple[Loss, ...]]:
+        """Return a request with what only the gateway can give a model, and the losses."""
         if self._config.server_tools == "refuse":
             refuse_server_tools(request, wire.name, model.name)
         if not self._config.fetch_images:
@@ -117,11 +115,12 @@ class Translator:
             return prompt
         return prompt.replace(cache=CachePlan(places=stable_marks, bridges=BridgeMarks()))
 
-    def _restored(self, request: Request, record: Record) -> Request:
+    def _restored(self, conversation: Conversation, record: Record) -> Request:
         """Return the client's request with the reasoning of earlier answers."""
         api = record.request.api
-        messages = opened(request.messages, api.wire, api.reasoning)
-        messages = remembered(messages, api.wire, self._memory, _scope(record))
+        request = conversation.request(record.request.body)
+        messages = conversation.opened(request.messages, opened(request.messages, api.wire, api.reasoning))
+        messages = remembered(messages, api.wire, self._memory, _scope(record), conversation.restored)
         return request if messages is request.messages else request.replace(messages=messages)
 
     def _remember(self, response: Response, calls: ClientCalls, record: Record) -> None:
