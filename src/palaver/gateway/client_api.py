@@ -13,6 +13,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
@@ -105,10 +106,23 @@ class ClientApi(Struct, frozen=True, kw_only=True):
     """The headers of requests that belong to the wire, or how their names begin (``openai-``)."""
     response_headers: tuple[str, ...] = ()
     """Those of answers."""
+    session_headers: tuple[str, ...] = ()
+    """The headers in which clients name their session, the surest first."""
+    session_fields: tuple[str, ...] = ()
+    """The same, as paths of fields of the body."""
+    event_end: re.Pattern[bytes] | None = re.compile(rb"(?:\r\n|\n|\r)(?:\r\n|\n|\r)\Z")
+    """How the bytes between two events of a stream end; ``None`` where that cannot be seen."""
+    idle_event: bytes | None = b": keep-alive\n\n"
+    """An event that clients pass over, sent into a stream in which nothing comes; ``None`` where there is none.
+    https://html.spec.whatwg.org/multipage/server-sent-events.html#authoring-notes"""
     write_error: Callable[[ApiError], tuple[Any, Mapping[str, str]]]
     """Returns the body, and headers of its own."""
     listings: tuple[Listing, ...] = ()
     page: str = ""
+
+    def ends_event(self, data: bytes) -> bool:
+        """Whether a piece of a stream ends between two events."""
+        return self.event_end is not None and self.event_end.search(data, max(0, len(data) - 4)) is not None
 
 
 _KINDS: Final[tuple[tuple[type[PalaverError], int, ErrorKind], ...]] = (

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from palaver.gateway.health import Health
 from palaver.gateway.router import Router
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ class Gateway:
     def __init__(self, config: GatewayConfig, find_key: Callable[[str], str | None]) -> None:
         """Make the router and the components; nothing runs yet. Raises ``PalaverError`` for what cannot be used."""
         self.config = config
-        self.router = Router(config, find_key)
+        self.health = Health(config.breaker)
+        self.router = Router(config, find_key, self.health)
         self.components: Sequence[Component] = _components(config)
 
     @asynccontextmanager

@@ -41,7 +41,7 @@ async def ask(model: Model, record: Record, opened: AsyncExitStack) -> ClientRes
         messages=request.messages, tools=request.tools, settings=request.settings, provider=request.provider
     )
     tapped = structs.replace(model, http=_Tapped(model.http, record))
-    answer = await opened.enter_async_context(tapped.session().ask(prompt, stream=stream))
+    answer = await opened.enter_async_context(tapped.session().ask(prompt, stream=stream, on_notice=record.note_retry))
     if stream:
         headers = {"content-type": api.stream_type}
         return ClientResponse(status=200, headers=headers, body=_streamed(answer, record))

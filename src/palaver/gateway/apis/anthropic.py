@@ -47,6 +47,8 @@ API: Final = ClientApi(
     keys=(KeyPlace("x-api-key"), BEARER),
     request_headers=("anthropic-",),
     response_headers=("anthropic-", "request-id"),
+    session_fields=("metadata.user_id",),
+    idle_event=b'event: ping\ndata: {"type": "ping"}\n\n',
     write_error=write_error,
     listings=(Listing("/v1/models", write_models, header="anthropic-version"),),
     page="https://platform.claude.com/docs/en/api/messages",

@@ -39,6 +39,8 @@ API: Final = ClientApi(
     ),
     stream_type="application/vnd.amazon.eventstream",
     response_headers=("x-amzn-",),
+    event_end=None,
+    idle_event=None,
     write_error=write_error,
     page="https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html",
 )

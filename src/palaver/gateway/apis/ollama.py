@@ -5,6 +5,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -28,6 +29,8 @@ API: Final = ClientApi(
     calls=(Call("/api/chat"),),
     stream_type="application/x-ndjson",
     streams_by_default=True,
+    event_end=re.compile(rb"\n\Z"),
+    idle_event=None,
     write_error=write_error,
     listings=(Listing("/api/tags", write_models),),
     page="https://docs.ollama.com/api/chat",

@@ -17,6 +17,8 @@ API: Final = ClientApi(
     keys=(BEARER, KeyPlace("api-key")),
     request_headers=("openai-", "session_id", "originator"),
     response_headers=("openai-", "x-request-id", "x-ratelimit-"),
+    session_headers=("session_id",),
+    session_fields=("prompt_cache_key", "user"),
     write_error=write_error,
     page="https://platform.openai.com/docs/api-reference/responses",
 )
