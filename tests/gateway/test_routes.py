@@ -15,7 +15,7 @@ from palaver.gateway.record import ClientRequest
 from palaver.gateway.router import Router
 from tests.gateway.running import running
 from tests.gateway.test_streams import pieces_of
-from tests.gateway.test_wires import answer_of, body_of
+from tests.gateway.test_wires import answer_of, body_of, path_of
 
 API = {each.wire: each for each in APIS}
 CHAT = API["openai_chat"]
@@ -163,9 +163,8 @@ def scripted(provider, *answers):
 @pytest.mark.parametrize("wire", ["openai_chat", "anthropic_messages"])
 def test_what_was_refused_for_now_is_asked_again(provider, wire):
     scripted(provider, 503, 503, 200)
-    path = "/v1/messages" if wire == "anthropic_messages" else "/v1/chat/completions"
     with running(GatewayConfig(models={"m": at(provider, "m", retries=2)})) as url:
-        got = httpx.post(f"{url}{path}", content=body_of(wire, "m", stream=False))
+        got = httpx.post(f"{url}{path_of(wire, 'm', stream=False)}", content=body_of(wire, "m", stream=False))
     assert (got.status_code, len(provider.asked)) == (200, 3)
 
 
@@ -191,11 +190,12 @@ def test_a_long_wait_is_left_to_the_client(provider):
 def test_nothing_is_asked_again_when_an_answer_has_begun(provider, wire):
     provider.headers, provider.pieces = {"content-type": "text/event-stream"}, Queue()
     provider.pieces.put(pieces_of("openai_chat", "alpha")[0])
-    path = "/v1/messages" if wire == "anthropic_messages" else "/v1/chat/completions"
     models = [at(provider, "m", retries=3), at(provider, "n", retries=3)]
     with (
         running(GatewayConfig(models={"m": models})) as url,
-        httpx.stream("POST", f"{url}{path}", content=body_of(wire, "m", stream=True)) as response,
+        httpx.stream(
+            "POST", f"{url}{path_of(wire, 'm', stream=True)}", content=body_of(wire, "m", stream=True)
+        ) as response,
     ):
         pieces, got = response.iter_raw(), b""
         while b"alpha" not in got:
@@ -213,10 +213,9 @@ def test_a_model_that_is_silent_is_the_turn_of_the_next(provider, wire, stream):
     provider.pieces = Queue()
     slow = at(provider, "slow", timeout=TargetTimeout(first_token=0.2, whole=0.2))
     down = Target(model="local/down", url="http://127.0.0.1:1/v1", wire="openai_chat", key="PALAVER_TEST_KEY")
-    path = "/v1/messages" if wire == "anthropic_messages" else "/v1/chat/completions"
     with running(GatewayConfig(models={"m": slow, "n": [slow, down]})) as url:
-        one = httpx.post(f"{url}{path}", content=body_of(wire, "n", stream=stream))
-        two = httpx.post(f"{url}{path}", content=body_of(wire, "m", stream=stream))
+        one = httpx.post(f"{url}{path_of(wire, 'n', stream=stream)}", content=body_of(wire, "n", stream=stream))
+        two = httpx.post(f"{url}{path_of(wire, 'm', stream=stream)}", content=body_of(wire, "m", stream=stream))
     assert one.status_code == 502, "the last one cannot be connected to"
     assert two.status_code == 504
     assert "no answer within 0.2 s" in two.text
@@ -237,9 +236,8 @@ def test_a_request_that_cannot_be_read_is_no_failure_of_a_model(provider):
 @pytest.mark.parametrize("wire", ["openai_chat", "anthropic_messages"])
 def test_an_answer_that_cannot_be_read_is_the_fault_of_the_model(provider, wire):
     provider.body, provider.headers = b"<html>Sign in</html>", {"content-type": "text/html"}
-    path = "/v1/messages" if wire == "anthropic_messages" else "/v1/chat/completions"
     with running(GatewayConfig(models={"m": at(provider, "m", retries=0)})) as url:
-        got = httpx.post(f"{url}{path}", content=body_of(wire, "m", stream=False))
+        got = httpx.post(f"{url}{path_of(wire, 'm', stream=False)}", content=body_of(wire, "m", stream=False))
     assert got.status_code == 502
     assert "cannot be read" in got.json()["error"]["message"]
 

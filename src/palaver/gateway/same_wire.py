@@ -164,7 +164,7 @@ async def _streamed(response: http.HttpResponse, first: bytes, record: Record, i
     Raises ``TransportError`` for a stream that breaks off inside an event, also when nothing comes for too long: the
     client then sees that the connection breaks off.
     """
-    data = first
+    data = last = first
     try:
         while data:
             yield data
