@@ -15,24 +15,28 @@ Stability: experimental.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
+from urllib.parse import quote
 
 import anyio
 from msgspec import json
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from palaver.core.errors import PalaverError
 from palaver.gateway.apis import APIS
-from palaver.gateway.client_api import ApiError, Call, ClientApi, api_error
+from palaver.gateway.client_api import ApiError, Call, ClientApi, api_error, status_kind
 from palaver.gateway.config import GatewayConfig
 from palaver.gateway.exchange import Exchange
-from palaver.gateway.gateway import Gateway
+from palaver.gateway.health import show_health
+from palaver.gateway.keep_alive import StreamSender
+from palaver.gateway.live import LiveGateway
 from palaver.gateway.record import ClientRequest, Record
 from palaver.gateway.same_wire import read_head
 from palaver.serve.http.access import Access
@@ -40,12 +44,14 @@ from palaver.serve.http.errors import Refused
 
 if TYPE_CHECKING:
     from anyio import CancelScope
-    from starlette.requests import Request
+    from anyio.abc import TaskGroup
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from palaver.gateway.client_response import ClientResponse
+    from palaver.gateway.config import Listen
+    from palaver.gateway.gateway import Gateway
 
-_MAX_BODY: Final = 64 * 1024 * 1024
+_PRINTABLE: Final = "".join(map(chr, range(0x20, 0x7F)))
 _ACCESS: Final = Access()
 _OWN_PARAMETERS: Final = frozenset({"key", "alt", "api-version"})
 
@@ -61,17 +67,20 @@ def gateway_app(config: GatewayConfig | None = None, *, find_key: Callable[[str]
     key of a provider, given its name; where it returns ``None``, the provider's environment variables are read. Raises
     ``PalaverError`` for a configuration that cannot be used.
     """
-    gateway = Gateway(config or GatewayConfig(), find_key)
-    routes = [
-        Route(call.path, partial(_answer, gateway, api, call), methods=["POST"]) for api in APIS for call in api.calls
-    ]
+    return live_app(LiveGateway(config or GatewayConfig(), find_key))
+
+
+def live_app(live: LiveGateway) -> ASGIApp:
+    """Return the application of a gateway whose configuration may be replaced."""
+    routes = [Route(call.path, _Endpoint(live, api, call), methods=["POST"]) for api in APIS for call in api.calls]
     paths = sorted({each.path for api in APIS for each in api.listings})
-    routes += [Route(path, partial(_list, gateway, path), methods=["GET"]) for path in paths]
+    routes += [Route(path, partial(_list, live, path), methods=["GET"]) for path in paths]
     routes.append(Route("/", _root, methods=["GET", "HEAD"]))
+    routes.append(Route("/health", partial(show_health, live, _ACCESS), methods=["GET", "HEAD"]))
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
-        async with gateway.running():
+        async with live.running():
             yield
 
     return Starlette(routes=routes, exception_handlers={HTTPException: _refuse}, lifespan=lifespan)
@@ -89,7 +98,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
     return _error(api, ApiError(status, "not_found", f"there is no {request.method} {request.url.path}"))
 
 
-async def _list(gateway: Gateway, path: str, request: Request) -> Response:
+async def _list(live: LiveGateway, path: str, request: Request) -> Response:
     """List the models that the configuration names."""
     try:
         _ACCESS.check_origin(request)
@@ -98,20 +107,36 @@ async def _list(gateway: Gateway, path: str, request: Request) -> Response:
     listings = [each for api in APIS for each in api.listings if each.path == path]
     chosen = next((each for each in listings if each.header and each.header in request.headers), None)
     listing = chosen or next(each for each in listings if each.header is None)
-    return Response(json.encode(listing.write(gateway.router.names)), media_type="application/json")
+    return Response(json.encode(listing.write(live.gateway.router.names)), media_type="application/json")
+
+
+@final
+class _Endpoint:
+    """Answers a call, as long as the gateway takes further exchanges."""
+
+    def __init__(self, live: LiveGateway, api: ClientApi, call: Call) -> None:
+        self._live = live
+        self._api = api
+        self._call = call
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if (refusal := self._live.refusal()) is not None:
+            await _error(self._api, refusal, {"connection": "close"})(scope, receive, send)
+            return
+        with self._live.exchange() as gateway, suppress(ClientDisconnect):
+            response = await _answer(gateway, self._api, self._call, Request(scope, receive, send))
+            await response(scope, receive, send)
 
 
 async def _answer(gateway: Gateway, api: ClientApi, call: Call, request: Request) -> AnswerResponse | Response:
     """Answer a call. The answer itself is asked for when it is sent."""
     try:
         _ACCESS.check_origin(request)
-        body = await _body(request)
+        body = await _body(request, gateway.config.listen)
         named = request.path_params["model"] if call.names_model else None
-        if body is None:
-            return _error(api, ApiError(413, "too_large", f"a request of more than {_MAX_BODY:,} bytes"))
         model, stream = read_head(body, api, model=named, stream=call.stream)
     except Refused as error:
-        return _error(api, ApiError(error.status, "forbidden", error.message))
+        return _error(api, ApiError(error.status, status_kind(error.status), error.message))
     except PalaverError as error:
         return _error(api, api_error(error))
     asked = ClientRequest(
@@ -139,16 +164,16 @@ class AnswerResponse:
         """Answer."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_cancel_when_gone, receive, tasks.cancel_scope)
-            await self._send(scope, receive, send)
+            await self._send(scope, receive, send, tasks)
             tasks.cancel_scope.cancel()
 
-    async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _send(self, scope: Scope, receive: Receive, send: Send, tasks: TaskGroup) -> None:
         record = self._record
         try:
             await self._gateway.admit(record)
             chain = self._gateway.router.find(record.request.model, record.request.api)
             async with Exchange(record, chain) as response:
-                await self._hand_on(response, send)
+                await self._hand_on(response, send, tasks)
         except PalaverError as error:
             told = api_error(error)
             record.error = error
@@ -164,7 +189,7 @@ class AnswerResponse:
             await self._gateway.ended(record)
             raise
 
-    async def _hand_on(self, response: ClientResponse, send: Send) -> None:
+    async def _hand_on(self, response: ClientResponse, send: Send, tasks: TaskGroup) -> None:
         """Send an answer as it comes; note its end before the client sees it."""
         record = self._record
         record.status = response.status
@@ -181,11 +206,14 @@ class AnswerResponse:
             return
         await send({**head, "headers": _headers(response, record)})
         self._begun = True
+        sender = StreamSender(send, record.request.api, self._gateway.config.listen.keep_alive)
+        tasks.start_soon(sender.run)
         async for data in response.body:
             if record.first_seconds is None:
                 record.first_seconds = time.perf_counter() - record.began
             record.returned.append(data)
-            await send({"type": "http.response.body", "body": data, "more_body": True})
+            await sender.send(data)
+        sender.stop()
         record.outcome = "answered" if record.error is None else "failed"
         await self._gateway.ended(record)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -204,23 +232,31 @@ def _headers(response: ClientResponse, record: Record, length: int | None = None
         own["palaver-losses"] = str(len(record.losses))
     if length is not None:
         own["content-length"] = str(length)
-    return [(name.encode("latin-1"), text.encode("latin-1")) for name, text in {**response.headers, **own}.items()]
+    return [(name.encode("latin-1"), field_value(text)) for name, text in {**response.headers, **own}.items()]
 
 
-async def _body(request: Request) -> bytes | None:
-    """Return the body of a request; ``None`` for one that is too large."""
+def field_value(text: str) -> bytes:
+    """Return a text as the value of a header; what no header may hold is percent-encoded."""
+    return (text if text.isascii() and text.isprintable() else quote(text, safe=_PRINTABLE)).encode("ascii")
+
+
+async def _body(request: Request, listen: Listen) -> bytes:
+    """Return the body of a request. Raises ``Refused`` for one that is too large or too slow."""
     pieces, size = list[bytes](), 0
-    async for piece in request.stream():
-        size += len(piece)
-        if size > _MAX_BODY:
-            return None
-        pieces.append(piece)
+    with anyio.move_on_after(listen.body_seconds) as timeout:
+        async for piece in request.stream():
+            size += len(piece)
+            if size > listen.max_body:
+                raise Refused(413, "too_large", f"a request of more than {listen.max_body:,} bytes")
+            pieces.append(piece)
+    if timeout.cancelled_caught:
+        raise Refused(408, "timed_out", f"the body took more than {listen.body_seconds:g} seconds")
     return b"".join(pieces)
 
 
-def _error(api: ClientApi, error: ApiError) -> Response:
+def _error(api: ClientApi, error: ApiError, more: Mapping[str, str] = {}) -> Response:
     body, headers = api.write_error(error)
-    own = dict(headers)
+    own = {**headers, **more}
     if error.retry_after is not None:
         own["retry-after"] = f"{error.retry_after:g}"
     return Response(json.encode(body), error.status, own, "application/json")

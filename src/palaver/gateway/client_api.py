@@ -147,12 +147,18 @@ _STATUS_KINDS: Final[dict[int, ErrorKind]] = {
     404: "not_found",
     408: "timeout",
     413: "too_large",
+    421: "forbidden",
     422: "invalid",
     429: "rate_limit",
     503: "overloaded",
     504: "timeout",
     529: "overloaded",
 }
+
+
+def status_kind(status: int) -> ErrorKind:
+    """Return the kind of error that a status stands for."""
+    return _STATUS_KINDS.get(status, "invalid" if status < 500 else "server")  # noqa: PLR2004 (the server failed)
 
 
 def api_error(error: PalaverError) -> ApiError:

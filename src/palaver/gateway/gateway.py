@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from palaver.gateway.health import Health
 from palaver.gateway.router import Router
 
 if TYPE_CHECKING:
     from palaver.gateway.component import Component
     from palaver.gateway.config import GatewayConfig
+    from palaver.gateway.health import Health
     from palaver.gateway.record import Record
 
 _LOGGER: Final = logging.getLogger("palaver.gateway")
@@ -32,20 +31,23 @@ _LOGGER: Final = logging.getLogger("palaver.gateway")
 class Gateway:
     """What all requests share."""
 
-    def __init__(self, config: GatewayConfig, find_key: Callable[[str], str | None]) -> None:
-        """Make the router and the components; nothing runs yet. Raises ``PalaverError`` for what cannot be used."""
-        self.config = config
-        self.health = Health(config.breaker)
-        self.router = Router(config, find_key, self.health)
-        self.components: Sequence[Component] = _components(config)
+    def __init__(
+        self,
+        config: GatewayConfig,
+        find_key: Callable[[str], str | None],
+        health: Health,
+        previous: Gateway | None = None,
+    ) -> None:
+        """Make the router and the components; nothing runs yet. Raises ``PalaverError`` for what cannot be used.
 
-    @asynccontextmanager
-    async def running(self) -> AsyncGenerator[None]:
-        """Run the components."""
-        async with AsyncExitStack() as opened:
-            for each in self.components:
-                await opened.enter_async_context(each)
-            yield
+        ``previous`` is the gateway before a reload, whose components are used again where their settings are the same.
+        """
+        self.config = config
+        self.health = health
+        self.router = Router(config, find_key, health)
+        self.components: Sequence[Component] = _components(config)
+        if previous is not None:
+            self.components = [_same(each, previous.components) for each in self.components]
 
     async def admit(self, record: Record) -> None:
         """Ask every component. Raises ``PalaverError``."""
@@ -63,6 +65,14 @@ class Gateway:
                     await each.ended(record)
                 except Exception:
                     _LOGGER.exception("%s failed", type(each).__name__)
+
+
+def _same(made: Component, previous: Sequence[Component]) -> Component:
+    """Return the component of the same class and settings; ``made`` itself where there is none."""
+    if made.settings is None:
+        return made
+    found = (each for each in previous if type(each) is type(made) and each.settings == made.settings)
+    return next(found, made)
 
 
 def _components(_config: GatewayConfig) -> list[Component]:

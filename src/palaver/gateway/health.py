@@ -14,15 +14,24 @@ Stability: experimental.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, final
+
+from msgspec import json
+from starlette.responses import Response
 
 from palaver.core.errors import ProviderError
 from palaver.models.redaction import shown_url
+from palaver.serve.http.errors import Refused
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
+
     from palaver.core.errors import PalaverError
     from palaver.gateway.config import Breaker, Target
+    from palaver.gateway.live import LiveGateway
+    from palaver.serve.http.access import Access
 
 State: TypeAlias = Literal["closed", "open", "half_open"]
 _KNOWN: Final = 1000
@@ -87,9 +96,9 @@ class Health:
         self._targets: dict[Target, TargetHealth] = {}
 
     @property
-    def targets(self) -> Mapping[Target, TargetHealth]:
+    def targets(self) -> Collection[TargetHealth]:
         """Those that were asked for so far."""
-        return self._targets
+        return self._targets.values()
 
     def use(self, breaker: Breaker) -> None:
         """Replace the settings; the states stay."""
@@ -105,6 +114,21 @@ class Health:
                 del self._targets[next(iter(self._targets))]
             found = self._targets[target] = TargetHealth(_named(target), self._breaker)
         return found
+
+
+async def show_health(live: LiveGateway, access: Access, request: Request) -> Response:
+    """Answer 200 while the gateway takes requests, and 503 when it stops, or when no model answers that was asked.
+
+    Clients of this machine see the state of each model.
+    """
+    states = [{"name": each.name, "state": each.state, "failures": each.failures} for each in live.targets]
+    failing = bool(states) and all(each["state"] == "open" for each in states)
+    status = "draining" if live.draining else "failing" if failing else "ok"
+    shown: dict[str, object] = {"status": status, "exchanges": live.active}
+    with suppress(Refused):
+        access.check_origin(request)
+        shown["targets"] = states
+    return Response(json.encode(shown), 200 if status == "ok" else 503, media_type="application/json")
 
 
 def _named(target: Target) -> str:
