@@ -3,6 +3,8 @@
 - CONFIG is a TOML file (``palaver.gateway.config``). Without one, a model is asked by its name, with the keys that
   ``palaver keys`` or the environment holds.
 - It listens on this machine only, because it has no keys of its own yet.
+- SIGHUP reads CONFIG again, ``--watch`` does so when it changes. Requests in progress end as they began.
+- SIGTERM lets the answers in progress end.
 - ``--for CLIENT`` prints how a program is pointed at a gateway at that address, and starts nothing.
 - Exit codes: 0 after SIGTERM, 130 after Ctrl-C, 1 for a file, host or port that cannot be used, 2 for wrong usage.
 
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import signal
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -48,8 +51,11 @@ _EXAMPLE: Final = "openai/gpt-5.5"
     type=Choice(tuple(each.name for each in CLIENTS)),
     help="Print how this program is pointed at the gateway, and stop.",
 )
+@click.option("--watch", is_flag=True, help="Read CONFIG again when it changes. SIGHUP does that in any case.")
 @click.option("-m", "--model", default=_EXAMPLE, metavar="MODEL", show_default=True, help="The model in these lines.")
-def command(config: str | None, *, host: str | None, port: int | None, client: str | None, model: str) -> int:
+def command(
+    config: str | None, *, host: str | None, port: int | None, client: str | None, watch: bool, model: str
+) -> int:
     """Let clients of any provider's API ask models of any provider.
 
     Exit codes: 0 after SIGTERM, 130 after Ctrl-C, 1 for unusable input, 2 for wrong usage.
@@ -65,7 +71,7 @@ def command(config: str | None, *, host: str | None, port: int | None, client: s
     if client is not None:
         return _print_lines(client, host, port, model)
     with closing(listener.bind(host, port, _BACKLOG, _check_local)) as bound:
-        return anyio.run(_serve, chosen, host, bound)
+        return anyio.run(_serve, chosen, host, bound, None if config is None else Path(config), watch)
 
 
 def _print_lines(client: str, host: str, port: int, model: str) -> int:
@@ -83,13 +89,17 @@ def _check_local(address: str) -> None:
         )
 
 
-async def _serve(config: GatewayConfig, host: str, bound: socket.socket) -> int:
-    from palaver.gateway.app import gateway_app
+async def _serve(config: GatewayConfig, host: str, bound: socket.socket, file: Path | None, watch: bool) -> int:  # noqa: FBT001 (``anyio.run`` passes by place)
+    from palaver.gateway.live import LiveGateway
     from palaver.gateway.server import serve
 
     url = f"http://{listener.place(host, bound.getsockname()[1])}"
     echo(f"{url} speaks the APIs of OpenAI, Anthropic, Google, Amazon Bedrock, Cohere and Ollama")
     echo("palaver gateway --for CLIENT prints how a program uses it: " + ", ".join(each.name for each in CLIENTS))
-    return (
-        _INTERRUPTED if await serve(gateway_app(config, find_key=key_store.provider_key), bound) == signal.SIGINT else 0
-    )
+    live = LiveGateway(config, key_store.provider_key)
+    ended = await serve(live, bound, file=file, watch=watch, report=_report)
+    return _INTERRUPTED if ended == signal.SIGINT else 0
+
+
+def _report(line: str) -> None:
+    echo(safe_line(line), err=True)

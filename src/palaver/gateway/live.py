@@ -93,6 +93,8 @@ class LiveGateway:
         self._tasks: TaskGroup | None = None
         self._lock = anyio.Lock()
         self.draining = False
+        self.failure: Exception | None = None
+        """Why it could not start."""
 
     @property
     def gateway(self) -> Gateway:
@@ -111,19 +113,28 @@ class LiveGateway:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Run the components."""
+        """Run the components. Raises what one raises that cannot start."""
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
-            await self._start(self.gateway, {})
             try:
-                yield
-            finally:
-                with anyio.CancelScope(shield=True):
-                    with anyio.move_on_after(_LAST):
-                        await self.wait_idle()
-                    for each in reversed(list(self._running.values())):
-                        await each.stop()
-                tasks.cancel_scope.cancel()
+                await self._start(self.gateway, {})
+            except Exception as error:  # noqa: BLE001 (raised below, outside of the group, which would wrap it)
+                self.failure = error
+            else:
+                try:
+                    yield
+                finally:
+                    await self._stop()
+            tasks.cancel_scope.cancel()
+        if self.failure is not None:
+            raise self.failure
+
+    async def _stop(self) -> None:
+        with anyio.CancelScope(shield=True):
+            with anyio.move_on_after(_LAST):
+                await self.wait_idle()
+            for each in reversed(list(self._running.values())):
+                await each.stop()
 
     def exchange(self) -> AbstractContextManager[Gateway]:
         """Return a context in which an exchange uses the current gateway."""

@@ -54,6 +54,7 @@ API: Final = ClientApi(
     keys=(KeyPlace("x-goog-api-key"), BEARER),
     key_parameter="key",
     request_headers=("x-goog-api-client", "x-server-timeout"),
+    idle_event=None,  # Google's own clients take a comment for a piece of an answer (google-genai 3.4)
     write_error=write_error,
     listings=(Listing("/v1beta/models", write_models), Listing("/v1/models", write_models, header="x-goog-api-key")),
     page="https://ai.google.dev/api/generate-content",
