@@ -48,7 +48,16 @@ def process(file, *options):
 
 def written(file, url, model, **listen):
     lines = ["[listen]", *(f"{name} = {value}" for name, value in listen.items())]
-    file.write_text("\n".join([*lines, f'[models]\nm = {{ model = "local/{model}", url = "{url}/v1" }}\n']))
+    file.write_text(
+        "\n".join(
+            [
+                *lines,
+                "[telemetry]",
+                'access_log = "none"',
+                f'[models]\nm = {{ model = "local/{model}", url = "{url}/v1" }}\n',
+            ]
+        )
+    )
     return file
 
 

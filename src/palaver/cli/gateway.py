@@ -13,6 +13,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import logging
 import signal
 from contextlib import closing
 from pathlib import Path
@@ -62,7 +63,7 @@ def command(
     """
     if client is not None and config is None:
         return _print_lines(client, HOST if host is None else host, PORT if port is None else port, model)
-    check_extra("gateway", "starlette", "uvicorn")
+    check_extra("gateway", "starlette", "uvicorn", "prometheus_client")
     from palaver.gateway.config import GatewayConfig, read_config
 
     chosen = GatewayConfig() if config is None else read_config(config)
@@ -96,9 +97,19 @@ async def _serve(config: GatewayConfig, host: str, bound: socket.socket, file: P
     url = f"http://{listener.place(host, bound.getsockname()[1])}"
     echo(f"{url} speaks the APIs of OpenAI, Anthropic, Google, Amazon Bedrock, Cohere and Ollama")
     echo("palaver gateway --for CLIENT prints how a program uses it: " + ", ".join(each.name for each in CLIENTS))
+    _show_access_log()
     live = LiveGateway(config, key_store.provider_key)
     ended = await serve(live, bound, file=file, watch=watch, report=_report)
     return _INTERRUPTED if ended == signal.SIGINT else 0
+
+
+def _show_access_log() -> None:
+    """Write the lines of the access log to standard error, as they are."""
+    log = logging.getLogger("palaver.gateway.access")
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    if not log.handlers:
+        log.addHandler(logging.StreamHandler())
 
 
 def _report(line: str) -> None:

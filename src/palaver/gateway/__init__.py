@@ -11,6 +11,6 @@ try:
     from palaver.gateway.app import gateway_app
     from palaver.gateway.config import GatewayConfig, Listen, Target, read_config
 except ImportError as error:
-    raise MissingPackageError.of("a gateway needs starlette and uvicorn", "gateway", error) from error
+    raise MissingPackageError.of("gateways need starlette, uvicorn, prometheus-client", "gateway", error) from error
 
 __all__ = ["GatewayConfig", "Listen", "Target", "gateway_app", "read_config"]

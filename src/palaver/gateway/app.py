@@ -39,6 +39,7 @@ from palaver.gateway.keep_alive import StreamSender
 from palaver.gateway.live import LiveGateway
 from palaver.gateway.record import ClientRequest, Record
 from palaver.gateway.same_wire import read_head
+from palaver.gateway.telemetry import Metrics
 from palaver.serve.http.access import Access
 from palaver.serve.http.errors import Refused
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from palaver.gateway.config import Listen
     from palaver.gateway.gateway import Gateway
 
+_METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
 _PRINTABLE: Final = "".join(map(chr, range(0x20, 0x7F)))
 _ACCESS: Final = Access()
 _OWN_PARAMETERS: Final = frozenset({"key", "alt", "api-version"})
@@ -76,6 +78,7 @@ def live_app(live: LiveGateway) -> ASGIApp:
     paths = sorted({each.path for api in APIS for each in api.listings})
     routes += [Route(path, partial(_list, live, path), methods=["GET"]) for path in paths]
     routes.append(Route("/", _root, methods=["GET", "HEAD"]))
+    routes.append(Route("/metrics", partial(_metrics, live), methods=["GET"]))
     routes.append(Route("/health", partial(show_health, live, _ACCESS), methods=["GET", "HEAD"]))
 
     @asynccontextmanager
@@ -88,6 +91,18 @@ def live_app(live: LiveGateway) -> ASGIApp:
 
 async def _root(_: Request) -> Response:
     return Response(json.encode({"name": "palaver gateway"}), media_type="application/json")
+
+
+async def _metrics(live: LiveGateway, request: Request) -> Response:
+    """Answer with what Prometheus reads."""
+    try:
+        _ACCESS.check_origin(request)
+    except Refused as error:
+        return error.response()
+    found = next((each for each in live.gateway.components if isinstance(each, Metrics)), None)
+    if found is None:
+        return Response("there are no metrics: telemetry.metrics is false\n", 404, media_type="text/plain")
+    return Response(found.render(live), media_type=_METRICS)
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

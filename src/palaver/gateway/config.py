@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
@@ -91,6 +91,17 @@ class Target(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     retries: Annotated[int, Meta(ge=0)] | None = None
 
 
+class Telemetry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What tells of the exchanges, without what was said in them."""
+
+    access_log: Literal["text", "json", "none"] = "text"
+    """A line for each exchange, in the log ``palaver.gateway.access``; ``palaver gateway`` writes it to stderr."""
+    metrics: bool = True
+    """Whether ``/metrics`` has metrics for Prometheus."""
+    spans: bool = False
+    """Whether there is an OpenTelemetry span for each exchange (extra ``otel``)."""
+
+
 class GatewayConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole configuration. Every field has a default."""
 
@@ -98,6 +109,7 @@ class GatewayConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     models: dict[str, str | Target | list[str | Target]] = {}
     only_listed: bool = False
     breaker: Breaker = Breaker()
+    telemetry: Telemetry = Telemetry()
 
 
 def read_config(file: str | Path) -> GatewayConfig:

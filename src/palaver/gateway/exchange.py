@@ -84,12 +84,12 @@ class Exchange:
             response = await (same_wire.ask if same else translation.ask)(model, record, self._open)
         except PalaverError as error:
             found = _of_model(error, record)
-            record.attempts.append(Attempt(model.name, model.endpoint.wire, found, record.retries))
+            record.attempts.append(Attempt(model.name, model.endpoint.wire, found, record.retries, record.target))
             raise found from error.__cause__
         if response.error is None:
             self._asked = candidate
             candidate.health.answered()
-        record.attempts.append(Attempt(model.name, model.endpoint.wire, response.error, record.retries))
+        record.attempts.append(Attempt(model.name, model.endpoint.wire, response.error, record.retries, record.target))
         return response
 
 

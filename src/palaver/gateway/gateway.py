@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from palaver.gateway.router import Router
+from palaver.gateway.telemetry import telemetry_components
 
 if TYPE_CHECKING:
     from palaver.gateway.component import Component
@@ -75,6 +76,7 @@ def _same(made: Component, previous: Sequence[Component]) -> Component:
     return next(found, made)
 
 
-def _components(_config: GatewayConfig) -> list[Component]:
+def _components(config: GatewayConfig) -> list[Component]:
     """Return the components that the configuration asks for, in the order in which they see an exchange."""
-    return []
+    made: list[Component] = telemetry_components(config.telemetry)
+    return made

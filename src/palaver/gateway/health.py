@@ -45,6 +45,8 @@ class TargetHealth:
     def __init__(self, name: str, breaker: Breaker, clock: Callable[[], float] = time.monotonic) -> None:
         """Begin as ``closed``."""
         self.name = name
+        self.label: str | None = None
+        """What the configuration calls it."""
         self.breaker = breaker
         self.failures = 0
         """Failures in a row."""

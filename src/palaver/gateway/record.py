@@ -64,6 +64,8 @@ class Attempt(Struct, frozen=True):
     wire: str
     error: PalaverError | None = None
     retries: int = 0
+    target: str | None = None
+    """What the configuration calls it."""
 
 
 class Record(Struct, kw_only=True, eq=False):

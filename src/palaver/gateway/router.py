@@ -128,7 +128,9 @@ class Router:
                 label = None if route is None else each.model
                 asked = self._model(target, api.wire, alone=alone)
                 identity = "\0".join([target.model, target.url or "", target.wire or "", target.key or ""])
-                made.append(Candidate(asked, self._health.find(target), identity, label, target.weight or 1.0))
+                health = self._health.find(target)
+                health.label = label or health.label
+                made.append(Candidate(asked, health, identity, label, target.weight or 1.0))
             places.append(tuple(made))
         return Chain(tuple(places), route)
 
