@@ -15,11 +15,10 @@ Stability: experimental.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
-from urllib.parse import quote
 
 import anyio
 from msgspec import json
@@ -33,10 +32,13 @@ from palaver.core.errors import PalaverError
 from palaver.gateway.apis import APIS
 from palaver.gateway.client_api import ApiError, Call, ClientApi, api_error, status_kind
 from palaver.gateway.config import GatewayConfig
+from palaver.gateway.counts import count_routes
 from palaver.gateway.exchange import Exchange
 from palaver.gateway.health import show_health
+from palaver.gateway.http_io import error_response, field_value, read_body
 from palaver.gateway.keep_alive import StreamSender
 from palaver.gateway.live import LiveGateway
+from palaver.gateway.model_routes import model_routes
 from palaver.gateway.record import ClientRequest, Record
 from palaver.gateway.same_wire import read_head
 from palaver.gateway.telemetry import Metrics
@@ -49,11 +51,9 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from palaver.gateway.client_response import ClientResponse
-    from palaver.gateway.config import Listen
     from palaver.gateway.gateway import Gateway
 
 _METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
-_PRINTABLE: Final = "".join(map(chr, range(0x20, 0x7F)))
 _ACCESS: Final = Access()
 _OWN_PARAMETERS: Final = frozenset({"key", "alt", "api-version"})
 
@@ -77,6 +77,7 @@ def live_app(live: LiveGateway) -> ASGIApp:
     routes = [Route(call.path, _Endpoint(live, api, call), methods=["POST"]) for api in APIS for call in api.calls]
     paths = sorted({each.path for api in APIS for each in api.listings})
     routes += [Route(path, partial(_list, live, path), methods=["GET"]) for path in paths]
+    routes += [*model_routes(live, _ACCESS), *count_routes(live, _ACCESS)]
     routes.append(Route("/", _root, methods=["GET", "HEAD"]))
     routes.append(Route("/metrics", partial(_metrics, live), methods=["GET"]))
     routes.append(Route("/health", partial(show_health, live, _ACCESS), methods=["GET", "HEAD"]))
@@ -108,9 +109,12 @@ async def _metrics(live: LiveGateway, request: Request) -> Response:
 async def _refuse(request: Request, error: Exception) -> Response:
     """Answer a path that there is not, or another method than that of a path."""
     status = error.status_code if isinstance(error, HTTPException) else 500
+    known = (error.headers or {}) if isinstance(error, HTTPException) else {}
+    if request.method == "OPTIONS" and status == 405:  # noqa: PLR2004 (the path is known)
+        return Response(status_code=204, headers=known)
     sent = (api for api in APIS for each in api.listings if each.header and each.header in request.headers)
     api = next(sent, APIS[0])
-    return _error(api, ApiError(status, "not_found", f"there is no {request.method} {request.url.path}"))
+    return error_response(api, ApiError(status, "not_found", f"there is no {request.method} {request.url.path}"), known)
 
 
 async def _list(live: LiveGateway, path: str, request: Request) -> Response:
@@ -136,7 +140,7 @@ class _Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if (refusal := self._live.refusal()) is not None:
-            await _error(self._api, refusal, {"connection": "close"})(scope, receive, send)
+            await error_response(self._api, refusal, {"connection": "close"})(scope, receive, send)
             return
         with self._live.exchange() as gateway, suppress(ClientDisconnect):
             response = await _answer(gateway, self._api, self._call, Request(scope, receive, send))
@@ -147,13 +151,13 @@ async def _answer(gateway: Gateway, api: ClientApi, call: Call, request: Request
     """Answer a call. The answer itself is asked for when it is sent."""
     try:
         _ACCESS.check_origin(request)
-        body = await _body(request, gateway.config.listen)
+        body = await read_body(request, gateway.config.listen)
         named = request.path_params["model"] if call.names_model else None
         model, stream = read_head(body, api, model=named, stream=call.stream)
     except Refused as error:
-        return _error(api, ApiError(error.status, status_kind(error.status), error.message))
+        return error_response(api, ApiError(error.status, status_kind(error.status), error.message))
     except PalaverError as error:
-        return _error(api, api_error(error))
+        return error_response(api, api_error(error))
     asked = ClientRequest(
         api=api, model=model, stream=stream, body=body, headers=dict(request.headers), query=_query(request.url.query)
     )
@@ -197,7 +201,7 @@ class AnswerResponse:
                 record.status = told.status
             await self._gateway.ended(record)
             if not self._begun:
-                await _error(record.request.api, told)(scope, receive, send)
+                await error_response(record.request.api, told)(scope, receive, send)
             # Else the body is left without its end, and the server closes the connection: nothing else says so.
         except anyio.get_cancelled_exc_class():
             record.outcome = "cancelled"
@@ -248,30 +252,3 @@ def _headers(response: ClientResponse, record: Record, length: int | None = None
     if length is not None:
         own["content-length"] = str(length)
     return [(name.encode("latin-1"), field_value(text)) for name, text in {**response.headers, **own}.items()]
-
-
-def field_value(text: str) -> bytes:
-    """Return a text as the value of a header; what no header may hold is percent-encoded."""
-    return (text if text.isascii() and text.isprintable() else quote(text, safe=_PRINTABLE)).encode("ascii")
-
-
-async def _body(request: Request, listen: Listen) -> bytes:
-    """Return the body of a request. Raises ``Refused`` for one that is too large or too slow."""
-    pieces, size = list[bytes](), 0
-    with anyio.move_on_after(listen.body_seconds) as timeout:
-        async for piece in request.stream():
-            size += len(piece)
-            if size > listen.max_body:
-                raise Refused(413, "too_large", f"a request of more than {listen.max_body:,} bytes")
-            pieces.append(piece)
-    if timeout.cancelled_caught:
-        raise Refused(408, "timed_out", f"the body took more than {listen.body_seconds:g} seconds")
-    return b"".join(pieces)
-
-
-def _error(api: ClientApi, error: ApiError, more: Mapping[str, str] = {}) -> Response:
-    body, headers = api.write_error(error)
-    own = {**headers, **more}
-    if error.retry_after is not None:
-        own["retry-after"] = f"{error.retry_after:g}"
-    return Response(json.encode(body), error.status, own, "application/json")

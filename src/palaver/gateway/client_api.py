@@ -89,6 +89,26 @@ class Listing(Struct, frozen=True):
     header: str | None = None
 
 
+class Lookup(Struct, frozen=True):
+    """Where an API shows one model, which the path or the body names. ``header`` is as in ``Listing``."""
+
+    path: str
+    write: Callable[[str], Any]
+    header: str | None = None
+    method: Literal["GET", "POST"] = "GET"
+
+
+class Count(Struct, frozen=True):
+    """Where an API counts the tokens of a request. ``write`` makes the body of the answer.
+
+    ``inside`` are the fields that enclose the request, the outermost first, where they are there.
+    """
+
+    path: str
+    write: Callable[[int], Any]
+    inside: tuple[str, ...] = ()
+
+
 class ClientApi(Struct, frozen=True, kw_only=True):
     """One API. ``page`` is where its facts were read."""
 
@@ -118,6 +138,10 @@ class ClientApi(Struct, frozen=True, kw_only=True):
     write_error: Callable[[ApiError], tuple[Any, Mapping[str, str]]]
     """Returns the body, and headers of its own."""
     listings: tuple[Listing, ...] = ()
+    lookups: tuple[Lookup, ...] = ()
+    counts: tuple[Count, ...] = ()
+    fixed: Mapping[str, Any] = {}
+    """Paths that are always answered alike, with their bodies."""
     page: str = ""
 
     def ends_event(self, data: bytes) -> bool:

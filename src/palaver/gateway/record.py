@@ -45,6 +45,8 @@ class ClientRequest(Struct, frozen=True, kw_only=True, dict=True):
     body: bytes
     headers: Mapping[str, str] = {}
     query: str = ""
+    counts: bool = False
+    """Whether only the tokens are to be counted: there is no answer then."""
 
     @cached_property
     def decoded(self) -> Request:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from palaver.gateway.client_api import BEARER, ApiError, Call, ClientApi, ErrorKind, KeyPlace, Listing
+from palaver.gateway.client_api import BEARER, ApiError, Call, ClientApi, Count, ErrorKind, KeyPlace, Listing, Lookup
 
 _TYPES: Final[Mapping[ErrorKind, str]] = {
     "invalid": "invalid_request_error",
@@ -29,9 +29,19 @@ def write_error(error: ApiError) -> tuple[Any, Mapping[str, str]]:
     return {"type": "error", "error": {"type": _TYPES[error.kind], "message": error.message}}, {}
 
 
+def write_model(name: str) -> Any:
+    """https://platform.claude.com/docs/en/api/models/retrieve."""
+    return {"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"}
+
+
+def write_count(count: int) -> Any:
+    """https://platform.claude.com/docs/en/api/messages/count_tokens."""
+    return {"input_tokens": count}
+
+
 def write_models(names: Sequence[str]) -> Any:
     """https://platform.claude.com/docs/en/api/models/list."""
-    made = [{"type": "model", "id": each, "display_name": each, "created_at": "1970-01-01T00:00:00Z"} for each in names]
+    made = [write_model(each) for each in names]
     ends = {"first_id": names[0], "last_id": names[-1]} if names else {"first_id": None, "last_id": None}
     return {"data": made, "has_more": False, **ends}
 
@@ -51,5 +61,7 @@ API: Final = ClientApi(
     idle_event=b'event: ping\ndata: {"type": "ping"}\n\n',
     write_error=write_error,
     listings=(Listing("/v1/models", write_models, header="anthropic-version"),),
+    lookups=(Lookup("/v1/models/{model:path}", write_model, header="anthropic-version"),),
+    counts=(Count("/v1/messages/count_tokens", write_count),),
     page="https://platform.claude.com/docs/en/api/messages",
 )

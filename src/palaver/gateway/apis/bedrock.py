@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from palaver.gateway.client_api import ApiError, Call, ClientApi, ErrorKind
+from palaver.gateway.client_api import ApiError, Call, ClientApi, Count, ErrorKind
 
 _TYPES: Final[Mapping[ErrorKind, str]] = {
     "invalid": "ValidationException",
@@ -30,6 +30,11 @@ def write_error(error: ApiError) -> tuple[Any, Mapping[str, str]]:
     return {"message": error.message}, {"x-amzn-errortype": _TYPES[error.kind]}
 
 
+def write_count(count: int) -> Any:
+    """https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_CountTokens.html."""
+    return {"inputTokens": count}
+
+
 API: Final = ClientApi(
     wire="bedrock_converse",
     provider_name="bedrock",
@@ -42,5 +47,6 @@ API: Final = ClientApi(
     event_end=None,
     idle_event=None,
     write_error=write_error,
+    counts=(Count("/model/{model:path}/count-tokens", write_count, inside=("input", "converse")),),
     page="https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html",
 )

@@ -5,20 +5,28 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from palaver.gateway.apis.chat_completions import write_error
-from palaver.gateway.client_api import BEARER, Call, ClientApi, KeyPlace
+from palaver.gateway.client_api import BEARER, Call, ClientApi, Count, KeyPlace
 
+
+def write_count(count: int) -> Any:
+    """https://platform.openai.com/docs/api-reference/responses/input-tokens."""
+    return {"object": "response.input_tokens", "input_tokens": count}
+
+
+_PATHS: Final = ("/v1/responses", "/responses", "/openai/v1/responses", "/openai/responses")
 API: Final = ClientApi(
     wire="openai_responses",
     provider_name="openai",
-    calls=(Call("/v1/responses"), Call("/responses"), Call("/openai/v1/responses"), Call("/openai/responses")),
+    calls=tuple(Call(path) for path in _PATHS),
     keys=(BEARER, KeyPlace("api-key")),
     request_headers=("openai-", "session_id", "originator"),
     response_headers=("openai-", "x-request-id", "x-ratelimit-"),
     session_headers=("session_id",),
     session_fields=("prompt_cache_key", "user"),
     write_error=write_error,
+    counts=tuple(Count(f"{path}/input_tokens", write_count) for path in _PATHS),
     page="https://platform.openai.com/docs/api-reference/responses",
 )
