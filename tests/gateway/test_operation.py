@@ -122,7 +122,7 @@ def test_a_reload_loses_no_request(provider, tmp_path):
     provider.respond = respond
     file = written(tmp_path / "g.toml", provider.url, "old")
     body = body_of("openai_chat", "m", stream=False)
-    with upstream() as streams, process(file, "--watch") as (ran, url), ThreadPoolExecutor(200) as pool:
+    with upstream() as streams, process(file) as (ran, url), ThreadPoolExecutor(200) as pool:
         streams.headers, streams.pieces = SSE, Queue()
         with httpx.Client(limits=httpx.Limits(max_connections=None), timeout=60) as client:
             asked = [pool.submit(client.post, f"{url}/v1/chat/completions", content=body) for _ in range(200)]
@@ -155,6 +155,19 @@ def test_a_reload_loses_no_request(provider, tmp_path):
     assert [b'"old"' in body for _, _, body in provider.asked] == [True] * 200 + [False]
     assert b'"new"' in streams.asked[0][2]
     assert last.status_code == 200
+
+
+@pytest.mark.row("GW-29")
+def test_a_file_that_changes_is_read_again(provider, tmp_path):
+    provider.headers, provider.body = JSON, answer_of("openai_chat", stream=False)
+    file = written(tmp_path / "g.toml", "http://127.0.0.1:1", "old")
+    with process(file, "--watch") as (ran, url):
+        assert httpx.get(f"{url}/health", timeout=60).is_success
+        written(file, provider.url, "new")
+        while "was read again" not in ran.stderr.readline():
+            assert ran.poll() is None
+        got = httpx.post(f"{url}/v1/chat/completions", content=body_of("openai_chat", "m", stream=False))
+    assert got.content == provider.body
 
 
 class Part(Component):
