@@ -227,8 +227,9 @@ def test_a_request_that_cannot_be_read_is_no_failure_of_a_model(provider):
     body = b'{"model": "m", "max_tokens": 5, "messages": "none"}'
     with running(GatewayConfig(models={"m": [at(provider, "a"), at(provider, "b")]})) as url:
         bad = httpx.post(f"{url}/v1/messages", content=body)
+        states = {each["state"] for each in httpx.get(f"{url}/health").json()["targets"]}
         httpx.post(f"{url}/v1/messages", content=body_of("anthropic_messages", "m", stream=False))
-    assert bad.status_code == 400
+    assert (bad.status_code, states) == (400, {"closed"})
     assert [b'"a"' in each for _, _, each in provider.asked] == [True]
 
 

@@ -151,7 +151,11 @@ class Fallback(Askable, LanguageModel):
 
 def hop_of(error: PalaverError, hops: Mapping[type[PalaverError], Hop] = HOPS) -> Hop:
     """Return what an error means for the models behind the one that failed, by a table such as ``HOPS``."""
-    found = next((hops[kind] for kind in type(error).__mro__ if kind in hops), "stop")
+    found: Hop = "stop"
+    for kind in type(error).__mro__:
+        if kind in hops:
+            found = hops[kind]
+            break
     if (
         found == "stop"
         and isinstance(error, ProviderError)
