@@ -9,7 +9,8 @@ import signal
 import socket
 import sys
 
-from palaver.gateway import gateway_app, read_config
+from palaver.gateway import read_config
+from palaver.gateway.live import LiveGateway
 from palaver.gateway.server import serve
 
 children = []
@@ -17,7 +18,7 @@ for _ in range(int(sys.argv[2])):
     bound = socket.create_server(("127.0.0.1", 0), backlog=1024)
     child = os.fork()
     if not child:
-        asyncio.run(serve(gateway_app(read_config(sys.argv[1])), bound))
+        asyncio.run(serve(LiveGateway(read_config(sys.argv[1]), lambda _: None), bound))
         os._exit(0)
     children.append(child)
     sys.stdout.write(f"{child} {bound.getsockname()[1]}\n")

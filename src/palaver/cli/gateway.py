@@ -3,6 +3,8 @@
 - CONFIG is a TOML file (``palaver.gateway.config``). Without one, a model is asked by its name, with the keys that
   ``palaver keys`` or the environment holds.
 - It listens on this machine only, unless its configuration requires keys.
+- SIGHUP reads CONFIG again, ``--watch`` does so when it changes. Requests in progress end as they began.
+- SIGTERM lets the answers in progress end.
 - ``palaver gateway keys`` and ``palaver gateway usage`` are commands of their own; anything else serves.
 - ``--for CLIENT`` prints how a program is pointed at a gateway at that address, and starts nothing.
 - Exit codes: 0 after SIGTERM, 130 after Ctrl-C, 1 for a file, host or port that cannot be used, 2 for wrong usage.
@@ -12,8 +14,10 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import logging
 import signal
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -52,15 +56,18 @@ _EXAMPLE: Final = "openai/gpt-5.5"
     type=Choice(tuple(each.name for each in CLIENTS)),
     help="Print how this program is pointed at the gateway, and stop.",
 )
+@click.option("--watch", is_flag=True, help="Read CONFIG again when it changes. SIGHUP does that in any case.")
 @click.option("-m", "--model", default=_EXAMPLE, metavar="MODEL", show_default=True, help="The model in these lines.")
-def serve(config: str | None, *, host: str | None, port: int | None, client: str | None, model: str) -> int:
+def serve(
+    config: str | None, *, host: str | None, port: int | None, client: str | None, watch: bool, model: str
+) -> int:
     """Let clients of any provider's API ask models of any provider.
 
     Exit codes: 0 after SIGTERM, 130 after Ctrl-C, 1 for unusable input, 2 for wrong usage.
     """
     if client is not None and config is None:
         return _print_lines(client, HOST if host is None else host, PORT if port is None else port, model)
-    check_extra("gateway", "aiohttp", "httptools", "starlette", "uvicorn")
+    check_extra("gateway", "aiohttp", "httptools", "prometheus_client", "starlette", "uvicorn")
     from palaver.gateway.config import GatewayConfig, read_config
 
     chosen = GatewayConfig() if config is None else read_config(config)
@@ -69,10 +76,11 @@ def serve(config: str | None, *, host: str | None, port: int | None, client: str
     if client is not None:
         return _print_lines(client, host, port, model)
     check = None if chosen.keys is not None and chosen.keys.required else _check_local
+    file = None if config is None else Path(config)
     with closing(listener.bind(host, port, _BACKLOG, check)) as bound:
         from palaver.gateway.server import backend_options
 
-        return anyio.run(_serve, chosen, host, bound, backend_options=backend_options())
+        return anyio.run(_serve, chosen, host, bound, file, watch, backend_options=backend_options())
 
 
 command: Final = DefaultGroup(serve, (keys, usage))
@@ -93,15 +101,27 @@ def _check_local(address: str) -> None:
         )
 
 
-async def _serve(config: GatewayConfig, host: str, bound: socket.socket) -> int:
-    from palaver.gateway.app import gateway_app
+async def _serve(config: GatewayConfig, host: str, bound: socket.socket, file: Path | None, watch: bool) -> int:  # noqa: FBT001 (``anyio.run`` passes by place)
+    from palaver.gateway.live import LiveGateway
     from palaver.gateway.server import serve as run_server
 
     url = f"http://{listener.place(host, bound.getsockname()[1])}"
     echo(f"{url} speaks the APIs of OpenAI, Anthropic, Google, Amazon Bedrock, Cohere and Ollama")
     echo("palaver gateway --for CLIENT prints how a program uses it: " + ", ".join(each.name for each in CLIENTS))
-    return (
-        _INTERRUPTED
-        if await run_server(gateway_app(config, find_key=key_store.provider_key), bound) == signal.SIGINT
-        else 0
-    )
+    _show_access_log()
+    live = LiveGateway(config, key_store.provider_key)
+    ended = await run_server(live, bound, file=file, watch=watch, report=_report)
+    return _INTERRUPTED if ended == signal.SIGINT else 0
+
+
+def _show_access_log() -> None:
+    """Write the lines of the access log to standard error, as they are."""
+    log = logging.getLogger("palaver.gateway.access")
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    if not log.handlers:
+        log.addHandler(logging.StreamHandler())
+
+
+def _report(line: str) -> None:
+    echo(safe_line(line), err=True)

@@ -15,7 +15,7 @@ try:
     from palaver.gateway.limits import LimitRule, parse_limit
     from palaver.gateway.translation import Translation
 except ImportError as error:
-    raise MissingPackageError.of("a gateway needs aiohttp, starlette and uvicorn", "gateway", error) from error
+    raise MissingPackageError.of("a gateway needs aiohttp, prometheus-client and more", "gateway", error) from error
 
 __all__ = [
     "GatewayConfig",

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 from urllib.parse import quote
@@ -26,30 +26,38 @@ import anyio
 from msgspec import json
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from palaver.core.errors import PalaverError
 from palaver.gateway.apis import APIS
-from palaver.gateway.client_api import ApiError, Call, ClientApi, api_error
+from palaver.gateway.client_api import ApiError, Call, ClientApi, api_error, status_kind
 from palaver.gateway.config import GatewayConfig
+from palaver.gateway.counts import count_routes
 from palaver.gateway.credentials import without_credentials
 from palaver.gateway.exchange import Exchange
-from palaver.gateway.gateway import Gateway
+from palaver.gateway.health import show_health
+from palaver.gateway.http_io import error_response, field_value, read_body
+from palaver.gateway.keep_alive import StreamSender
 from palaver.gateway.keys import allowed
+from palaver.gateway.live import LiveGateway
+from palaver.gateway.model_routes import model_routes
 from palaver.gateway.record import ClientRequest, Record
 from palaver.gateway.same_wire import read_head
+from palaver.gateway.telemetry import Metrics
 from palaver.serve.http.errors import Refused
 
 if TYPE_CHECKING:
     from anyio import CancelScope
-    from starlette.requests import Request
+    from anyio.abc import TaskGroup
     from starlette.types import Receive, Scope, Send
 
     from palaver.gateway.client_response import ClientResponse
+    from palaver.gateway.gateway import Gateway
 
-_MAX_BODY: Final = 64 * 1024 * 1024
+_METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
 _SAFE: Final = "/:@+,=()[] "
 _LONGEST: Final = 256
 """Characters of a header that a client's own text is part of."""
@@ -67,17 +75,22 @@ def gateway_app(config: GatewayConfig | None = None, *, find_key: Callable[[str]
     key of a provider, given its name; where it returns ``None``, the provider's environment variables are read. Raises
     ``PalaverError`` for a configuration that cannot be used.
     """
-    gateway = Gateway(config or GatewayConfig(), find_key)
-    routes = [
-        Route(call.path, partial(_answer, gateway, api, call), methods=["POST"]) for api in APIS for call in api.calls
-    ]
+    return live_app(LiveGateway(config or GatewayConfig(), find_key))
+
+
+def live_app(live: LiveGateway) -> ASGIApp:
+    """Return the application of a gateway whose configuration may be replaced."""
+    routes = [Route(call.path, _Endpoint(live, api, call), methods=["POST"]) for api in APIS for call in api.calls]
     paths = sorted({each.path for api in APIS for each in api.listings})
-    routes += [Route(path, partial(_list, gateway, path), methods=["GET"]) for path in paths]
+    routes += [Route(path, partial(_list, live, path), methods=["GET"]) for path in paths]
+    routes += [*model_routes(live), *count_routes(live)]
     routes.append(Route("/", _root, methods=["GET", "HEAD"]))
+    routes.append(Route("/metrics", partial(_metrics, live), methods=["GET"]))
+    routes.append(Route("/health", partial(show_health, live), methods=["GET", "HEAD"]))
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
-        async with gateway.running():
+        async with live.running():
             yield
 
     return Starlette(routes=routes, exception_handlers={HTTPException: _refuse}, lifespan=lifespan)
@@ -87,28 +100,65 @@ async def _root(_: Request) -> Response:
     return Response(json.encode({"name": "palaver gateway"}), media_type="application/json")
 
 
+async def _metrics(live: LiveGateway, request: Request) -> Response:
+    """Answer with what Prometheus reads."""
+    try:
+        live.gateway.access.check_origin(request)
+        await live.gateway.caller(APIS[0], request.headers, request.url.query)
+    except Refused as error:
+        return error.response()
+    except PalaverError as error:
+        return error_response(APIS[0], api_error(error))
+    found = next((each for each in live.gateway.components if isinstance(each, Metrics)), None)
+    if found is None:
+        return Response("there are no metrics: telemetry.metrics is false\n", 404, media_type="text/plain")
+    return Response(found.render(live), media_type=_METRICS)
+
+
 async def _refuse(request: Request, error: Exception) -> Response:
     """Answer a path that there is not, or another method than that of a path."""
     status = error.status_code if isinstance(error, HTTPException) else 500
+    known = (error.headers or {}) if isinstance(error, HTTPException) else {}
+    if request.method == "OPTIONS" and status == 405:  # noqa: PLR2004 (the path is known)
+        return Response(status_code=204, headers=known)
     sent = (api for api in APIS for each in api.listings if each.header and each.header in request.headers)
     api = next(sent, APIS[0])
-    return _error(api, ApiError(status, "not_found", f"there is no {request.method} {request.url.path}"))
+    return error_response(api, ApiError(status, "not_found", f"there is no {request.method} {request.url.path}"), known)
 
 
-async def _list(gateway: Gateway, path: str, request: Request) -> Response:
+async def _list(live: LiveGateway, path: str, request: Request) -> Response:
     """List the models that the configuration names."""
     try:
-        gateway.access.check_origin(request)
+        live.gateway.access.check_origin(request)
     except Refused as error:
         return error.response()
+    gateway = live.gateway
     listings = [(api, each) for api in APIS for each in api.listings if each.path == path]
     chosen = next((each for each in listings if each[1].header and each[1].header in request.headers), None)
     api, listing = chosen or next(each for each in listings if each[1].header is None)
     try:
         caller = await gateway.caller(api, request.headers, request.url.query)
     except PalaverError as error:
-        return _error(api, api_error(error))
+        return error_response(api, api_error(error))
     return Response(json.encode(listing.write(allowed(caller, gateway.router.names))), media_type="application/json")
+
+
+@final
+class _Endpoint:
+    """Answers a call, as long as the gateway takes further exchanges."""
+
+    def __init__(self, live: LiveGateway, api: ClientApi, call: Call) -> None:
+        self._live = live
+        self._api = api
+        self._call = call
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if (refusal := self._live.refusal()) is not None:
+            await error_response(self._api, refusal, {"connection": "close"})(scope, receive, send)
+            return
+        with self._live.exchange() as gateway, suppress(ClientDisconnect):
+            response = await _answer(gateway, self._api, self._call, Request(scope, receive, send))
+            await response(scope, receive, send)
 
 
 async def _answer(gateway: Gateway, api: ClientApi, call: Call, request: Request) -> AnswerResponse | Response:
@@ -116,15 +166,13 @@ async def _answer(gateway: Gateway, api: ClientApi, call: Call, request: Request
     try:
         gateway.access.check_origin(request)
         caller = await gateway.caller(api, request.headers, request.url.query)
-        body = await _body(request)
+        body = await read_body(request, gateway.config.listen)
         named = request.path_params["model"] if call.names_model else None
-        if body is None:
-            return _error(api, ApiError(413, "too_large", f"a request of more than {_MAX_BODY:,} bytes"))
         model, stream = read_head(body, api, model=named, stream=call.stream)
     except Refused as error:
-        return _error(api, ApiError(error.status, "forbidden", error.message))
+        return error_response(api, ApiError(error.status, status_kind(error.status), error.message))
     except PalaverError as error:
-        return _error(api, api_error(error))
+        return error_response(api, api_error(error))
     headers = without_credentials(request.headers.items())
     asked = ClientRequest(
         api=api, model=model, stream=stream, body=body, headers=headers, query=_query(request.url.query)
@@ -151,16 +199,16 @@ class AnswerResponse:
         """Answer."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_cancel_when_gone, receive, tasks.cancel_scope)
-            await self._send(scope, receive, send)
+            await self._send(scope, receive, send, tasks)
             tasks.cancel_scope.cancel()
 
-    async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _send(self, scope: Scope, receive: Receive, send: Send, tasks: TaskGroup) -> None:
         record = self._record
         try:
             await self._gateway.admit(record)
             chain = self._gateway.router.find(record.request.model, record.request.api)
             async with Exchange(record, chain, self._gateway.translator) as response:
-                await self._hand_on(response, send)
+                await self._hand_on(response, send, tasks)
         except PalaverError as error:
             told = api_error(error)
             record.error = error
@@ -169,14 +217,14 @@ class AnswerResponse:
                 record.status = told.status
             await self._gateway.ended(record)
             if not self._begun:
-                await _error(record.request.api, told)(scope, receive, send)
+                await error_response(record.request.api, told)(scope, receive, send)
             # Else the body is left without its end, and the server closes the connection: nothing else says so.
         except anyio.get_cancelled_exc_class():
             record.outcome = "cancelled"
             await self._gateway.ended(record)
             raise
 
-    async def _hand_on(self, response: ClientResponse, send: Send) -> None:
+    async def _hand_on(self, response: ClientResponse, send: Send, tasks: TaskGroup) -> None:
         """Send an answer as it comes; note its end before the client sees it."""
         record = self._record
         record.status = response.status
@@ -193,11 +241,14 @@ class AnswerResponse:
             return
         await send({**head, "headers": _headers(response, record)})
         self._begun = True
+        sender = StreamSender(send, record.request.api, self._gateway.config.listen.keep_alive)
+        tasks.start_soon(sender.run)
         async for data in response.body:
             if record.first_seconds is None:
                 record.first_seconds = time.perf_counter() - record.began
             record.returned.append(data)
-            await send({"type": "http.response.body", "body": data, "more_body": True})
+            await sender.send(data)
+        sender.stop()
         record.outcome = "answered" if record.error is None else "failed"
         await self._gateway.ended(record)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -216,25 +267,4 @@ def _headers(response: ClientResponse, record: Record, length: int | None = None
         own["palaver-losses"] = str(len(record.losses))
     if length is not None:
         own["content-length"] = str(length)
-    return [(name.encode("latin-1"), text.encode("latin-1")) for name, text in {**response.headers, **own}.items()]
-
-
-async def _body(request: Request) -> bytes | None:
-    """Return the body of a request; ``None`` for one that is too large."""
-    pieces, size = list[bytes](), 0
-    async for piece in request.stream():
-        size += len(piece)
-        if size > _MAX_BODY:
-            return None
-        pieces.append(piece)
-    return b"".join(pieces)
-
-
-def _error(api: ClientApi, error: ApiError) -> Response:
-    body, headers = api.write_error(error)
-    own = dict(headers)
-    if error.retry_after is not None:
-        own["retry-after"] = f"{error.retry_after:.15g}"
-    if not error.retry:
-        own["x-should-retry"] = "false"
-    return Response(json.encode(body), error.status, own, "application/json")
+    return [(name.encode("latin-1"), field_value(text)) for name, text in {**response.headers, **own}.items()]

@@ -13,6 +13,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
@@ -149,6 +150,26 @@ class Additions(Struct, frozen=True, kw_only=True):
     """The wire demands a limit: that of the catalogue, where the client named none."""
 
 
+class Lookup(Struct, frozen=True):
+    """Where an API shows one model, which the path or the body names. ``header`` is as in ``Listing``."""
+
+    path: str
+    write: Callable[[str], Any]
+    header: str | None = None
+    method: Literal["GET", "POST"] = "GET"
+
+
+class Count(Struct, frozen=True):
+    """Where an API counts the tokens of a request. ``write`` makes the body of the answer.
+
+    ``inside`` are the fields that enclose the request, the outermost first, where they are there.
+    """
+
+    path: str
+    write: Callable[[int], Any]
+    inside: tuple[str, ...] = ()
+
+
 class ClientApi(Struct, frozen=True, kw_only=True):
     """One API. ``page`` is where its facts were read."""
 
@@ -168,12 +189,29 @@ class ClientApi(Struct, frozen=True, kw_only=True):
     """The headers of requests that belong to the wire, or how their names begin (``openai-``)."""
     response_headers: tuple[str, ...] = ()
     """Those of answers."""
+    session_headers: tuple[str, ...] = ()
+    """The headers in which clients name their session, the surest first."""
+    session_fields: tuple[str, ...] = ()
+    """The same, as paths of fields of the body."""
+    event_end: re.Pattern[bytes] | None = re.compile(rb"(?:\r\n|\n|\r)(?:\r\n|\n|\r)\Z")
+    """How the bytes between two events of a stream end; ``None`` where that cannot be seen."""
+    idle_event: bytes | None = b": keep-alive\n\n"
+    """An event that clients pass over, sent into a stream in which nothing comes; ``None`` where there is none.
+    https://html.spec.whatwg.org/multipage/server-sent-events.html#authoring-notes"""
     write_error: Callable[[ApiError], tuple[Any, Mapping[str, str]]]
     """Returns the body, and headers of its own."""
     listings: tuple[Listing, ...] = ()
     reasoning: ReasoningForm = ReasoningForm()
     additions: Additions = Additions()
+    lookups: tuple[Lookup, ...] = ()
+    counts: tuple[Count, ...] = ()
+    fixed: Mapping[str, Any] = {}
+    """Paths that are always answered alike, with their bodies."""
     page: str = ""
+
+    def ends_event(self, data: bytes) -> bool:
+        """Whether a piece of a stream ends between two events."""
+        return self.event_end is not None and self.event_end.search(data, max(0, len(data) - 4)) is not None
 
 
 _KINDS: Final[tuple[tuple[type[PalaverError], int, ErrorKind], ...]] = (
@@ -198,12 +236,18 @@ _STATUS_KINDS: Final[dict[int, ErrorKind]] = {
     404: "not_found",
     408: "timeout",
     413: "too_large",
+    421: "forbidden",
     422: "invalid",
     429: "rate_limit",
     503: "overloaded",
     504: "timeout",
     529: "overloaded",
 }
+
+
+def status_kind(status: int) -> ErrorKind:
+    """Return the kind of error that a status stands for."""
+    return _STATUS_KINDS.get(status, "invalid" if status < 500 else "server")  # noqa: PLR2004 (the server failed)
 
 
 def api_error(error: PalaverError) -> ApiError:

@@ -5,6 +5,8 @@ Rules:
 - A component runs while the gateway runs: it is entered before the first exchange and left after the last.
 - ``admit`` is called before an exchange, in the order of the components; one that raises ends the exchange.
 - ``ended`` is called once for each exchange, also for those that were not admitted, before the client sees its end.
+- At a reload a component goes on when the new configuration makes one of the same class and with the same ``settings``;
+  else it is replaced, and both run until the last exchange of the old one has ended.
 - What ``ended`` raises is a defect of the component: it is logged, and changes no answer.
 
 Stability: experimental.
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 
 class Component:
     """Base of all components; it does nothing."""
+
+    settings: object = None
+    """What it was made from: its section of the configuration. ``None``: it is replaced at each reload."""
 
     async def __aenter__(self) -> Self:
         """Start."""

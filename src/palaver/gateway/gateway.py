@@ -12,19 +12,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import anyio
 
 from palaver.core.errors import DecodeError
 from palaver.gateway.authentication import Authentication
-from palaver.gateway.client import AiohttpSender
 from palaver.gateway.credentials import find_credential
-from palaver.gateway.database import default_location, open_database
 from palaver.gateway.limiter import Limiter
 from palaver.gateway.router import Router
+from palaver.gateway.telemetry import telemetry_components
 from palaver.gateway.translation import Translator
 from palaver.serve.http.access import ANY, Access
 
@@ -33,7 +32,9 @@ if TYPE_CHECKING:
     from palaver.gateway.component import Component
     from palaver.gateway.config import GatewayConfig
     from palaver.gateway.database import Database
+    from palaver.gateway.health import Health
     from palaver.gateway.keys import Caller
+    from palaver.gateway.live import Resources
     from palaver.gateway.record import ClientRequest, Record
 
 _LOGGER: Final = logging.getLogger("palaver.gateway")
@@ -42,36 +43,29 @@ _LOGGER: Final = logging.getLogger("palaver.gateway")
 class Gateway:
     """What all requests share."""
 
-    def __init__(self, config: GatewayConfig, find_key: Callable[[str], str | None]) -> None:
-        """Make the router and the components; nothing runs yet. Raises ``PalaverError`` for what cannot be used."""
+    def __init__(
+        self,
+        config: GatewayConfig,
+        find_key: Callable[[str], str | None],
+        health: Health,
+        resources: Resources,
+        previous: Gateway | None = None,
+    ) -> None:
+        """Make the router and the components; nothing runs yet. Raises ``PalaverError`` for what cannot be used.
+
+        ``previous`` is the gateway before a reload, whose components are used again where their settings are the same.
+        """
         self.config = config
-        self._database: Database | None = None
-        self._client = AiohttpSender()
-        self.router = Router(config, find_key, self._client)
-        self.translator = Translator(config.translation)
+        self.health = health
+        self.resources = resources
+        self.router = Router(config, find_key, health, resources.client)
         self.access = _access(config)
+        same = previous is not None and previous.config.translation == config.translation
+        former = previous.translator if previous is not None and same else None
+        self.translator: Translator = former or Translator(config.translation)
         self.components: Sequence[Component] = _components(self)
-
-    @property
-    def database(self) -> Database:
-        """The database of all components, opened on first use. Raises ``StoreError``."""
-        if self._database is None:
-            self._database = open_database(self.config.database or default_location())
-        return self._database
-
-    @asynccontextmanager
-    async def running(self) -> AsyncGenerator[None]:
-        """Run the components."""
-        async with AsyncExitStack() as opened:
-            opened.callback(self._close)
-            await opened.enter_async_context(self._client)
-            for each in self.components:
-                await opened.enter_async_context(each)
-            yield
-
-    def _close(self) -> None:
-        if self._database is not None:
-            self._database.close()
+        if previous is not None:
+            self.components = [_same(each, previous.components) for each in self.components]
 
     async def caller(self, api: ClientApi, headers: Mapping[str, str], query: str) -> Caller | None:
         """Return whose key a request has; ``None`` where it needs none. Raises ``RefusedError``."""
@@ -96,23 +90,35 @@ class Gateway:
                     _LOGGER.exception("%s failed", type(each).__name__)
 
 
+def _same(made: Component, previous: Sequence[Component]) -> Component:
+    """Return the component of the same class and settings; ``made`` itself where there is none."""
+    if made.settings is None:
+        return made
+    found = (each for each in previous if type(each) is type(made) and each.settings == made.settings)
+    return next(found, made)
+
+
 def _components(gateway: Gateway) -> list[Component]:
     """Return the components that the configuration asks for, in the order in which they see an exchange."""
     config = gateway.config
-    found: list[Component] = []
+    made: list[Component] = telemetry_components(config.telemetry)
+    database = partial(gateway.resources.database, config.database)
     if config.keys is not None:
-        found.append(Authentication(lambda: gateway.database, required=config.keys.required))
+        made.append(Authentication(database, required=config.keys.required))
+        made[-1].settings = (config.database, config.keys)
     if config.keys is not None or config.limits:
-        found.append(_limiter(gateway))
-    return found
+        made.append(_limiter(gateway, database))
+    return made
 
 
-def _limiter(gateway: Gateway) -> Limiter:
+def _limiter(gateway: Gateway, database: Callable[[], Database]) -> Limiter:
     def models(request: ClientRequest) -> list[str]:
-        return [each.name for each in gateway.router.find(request.model, request.api).models]
+        return [each.model.name for place in gateway.router.find(request.model, request.api).places for each in place]
 
     config = gateway.config
-    return Limiter(lambda: gateway.database, config.limits, unknown_price=config.unknown_price, models=models)
+    made = Limiter(database, config.limits, unknown_price=config.unknown_price, models=models)
+    made.settings = (config.database, config.keys, config.limits, config.unknown_price, config.models)
+    return made
 
 
 def _access(config: GatewayConfig) -> Access:

@@ -20,12 +20,14 @@ from msgspec import Struct, field
 
 from palaver import wires
 from palaver.core.errors import PalaverError, StreamError
+from palaver.gateway.session import session_of
 from palaver.threads.ids import now_ms, uuid7
 
 if TYPE_CHECKING:
     from palaver.core.request import Loss, Request, Response
     from palaver.gateway.client_api import ClientApi
     from palaver.gateway.keys import Caller
+    from palaver.models.language_model import Notice
 
 Outcome: TypeAlias = Literal["answered", "refused", "failed", "cancelled"]
 """``answered``: the client got a whole answer. ``refused``: the gateway itself or the provider refused the request.
@@ -44,24 +46,36 @@ class ClientRequest(Struct, frozen=True, kw_only=True, dict=True):
     body: bytes
     headers: Mapping[str, str] = {}
     query: str = ""
+    counts: bool = False
+    """Whether only the tokens are to be counted: there is no answer then."""
 
     @cached_property
     def decoded(self) -> Request:
         """The request as a value. Raises ``DecodeError``."""
         return wires.get(self.api.wire).decode_request(self.body)
 
+    @cached_property
+    def session(self) -> str | None:
+        """The id of the client's session (``palaver.gateway.session``), found on first use."""
+        return session_of(self)
+
 
 class Attempt(Struct, frozen=True):
-    """A model that was asked; ``error`` is why it did not answer."""
+    """A model that was asked; ``error`` is why it did not answer. ``retries`` counts what was sent again."""
 
     model: str
     wire: str
     error: PalaverError | None = None
+    retries: int = 0
+    target: str | None = None
+    """What the configuration calls it."""
 
 
 class Record(Struct, kw_only=True, eq=False):
     """One exchange. Times are Unix milliseconds, durations seconds.
 
+    ``route`` is the name or the pattern of the configuration that led to the models, and ``target`` what stands there
+    for the one that was asked last; ``None`` where the configuration names none.
     ``model`` and ``wire`` (with its variant) are those of the model that answered, or of the last one that was asked.
     ``sent`` is the body that it got, ``received`` the pieces of its answer, and ``returned`` those that the client got.
     ``caller`` is whose key the client sent.
@@ -75,8 +89,12 @@ class Record(Struct, kw_only=True, eq=False):
     outcome: Outcome = "failed"
     status: int = 0
     attempts: list[Attempt] = field(default_factory=list[Attempt])
+    route: str | None = None
+    target: str | None = None
     model: str | None = None
     wire: str | None = None
+    retries: int = 0
+    """What was sent again to the model of the current attempt."""
     translated: bool = False
     sent: bytes = b""
     received: list[bytes] = field(default_factory=list[bytes])
@@ -88,6 +106,15 @@ class Record(Struct, kw_only=True, eq=False):
     answer: Response | None = None
     """The answer, where it was decoded on its way."""
     _read: bool = False
+
+    @property
+    def session(self) -> str | None:
+        """The id of the client's session."""
+        return self.request.session
+
+    def note_retry(self, notice: Notice) -> None:
+        """Count a retry: an ``on_notice`` of ``with_retries``."""
+        self.retries += notice.kind == "retry"
 
     def note_received(self, data: bytes | None) -> None:
         """Add a piece of the model's answer: a ``HttpResponse.tap``."""

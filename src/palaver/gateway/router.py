@@ -1,50 +1,100 @@
 """Which models are asked for the name that a client sent: pure, made once for each configuration.
 
+Rules:
+
+- Models are asked in the order of their places. Of those that share a place by ``weight``, rendezvous hashing of the
+  session chooses the first and orders the rest: no state, the same choice in every process, and a model that is added
+  or left out moves only its own share of the sessions.
+- Models that do not answer (``Health``) are asked last.
+
 Stability: experimental.
 """
 
 from __future__ import annotations
 
+import hashlib
+import math
 import os
+import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from msgspec import structs
 
 from palaver.core.errors import UnknownNameError
 from palaver.gateway.config import Target
-from palaver.models import Model, providers
-from palaver.models.fallback import Fallback
+from palaver.models import Model, Retry, Timeouts, providers
 from palaver.models.names import model
 
 if TYPE_CHECKING:
+    from palaver.core.errors import PalaverError
     from palaver.gateway.client_api import ClientApi
     from palaver.gateway.config import GatewayConfig
+    from palaver.gateway.health import Health, TargetHealth
     from palaver.models.http import Sender
 
 FindKey: TypeAlias = "Callable[[str], str | None]"
 _KNOWN: Final = 1000
 """How many names are kept with their models."""
+_LONGEST_WAIT: Final = 10.0
+"""Seconds. A client that is asked to wait for longer does that itself."""
+_RETRIES: Final = 2
+"""For a model that stands alone."""
+
+
+class Candidate(NamedTuple):
+    """A model that may be asked.
+
+    ``identity`` tells it from others in each process. ``label`` is what the configuration calls it; ``None`` where it
+    does not.
+    """
+
+    model: Model
+    health: TargetHealth
+    identity: str = ""
+    label: str | None = None
+    weight: float = 1.0
 
 
 class Chain(NamedTuple):
-    """The models for a name, and the fallback that knows which of them rest, and what an error means for the others."""
+    """The models for a name, place by place. ``route`` is the name or the pattern that led to them."""
 
-    models: tuple[Model, ...]
-    fallback: Fallback
+    places: tuple[tuple[Candidate, ...], ...]
+    route: str | None = None
+
+    def order(self, session: Callable[[], str | None]) -> list[Candidate]:
+        """Return the models in the order to ask. ``session`` is called when a choice is to be made."""
+        ordered = list[Candidate]()
+        for place in self.places:
+            ordered += place if len(place) == 1 else _by_weight(place, session())
+        if len(ordered) > 1:
+            ordered.sort(key=lambda each: not each.health.available)
+        return ordered
+
+
+class GatewayRetry(Retry, frozen=True, kw_only=True):
+    """A policy that does not wait where the provider asks for more than ``longest`` seconds: the client is told."""
+
+    def wait(self, attempt: int, error: PalaverError, chance: float) -> float | None:
+        """Return the seconds to wait, or ``None`` to give up."""
+        asked: object = getattr(error, "retry_after", None)
+        if isinstance(asked, int | float) and asked > self.longest:
+            return None
+        return Retry.wait(self, attempt, error, chance)
 
 
 class Router:
     """Finds the models for a name."""
 
-    def __init__(self, config: GatewayConfig, find_key: FindKey, http: Sender) -> None:
+    def __init__(self, config: GatewayConfig, find_key: FindKey, health: Health, http: Sender | None = None) -> None:
         """Compile the patterns. ``find_key`` finds the key of a provider; ``http`` sends the requests of all models."""
-        self._config, self._find_key, self._http = config, find_key, http
+        self._config, self._find_key, self._health, self._http = config, find_key, health, http
         table = {name: tuple(map(_target, to if isinstance(to, list) else [to])) for name, to in config.models.items()}
         self._exact = {name: targets for name, targets in table.items() if "*" not in name}
         patterns = sorted((name for name in table if "*" in name), key=lambda name: len(name.replace("*", "")))
-        self._patterns = [(_compiled(name), table[name]) for name in reversed(patterns)]
+        self._patterns = [(_compiled(name), name, table[name]) for name in reversed(patterns)]
         self._known: dict[tuple[str, str], Chain] = {}
 
     @property
@@ -60,31 +110,80 @@ class Router:
         """
         found = self._known.get((name, api.wire))
         if found is None:
-            models = tuple([self._model(each, api.wire) for each in self._targets(name, api.provider_name)])
-            found = Chain(models, Fallback(models))
+            found = self._chain(name, api)
             if len(self._known) >= _KNOWN:
                 self._known.clear()
             self._known[name, api.wire] = found
         return found
 
-    def _targets(self, name: str, provider: str) -> tuple[Target, ...]:
+    def _chain(self, name: str, api: ClientApi) -> Chain:
+        route, targets = self._targets(name, api.provider_name)
         first, _, rest = name.partition("/")
         bare = rest if first in providers.PROVIDERS else name
-        targets = self._exact.get(name)
-        if targets is None:
-            targets = next((each for pattern, each in self._patterns if pattern.fullmatch(name)), None)
-        if targets is not None:
-            return tuple([structs.replace(each, model=each.model.replace("*", bare)) for each in targets])
+        alone = len(targets) == 1
+        places = list[tuple[Candidate, ...]]()
+        for _, place in groupby(enumerate(targets), key=_place_of):
+            made = list[Candidate]()
+            for _, each in place:
+                target = structs.replace(each, model=each.model.replace("*", bare))
+                label = None if route is None else each.model
+                asked = self._model(target, api.wire, alone=alone)
+                identity = "\0".join([target.model, target.url or "", target.wire or "", target.key or ""])
+                health = self._health.find(target)
+                health.label = label or health.label
+                made.append(Candidate(asked, health, identity, label, target.weight or 1.0))
+            places.append(tuple(made))
+        return Chain(tuple(places), route)
+
+    def _targets(self, name: str, provider: str) -> tuple[str | None, tuple[Target, ...]]:
+        """Return what stands in the configuration for a name, and the name or the pattern there."""
+        if (targets := self._exact.get(name)) is not None:
+            return name, targets
+        for pattern, written, each in self._patterns:
+            if pattern.fullmatch(name):
+                return written, each
         if self._config.only_listed or not name:
             raise UnknownNameError.among(f"no model {name!r}", self.names, name)
-        return (Target(model=name if bare != name else f"{provider}/{name}"),)
+        return None, (Target(model=name if name.partition("/")[0] in providers.PROVIDERS else f"{provider}/{name}"),)
 
-    def _model(self, target: Target, wire: str) -> Model:
+    def _model(self, target: Target, wire: str, *, alone: bool) -> Model:
         provider = target.model.partition("/")[0]
         chosen = target.wire or (wire if _speaks(provider, wire) else None)
         key = self._find_key(provider) if target.key is None else os.environ.get(target.key)
-        made = model(target.model, key=key, url=target.url, wire=chosen, text_calls=target.text_calls)
+        times = {name: value for name, value in structs.asdict(target.timeout).items() if value is not None}
+        retries = target.retries if target.retries is not None else _RETRIES if alone else 0
+        made = model(
+            target.model,
+            key=key,
+            url=target.url,
+            wire=chosen,
+            text_calls=target.text_calls,
+            timeouts=Timeouts(**times),
+            retry=GatewayRetry(attempts=retries + 1, first=0.25, cap=_LONGEST_WAIT, longest=_LONGEST_WAIT),
+        )
         return structs.replace(made, http=self._http)
+
+
+def _place_of(numbered: tuple[int, Target]) -> tuple[int | None, int]:
+    """Return what is the same for neighbours that share a place."""
+    number, target = numbered
+    return (None, target.order) if target.weight is not None else (number, target.order)
+
+
+def _by_weight(place: Sequence[Candidate], session: str | None) -> list[Candidate]:
+    """Return weighted models in the order of a session, or in an order by chance.
+
+    Source: weighted rendezvous hashing, https://datatracker.ietf.org/doc/html/draft-ietf-bess-weighted-hrw.
+    """
+    return sorted(place, key=lambda each: each.weight / -math.log(_share(each.identity, session)), reverse=True)
+
+
+def _share(identity: str, session: str | None) -> float:
+    """Return a number between 0 and 1, without both."""
+    if session is None:
+        return random.random() or 0.5  # noqa: S311 (a choice, no secret)
+    digest = hashlib.blake2b(f"{identity}\0{session}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return ((int.from_bytes(digest) >> 11) + 0.5) / (1 << 53)
 
 
 def _target(to: str | Target) -> Target:

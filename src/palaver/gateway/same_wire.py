@@ -4,6 +4,7 @@ Rules:
 
 - The body goes out byte for byte, with the headers of the wire; only the name of the model is replaced, where it is
   another one, and reasoning that a model of another wire made is left out, which a real provider refuses.
+- Until the first byte of an answer came, a failure may be retried by the policy of the model; afterwards none is.
 - The answer goes back byte for byte as it comes, with its status and the headers of the wire. Secrets are masked in
   a refusal.
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -21,13 +23,15 @@ import anyio
 import msgspec
 from msgspec import Struct
 
-from palaver.core.errors import DecodeError, TimedOutError
+from palaver import wires
+from palaver.core.errors import DecodeError, PalaverError, TimedOutError
+from palaver.core.events import Failed
 from palaver.gateway.client_response import ClientResponse
 from palaver.gateway.proof_envelope import MARKER
 from palaver.gateway.translation import replayable
 from palaver.models import http
 from palaver.models.failures import BODY, failure
-from palaver.models.http import build_call
+from palaver.models.http import build_call, with_retries
 from palaver.models.redaction import without_secrets
 
 if TYPE_CHECKING:
@@ -39,6 +43,8 @@ if TYPE_CHECKING:
     from palaver.models.endpoint import HttpCall
 
 _ENVELOPE: Final = MARKER.encode()
+_REFUSAL_SECONDS: Final = 5.0
+"""The most seconds to wait for the body of a refusal."""
 _IDENTITY: Final = {"accept-encoding": "identity"}
 _MODEL: Final = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
 
@@ -82,7 +88,10 @@ def with_model(body: bytes, name: str) -> bytes:
 
 
 async def ask(model: Model, record: Record, opened: AsyncExitStack) -> ClientResponse:
-    """Send the client's request to a model; ``opened`` closes the connection. Raises ``PalaverError``."""
+    """Send the client's request to a model, as often as its policy allows; ``opened`` closes the connection.
+
+    Raises ``PalaverError``.
+    """
     request, endpoint = record.request, model.endpoint
     address = endpoint.stream_url if request.stream and endpoint.stream_url is not None else endpoint.url
     url = address.replace("{model}", quote(model.id, safe=""))
@@ -92,14 +101,46 @@ async def ask(model: Model, record: Record, opened: AsyncExitStack) -> ClientRes
     if _ENVELOPE in body:
         body, record.losses = replayable(record)
     record.sent = with_model(body, model.id) if endpoint.names_model else body
+    refusal: ClientResponse | None = None
+
+    async def attempt() -> ClientResponse:
+        nonlocal refusal
+        await opened.aclose()
+        response = await _try_once(model, url, record, opened)
+        if response.error is not None:
+            refusal = response
+            raise response.error
+        return response
+
+    try:
+        return await with_retries(model, attempt, record.note_retry)
+    except PalaverError as error:
+        if refusal is None or refusal.error is not error:
+            raise
+        return refusal
+
+
+async def _try_once(model: Model, url: str, record: Record, opened: AsyncExitStack) -> ClientResponse:
+    request = record.request
     own = {name: text for name, text in request.headers.items() if name.startswith(request.api.request_headers)}
     secrets: list[str] = []
     call = await build_call(model, url, (record.sent,), secrets=secrets, headers=own | _IDENTITY)
+    begun = anyio.current_time()
     response, first = await _begin(model, call, record, opened)
     headers = {name: text for name, text in response.headers.items() if _is_of_wire(name, request.api)}
     if 200 <= response.status < 300:  # noqa: PLR2004 (success)
-        return ClientResponse(status=response.status, headers=headers, body=_rest(response, first, model.timeouts.idle))
-    rest, _ = await response.read(BODY)
+        if response.headers.get("content-type", "").startswith("text/html"):
+            raise DecodeError("an HTML page instead of an answer", source=model.name)
+        times = model.timeouts
+        body = (
+            _streamed(response, first, record, times.idle)
+            if request.stream
+            else _whole(response, first, begun + times.whole)
+        )
+        return ClientResponse(status=response.status, headers=headers, body=body)
+    rest = b""
+    with anyio.move_on_after(_REFUSAL_SECONDS), suppress(PalaverError):
+        rest, _ = await response.read(BODY)
     error = failure(request.api.wire, response.status, response.headers, first + rest, now=model.clock.date())
     without_secrets(error, secrets)
     return ClientResponse(status=response.status, headers=headers, body=_once(error.body), error=error)
@@ -113,6 +154,7 @@ async def _begin(
     with anyio.move_on_after(patience):
         response = await http.send(model.http, call, model.timeouts)
         opened.push_async_callback(response.aclose)
+        record.received.clear()
         response.tap = record.note_received
         return response, await response.chunk()
     raise TimedOutError(f"{model.name}: no answer within {patience:g} s", phase="first_token")
@@ -122,18 +164,37 @@ def _is_of_wire(name: str, api: ClientApi) -> bool:
     return name in {"content-type", "retry-after"} or name.startswith(api.response_headers)
 
 
-async def _rest(response: http.HttpResponse, first: bytes, idle: float) -> AsyncGenerator[bytes]:
-    """Yield the body of an answer as it comes. Raises ``TransportError``, also when nothing comes for too long."""
+async def _streamed(response: http.HttpResponse, first: bytes, record: Record, idle: float) -> AsyncGenerator[bytes]:
+    """Yield a stream as it comes. What breaks off between two events ends with an error in the client's wire.
+
+    Raises ``TransportError`` for a stream that breaks off inside an event, also when nothing comes for too long: the
+    client then sees that the connection breaks off.
+    """
+    data = last = first
+    try:
+        while data:
+            yield data
+            last = data
+            data = await _next(response, idle)
+    except PalaverError as error:
+        if not record.request.api.ends_event(last):
+            raise
+        record.error = error
+        yield wires.get(record.request.api.wire).stream_encoder().feed(Failed("provider", str(error)))
+
+
+async def _whole(response: http.HttpResponse, first: bytes, deadline: float) -> AsyncGenerator[bytes]:
+    """Yield the body of an answer as it comes. Raises ``TransportError``, also for one that takes too long."""
     data = first
     while data:
         yield data
-        data = await _next(response, idle)
+        data = await _next(response, deadline - anyio.current_time())
 
 
-async def _next(response: http.HttpResponse, idle: float) -> bytes:
-    with anyio.move_on_after(idle):
+async def _next(response: http.HttpResponse, seconds: float) -> bytes:
+    with anyio.move_on_after(seconds):
         return await response.chunk()
-    raise TimedOutError(f"no data for {idle:g} s", phase="idle")
+    raise TimedOutError("the answer did not go on in time", phase="idle")
 
 
 async def _once(body: bytes) -> AsyncGenerator[bytes]:

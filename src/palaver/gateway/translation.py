@@ -80,7 +80,9 @@ class Translator:
         request = with_names(request, spelled)
         request = request.replace(messages=conversation.fitted(restored.messages, request.messages, spelled))
         prompt = self._prompt(request, record, model)
-        answer = await stack.enter_async_context(conversation.session.ask(prompt, stream=stream))
+        answer = await stack.enter_async_context(
+            conversation.session.ask(prompt, stream=stream, on_notice=record.note_retry)
+        )
         calls = ClientCalls(spelled, model_wire=wire.name, ids=wires.get(api.wire).capabilities.call_id.pattern)
         client = ClientAnswer(
             wire=api.wire,

@@ -133,17 +133,7 @@ class Fallback(Askable, LanguageModel):
 
     def hop(self, index: int, error: PalaverError) -> Hop:
         """Return what follows an error of the model at position ``index``, and skip that model for a while if due."""
-        found: Hop = "stop"
-        for kind in type(error).__mro__:
-            if kind in self._hops:
-                found = self._hops[kind]
-                break
-        if (
-            found == "stop"
-            and isinstance(error, ProviderError)
-            and (error.retryable or error.status in NEXT_MODEL_STATUSES or _no_credit(error))
-        ):
-            found = "rest"
+        found = hop_of(error, self._hops)
         if found == "rest":
             told = error.retry_after if isinstance(error, ProviderError) else None
             self._resting_until[index] = self.clock() + max(self._rest, told or 0.0)
@@ -157,6 +147,22 @@ class Fallback(Askable, LanguageModel):
         """Whether the context window of the model at position ``index`` is unknown, or larger than ``least`` tokens."""
         window = self.models[index].capabilities.window
         return least is None or window is None or window > least
+
+
+def hop_of(error: PalaverError, hops: Mapping[type[PalaverError], Hop] = HOPS) -> Hop:
+    """Return what an error means for the models behind the one that failed, by a table such as ``HOPS``."""
+    found: Hop = "stop"
+    for kind in type(error).__mro__:
+        if kind in hops:
+            found = hops[kind]
+            break
+    if (
+        found == "stop"
+        and isinstance(error, ProviderError)
+        and (error.retryable or error.status in NEXT_MODEL_STATUSES or _no_credit(error))
+    ):
+        return "rest"
+    return found
 
 
 def _no_credit(error: ProviderError) -> bool:

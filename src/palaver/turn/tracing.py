@@ -27,13 +27,13 @@ import anyio
 from msgspec import UNSET, Raw, UnsetType, structs
 
 from palaver.context.rewrite import COMPACTION
-from palaver.core.errors import MessageError, MissingPackageError, PalaverError, excerpt
+from palaver.core.errors import MessageError, MissingPackageError, excerpt
 from palaver.core.jsontext import raw, view
 from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from palaver.core.parts import Reasoning, Text, ToolCall
 from palaver.core.type_checks import check_arguments
-from palaver.core.usage import Usage
 from palaver.models.language_model import Notice, Prompt, Reply
+from palaver.turn.genai_attributes import error_type, model_attributes, span_name, usage_attributes
 from palaver.turn.middleware import CallModel, CallTool, Middleware, RunContext, Step, ToolRequest
 from palaver.turn.tool import Output
 from palaver.turn.tool_output import text_of
@@ -51,20 +51,6 @@ if TYPE_CHECKING:
 
 SCOPE: Final = "palaver"
 """The name of the tracer."""
-_PROVIDERS: Final[Mapping[str, str]] = {
-    "google": "gcp.gemini",
-    "vertex": "gcp.vertex_ai",
-    "vertex-anthropic": "gcp.vertex_ai",
-    "bedrock": "aws.bedrock",
-    "bedrock-anthropic": "aws.bedrock",
-    "azure": "azure.ai.openai",
-    "azure-deployments": "azure.ai.openai",
-    "openai-chat": "openai",
-    "mistral": "mistral_ai",
-    "xai": "x_ai",
-    "moonshot": "moonshot_ai",
-}
-"""The conventions' names of providers, where they differ from ours."""
 _SETTINGS: Final[Mapping[str, str]] = {
     "max_tokens": "gen_ai.request.max_tokens",
     "temperature": "gen_ai.request.temperature",
@@ -107,7 +93,7 @@ class Tracing(Middleware):
             "gen_ai.agent.name": context.agent,
             "gen_ai.conversation.id": context.thread,
             "palaver.run.id": context.run,
-            **_model(context.model),
+            **model_attributes(context.model),
         }
         context.own[self] = self._tracer.start_span(f"invoke_agent {context.agent}", attributes=attributes)
         return None
@@ -119,7 +105,7 @@ class Tracing(Middleware):
         if span is None or run is None:
             return
         attributes = {"palaver.run.outcome": run.outcome, "palaver.run.iterations": run.iterations}
-        span.set_attributes(attributes | _usage(run.usage if run.usage_by_model else None))
+        span.set_attributes(attributes | usage_attributes(run.usage if run.usage_by_model else None))
         if run.cost is not None:
             span.set_attribute("palaver.run.cost_usd", run.cost)
         if run.error is not None:
@@ -136,7 +122,7 @@ class Tracing(Middleware):
             "gen_ai.operation.name": "chat",
             "gen_ai.conversation.id": context.thread,
             "gen_ai.agent.name": context.agent,
-            **_model(context.model),
+            **model_attributes(context.model),
         }
         for name, key in _SETTINGS.items():
             value = getattr(prompt.settings, name)
@@ -146,7 +132,7 @@ class Tracing(Middleware):
             attributes["gen_ai.system_instructions"] = _json([_text(m.text) for m in prompt.system])
             attributes["gen_ai.input.messages"] = _json([_message_json(each) for each in prompt.messages])
         kind = self._trace.SpanKind.CLIENT
-        with self._span(_named("chat", context.model), context, attributes, kind, limit=None) as span:
+        with self._span(span_name("chat", context.model), context, attributes, kind, limit=None) as span:
             context.own[self, "chat"] = span
             try:
                 reply = await call(prompt)
@@ -158,9 +144,9 @@ class Tracing(Middleware):
     def _answered(self, span: Span, reply: Reply, requested: str) -> None:
         message = reply.response.message
         if reply.model != requested:  # a fallback of a chain
-            span.update_name(_named("chat", reply.model))
-            span.set_attributes(_model(reply.model))
-        attributes: dict[str, Any] = _usage(message.usage)
+            span.update_name(span_name("chat", reply.model))
+            span.set_attributes(model_attributes(reply.model))
+        attributes: dict[str, Any] = usage_attributes(message.usage)
         if message.model is not None:
             attributes["gen_ai.response.model"] = message.model
         if message.response_id is not None:
@@ -183,7 +169,7 @@ class Tracing(Middleware):
                 "palaver.model": notice.model,
                 "palaver.attempt": notice.attempt,
                 "palaver.wait": notice.wait,
-                "error.type": _type(notice.error),
+                "error.type": error_type(notice.error),
             }
             span.add_event(f"palaver.{notice.kind}", attributes)
 
@@ -239,7 +225,7 @@ class Tracing(Middleware):
     def _failed(self, span: Span, error: Exception) -> None:
         text = excerpt(str(error))
         span.add_event("exception", {"exception.type": type(error).__qualname__, "exception.message": text})
-        self._marked(span, _type(error), text)
+        self._marked(span, error_type(error), text)
 
     def _marked(self, span: Span, kind: str, text: str | None = None) -> None:
         span.set_attribute("error.type", kind)
@@ -247,39 +233,6 @@ class Tracing(Middleware):
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
-
-
-def _named(operation: str, model: str) -> str:
-    return f"{operation} {model.partition('/')[2] or model}"
-
-
-def _model(name: str) -> dict[str, str]:
-    provider, slash, model = name.partition("/")
-    if not slash:
-        return {"gen_ai.request.model": name}
-    return {"gen_ai.provider.name": _PROVIDERS.get(provider, provider), "gen_ai.request.model": model}
-
-
-def _usage(usage: Usage | None) -> dict[str, Any]:
-    if usage is None:
-        return {}
-    counted = {
-        "gen_ai.usage.input_tokens": _sum(usage.input, usage.cache_read, usage.cache_write),
-        "gen_ai.usage.output_tokens": _sum(usage.output, usage.reasoning),
-        "gen_ai.usage.cache_read.input_tokens": usage.cache_read,
-        "gen_ai.usage.cache_creation.input_tokens": usage.cache_write,
-        "gen_ai.usage.reasoning.output_tokens": usage.reasoning,
-    }
-    return {key: count for key, count in counted.items() if count is not None}
-
-
-def _sum(*counts: int | None) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
-
-
-def _type(error: Exception) -> str:
-    return error.error_code if isinstance(error, PalaverError) else type(error).__qualname__
 
 
 def _json(value: Any) -> str:

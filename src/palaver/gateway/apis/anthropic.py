@@ -14,9 +14,11 @@ from palaver.gateway.client_api import (
     ApiError,
     Call,
     ClientApi,
+    Count,
     ErrorKind,
     KeyPlace,
     Listing,
+    Lookup,
     ReasoningForm,
 )
 
@@ -39,9 +41,19 @@ def write_error(error: ApiError) -> tuple[Any, Mapping[str, str]]:
     return {"type": "error", "error": {"type": _TYPES[error.kind], "message": error.message}}, {}
 
 
+def write_model(name: str) -> Any:
+    """https://platform.claude.com/docs/en/api/models/retrieve."""
+    return {"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"}
+
+
+def write_count(count: int) -> Any:
+    """https://platform.claude.com/docs/en/api/messages/count_tokens."""
+    return {"input_tokens": count}
+
+
 def write_models(names: Sequence[str]) -> Any:
     """https://platform.claude.com/docs/en/api/models/list."""
-    made = [{"type": "model", "id": each, "display_name": each, "created_at": "1970-01-01T00:00:00Z"} for each in names]
+    made = [write_model(each) for each in names]
     ends = {"first_id": names[0], "last_id": names[-1]} if names else {"first_id": None, "last_id": None}
     return {"data": made, "has_more": False, **ends}
 
@@ -58,6 +70,8 @@ API: Final = ClientApi(
     output_bounds=("max_tokens",),
     request_headers=("anthropic-",),
     response_headers=("anthropic-", "request-id"),
+    session_fields=("metadata.user_id",),
+    idle_event=b'event: ping\ndata: {"type": "ping"}\n\n',
     write_error=write_error,
     listings=(Listing("/v1/models", write_models, header="anthropic-version"),),
     reasoning=ReasoningForm(proof="signature", alone="encrypted"),
@@ -67,5 +81,7 @@ API: Final = ClientApi(
         thinking={"@anthropic_messages": {"thinking": {"display": "summarized"}}},
         max_tokens=True,
     ),
+    lookups=(Lookup("/v1/models/{model:path}", write_model, header="anthropic-version"),),
+    counts=(Count("/v1/messages/count_tokens", write_count),),
     page="https://platform.claude.com/docs/en/api/messages",
 )

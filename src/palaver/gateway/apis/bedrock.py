@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from palaver.gateway.client_api import BEARER, ApiError, Call, ClientApi, ErrorKind, KeyPlace, ReasoningForm
+from palaver.gateway.client_api import BEARER, ApiError, Call, ClientApi, Count, ErrorKind, KeyPlace, ReasoningForm
 
 _TYPES: Final[Mapping[ErrorKind, str]] = {
     "invalid": "ValidationException",
@@ -31,6 +31,11 @@ def write_error(error: ApiError) -> tuple[Any, Mapping[str, str]]:
     return {"message": error.message}, {"x-amzn-errortype": _TYPES[error.kind]}
 
 
+def write_count(count: int) -> Any:
+    """https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_CountTokens.html."""
+    return {"inputTokens": count}
+
+
 API: Final = ClientApi(
     wire="bedrock_converse",
     provider_name="bedrock",
@@ -42,7 +47,10 @@ API: Final = ClientApi(
     keys=(BEARER, KeyPlace("authorization", "AWS4-HMAC-SHA256 Credential=", end="/")),
     output_bounds=("inferenceConfig.maxTokens",),
     response_headers=("x-amzn-",),
+    event_end=None,
+    idle_event=None,
     write_error=write_error,
     reasoning=ReasoningForm(proof="signature", alone="encrypted"),
+    counts=(Count("/model/{model:path}/count-tokens", write_count, inside=("input", "converse")),),
     page="https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html",
 )

@@ -8,7 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from palaver.gateway.client_api import BEARER, ApiError, Call, ClientApi, ErrorKind, KeyPlace, Listing, ReasoningForm
+from palaver.gateway.client_api import (
+    BEARER,
+    ApiError,
+    Call,
+    ClientApi,
+    ErrorKind,
+    KeyPlace,
+    Listing,
+    Lookup,
+    ReasoningForm,
+)
 
 _TYPES: Final[Mapping[ErrorKind, tuple[str, str | None]]] = {
     "invalid": ("invalid_request_error", None),
@@ -29,10 +39,14 @@ def write_error(error: ApiError) -> tuple[Any, Mapping[str, str]]:
     return {"error": {"message": error.message, "type": kind, "param": None, "code": error.code or code}}, {}
 
 
+def write_model(name: str) -> Any:
+    """https://platform.openai.com/docs/api-reference/models/retrieve."""
+    return {"id": name, "object": "model", "created": 0, "owned_by": "palaver"}
+
+
 def write_models(names: Sequence[str]) -> Any:
     """https://platform.openai.com/docs/api-reference/models/list."""
-    made = [{"id": each, "object": "model", "created": 0, "owned_by": "palaver"} for each in names]
-    return {"object": "list", "data": made}
+    return {"object": "list", "data": [write_model(each) for each in names]}
 
 
 API: Final = ClientApi(
@@ -48,9 +62,12 @@ API: Final = ClientApi(
     output_bounds=("max_completion_tokens", "max_tokens"),
     request_headers=("openai-",),
     response_headers=("openai-", "x-request-id", "x-ratelimit-"),
+    session_headers=("session_id",),
+    session_fields=("prompt_cache_key", "user"),
     write_error=write_error,
     listings=(Listing("/v1/models", write_models), Listing("/models", write_models)),
     # The name of DeepSeek's API, which vLLM took over: the API itself has none.
     reasoning=ReasoningForm(provider={"@openai_chat": {"field": "reasoning_content"}}),
+    lookups=(Lookup("/v1/models/{model:path}", write_model), Lookup("/models/{model:path}", write_model)),
     page="https://platform.openai.com/docs/api-reference/chat",
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from palaver.gateway.client_api import ApiError, Call, ClientApi, Listing
+from palaver.gateway.client_api import ApiError, Call, ClientApi, Listing, Lookup
 
 
 def write_error(error: ApiError) -> tuple[Any, Mapping[str, str]]:
@@ -16,9 +16,14 @@ def write_error(error: ApiError) -> tuple[Any, Mapping[str, str]]:
     return {"message": error.message}, {}
 
 
+def write_model(name: str) -> Any:
+    """https://docs.cohere.com/reference/get-model."""
+    return {"name": name, "endpoints": ["chat"], "finetuned": False}
+
+
 def write_models(names: Sequence[str]) -> Any:
     """https://docs.cohere.com/reference/list-models."""
-    return {"models": [{"name": each, "endpoints": ["chat"], "finetuned": False} for each in names]}
+    return {"models": [write_model(each) for each in names]}
 
 
 API: Final = ClientApi(
@@ -29,5 +34,6 @@ API: Final = ClientApi(
     request_headers=("x-client-name",),
     write_error=write_error,
     listings=(Listing("/v1/models", write_models, header="x-fern-language"),),
+    lookups=(Lookup("/v1/models/{model:path}", write_model, header="x-fern-language"),),
     page="https://docs.cohere.com/reference/chat",
 )

@@ -14,9 +14,11 @@ from palaver.gateway.client_api import (
     ApiError,
     Call,
     ClientApi,
+    Count,
     ErrorKind,
     KeyPlace,
     Listing,
+    Lookup,
     ReasoningForm,
 )
 
@@ -43,14 +45,20 @@ def write_error(error: ApiError) -> tuple[Any, Mapping[str, str]]:
     return {"error": {"code": error.status, "message": error.message, "status": _STATUSES[error.kind]}}, {}
 
 
+def write_model(name: str) -> Any:
+    """https://ai.google.dev/api/models#method:-models.get."""
+    methods = ["generateContent", "countTokens"]
+    return {"name": f"models/{name}", "displayName": name, "supportedGenerationMethods": methods}
+
+
+def write_count(count: int) -> Any:
+    """https://ai.google.dev/api/tokens."""
+    return {"totalTokens": count}
+
+
 def write_models(names: Sequence[str]) -> Any:
     """https://ai.google.dev/api/models#method:-models.list."""
-    methods = ["generateContent"]
-    return {
-        "models": [
-            {"name": f"models/{each}", "displayName": each, "supportedGenerationMethods": methods} for each in names
-        ]
-    }
+    return {"models": [write_model(each) for each in names]}
 
 
 API: Final = ClientApi(
@@ -65,11 +73,17 @@ API: Final = ClientApi(
     key_parameter="key",
     output_bounds=("generationConfig.maxOutputTokens",),
     request_headers=("x-goog-api-client", "x-server-timeout"),
+    idle_event=None,  # Google's own clients take a comment for a piece of an answer (google-genai 3.4)
     write_error=write_error,
     listings=(Listing("/v1beta/models", write_models), Listing("/v1/models", write_models, header="x-goog-api-key")),
     reasoning=ReasoningForm(proof="signature", alone="signature", call_field="thoughtSignature"),
     additions=Additions(
         thinking={"google_generate": {"generationConfig": {"thinkingConfig": {"includeThoughts": True}}}}
     ),
+    lookups=(
+        Lookup("/v1beta/models/{model:path}", write_model),
+        Lookup("/v1/models/{model:path}", write_model, header="x-goog-api-key"),
+    ),
+    counts=tuple(Count(f"{path}:countTokens", write_count, inside=("generateContentRequest",)) for path in _MODELS),
     page="https://ai.google.dev/api/generate-content",
 )

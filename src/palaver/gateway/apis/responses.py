@@ -5,19 +5,28 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from palaver.gateway.apis.chat_completions import write_error
-from palaver.gateway.client_api import BEARER, Additions, Call, ClientApi, KeyPlace, ReasoningForm
+from palaver.gateway.client_api import BEARER, Additions, Call, ClientApi, Count, KeyPlace, ReasoningForm
 
+
+def write_count(count: int) -> Any:
+    """https://platform.openai.com/docs/api-reference/responses/input-tokens."""
+    return {"object": "response.input_tokens", "input_tokens": count}
+
+
+_PATHS: Final = ("/v1/responses", "/responses", "/openai/v1/responses", "/openai/responses")
 API: Final = ClientApi(
     wire="openai_responses",
     provider_name="openai",
-    calls=(Call("/v1/responses"), Call("/responses"), Call("/openai/v1/responses"), Call("/openai/responses")),
+    calls=tuple(Call(path) for path in _PATHS),
     keys=(BEARER, KeyPlace("api-key")),
     output_bounds=("max_output_tokens",),
     request_headers=("openai-", "session_id", "originator"),
     response_headers=("openai-", "x-request-id", "x-ratelimit-"),
+    session_headers=("session_id",),
+    session_fields=("prompt_cache_key", "user"),
     write_error=write_error,
     reasoning=ReasoningForm(proof="encrypted", alone="encrypted"),
     additions=Additions(
@@ -27,5 +36,6 @@ API: Final = ClientApi(
         reasons={"openai_responses": {"include": ["reasoning.encrypted_content"]}},
         thinking={"openai_responses": {"reasoning": {"summary": "auto"}}},
     ),
+    counts=tuple(Count(f"{path}/input_tokens", write_count) for path in _PATHS),
     page="https://platform.openai.com/docs/api-reference/responses",
 )

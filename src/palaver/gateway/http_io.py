@@ -1,0 +1,54 @@
+"""What every route reads and writes: the body of a request, an error in the client's shape, values of headers.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+import anyio
+from msgspec import json
+from starlette.responses import Response
+
+from palaver.serve.http.errors import Refused
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from palaver.gateway.client_api import ApiError, ClientApi
+    from palaver.gateway.config import Listen
+
+_PRINTABLE: Final = "".join(map(chr, range(0x20, 0x7F)))
+
+
+def field_value(text: str) -> bytes:
+    """Return a text as the value of a header; what no header may hold is percent-encoded."""
+    return (text if text.isascii() and text.isprintable() else quote(text.encode("utf-8", "surrogateescape"), safe=_PRINTABLE)).encode("ascii")
+
+
+async def read_body(request: Request, listen: Listen) -> bytes:
+    """Return the body of a request. Raises ``Refused`` for one that is too large or too slow."""
+    pieces, size = list[bytes](), 0
+    with anyio.move_on_after(listen.body_seconds) as timeout:
+        async for piece in request.stream():
+            size += len(piece)
+            if size > listen.max_body:
+                raise Refused(413, "too_large", f"a request of more than {listen.max_body:,} bytes")
+            pieces.append(piece)
+    if timeout.cancelled_caught:
+        raise Refused(408, "timed_out", f"the body took more than {listen.body_seconds:g} seconds")
+    return b"".join(pieces)
+
+
+def error_response(api: ClientApi, error: ApiError, more: Mapping[str, str] = {}) -> Response:
+    """Return an error as the client's own provider writes it, with ``more`` headers."""
+    body, headers = api.write_error(error)
+    own = {**headers, **more}
+    if error.retry_after is not None:
+        own["retry-after"] = f"{error.retry_after:.15g}"
+    if not error.retry:
+        own["x-should-retry"] = "false"
+    return Response(json.encode(body), error.status, own, "application/json")
