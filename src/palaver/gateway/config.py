@@ -28,6 +28,7 @@ import msgspec
 from msgspec import Struct
 
 from palaver.core.errors import DecodeError
+from palaver.gateway.log.options import LogOptions
 
 
 class Listen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,6 +55,8 @@ class GatewayConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     only_listed: bool = False
     database: str | None = None
     """The path of an SQLite file, or ``postgresql://…``. Without it, ``gateway.db`` in the user's data folder."""
+    log: LogOptions | None = None
+    """How exchanges are logged. Without it, they are not."""
 
 
 def read_config(file: str | Path) -> GatewayConfig:

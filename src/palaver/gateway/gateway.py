@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from palaver.gateway.database import default_location, open_database
+from palaver.gateway.log.component import ExchangeLog
 from palaver.gateway.router import Router
 
 if TYPE_CHECKING:
@@ -78,6 +79,10 @@ class Gateway:
                     _LOGGER.exception("%s failed", type(each).__name__)
 
 
-def _components(_gateway: Gateway) -> list[Component]:
+def _components(gateway: Gateway) -> list[Component]:
     """Return the components that the configuration asks for, in the order in which they see an exchange."""
-    return []
+    config = gateway.config
+    components: list[Component] = []
+    if config.log is not None:
+        components.append(ExchangeLog(config.log, config.database or default_location()))
+    return components
