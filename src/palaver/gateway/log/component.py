@@ -15,9 +15,8 @@ from palaver.core.errors import UnavailableError
 from palaver.gateway.component import Component
 from palaver.gateway.log.logged import encode, logged
 from palaver.gateway.log.redaction import Redaction
-from palaver.gateway.log.sink import Sink
 from palaver.gateway.log.spool import Spool
-from palaver.gateway.log.writer import Writer
+from palaver.gateway.log.writer_process import WriterProcess
 from palaver.store.store import to_thread
 
 if TYPE_CHECKING:
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
     from palaver.gateway.log.options import LogOptions
     from palaver.gateway.record import Record
 
+_STOP: Final = 10.0
+"""Seconds that the end of the gateway waits for the writer, which then goes on alone."""
 _LOGGER: Final = logging.getLogger("palaver.gateway.log")
 
 
@@ -34,7 +35,7 @@ class ExchangeLog(Component):
     """Spools each exchange when it ends, and runs the writer."""
 
     _spool: Spool
-    _writer: Writer
+    _writer: WriterProcess
 
     def __init__(self, options: LogOptions, database: str) -> None:
         """Keep the arguments; ``database`` is the location of the gateway's database. Raises ``DecodeError``."""
@@ -50,16 +51,16 @@ class ExchangeLog(Component):
         data = Path(platformdirs.user_data_dir("palaver", appauthor=False))
         root = Path(options.spool) if options.spool else data / "gateway-spool"
         self._spool = Spool(root, max_bytes=options.max_spool, sync=options.sync)
-        self._writer = Writer(self._spool, lambda: Sink(options, self._database))
+        self._writer = WriterProcess(self._spool, options, self._database)
         self._writer.start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Write what is in the spool, and stop the writer."""
+        """Close the spool, and wait for the writer."""
         self._spool.close()
-        await to_thread(self._writer.stop)
+        await to_thread(self._writer.stop, _STOP)
 
     async def admit(self, record: Record) -> None:  # noqa: ARG002 (the base's signature)
         """Refuse an exchange that could not be logged, where the configuration says so. Raises ``UnavailableError``."""

@@ -87,11 +87,11 @@ def _decompress(data: bytes, known: bytes) -> bytes:
 def common_prefix(one: bytes, other: bytes) -> int:
     """Return how many bytes both begin with."""
     most = min(len(one), len(other))
-    if one[:most] == other[:most]:
-        return most
     start = 0
-    while one[start : start + _STEP] == other[start : start + _STEP]:
+    while start < most and one.startswith(other[start : min(start + _STEP, most)], start):
         start += _STEP
+    if start >= most:
+        return most
     low, high = start, min(start + _STEP, most)  # the same up to low; different within high
     while low < high:
         half = (low + high + 1) // 2

@@ -125,6 +125,10 @@ class Exchanges:
         self._size = 0
         database.migrate("log", _MIGRATIONS)
 
+    def has(self, id: str) -> bool:
+        """Whether an exchange is there."""
+        return bool(self._database.run(lambda it: it.rows("SELECT 1 FROM {s}.log_exchanges WHERE id = ?", id)))
+
     def add(self, exchange: LoggedExchange, counted: Figures, placed: Placed) -> None:
         """Add an exchange, and the links of its history. Raises ``StoreError``."""
         receipt = encode_receipt(receipt_of(exchange))

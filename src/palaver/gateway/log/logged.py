@@ -136,9 +136,10 @@ def _bodies(record: Record, redact: Redaction) -> dict[str, Any]:
     received, returned = b"".join(record.received), None
     if record.translated or record.returned != record.received:
         returned = b"".join(record.returned)
-    sent = None if record.sent == body or not record.sent else redact(record.sent)
+    client = f"{record.request.api.wire} {record.request.model} {record.request.headers.get('user-agent')}"
+    sent = None if record.sent == body or not record.sent else redact.body(record.sent, f"{client} sent")
     return {
-        "request": redact(body),
+        "request": redact.body(body, client),
         "sent": sent,
         "received": redact(received),
         "returned": None if returned is None or returned == received else redact(returned),

@@ -12,10 +12,12 @@ Stability: experimental.
 from __future__ import annotations
 
 import importlib
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from palaver.core.errors import DecodeError
+from palaver.gateway.log.delta import common_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 HEADERS: Final = ("user-agent", "x-request-id", "session_id", "originator", "anthropic-beta", "anthropic-version")
 """The headers of a request that are logged."""
 _MASK: Final = b"REDACTED"
+_LONGEST: Final = 1 << 16
+"""A text that is masked is not longer, where it begins in what a client sent before."""
+_CLIENTS: Final = 16
 _KEYS: Final = (
     r"sk-[A-Za-z0-9_-]{20,}",  # OpenAI, Anthropic, OpenRouter, DeepSeek, …
     r"(?:AKIA|ASIA)[0-9A-Z]{16}",  # AWS, https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_identifiers.html
@@ -49,6 +54,7 @@ class Redaction:
         for place, each in enumerate(every):
             _compile(each, f"log.redact[{place}]")
         self._search: Callable[[bytes], object] | None = None
+        self._clean: OrderedDict[str, bytes] = OrderedDict()
         if every:
             pattern = _compile("|".join(f"(?:{each})" for each in every), "log.redact")
             self._search, self._sub = pattern.search, pattern.sub
@@ -58,6 +64,19 @@ class Redaction:
         if self._search is None or self._search(data) is None:
             return data
         masked: bytes = self._sub(_masked, data)
+        return masked
+
+    def body(self, data: bytes, client: str) -> bytes:
+        """Return the body of a request, masked. What the last one of the same client began with is not read again."""
+        if self._search is None:
+            return data
+        before = self._clean.pop(client, b"")
+        start = max(common_prefix(data, before) - _LONGEST, 0)
+        masked = data if start and self._search(data[start:]) is None else self(data)
+        if masked is data:
+            self._clean[client] = data
+            while len(self._clean) > _CLIENTS:
+                self._clean.popitem(last=False)
         return masked
 
     def text(self, text: str) -> str:

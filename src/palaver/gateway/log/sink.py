@@ -43,6 +43,8 @@ class Sink:
     def write(self, data: bytes) -> None:
         """Write a record of the spool. Raises ``UnavailableError`` when it should be tried again."""
         exchange = logged.decode(data)
+        if self.exchanges.has(exchange.id):
+            return
         turn = None if exchange.amount == "figures" else read_turn(exchange)
         usage = None if turn is None or turn.answer is None else turn.answer.usage
         figures = exchange.figures or logged.figures(exchange.model, usage)

@@ -4,7 +4,7 @@ Rules:
 
 - Each process has its own folder, which it holds by a lock. The folder of a process that died is free for others.
 - A folder holds segments (``00000000.spool``, ``00000001.spool``, …). A record is its length, its CRC-32, and its
-  bytes; it is one ``write``. The last segment grows, until it is larger than ``SEGMENT``.
+  bytes; it is one write. The last segment grows, until it is larger than ``SEGMENT``.
 - Segments are the only thing that the spool and its reader share: who has read a segment to its end deletes it.
 - A record that is not whole ends its segment: the process died while it wrote. What follows is cut.
 - A write that fails is undone. ``append`` then raises ``UnavailableError``.
@@ -14,6 +14,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sys
@@ -115,6 +116,7 @@ class Spool:
         if lock is None:
             raise UnavailableError(f"{self.folder}: cannot be locked")
         self.lock: int = lock
+        """What holds the folder; its user closes it."""
         self._size = self._end = 0
 
     def _open(self) -> int:
@@ -135,24 +137,23 @@ class Spool:
 
     def append(self, data: bytes) -> None:
         """Write a record. Raises ``UnavailableError``."""
-        record = framed(data)
         try:
             if self._end > SEGMENT:
                 self._continue()
-            self._write(record)
+            self._write(_HEAD.pack(len(data), crc32(data)), data)
         except OSError as error:
             failed = _unavailable(self.folder, error)
             self.broken = str(failed)
             raise failed from None
         self.broken = None
-        self._end += len(record)
-        self._size += len(record)
+        self._end += _HEAD.size + len(data)
+        self._size += _HEAD.size + len(data)
 
-    def _write(self, record: bytes) -> None:
-        written = os.write(self._file, record)
-        if written < len(record):
+    def _write(self, *pieces: bytes) -> None:
+        written = os.writev(self._file, pieces)
+        if written < sum(map(len, pieces)):
             os.ftruncate(self._file, self._end)
-            raise OSError(28, "no space left on device")
+            raise OSError(errno.ENOSPC, "no space left on device")
 
     def _works(self) -> bool:
         """Whether a write succeeds again: one of zeros, which is no record, and is undone."""

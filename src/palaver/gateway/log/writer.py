@@ -1,4 +1,4 @@
-"""The writer of the log: a thread that brings what is in the spool to the store and the database.
+"""The writer of the log: brings what is in the spool to the store and the database.
 
 Rules:
 
@@ -28,7 +28,6 @@ from palaver.gateway.log import spool
 
 if TYPE_CHECKING:
     from palaver.gateway.log.sink import Sink
-    from palaver.gateway.log.spool import Spool
 
 _LOGGER: Final = logging.getLogger("palaver.gateway.log")
 _POLL: Final = 0.05
@@ -45,42 +44,33 @@ class _StoppedError(Exception):
 
 
 class Writer:
-    """Reads a spool, and writes into a sink that it opens."""
+    """Reads the spool in a folder, and writes into a sink that it opens."""
 
-    def __init__(self, source: Spool, open_sink: Callable[[], Sink]) -> None:
-        """Keep the arguments; nothing runs yet."""
-        self._source, self._open_sink = source, open_sink
-        self._root = source.folder.parent
+    def __init__(
+        self, folder: Path, lock: int, open_sink: Callable[[], Sink], *, changed: Callable[[str | None], None]
+    ) -> None:
+        """Keep the arguments. ``lock`` is that of the folder; ``changed`` gets why the store is away, or ``None``."""
+        self._folder, self._lock, self._open_sink, self._changed = folder, lock, open_sink, changed
+        self._root = folder.parent
         self._sink: Sink | None = None
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="palaver gateway log", daemon=True)
         self._offsets: dict[Path, int] = {}
         self._adopted = self._retained = -_RETAIN
-        self.error: str | None = None
-        """Why the store or the database cannot be written to now."""
-        self.written = 0
-        self.rejected = 0
+        self._error: str | None = None
 
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Write the rest, and wait for that. The spool must be closed."""
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
+    def run(self, stop: threading.Event) -> None:
+        """Write until ``stop``, then the rest; remove the folder. The spool must be closed before ``stop`` is set."""
+        self._stop = stop
         try:
-            while not self._stop.is_set():
-                if not self._drain(self._source.folder, ended=False):
+            while not stop.is_set():
+                if not self._drain(self._folder, ended=False):
                     self._between()
-                    self._stop.wait(_POLL)
-            self._drain(self._source.folder, ended=True)
+                    stop.wait(_POLL)
+            self._drain(self._folder, ended=True)
         except _StoppedError:
-            _LOGGER.warning("%s: %s; the next gateway writes what is there", self._source.folder, self.error)
+            _LOGGER.warning("%s: %s; the next gateway writes what is there", self._folder, self._error)
         finally:
-            spool.remove_folder(self._source.folder, self._source.lock)
+            spool.remove_folder(self._folder, self._lock)
             self._close()
 
     def _between(self) -> None:
@@ -97,7 +87,7 @@ class Writer:
     def _adopt(self) -> None:
         """Write what processes that died have left."""
         for folder in sorted(self._root.iterdir()):
-            if folder == self._source.folder or not folder.is_dir():
+            if folder == self._folder or not folder.is_dir():
                 continue
             lock = spool.lock_folder(folder)
             if lock is not None:
@@ -142,23 +132,26 @@ class Writer:
                 _LOGGER.exception("an exchange cannot be stored as messages")
                 return self._write_bare(data)
             else:
-                self.error = None
-                self.written += 1
+                self._note(None)
                 return None
 
     def _wait(self, error: PalaverError, pause: float) -> None:
-        if self.error is None:
+        if self._error is None:
             _LOGGER.warning("%s; exchanges wait in %s", error, self._root)
-        self.error = str(error)
+        self._note(str(error))
         self._close()
         if self._stop.wait(pause):
             raise _StoppedError from None
+
+    def _note(self, error: str | None) -> None:
+        if error != self._error:
+            self._error = error
+            self._changed(error)
 
     def _write_bare(self, data: bytes) -> None:
         try:
             self._opened().write_bare(data)
         except Exception:
-            self.rejected += 1
             _LOGGER.exception("an exchange cannot be stored; it is in %s", self._root / _REJECTED)
             with suppress(OSError):
                 file = os.open(self._root / _REJECTED, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
