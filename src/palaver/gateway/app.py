@@ -34,6 +34,7 @@ from palaver.gateway.config import GatewayConfig
 from palaver.gateway.exchange import Exchange
 from palaver.gateway.gateway import Gateway
 from palaver.gateway.record import ClientRequest, Record
+from palaver.gateway.response_routes import response_routes
 from palaver.gateway.same_wire import read_head
 from palaver.serve.http.access import Access
 from palaver.serve.http.errors import Refused
@@ -67,6 +68,7 @@ def gateway_app(config: GatewayConfig | None = None, *, find_key: Callable[[str]
     ]
     paths = sorted({each.path for api in APIS for each in api.listings})
     routes += [Route(path, partial(_list, gateway, path), methods=["GET"]) for path in paths]
+    routes += response_routes(gateway)
     routes.append(Route("/", _root, methods=["GET", "HEAD"]))
 
     @asynccontextmanager
@@ -148,7 +150,7 @@ class AnswerResponse:
             await self._gateway.admit(record)
             chain = self._gateway.router.find(record.request.model, record.request.api)
             async with Exchange(record, chain) as response:
-                await self._hand_on(response, send)
+                await self._hand_on(self._gateway.rewritten(record, response), send)
         except PalaverError as error:
             told = api_error(error)
             record.error = error

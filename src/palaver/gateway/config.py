@@ -29,6 +29,7 @@ from msgspec import Struct
 
 from palaver.core.errors import DecodeError
 from palaver.gateway.log.options import LogOptions
+from palaver.gateway.stored_responses import ResponseOptions
 
 
 class Listen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,6 +58,8 @@ class GatewayConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The path of an SQLite file, or ``postgresql://…``. Without it, ``gateway.db`` in the user's data folder."""
     log: LogOptions | None = None
     """How exchanges are logged. Without it, they are not."""
+    responses: ResponseOptions | None = None
+    """Which responses of the Responses API are stored for models of other wires. Without it, none."""
 
 
 def read_config(file: str | Path) -> GatewayConfig:

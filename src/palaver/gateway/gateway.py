@@ -21,12 +21,15 @@ import anyio
 from palaver.gateway.database import default_location, open_database
 from palaver.gateway.log.component import ExchangeLog
 from palaver.gateway.router import Router
+from palaver.gateway.stored_responses import StoredResponses
 
 if TYPE_CHECKING:
+    from palaver.gateway.client_response import ClientResponse
     from palaver.gateway.component import Component
     from palaver.gateway.config import GatewayConfig
     from palaver.gateway.database import Database
-    from palaver.gateway.record import Record
+    from palaver.gateway.record import ClientRequest, Record
+    from palaver.gateway.stored_responses import ResponseOptions
 
 _LOGGER: Final = logging.getLogger("palaver.gateway")
 
@@ -66,6 +69,12 @@ class Gateway:
         for each in self.components:
             await each.admit(record)
 
+    def rewritten(self, record: Record, response: ClientResponse) -> ClientResponse:
+        """Return an answer as it goes on to the client."""
+        for each in self.components:
+            response = each.rewritten(record, response)
+        return response
+
     async def ended(self, record: Record) -> None:
         """Tell every component that an exchange has ended, once. It is not cancelled."""
         if record.seconds is not None:
@@ -83,6 +92,15 @@ def _components(gateway: Gateway) -> list[Component]:
     """Return the components that the configuration asks for, in the order in which they see an exchange."""
     config = gateway.config
     components: list[Component] = []
+    if config.responses is not None:
+        components.append(_stored_responses(gateway, config.responses))
     if config.log is not None:
         components.append(ExchangeLog(config.log, config.database or default_location()))
     return components
+
+
+def _stored_responses(gateway: Gateway, options: ResponseOptions) -> StoredResponses:
+    def wires(request: ClientRequest) -> list[str]:
+        return [each.endpoint.wire for each in gateway.router.find(request.model, request.api).models]
+
+    return StoredResponses(options, lambda: gateway.database, wires)

@@ -66,6 +66,8 @@ class Record(Struct, kw_only=True, eq=False):
     """
 
     request: ClientRequest
+    own_body: bytes | None = None
+    """The client's own bytes, where a component has put another body into ``request``."""
     id: str = field(default_factory=uuid7)
     at: int = field(default_factory=now_ms)
     began: float = field(default_factory=time.perf_counter)

@@ -75,6 +75,8 @@ class LoggedExchange(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Only where the bytes are not kept; otherwise the writer reads them in the answer."""
     amount: Amount = "bodies"
     request: bytes = b""
+    resolved: bytes | None = None
+    """The request with what it refers to, where that is not in ``request``."""
     sent: bytes | None = None
     received: bytes = b""
     returned: bytes | None = None
@@ -133,13 +135,15 @@ def logged(record: Record, redact: Redaction, amount: Amount) -> LoggedExchange:
 
 def _bodies(record: Record, redact: Redaction) -> dict[str, Any]:
     body = record.request.body
+    own = body if record.own_body is None else record.own_body
     received, returned = b"".join(record.received), None
     if record.translated or record.returned != record.received:
         returned = b"".join(record.returned)
     client = f"{record.request.api.wire} {record.request.model} {record.request.headers.get('user-agent')}"
-    sent = None if record.sent == body or not record.sent else redact.body(record.sent, f"{client} sent")
+    sent = None if record.sent == own or not record.sent else redact.body(record.sent, f"{client} sent")
     return {
-        "request": redact.body(body, client),
+        "request": redact.body(own, client),
+        "resolved": None if own is body else redact.body(body, f"{client} resolved"),
         "sent": sent,
         "received": redact(received),
         "returned": None if returned is None or returned == received else redact(returned),

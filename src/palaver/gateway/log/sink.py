@@ -78,7 +78,9 @@ class Sink:
 def read_turn(exchange: LoggedExchange) -> Turn | None:
     """Return what an exchange says; ``None`` for a request that cannot be read."""
     try:
-        request = wires.get(exchange.api).decode_request(exchange.request)
+        request = wires.get(exchange.api).decode_request(
+            exchange.request if exchange.resolved is None else exchange.resolved
+        )
     except PalaverError:
         return None
     answer = visible = None
