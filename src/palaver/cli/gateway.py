@@ -2,6 +2,7 @@
 
 - CONFIG is a TOML file (``palaver.gateway.config``). Without one, a model is asked by its name, with the keys that
   ``palaver keys`` or the environment holds.
+- Without CONFIG every exchange is logged in the user's own store; with one, ``[log]`` says so.
 - It listens on this machine only, because it has no keys of its own yet.
 - ``--for CLIENT`` prints how a program is pointed at a gateway at that address, and starts nothing.
 - Exit codes: 0 after SIGTERM, 130 after Ctrl-C, 1 for a file, host or port that cannot be used, 2 for wrong usage.
@@ -19,7 +20,9 @@ import anyio
 import click
 
 from palaver.cli import key_store, listener
+from palaver.cli.default_command import DefaultGroup
 from palaver.cli.gateway_clients import CLIENTS, client_lines
+from palaver.cli.gateway_log import log
 from palaver.cli.ranges import WholeNumber
 from palaver.cli.serve import check_extra
 from palaver.cli.suggestions import Choice
@@ -49,7 +52,7 @@ _EXAMPLE: Final = "openai/gpt-5.5"
     help="Print how this program is pointed at the gateway, and stop.",
 )
 @click.option("-m", "--model", default=_EXAMPLE, metavar="MODEL", show_default=True, help="The model in these lines.")
-def command(config: str | None, *, host: str | None, port: int | None, client: str | None, model: str) -> int:
+def serve(config: str | None, *, host: str | None, port: int | None, client: str | None, model: str) -> int:
     """Let clients of any provider's API ask models of any provider.
 
     Exit codes: 0 after SIGTERM, 130 after Ctrl-C, 1 for unusable input, 2 for wrong usage.
@@ -57,9 +60,9 @@ def command(config: str | None, *, host: str | None, port: int | None, client: s
     if client is not None and config is None:
         return _print_lines(client, HOST if host is None else host, PORT if port is None else port, model)
     check_extra("gateway", "starlette", "uvicorn")
-    from palaver.gateway.config import GatewayConfig, read_config
+    from palaver.gateway.config import read_config
 
-    chosen = GatewayConfig() if config is None else read_config(config)
+    chosen = _logged() if config is None else read_config(config)
     host = chosen.listen.host if host is None else host
     port = chosen.listen.port if port is None else port
     if client is not None:
@@ -68,10 +71,22 @@ def command(config: str | None, *, host: str | None, port: int | None, client: s
         return anyio.run(_serve, chosen, host, bound)
 
 
+command: Final = DefaultGroup(serve, (log,))
+
+
 def _print_lines(client: str, host: str, port: int, model: str) -> int:
     for line in client_lines(client, f"http://{listener.place(host, port)}", model):
         echo(safe_line(line))
     return 0
+
+
+def _logged() -> GatewayConfig:
+    """Return the configuration where there is no file: every exchange is logged, and responses are stored."""
+    from palaver.gateway.config import GatewayConfig
+    from palaver.gateway.log.options import LogOptions
+    from palaver.gateway.stored_responses import ResponseOptions
+
+    return GatewayConfig(log=LogOptions(), responses=ResponseOptions())
 
 
 def _check_local(address: str) -> None:
@@ -85,11 +100,13 @@ def _check_local(address: str) -> None:
 
 async def _serve(config: GatewayConfig, host: str, bound: socket.socket) -> int:
     from palaver.gateway.app import gateway_app
-    from palaver.gateway.server import serve
+    from palaver.gateway.server import serve as run_server
 
     url = f"http://{listener.place(host, bound.getsockname()[1])}"
     echo(f"{url} speaks the APIs of OpenAI, Anthropic, Google, Amazon Bedrock, Cohere and Ollama")
     echo("palaver gateway --for CLIENT prints how a program uses it: " + ", ".join(each.name for each in CLIENTS))
     return (
-        _INTERRUPTED if await serve(gateway_app(config, find_key=key_store.provider_key), bound) == signal.SIGINT else 0
+        _INTERRUPTED
+        if await run_server(gateway_app(config, find_key=key_store.provider_key), bound) == signal.SIGINT
+        else 0
     )
