@@ -8,6 +8,7 @@ import click
 import pytest
 
 from palaver.cli import _COMMANDS
+from palaver.cli.default_command import DefaultGroup
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/reference/cli.md").read_text("utf-8")
 FORMS = {"form"}
@@ -25,8 +26,10 @@ def synopses():
 
 
 def options(command):
-    commands = command.commands.values() if isinstance(command, click.Group) else [command]
-    return [each for one in commands for each in one.params if isinstance(each, click.Option) and not each.hidden]
+    if isinstance(command, click.Group):
+        default = [command.default] if isinstance(command, DefaultGroup) else []
+        return [each for one in (*default, *command.commands.values()) for each in options(one)]
+    return [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
 
 
 def test_every_command_has_a_synopsis():
