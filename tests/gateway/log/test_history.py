@@ -53,5 +53,6 @@ def test_what_says_something_else_has_another_link(other):
 
 def test_the_title_is_the_first_line_of_the_user():
     assert title([system("Be brief."), user("<system-reminder>x</system-reminder>\n Fix it\nsoon")]) == "Fix it"
-    assert title([assistant("Hi")]) is None
+    assert title([user("<session_context>\na<b>\n</session_context>"), user("<env>x</env>Fix it")]) == "Fix it"
+    assert title([assistant("Hi"), user("<a>b</a>")]) is None
     assert len(title([user("x" * 500)])) == 80

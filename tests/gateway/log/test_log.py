@@ -169,8 +169,10 @@ def test_a_full_spool_refuses_clients_or_drops_what_it_logs(provider, tmp_path):
         assert [each.status_code for each in statuses] == [200] * 4
         assert len(provider.asked) == 4
     tmp_path.joinpath("gateway.db").rmdir()
-    with running(places.config()), places.exchanges() as found:
+    with running(places.config(targets(provider.url), max_spool=1000)) as url, places.exchanges() as found:
         until(lambda: len(found.recent(10)) == 2)
+        for _ in range(3):  # it is full after each, until that is written
+            until(lambda: httpx.post(f"{url}/v1/chat/completions", content=body).status_code == 200)
 
 
 @pytest.mark.row("GW-36")

@@ -41,14 +41,19 @@ def test_records_are_there_in_order_over_several_segments(tmp_path, monkeypatch)
         assert opened.size == sum(each.stat().st_size for each in segments(opened.folder))
 
 
-def test_it_is_full_until_somebody_has_read_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(spool, "SEGMENT", 100)
+@pytest.mark.row("GW-36")
+@pytest.mark.parametrize("segment", [100, 10_000])
+def test_it_is_full_until_somebody_has_read_it(tmp_path, monkeypatch, segment):
+    monkeypatch.setattr(spool, "SEGMENT", segment)
     with Spool(tmp_path, max_bytes=300) as opened:
         while not opened.full:
             opened.append(b"x" * 60)
+        assert opened.full
         for each in segments(opened.folder)[:-1]:
             each.unlink()
         assert not opened.full
+        opened.append(b"x")
+        assert records(opened.folder) == [b"x"]
 
 
 def test_a_write_that_fails_is_undone_and_refused_until_one_succeeds(tmp_path, monkeypatch):

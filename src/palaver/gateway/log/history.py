@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 TRANSIENT: Final = re.compile(r"<system-reminder>.*?</system-reminder>", re.DOTALL)
 """Text that a client inserts for one turn."""
+_CONTEXT: Final = re.compile(r"\s*<([a-z][a-z_-]*)>.*?</\1>", re.DOTALL)
+"""Text about its surroundings that a client puts before what the user wrote."""
 _CACHE_MARK: Final = re.compile(rb'"cache_control":\{[^{}]*\},?|,"cache_control":\{[^{}]*\}')
 _TITLE: Final = 80
 
@@ -78,7 +80,10 @@ def title(messages: Sequence[Message]) -> str | None:
     """Return the first line that the user wrote."""
     for message in messages:
         if isinstance(message, UserMessage):
-            text = TRANSIENT.sub("", message.text).strip()
+            text = TRANSIENT.sub("", message.text)
+            while found := _CONTEXT.match(text):
+                text = text[found.end() :]
+            text = text.strip()
             if text:
                 line = text.splitlines()[0].strip()
                 return line if len(line) <= _TITLE else f"{line[: _TITLE - 1]}…"

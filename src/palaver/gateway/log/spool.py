@@ -20,6 +20,7 @@ import shutil
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from struct import Struct as Layout
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
@@ -132,7 +133,10 @@ class Spool:
     def full(self) -> bool:
         """Whether the spool is larger than it may be, or cannot be written to."""
         if self._size > self._max_bytes:
-            self._size = sum(each.stat().st_size for each in segments(self.folder) if each.exists())
+            if self._end:
+                with suppress(OSError):
+                    self._continue()  # the reader deletes only segments that do not grow any more
+            self._size = self._counted()
         return self._size > self._max_bytes or (self.broken is not None and not self._works())
 
     def append(self, data: bytes) -> None:
@@ -173,7 +177,12 @@ class Spool:
         self._number += 1
         self._file, self._end = self._open(), 0
         os.close(before)
-        self._size = sum(each.stat().st_size for each in segments(self.folder) if each.exists())
+        self._size = self._counted()
+
+    def _counted(self) -> int:
+        """Return the size of the segments that there are now."""
+        with os.scandir(self.folder) as found:
+            return sum(_size(each) for each in found if each.name.endswith(SUFFIX))
 
     async def synced(self) -> None:
         """Wait until what was appended is on the disk. Many that wait share one ``fsync``."""
@@ -216,6 +225,13 @@ class _GroupSync:
                 os.close(copy)
                 self._running.set()
                 self._running = None
+
+
+def _size(segment: os.DirEntry[str]) -> int:
+    try:
+        return segment.stat().st_size
+    except FileNotFoundError:  # it was read just now
+        return 0
 
 
 def _unavailable(folder: Path, error: OSError) -> UnavailableError:
