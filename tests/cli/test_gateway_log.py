@@ -57,6 +57,8 @@ def config(logged, provider):
         lines.append(
             f'{name} = {{ model = "{each.model}", wire = "{each.wire}", url = "{each.url}", key = "{each.key}" }}'
         )
+    google = targets(provider.url)["google_generate"]
+    lines.append(f'priced = {{ model = "google/gemini-2.5-flash", url = "{google.url}", key = "{google.key}" }}')
     file = places.folder / "gateway.toml"
     file.write_text("\n".join(lines), "utf-8")
     return str(file)
@@ -152,6 +154,8 @@ def test_an_exchange_is_sent_again_to_another_model(run, logged, config, provide
     old, new = row["answers"]
     assert (old["model"], new["model"]) == ("anthropic/model-1", "google/model-1")
     assert (new["text"], new["input_tokens"], new["output_tokens"]) == ("Rain.", 7, 3)
+    priced = run("replay", asked, "--to", "priced", "--config", config, "--store", places.store, "--json").out
+    assert json.loads(priced)["answers"][1]["cost"] > 0
     assert new["calls"] == [{"name": "weather", "arguments": '{"city":"Husum"}'}]
 
 
