@@ -8,6 +8,7 @@ Rules:
 - Segments are the only thing that the spool and its reader share: who has read a segment to its end deletes it.
 - A record that is not whole ends its segment: the process died while it wrote. What follows is cut.
 - A write that fails is undone. ``append`` then raises ``UnavailableError``.
+- It needs POSIX: locks of ``flock``, which a child process inherits, and ``writev``.
 
 Stability: experimental.
 """
