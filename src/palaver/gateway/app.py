@@ -26,6 +26,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from palaver.core.errors import PalaverError
 from palaver.gateway.apis import APIS
@@ -42,7 +43,7 @@ from palaver.serve.http.errors import Refused
 if TYPE_CHECKING:
     from anyio import CancelScope
     from starlette.requests import Request
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import Receive, Scope, Send
 
     from palaver.gateway.client_response import ClientResponse
 

@@ -63,7 +63,7 @@ class GatewayConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def read_config(file: str | Path) -> GatewayConfig:
-    """Read a configuration. Raises ``DecodeError`` that names the file and the place."""
+    """Read the configuration in a ``file``. Raises ``DecodeError`` that names the file and the place."""
     path = Path(file)
     try:
         found: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
