@@ -279,7 +279,12 @@ def test_a_model_that_a_key_may_ask_for_falls_back_to_one_that_it_may_not(provid
 @pytest.mark.row("GW-40")
 def test_no_route_but_the_root_and_health_answers_without_a_key(place):
     app = gateway_app(GatewayConfig(database=place, keys=KeySettings()))
-    routes = [(method, each.path) for each in app.routes if each.path not in {"/", "/health"} for method in each.methods - {"HEAD"}]
+    routes = [
+        (method, each.path)
+        for each in app.routes
+        if each.path not in {"/", "/health"}
+        for method in each.methods - {"HEAD"}
+    ]
     assert len(routes) > 20
     with running(GatewayConfig(database=place, keys=KeySettings())) as url:
         for method, path in routes:

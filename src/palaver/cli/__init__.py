@@ -33,6 +33,7 @@ _COMMANDS: Final = {
     "work": ("palaver.cli.work", "Run a worker for a swarm that is served elsewhere."),
     "mcp": ("palaver.cli.mcp", "Serve tools, threads or an agent to MCP clients."),
     "gateway": ("palaver.cli.gateway", "Let clients of any provider's API ask models of any provider."),
+    "replay": ("palaver.cli.replay", "Send a logged request to another model, and compare the answers."),
     "convert": ("palaver.cli.convert", "Convert a file to another wire or transcript format."),
     "show": ("palaver.cli.show", "Show the conversation in a file or a stored thread."),
     "import": ("palaver.cli.imports", "Import conversations into a store without duplicates."),

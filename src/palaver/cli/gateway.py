@@ -2,10 +2,11 @@
 
 - CONFIG is a TOML file (``palaver.gateway.config``). Without one, a model is asked by its name, with the keys that
   ``palaver keys`` or the environment holds.
+- Without CONFIG every exchange is logged in the user's own store; with one, ``[log]`` says so.
 - It listens on this machine only, unless its configuration requires keys.
 - SIGHUP reads CONFIG again, ``--watch`` does so when it changes. Requests in progress end as they began.
 - SIGTERM lets the answers in progress end.
-- ``palaver gateway keys`` and ``palaver gateway usage`` are commands of their own; anything else serves.
+- ``palaver gateway keys``, ``log`` and ``usage`` are commands of their own; anything else serves.
 - ``--for CLIENT`` prints how a program is pointed at a gateway at that address, and starts nothing.
 - Exit codes: 0 after SIGTERM, 130 after Ctrl-C, 1 for a file, host or port that cannot be used, 2 for wrong usage.
 
@@ -27,6 +28,7 @@ from palaver.cli import key_store, listener
 from palaver.cli.default_command import DefaultGroup
 from palaver.cli.gateway_clients import CLIENTS, client_lines
 from palaver.cli.gateway_keys import keys
+from palaver.cli.gateway_log import log
 from palaver.cli.gateway_usage import usage
 from palaver.cli.ranges import WholeNumber
 from palaver.cli.serve import check_extra
@@ -68,9 +70,9 @@ def serve(
     if client is not None and config is None:
         return _print_lines(client, HOST if host is None else host, PORT if port is None else port, model)
     check_extra("gateway", "aiohttp", "httptools", "prometheus_client", "starlette", "uvicorn")
-    from palaver.gateway.config import GatewayConfig, read_config
+    from palaver.gateway.config import read_config
 
-    chosen = GatewayConfig() if config is None else read_config(config)
+    chosen = _logged() if config is None else read_config(config)
     host = chosen.listen.host if host is None else host
     port = chosen.listen.port if port is None else port
     if client is not None:
@@ -83,13 +85,22 @@ def serve(
         return anyio.run(_serve, chosen, host, bound, file, watch, backend_options=backend_options())
 
 
-command: Final = DefaultGroup(serve, (keys, usage))
+command: Final = DefaultGroup(serve, (keys, log, usage))
 
 
 def _print_lines(client: str, host: str, port: int, model: str) -> int:
     for line in client_lines(client, f"http://{listener.place(host, port)}", model):
         echo(safe_line(line))
     return 0
+
+
+def _logged() -> GatewayConfig:
+    """Return the configuration where there is no file: every exchange is logged, and responses are stored."""
+    from palaver.gateway.config import GatewayConfig
+    from palaver.gateway.log.options import LogOptions
+    from palaver.gateway.stored_responses import ResponseOptions
+
+    return GatewayConfig(log=LogOptions(), responses=ResponseOptions())
 
 
 def _check_local(address: str) -> None:

@@ -45,6 +45,7 @@ from palaver.gateway.keys import allowed
 from palaver.gateway.live import LiveGateway
 from palaver.gateway.model_routes import model_routes
 from palaver.gateway.record import ClientRequest, Record
+from palaver.gateway.response_routes import response_routes
 from palaver.gateway.same_wire import read_head
 from palaver.gateway.telemetry import Metrics
 from palaver.serve.http.errors import Refused
@@ -83,7 +84,7 @@ def live_app(live: LiveGateway) -> ASGIApp:
     routes = [Route(call.path, _Endpoint(live, api, call), methods=["POST"]) for api in APIS for call in api.calls]
     paths = sorted({each.path for api in APIS for each in api.listings})
     routes += [Route(path, partial(_list, live, path), methods=["GET"]) for path in paths]
-    routes += [*model_routes(live), *count_routes(live)]
+    routes += [*model_routes(live), *count_routes(live), *response_routes(live)]
     routes.append(Route("/", _root, methods=["GET", "HEAD"]))
     routes.append(Route("/metrics", partial(_metrics, live), methods=["GET"]))
     routes.append(Route("/health", partial(show_health, live), methods=["GET", "HEAD"]))
@@ -208,7 +209,7 @@ class AnswerResponse:
             await self._gateway.admit(record)
             chain = self._gateway.router.find(record.request.model, record.request.api)
             async with Exchange(record, chain, self._gateway.translator) as response:
-                await self._hand_on(response, send, tasks)
+                await self._hand_on(self._gateway.rewritten(record, response), send, tasks)
         except PalaverError as error:
             told = api_error(error)
             record.error = error

@@ -33,6 +33,7 @@ from palaver.core.errors import (
     StreamError,
     TimedOutError,
     TransportError,
+    UnavailableError,
     UnknownNameError,
 )
 
@@ -222,6 +223,7 @@ _KINDS: Final[tuple[tuple[type[PalaverError], int, ErrorKind], ...]] = (
     (TimedOutError, 504, "timeout"),
     (TransportError, 502, "server"),
     (UnknownNameError, 404, "not_found"),
+    (UnavailableError, 503, "overloaded"),
     (DecodeError, 400, "invalid"),
     (MessageError, 400, "invalid"),
     (CapabilityError, 400, "invalid"),

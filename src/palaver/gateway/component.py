@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from palaver.gateway.client_response import ClientResponse
     from palaver.gateway.record import Record
 
 
@@ -39,6 +40,10 @@ class Component:
 
     async def admit(self, record: Record) -> None:
         """Allow an exchange. Raises ``PalaverError``, which the client gets."""
+
+    def rewritten(self, record: Record, response: ClientResponse) -> ClientResponse:  # noqa: ARG002 (for components)
+        """Return an answer as it goes on to the client. It has not begun yet."""
+        return response
 
     async def ended(self, record: Record) -> None:
         """Take note of an exchange."""

@@ -38,6 +38,8 @@ from msgspec import Meta, Struct
 from palaver.core.errors import DecodeError
 from palaver.gateway.keys import KeySettings
 from palaver.gateway.limits import LimitRule
+from palaver.gateway.log.options import LogOptions
+from palaver.gateway.stored_responses import ResponseOptions
 from palaver.gateway.translation import Translation
 
 
@@ -129,6 +131,10 @@ class GatewayConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """What an exchange costs whose model has no known price, where a limit of cost applies."""
     breaker: Breaker = Breaker()
     telemetry: Telemetry = Telemetry()
+    log: LogOptions | None = None
+    """How exchanges are logged. Without it, they are not."""
+    responses: ResponseOptions | None = None
+    """Which responses of the Responses API are stored for models of other wires. Without it, none."""
 
 
 def read_config(file: str | Path) -> GatewayConfig:

@@ -21,14 +21,18 @@ import anyio
 from palaver.core.errors import DecodeError
 from palaver.gateway.authentication import Authentication
 from palaver.gateway.credentials import find_credential
+from palaver.gateway.database import default_location
 from palaver.gateway.limiter import Limiter
+from palaver.gateway.log.component import ExchangeLog
 from palaver.gateway.router import Router
+from palaver.gateway.stored_responses import ResponseOptions, StoredResponses
 from palaver.gateway.telemetry import telemetry_components
 from palaver.gateway.translation import Translator
 from palaver.serve.http.access import ANY, Access
 
 if TYPE_CHECKING:
     from palaver.gateway.client_api import ClientApi
+    from palaver.gateway.client_response import ClientResponse
     from palaver.gateway.component import Component
     from palaver.gateway.config import GatewayConfig
     from palaver.gateway.database import Database
@@ -77,6 +81,12 @@ class Gateway:
         for each in self.components:
             await each.admit(record)
 
+    def rewritten(self, record: Record, response: ClientResponse) -> ClientResponse:
+        """Return an answer as it goes on to the client."""
+        for each in self.components:
+            response = each.rewritten(record, response)
+        return response
+
     async def ended(self, record: Record) -> None:
         """Tell every component that an exchange has ended, once. It is not cancelled."""
         if record.seconds is not None:
@@ -108,7 +118,21 @@ def _components(gateway: Gateway) -> list[Component]:
         made[-1].settings = (config.database, config.keys)
     if config.keys is not None or config.limits:
         made.append(_limiter(gateway, database))
+    if config.responses is not None:
+        made.append(_stored_responses(gateway, database))
+        made[-1].settings = (config.database, config.responses, config.models)
+    if config.log is not None:
+        made.append(ExchangeLog(config.log, config.database or default_location()))
+        made[-1].settings = (config.database, config.log)
     return made
+
+
+def _stored_responses(gateway: Gateway, database: Callable[[], Database]) -> StoredResponses:
+    def wires(request: ClientRequest) -> list[str]:
+        places = gateway.router.find(request.model, request.api).places
+        return [each.model.endpoint.wire for place in places for each in place]
+
+    return StoredResponses(gateway.config.responses or ResponseOptions(), database, wires)
 
 
 def _limiter(gateway: Gateway, database: Callable[[], Database]) -> Limiter:

@@ -26,7 +26,11 @@ _PRINTABLE: Final = "".join(map(chr, range(0x20, 0x7F)))
 
 def field_value(text: str) -> bytes:
     """Return a text as the value of a header; what no header may hold is percent-encoded."""
-    return (text if text.isascii() and text.isprintable() else quote(text.encode("utf-8", "surrogateescape"), safe=_PRINTABLE)).encode("ascii")
+    return (
+        text
+        if text.isascii() and text.isprintable()
+        else quote(text.encode("utf-8", "surrogateescape"), safe=_PRINTABLE)
+    ).encode("ascii")
 
 
 async def read_body(request: Request, listen: Listen) -> bytes:

@@ -83,6 +83,8 @@ class Record(Struct, kw_only=True, eq=False):
 
     request: ClientRequest
     caller: Caller | None = None
+    own_body: bytes | None = None
+    """The client's own bytes, where a component has put another body into ``request``."""
     id: str = field(default_factory=uuid7)
     at: int = field(default_factory=now_ms)
     began: float = field(default_factory=time.perf_counter)
@@ -125,11 +127,12 @@ class Record(Struct, kw_only=True, eq=False):
         """Return the answer as a value, as far as it came; ``None`` where there is none that can be read."""
         if self.answer is None and not self._read and self.wire is not None and not self.translated:
             self._read = True
-            self.answer = _decoded(self.wire, b"".join(self.received), stream=self.request.stream)
+            self.answer = decode_answer(self.wire, b"".join(self.received), stream=self.request.stream)
         return self.answer
 
 
-def _decoded(wire: str, data: bytes, *, stream: bool) -> Response | None:
+def decode_answer(wire: str, data: bytes, *, stream: bool) -> Response | None:
+    """Decode the bytes of an answer as far as they came; ``None`` for what cannot be read."""
     codec = wires.get(wire)
     try:
         if not stream:

@@ -21,7 +21,8 @@ from palaver.core.parts import Reasoning, Text
 from palaver.stream.replay_events import replay_events
 from palaver.testing import rules
 from tests.gateway.clients.programs import PACKAGES, PNG, PROGRAMS, run, started
-from tests.gateway.running import PROVIDERS
+from tests.gateway.log.logs import Places
+from tests.gateway.running import PROVIDERS, running, targets
 from tests.gateway.test_wires import STREAM_TYPES
 
 if shutil.which("node") is None or not (PACKAGES / ".bin").is_dir():
@@ -190,3 +191,43 @@ def test_a_turn_that_is_cancelled_cancels_the_model(gateway, provider, tmp_path,
         assert provider.asked, "the model was not asked"
         os.killpg(process.pid, signal.SIGTERM)
         assert provider.gone.wait(60)
+
+
+class ManyTurns(Script):
+    """Calls a tool once a turn, then answers."""
+
+    def __init__(self, wire, program, turns):
+        super().__init__(wire)
+        self.program, self.turns = program, turns
+
+    def __call__(self, body):
+        request = self.wire.decode_request(body)
+        self.requests.append((request, body))
+        done = sum(isinstance(each, ToolMessage) for each in request.messages)
+        answer = answered(Text(DONE))
+        if done < self.turns and self.program.tool in {getattr(each, "name", None) for each in request.tools}:
+            call = tool_call(self.program.tool, self.program.arguments(f"echo pier {done}"), id=f"call0000{done}")
+            answer = answered(Text(f"Turn {done}."), calls=[call], finish="tool_calls")
+        message = answer.message.replace(response_id=f"msg_{len(self.requests)}")
+        return self.written(answer.replace(message=message), request, body)
+
+
+@pytest.mark.row("GW-33")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_turns_of_a_program_are_one_thread_in_the_log(provider, tmp_path, name):
+    places = Places(tmp_path / "log")
+    places.folder.mkdir()
+    provider.respond = ManyTurns("anthropic_messages", PROGRAMS[name], 4)
+    home = tmp_path / "home"
+    home.mkdir()
+    with running(places.config(targets(provider.url))) as url:
+        ran = run(PROGRAMS[name], url, "anthropic_messages", PROMPT, home)
+    assert DONE in ran.stdout, ran.stderr[-2000:]
+    with places.exchanges() as found:
+        logged = [found.read(each.id) for each in reversed(found.recent(50))]
+    with places.opened_store() as store:
+        (thread,) = [each for each in store.threads() if each.length > 8]
+        assert set(thread.branches) == {"main"}
+        assert [each.message.text for each in store.path(thread.id)][-1] == DONE
+    sizes = [len(each.bodies.request) for each in logged if each.summary.thread == thread.id]
+    assert len(sizes) == 5

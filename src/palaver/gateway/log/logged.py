@@ -1,0 +1,166 @@
+"""An exchange as it stands in the spool: one compact value, made of a ``Record``.
+
+Rules:
+
+- What both sides have in common is there once: ``sent`` is ``None`` where the model got the client's own bytes, and
+  ``returned`` where the client got the model's.
+- Everything is redacted before it is here.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from palaver.core.errors import DecodeError, PalaverError, StreamError
+from palaver.core.request import Loss
+from palaver.gateway.log.redaction import logged_headers
+from palaver.models.catalogue import cost, prices_of
+
+if TYPE_CHECKING:
+    from palaver.core.usage import Usage
+    from palaver.gateway.log.redaction import Redaction
+    from palaver.gateway.record import Record
+
+Amount = Literal["bodies", "messages", "figures"]
+"""How much of an exchange is kept."""
+
+
+class LoggedAttempt(Struct, frozen=True, omit_defaults=True):
+    """A model that was asked; ``error`` is why it did not answer."""
+
+    model: str
+    wire: str
+    error: str | None = None
+
+
+class Figures(Struct, frozen=True, omit_defaults=True):
+    """Tokens of an answer, and their cost in USD; ``None`` where it is not known."""
+
+    input: int | None = None
+    output: int | None = None
+    cache_read: int | None = None
+    cache_write: int | None = None
+    reasoning: int | None = None
+    cost: float | None = None
+
+
+class LoggedExchange(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An exchange. Fields are those of ``Record``; ``api`` and ``wire`` name wires; ``caller`` is the id of a key."""
+
+    id: str
+    at: int
+    seconds: float
+    first_seconds: float | None = None
+    api: str
+    asked: str
+    stream: bool = False
+    query: str = ""
+    headers: dict[str, str] = {}
+    caller: str | None = None
+    team: str | None = None
+    outcome: str
+    status: int
+    model: str | None = None
+    wire: str | None = None
+    translated: bool = False
+    error: str | None = None
+    attempts: list[LoggedAttempt] = []
+    losses: list[Loss] = []
+    figures: Figures | None = None
+    """Only where the bytes are not kept; otherwise the writer reads them in the answer."""
+    amount: Amount = "bodies"
+    request: bytes = b""
+    resolved: bytes | None = None
+    """The request with what it refers to, where that is not in ``request``."""
+    sent: bytes | None = None
+    received: bytes = b""
+    returned: bytes | None = None
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final = msgspec.msgpack.Decoder(LoggedExchange)
+
+
+def encode(exchange: LoggedExchange) -> bytes:
+    """Return the bytes of an exchange in the spool."""
+    return _ENCODER.encode(exchange)
+
+
+def decode(data: bytes) -> LoggedExchange:
+    """Read what ``encode`` returned. Raises ``DecodeError``."""
+    try:
+        return _DECODER.decode(data)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise DecodeError(str(error), source="spool") from None
+
+
+def logged(record: Record, redact: Redaction, amount: Amount) -> LoggedExchange:
+    """Return what is logged of an exchange that has ended."""
+    request = record.request
+    caller = record.caller
+    content: dict[str, Any] = {}
+    if amount == "figures":
+        answer = record.response()
+        content["figures"] = figures(record.model, None if answer is None else answer.usage)
+    else:
+        content = {"losses": list(record.losses), **_bodies(record, redact)}
+    return LoggedExchange(
+        id=record.id,
+        at=record.at,
+        seconds=record.seconds or 0.0,
+        first_seconds=record.first_seconds,
+        api=request.api.wire,
+        asked=request.model,
+        stream=request.stream,
+        query=redact.text(request.query) if amount != "figures" else "",
+        headers=logged_headers(request.headers),
+        caller=None if caller is None else caller.key_id,
+        team=None if caller is None else caller.team,
+        outcome=record.outcome,
+        status=record.status,
+        model=record.model,
+        wire=record.wire,
+        translated=record.translated,
+        error=_error(record.error, redact, amount),
+        attempts=[LoggedAttempt(each.model, each.wire, _error(each.error, redact, amount)) for each in record.attempts],
+        amount=amount,
+        **content,
+    )
+
+
+def _bodies(record: Record, redact: Redaction) -> dict[str, Any]:
+    body = record.request.body
+    own = body if record.own_body is None else record.own_body
+    received, returned = b"".join(record.received), None
+    if record.translated or record.returned != record.received:
+        returned = b"".join(record.returned)
+    client = f"{record.request.api.wire} {record.request.model} {record.request.headers.get('user-agent')}"
+    sent = None if record.sent == own or not record.sent else redact.body(record.sent, f"{client} sent")
+    return {
+        "request": redact.body(own, client),
+        "resolved": None if own is body else redact.body(body, f"{client} resolved"),
+        "sent": sent,
+        "received": redact(received),
+        "returned": None if returned is None or returned == received else redact(returned),
+    }
+
+
+def _error(error: PalaverError | None, redact: Redaction, amount: Amount) -> str | None:
+    if error is None:
+        return None
+    if amount == "figures" or isinstance(error, StreamError):  # of which the text may quote the answer
+        return type(error).__name__
+    return f"{type(error).__name__}: {redact.text(str(error))}"
+
+
+def figures(model: str | None, usage: Usage | None) -> Figures:
+    """Return the tokens of an answer, and what they cost at the catalogue's prices of the model that answered."""
+    if usage is None:
+        return Figures()
+    price = None if model is None else cost(usage, prices_of(model))
+    return Figures(usage.input, usage.output, usage.cache_read, usage.cache_write, usage.reasoning, price)

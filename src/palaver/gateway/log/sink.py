@@ -1,0 +1,96 @@
+"""Where the writer puts an exchange: the store, then the table of exchanges. To write one again changes nothing.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from palaver import wires
+from palaver.core.errors import PalaverError
+from palaver.gateway.database import open_database
+from palaver.gateway.log import logged
+from palaver.gateway.log.conversations import TAG, Conversations, Placed, Turn
+from palaver.gateway.log.exchanges import Exchanges
+from palaver.gateway.record import decode_answer
+from palaver.store.location import open_store
+from palaver.threads.ids import now_ms
+
+if TYPE_CHECKING:
+    from palaver.core.messages import AssistantMessage
+    from palaver.gateway.log.logged import LoggedExchange
+    from palaver.gateway.log.options import LogOptions
+
+_DAY: Final = 24 * 60 * 60 * 1000
+
+
+class Sink:
+    """The store and the database of the log, open. Used by one thread."""
+
+    def __init__(self, options: LogOptions, database: str) -> None:
+        """Open both. Raises ``StoreError``."""
+        self._options = options
+        self._database = open_database(database)
+        try:
+            self.exchanges = Exchanges(self._database)
+            self._store = open_store(options.store)
+        except BaseException:
+            self._database.close()
+            raise
+        self._conversations = Conversations(self._store, self._database)
+
+    def write(self, data: bytes) -> None:
+        """Write a record of the spool. Raises ``UnavailableError`` when it should be tried again."""
+        exchange = logged.decode(data)
+        if self.exchanges.has(exchange.id):
+            return
+        turn = None if exchange.amount == "figures" else read_turn(exchange)
+        usage = None if turn is None or turn.answer is None else turn.answer.usage
+        figures = exchange.figures or logged.figures(exchange.model, usage)
+        self.exchanges.add(exchange, figures, Placed() if turn is None else self._conversations.add(exchange, turn))
+
+    def write_bare(self, data: bytes) -> None:
+        """Write an exchange whose messages cannot be stored into the table alone. Raises ``PalaverError``."""
+        self.exchanges.add(logged.decode(data), logged.Figures(), Placed())
+
+    def retain(self) -> int:
+        """Delete what is older than it may be; return the number of exchanges."""
+        if self._options.keep_days is None:
+            return 0
+        time = now_ms() - int(self._options.keep_days * _DAY)
+        old = [each.id for each in self._store.threads(tag=TAG) if each.updated_at < time]
+        for each in old:
+            self._store.delete(each)
+        deleted = self.exchanges.delete_before(time)
+        if old:
+            self._store.gc()
+        return deleted
+
+    def close(self) -> None:
+        """Close both."""
+        try:
+            self._store.close()
+        finally:
+            self._database.close()
+
+
+def read_turn(exchange: LoggedExchange) -> Turn | None:
+    """Return what an exchange says; ``None`` for a request that cannot be read."""
+    try:
+        request = wires.get(exchange.api).decode_request(
+            exchange.request if exchange.resolved is None else exchange.resolved
+        )
+    except PalaverError:
+        return None
+    answer = visible = None
+    if exchange.wire is not None and exchange.outcome != "refused":
+        answer = visible = _answer(exchange.wire, exchange.received, stream=exchange.stream)
+        if answer is not None and exchange.translated and exchange.returned is not None:
+            visible = _answer(exchange.api, exchange.returned, stream=exchange.stream) or answer
+    return Turn(request.messages, answer, visible)
+
+
+def _answer(wire: str, data: bytes, *, stream: bool) -> AssistantMessage | None:
+    response = decode_answer(wire, data, stream=stream) if data else None
+    return None if response is None or not response.message.content else response.message

@@ -1,0 +1,170 @@
+"""The writer of the log: brings what is in the spool to the store and the database.
+
+Rules:
+
+- Records are written in their order, each until it is there. A store that is away is asked again, after a pause that
+  doubles up to ``_MAX_PAUSE``; meanwhile the spool grows.
+- A record that the store refuses for another reason becomes a row without messages; when that fails, too, it is put
+  into ``rejected`` in the folder of the spool, and logged. Nothing behind it waits.
+- The folders of processes that died are adopted: their records are written, and the folders removed.
+- At the end everything is written, unless the store is away: then the folder stays for the next process.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from palaver.core.errors import PalaverError, UnavailableError
+from palaver.gateway.log import spool
+
+if TYPE_CHECKING:
+    from palaver.gateway.log.sink import Sink
+
+_LOGGER: Final = logging.getLogger("palaver.gateway.log")
+_POLL: Final = 0.05
+"""Seconds between two looks at the spool."""
+_MAX_PAUSE: Final = 5.0
+_ADOPT: Final = 10.0
+"""Seconds between two looks for folders of processes that died."""
+_RETAIN: Final = 3600.0
+_REJECTED: Final = "rejected"
+
+
+class _StoppedError(Exception):
+    """The writer should stop, and the store is away."""
+
+
+class Writer:
+    """Reads the spool in a folder, and writes into a sink that it opens."""
+
+    def __init__(
+        self, folder: Path, lock: int, open_sink: Callable[[], Sink], *, changed: Callable[[str | None], None]
+    ) -> None:
+        """Keep the arguments. ``lock`` is that of the folder; ``changed`` gets why the store is away, or ``None``."""
+        self._folder, self._lock, self._open_sink, self._changed = folder, lock, open_sink, changed
+        self._root = folder.parent
+        self._sink: Sink | None = None
+        self._stop = threading.Event()
+        self._offsets: dict[Path, int] = {}
+        self._adopted = self._retained = -_RETAIN
+        self._error: str | None = None
+
+    def run(self, stop: threading.Event) -> None:
+        """Write until ``stop``, then the rest; remove the folder. The spool must be closed before ``stop`` is set."""
+        self._stop = stop
+        try:
+            while not stop.is_set():
+                if not self._drain(self._folder, ended=False):
+                    self._between()
+                    stop.wait(_POLL)
+            self._drain(self._folder, ended=True)
+        except _StoppedError:
+            _LOGGER.warning("%s: %s; the next gateway writes what is there", self._folder, self._error)
+        finally:
+            spool.remove_folder(self._folder, self._lock)
+            self._close()
+
+    def _between(self) -> None:
+        """Do what is due from time to time."""
+        now = time.monotonic()
+        if now - self._adopted > _ADOPT:
+            self._adopted = now
+            self._adopt()
+        if now - self._retained > _RETAIN:
+            self._retained = now
+            with suppress(PalaverError):
+                self._opened().retain()
+
+    def _adopt(self) -> None:
+        """Write what processes that died have left."""
+        for folder in sorted(self._root.iterdir()):
+            if folder == self._folder or not folder.is_dir():
+                continue
+            lock = spool.lock_folder(folder)
+            if lock is not None:
+                try:
+                    self._drain(folder, ended=True)
+                finally:
+                    spool.remove_folder(folder, lock)
+
+    def _drain(self, folder: Path, *, ended: bool) -> int:
+        """Write what is in a folder; return the number of records. ``ended``: nothing is appended any more."""
+        found, count = spool.segments(folder), 0
+        for place, segment in enumerate(found):
+            complete = ended or place + 1 < len(found)
+            offset = self._offsets.get(segment, 0)
+            with segment.open("rb") as file:
+                for record in spool.read(file, offset):
+                    self._write(record.data)
+                    self._offsets[segment] = offset = record.end
+                    count += 1
+            if complete:
+                self._finish(segment, offset)
+        return count
+
+    def _finish(self, segment: Path, offset: int) -> None:
+        """Delete a segment that was read."""
+        rest = segment.stat().st_size - offset
+        if rest:
+            _LOGGER.warning("%s: the last %d bytes are no whole record, and are cut", segment, rest)
+        segment.unlink()
+        self._offsets.pop(segment, None)
+
+    def _write(self, data: bytes) -> None:
+        """Write a record, until it is there. Raises ``_StoppedError``."""
+        pause = 0.1
+        while True:
+            try:
+                self._opened().write(data)
+            except UnavailableError as error:
+                self._wait(error, pause)
+                pause = min(2 * pause, _MAX_PAUSE)
+            except Exception:
+                _LOGGER.exception("an exchange cannot be stored as messages")
+                return self._write_bare(data)
+            else:
+                self._note(None)
+                return None
+
+    def _wait(self, error: PalaverError, pause: float) -> None:
+        if self._error is None:
+            _LOGGER.warning("%s; exchanges wait in %s", error, self._root)
+        self._note(str(error))
+        self._close()
+        if self._stop.wait(pause):
+            raise _StoppedError from None
+
+    def _note(self, error: str | None) -> None:
+        if error != self._error:
+            self._error = error
+            self._changed(error)
+
+    def _write_bare(self, data: bytes) -> None:
+        try:
+            self._opened().write_bare(data)
+        except Exception:
+            _LOGGER.exception("an exchange cannot be stored; it is in %s", self._root / _REJECTED)
+            with suppress(OSError):
+                file = os.open(self._root / _REJECTED, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+                os.write(file, spool.framed(data))
+                os.close(file)
+
+    def _opened(self) -> Sink:
+        if self._sink is None:
+            self._sink = self._open_sink()
+        return self._sink
+
+    def _close(self) -> None:
+        if self._sink is not None:
+            with suppress(Exception):
+                self._sink.close()
+            self._sink = None

@@ -1,0 +1,279 @@
+"""The log of a running gateway: every exchange once, the very bytes, whatever dies."""
+
+import concurrent.futures
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from queue import Queue
+
+import httpx
+import pytest
+
+from palaver import Request, user, wires
+from palaver.core.errors import PalaverError
+from palaver.gateway import gateway_app
+from palaver.gateway.log.spool import segments
+from palaver.store.store import Query
+from tests.gateway.log.logs import Places, answered, until
+from tests.gateway.running import PROVIDERS, running, targets
+from tests.gateway.test_streams import pieces_of
+from tests.gateway.test_wires import STREAM_TYPES, answer_of, body_of, path_of
+
+PAIRS = [(wire, wire) for wire in PROVIDERS] + [
+    ("anthropic_messages", "openai_chat"),
+    ("openai_responses", "anthropic_messages"),
+    ("openai_chat", "google_generate"),
+]
+
+
+@pytest.fixture(scope="module")
+def logged(provider, tmp_path_factory):
+    """A gateway with a log: its address, and where the log is."""
+    places = Places(tmp_path_factory.mktemp("log"))
+    with running(places.config(targets(provider.url))) as url:
+        yield url, places
+
+
+def read(places, id):
+    """Return an exchange, as soon as it is in the table."""
+
+    def find():
+        with contextlib.suppress(PalaverError), places.exchanges() as found:
+            return found.read(id)
+
+    return until(find)
+
+
+@pytest.mark.row("GW-33")
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(("client_wire", "model_wire"), PAIRS)
+def test_the_bytes_of_both_sides_are_logged(logged, provider, client_wire, model_wire, stream):
+    url, places = logged
+    body, provider.body = body_of(client_wire, model_wire, stream=stream), answer_of(model_wire, stream=stream)
+    provider.headers = {"content-type": STREAM_TYPES[model_wire] if stream else "application/json"}
+    headers = {"authorization": "Bearer secret-of-the-client", "user-agent": "tests"}
+    got = httpx.post(f"{url}{path_of(client_wire, model_wire, stream=stream)}", content=body, headers=headers)
+    assert got.status_code == 200, got.text
+    found = read(places, got.headers["palaver-exchange"])
+    assert (found.bodies.request, found.bodies.sent) == (body, provider.asked[0][2])
+    assert (found.bodies.received, found.bodies.returned) == (provider.body, got.content)
+    summary = found.summary
+    assert (summary.api, summary.asked, summary.outcome) == (client_wire, summary.asked, "answered")
+    assert (summary.model, summary.input, summary.output) == (f"{PROVIDERS[model_wire][0]}/model-1", 10, 4)
+    assert found.receipt.headers["user-agent"] == "tests"
+    assert b"secret-of-the-client" not in b"".join(each.read_bytes() for each in places.folder.glob("*.db*"))
+    with places.opened_store() as store:
+        answer = store.path(summary.thread, summary.entry)[-1].message
+        assert (answer.text, answer.metadata["exchange"]) == ("It will.", summary.id)
+    if client_wire != model_wire and not stream:
+        assert len(found.receipt.losses) == int(got.headers.get("palaver-losses", 0))
+
+
+@pytest.mark.row("GW-33")
+def test_a_stream_that_breaks_off_is_logged_as_far_as_it_came(logged, provider):
+    url, places = logged
+    provider.headers, provider.pieces = {"content-type": "text/event-stream"}, Queue()
+    provider.pieces.put(pieces_of("anthropic_messages", "alpha")[0])
+    provider.pieces.put(None)
+    body = body_of("openai_chat", "anthropic_messages", stream=True)
+    got = httpx.post(f"{url}/v1/chat/completions", content=body)
+    found = read(places, got.headers["palaver-exchange"])
+    assert (found.summary.outcome, found.bodies.returned) == ("failed", got.content)
+    assert found.summary.error == "StreamError"
+    with places.opened_store() as store:
+        assert store.path(found.summary.thread, found.summary.entry)[-1].message.text == "alpha"
+
+
+@pytest.mark.row("GW-33")
+def test_an_answer_that_the_client_does_not_wait_for_is_logged(logged, provider):
+    url, places = logged
+    provider.headers, provider.pieces = {"content-type": "text/event-stream"}, Queue()
+    provider.pieces.put(pieces_of("anthropic_messages", "alpha")[0])
+    body = body_of("anthropic_messages", "anthropic_messages", stream=True)
+    path = path_of("anthropic_messages", "anthropic_messages", stream=True)
+    with httpx.stream("POST", f"{url}{path}", content=body) as response:
+        next(response.iter_raw())
+    found = read(places, response.headers["palaver-exchange"])
+    assert found.summary.outcome == "cancelled"
+    assert b"alpha" in found.bodies.received
+
+
+def test_a_refusal_is_logged_with_its_reason(logged, provider):
+    url, places = logged
+    provider.status, provider.body = 429, b'{"type":"error","error":{"type":"rate_limit_error","message":"slow down"}}'
+    body = body_of("anthropic_messages", "anthropic_messages", stream=False)
+    got = httpx.post(f"{url}/v1/messages", content=body)
+    found = read(places, got.headers["palaver-exchange"])
+    assert (found.summary.status, found.summary.outcome, found.summary.thread) == (429, "refused", None)
+    assert "slow down" in found.receipt.attempts[0].error
+    assert found.bodies.returned == got.content
+
+
+SECRET = "sk-abcdefghijklmnopqrstuvwxyz0123456789"
+
+
+def everything(places):
+    files = [each for each in places.folder.rglob("*") if each.is_file()]
+    return b"".join(each.read_bytes() for each in files)
+
+
+@pytest.mark.row("GW-35")
+@pytest.mark.parametrize(
+    ("options", "absent"),
+    [
+        ({"redact": ["Husum-[0-9]+"]}, [SECRET, "Husum-4711"]),
+        ({"bodies": False}, [SECRET]),
+        ({"content": False}, [SECRET, "Husum-4711", "Is it", "It will"]),
+    ],
+    ids=["patterns", "messages only", "figures only"],
+)
+def test_what_should_not_be_kept_is_never_on_the_disk(provider, tmp_path, options, absent):
+    places = Places(tmp_path)
+    question = f"Is it dry in Husum-4711? {SECRET}"
+    body = wires.get("openai_chat").encode_request(Request(messages=(user(question),), model="openai_chat")).body
+    provider.body = wires.get("openai_chat").encode_response(answered(f"It will be. {SECRET}")).body
+    places.folder.joinpath("gateway.db").mkdir()  # so that the spool cannot be emptied
+    with running(places.config(targets(provider.url), **options)) as url:
+        got = httpx.post(f"{url}/v1/chat/completions", content=body)
+        assert SECRET in got.text
+        (folder,) = places.spool.iterdir()
+        spooled = b"".join(each.read_bytes() for each in segments(folder))
+    assert spooled
+    assert not [each for each in absent if each.encode() in spooled]
+    places.folder.joinpath("gateway.db").rmdir()
+    with running(places.config(targets(provider.url), **options)):
+        found = read(places, got.headers["palaver-exchange"])
+    assert (found.bodies is None) == ("redact" not in options)
+    assert (found.summary.input, found.summary.output) == (1000, 20)
+    assert not [each for each in absent if each.encode() in everything(places)]
+    with places.opened_store() as store:
+        assert len(list(store.threads())) == (0 if "content" in options else 1)
+
+
+@pytest.mark.row("GW-36")
+def test_a_full_spool_refuses_clients_or_drops_what_it_logs(provider, tmp_path):
+    places = Places(tmp_path)
+    tmp_path.joinpath("gateway.db").mkdir()
+    body, provider.body = body_of("openai_chat", "openai_chat", stream=False), answer_of("openai_chat", stream=False)
+    with running(places.config(targets(provider.url), max_spool=1000)) as url:
+        statuses = [httpx.post(f"{url}/v1/chat/completions", content=body) for _ in range(4)]
+        assert [each.status_code for each in statuses] == [200, 503, 503, 503]
+        assert "log" in statuses[-1].json()["error"]["message"]
+    provider.asked.clear()
+    with running(places.config(targets(provider.url), max_spool=1000, when_full="drop")) as url:
+        statuses = [httpx.post(f"{url}/v1/chat/completions", content=body) for _ in range(4)]
+        assert [each.status_code for each in statuses] == [200] * 4
+        assert len(provider.asked) == 4
+    tmp_path.joinpath("gateway.db").rmdir()
+    with running(places.config(targets(provider.url), max_spool=1000)) as url, places.exchanges() as found:
+        until(lambda: len(found.recent(10)) == 2)
+        for _ in range(3):  # it is full after each, until that is written
+            until(lambda: httpx.post(f"{url}/v1/chat/completions", content=body).status_code == 200)
+
+
+@pytest.mark.row("GW-36")
+def test_traffic_goes_on_while_the_store_is_away_and_everything_arrives(provider, tmp_path):
+    places = Places(tmp_path)
+    places.store = str(tmp_path / "mounted" / "store.db")
+    body, provider.body = body_of("openai_chat", "openai_chat", stream=False), answer_of("openai_chat", stream=False)
+    ids = []
+    with running(places.config(targets(provider.url))) as url, httpx.Client() as client:
+
+        def ask():
+            ids.append(client.post(f"{url}/v1/chat/completions", content=body).headers["palaver-exchange"])
+
+        ask()
+        until(lambda: any(places.spool.parent.glob("gateway.db*")))  # the writer tries
+        for _ in range(19):
+            ask()
+        tmp_path.joinpath("mounted").mkdir()
+        read(places, ids[-1])
+        locks = [sqlite3.connect(each, isolation_level=None) for each in (places.database, places.store)]
+        for each in locks:
+            each.execute("BEGIN IMMEDIATE")
+        for _ in range(20):
+            ask()
+        for each in locks:
+            each.execute("ROLLBACK")
+            each.close()
+        for each in ids:
+            assert read(places, each).summary.thread is not None
+    with places.opened_store() as store:
+        assert store.verify().ok
+        assert len(list(store.threads())) == len(ids) == 40
+
+
+@contextlib.contextmanager
+def gateway_process(places, provider, *, sync=False):
+    """A gateway as a process of its own."""
+    file = places.folder / "gateway.toml"
+    file.write_text(
+        f'database = "{places.database}"\n[log]\nstore = "{places.store}"\nspool = "{places.spool}"\n'
+        f"sync = {str(sync).lower()}\n[models]\n"
+        f'fast = {{ model = "openai/m", wire = "openai_chat", url = "{provider.url}/v1", key = "PALAVER_TEST_KEY" }}\n',
+        "utf-8",
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "palaver", "gateway", str(file), "--port", "0"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PALAVER_TEST_KEY": "k"},
+    )
+    try:
+        yield process, process.stdout.readline().split()[0]
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.mark.row("GW-36")
+@pytest.mark.parametrize("sync", [False, True], ids=["written", "synced"])
+def test_what_a_client_got_whole_is_in_the_log_once_after_a_kill(provider, tmp_path, sync):
+    places = Places(tmp_path)
+    provider.body = wires.get("openai_chat").encode_response(answered("calm")).body
+    got, names = [], set()
+
+    def converse(url, name):
+        messages = []
+        with httpx.Client() as client, contextlib.suppress(httpx.HTTPError):
+            for turn in range(1000):
+                messages.append({"role": "user", "content": f"{name} {turn}"})
+                body = json.dumps({"model": "fast", "messages": messages})
+                response = client.post(f"{url}/v1/chat/completions", content=body)
+                assert response.status_code == 200
+                got.append(response.headers["palaver-exchange"])
+                names.add(name)
+                messages.append({"role": "assistant", "content": "calm"})
+
+    with gateway_process(places, provider, sync=sync) as (process, url):
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            done = [pool.submit(converse, url, f"boat {each}") for each in range(8)]
+            until(lambda: len(got) > 150)
+            os.kill(process.pid, signal.SIGKILL)
+        for each in done:
+            each.result()
+    assert len(got) > 150
+    with running(places.config()):
+        until(lambda: len(list(places.spool.iterdir())) == 1)
+        with places.exchanges() as found:
+            logged = [each.id for each in found.recent(10_000)]
+    assert set(got) <= set(logged)
+    assert len(logged) == len(set(logged)) <= len(got) + 8
+    with places.opened_store() as store:
+        assert store.verify().ok
+        threads = list(store.threads())
+        assert len(names) <= len(threads) <= 8
+        assert all(set(each.branches) == {"main"} for each in threads)
+        said = [hit.entry.message for hit in store.search(Query(text="calm", role="assistant", limit=10_000))]
+        assert {each.metadata["exchange"] for each in said} == set(logged)
+        assert len(said) == len(logged)
+
+
+def test_a_pattern_that_cannot_be_read_is_refused_at_the_start(tmp_path):
+    with pytest.raises(PalaverError, match=r"redact\[0\]"):
+        gateway_app(Places(tmp_path).config(redact=["(?=x)"]))
