@@ -35,7 +35,7 @@ def record_of(api, body, answer):
     return record
 
 
-def main(file, form, wire="anthropic_messages"):
+def main(file: str, form: str, wire: str = "anthropic_messages") -> None:
     codec, api = wires.get(wire), next(each for each in APIS if each.wire == wire)
     thread = transcripts.get(form).read(Path(file).read_bytes())[0].thread
     messages = [each.message for each in thread.path("main") if each.message.role in {"user", "assistant", "tool"}]

@@ -19,7 +19,9 @@ def test_how_a_client_is_pointed_at_it_names_address_and_model(run, client):
     ran = run("gateway", "--for", client, "--port", "4711", "-m", "openai/gpt-5.5")
     assert ran.code == 0
     assert "http://127.0.0.1:4711" in ran.out
-    assert "{" not in ran.out.replace("={name=", "").replace('{"base_url"', "")
+    assert "{url}" not in ran.out
+    assert "{model}" not in ran.out
+    assert "openai/gpt-5.5" in ran.out or "api_key" in ran.out
 
 
 def test_the_address_is_that_of_an_empty_configuration(run):
@@ -85,3 +87,47 @@ def test_it_answers_until_a_signal_comes(tmp_path, sent, code):
             ran.kill()
             ran.wait()
             ran.stdout.close()
+
+
+PROGRAM = """#!{python}
+import json, os, sys, urllib.request
+url = os.environ["ANTHROPIC_BASE_URL"]
+body = json.dumps({{"model": sys.argv[2], "max_tokens": 9, "messages": [{{"role": "user", "content": sys.argv[-1]}}]}})
+request = urllib.request.Request(url + "/v1/messages", body.encode(), {{"anthropic-version": "2023-06-01"}})
+print(json.load(urllib.request.urlopen(request))["content"][0]["text"], sys.argv[3:])
+sys.exit(7)
+"""
+
+
+def test_a_program_runs_behind_a_gateway_that_ends_with_it(tmp_path):
+    program = tmp_path / "claude"
+    program.write_text(PROGRAM.format(python=sys.executable), "utf-8")
+    program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "NO_PROXY": "127.0.0.1"}
+    with upstream() as provider:
+        provider.headers = {"content-type": "application/json"}
+        said = b'{"role": "assistant", "content": "Calm."}'
+        provider.body = b'{"choices": [{"message": %b, "finish_reason": "stop"}]}' % said
+        target = f'{{ model = "local/m", url = "{provider.url}/v1", wire = "openai_chat" }}'
+        (tmp_path / "gateway.toml").write_text(f'[models]\n"far/m" = {target}\n', "utf-8")
+        given = ["gateway", "run", "-m", "far/m", "--config", str(tmp_path / "gateway.toml"), "claude-code"]
+        command = [sys.executable, "-m", "palaver", *given, "-m", "Is it calm?"]
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        assert (ran.returncode, ran.stdout) == (7, "Calm. ['-m', 'Is it calm?']\n"), ran.stderr
+        assert b"Is it calm?" in provider.asked[0][2]
+
+
+def test_a_program_that_is_not_installed_says_what_to_install(run, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    ran = run("gateway", "run", "codex")
+    assert (ran.code, ran.out) == (1, "")
+    assert "npm install -g @openai/codex" in ran.err
+
+
+def test_a_gateway_that_cannot_start_is_told_in_its_own_words(run, monkeypatch, tmp_path):
+    (tmp_path / "claude").write_text("", "utf-8")
+    (tmp_path / "claude").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    ran = run("gateway", "run", "--config", str(tmp_path / "none.toml"), "claude-code")
+    assert (ran.code, ran.out) == (1, "")
+    assert "none.toml" in ran.err

@@ -1,4 +1,4 @@
-"""How programs are pointed at a gateway: what to set, or what to write, and the command.
+"""How programs are pointed at a gateway: the variables, the command, or what to write.
 
 ``{url}`` stands for the address of the gateway, and ``{model}`` for the name of a model.
 
@@ -9,6 +9,8 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -16,51 +18,104 @@ from msgspec import Struct
 from palaver.core.errors import UnknownNameError
 
 
-class Client(Struct, frozen=True):
-    """A program: its name, its title, and the lines that a person types or writes."""
+class Client(Struct, frozen=True, kw_only=True):
+    """A program: its name, its title, and how it is started; or the ``line`` in which its library is used.
+
+    ``package`` says what to install.
+    """
 
     name: str
     title: str
-    lines: tuple[str, ...]
+    command: tuple[str, ...] = ()
+    variables: Mapping[str, str] = {}
+    package: str = ""
+    line: str = ""
 
 
 _CODEX: Final = (
-    "PALAVER_KEY=any codex -m {model} -c model_provider=palaver -c 'model_providers.palaver="
-    '{name="Palaver", base_url="{url}/v1", wire_api="responses", env_key="PALAVER_KEY"}\''
+    'model_providers.palaver={name="Palaver", base_url="{url}/v1", wire_api="responses", env_key="PALAVER_KEY"}'
+)
+_OPENCODE: Final = (
+    '{"provider": {"palaver": {"npm": "@ai-sdk/openai-compatible", '
+    '"options": {"baseURL": "{url}/v1", "apiKey": "any"}, "models": {"{model}": {}}}}}'
 )
 CLIENTS: Final[tuple[Client, ...]] = (
     Client(
-        "claude-code",
-        "Claude Code",
-        ("ANTHROPIC_BASE_URL={url} ANTHROPIC_API_KEY=any claude --model {model}",),
+        name="claude-code",
+        title="Claude Code",
+        command=("claude", "--model", "{model}"),
+        variables={"ANTHROPIC_BASE_URL": "{url}", "ANTHROPIC_API_KEY": "any"},
+        package="npm install -g @anthropic-ai/claude-code",
     ),
     Client(
-        "codex",
-        "Codex",
-        (_CODEX,),
+        name="codex",
+        title="Codex",
+        command=("codex", "-m", "{model}", "-c", "model_provider=palaver", "-c", _CODEX),
+        variables={"PALAVER_KEY": "any"},
+        package="npm install -g @openai/codex",
     ),
     Client(
-        "gemini-cli",
-        "Gemini CLI",
-        ("GOOGLE_GEMINI_BASE_URL={url} GEMINI_API_KEY=any gemini -m {model}",),
+        name="gemini-cli",
+        title="Gemini CLI",
+        command=("gemini", "-m", "{model}"),
+        variables={"GOOGLE_GEMINI_BASE_URL": "{url}", "GEMINI_API_KEY": "any"},
+        package="npm install -g @google/gemini-cli",
     ),
     Client(
-        "qwen-code",
-        "Qwen Code",
-        ("OPENAI_BASE_URL={url}/v1 OPENAI_API_KEY=any OPENAI_MODEL={model} qwen",),
+        name="qwen-code",
+        title="Qwen Code",
+        command=("qwen",),
+        variables={"OPENAI_BASE_URL": "{url}/v1", "OPENAI_API_KEY": "any", "OPENAI_MODEL": "{model}"},
+        package="npm install -g @qwen-code/qwen-code",
     ),
-    Client("aider", "aider", ("aider --openai-api-base {url}/v1 --openai-api-key any --model openai/{model}",)),
-    Client("openai", "the client of OpenAI", ('OpenAI(base_url="{url}/v1", api_key="any")',)),
-    Client("anthropic", "the client of Anthropic", ('Anthropic(base_url="{url}", api_key="any")',)),
     Client(
-        "google-genai", "the client of Google", ('genai.Client(api_key="any", http_options={"base_url": "{url}"})',)
+        name="opencode",
+        title="opencode",
+        command=("opencode", "-m", "palaver/{model}"),
+        variables={"OPENCODE_CONFIG_CONTENT": _OPENCODE},
+        package="npm install -g opencode-ai",
+    ),
+    Client(
+        name="aider",
+        title="aider",
+        command=("aider", "--openai-api-base", "{url}/v1", "--openai-api-key", "any", "--model", "openai/{model}"),
+        package="pip install aider-chat",
+    ),
+    Client(name="openai", title="the client of OpenAI", line='OpenAI(base_url="{url}/v1", api_key="any")'),
+    Client(name="anthropic", title="the client of Anthropic", line='Anthropic(base_url="{url}", api_key="any")'),
+    Client(
+        name="google-genai",
+        title="the client of Google",
+        line='genai.Client(api_key="any", http_options={"base_url": "{url}"})',
     ),
 )
+PROGRAMS: Final = tuple(each for each in CLIENTS if each.command)
+"""Those that can be started."""
 
 
-def client_lines(name: str, url: str, model: str) -> tuple[str, ...]:
-    """Return the lines for a program. Raises ``UnknownNameError`` listing those that are known."""
+def find_client(name: str) -> Client:
+    """Return a client by its name. Raises ``UnknownNameError`` listing those that are known."""
     found = next((each for each in CLIENTS if each.name == name), None)
     if found is None:
         raise UnknownNameError.among(f"no client {name!r}", [each.name for each in CLIENTS], name)
-    return tuple([each.replace("{url}", url).replace("{model}", model) for each in found.lines])
+    return found
+
+
+def start_of(client: Client, url: str, model: str) -> tuple[list[str], dict[str, str]]:
+    """Return the command and the variables that start a program with a model of the gateway at ``url``."""
+    return (
+        [_filled(each, url, model) for each in client.command],
+        {name: _filled(text, url, model) for name, text in client.variables.items()},
+    )
+
+
+def client_line(client: Client, url: str, model: str) -> str:
+    """Return what a person types, or writes into a program."""
+    if client.line:
+        return _filled(client.line, url, model)
+    command, variables = start_of(client, url, model)
+    return " ".join([f"{name}={shlex.quote(text)}" for name, text in variables.items()] + [shlex.join(command)])
+
+
+def _filled(text: str, url: str, model: str) -> str:
+    return text.replace("{url}", url).replace("{model}", model)
