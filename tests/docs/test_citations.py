@@ -15,7 +15,7 @@ ANCHORS = {name: set(re.findall(r'<a id="([^"]+)"></a>', text)) for name, text i
 FRAGMENT = r"[A-Z]?\d+(?:\.\d+)*"
 CITATION = re.compile(rf"docs/spec/([\w-]+\.md)((?:(?:, |\s+and\s+|\s+to\s+)?#{FRAGMENT})*)")
 BARE = re.compile(rf"(?<![\w/.-])({'|'.join(re.escape(name) for name in PAGES)}),? \d")
-ROW = re.compile(r"\b(?:MSG|ASK|KAI|CBF|DAS)-\d{2}\b")
+ROW = re.compile(r"\b(?:MSG|ASK|KAI|CBF|DAS|GW)-\d{2}\b")
 
 
 PLACES = ("src", "tests", "docs", "bench", "demo", "examples", "fuzz", "tools")
