@@ -15,6 +15,7 @@ from pathlib import Path
 from palaver import Request, Response, system, transcripts, wires
 from palaver.core.messages import AssistantMessage
 from palaver.gateway.apis import APIS
+from palaver.gateway.client_api import ClientApi
 from palaver.gateway.log import logged
 from palaver.gateway.log.options import LogOptions
 from palaver.gateway.log.redaction import Redaction
@@ -26,7 +27,7 @@ from palaver.stream.replay_events import replay_events
 INSTRUCTIONS = system("You are a coding agent. " * 800)
 
 
-def record_of(api, body, answer):
+def record_of(api: ClientApi, body: bytes, answer: bytes) -> Record:
     pieces = [answer[start : start + 200] for start in range(0, len(answer), 200)]
     record = Record(request=ClientRequest(api=api, model="m", stream=True, body=body))
     record.outcome, record.status, record.model, record.wire = "answered", 200, "openai/m", api.wire
