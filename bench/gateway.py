@@ -9,6 +9,7 @@ Rules:
   stream: what a core can carry, whatever else the machine does. *Requests a second* are those of 32 connections that
   ask without a pause. *Added* is the latency of requests that begin at fixed times, at half of that rate, less the
   latency of the same requests without a gateway.
+- ``palaver`` logs every exchange, also in a process of its own, whose CPU counts; the peers log nothing.
 - ``bare proxy`` is Starlette and httpx and reads nothing: what a gateway made of these can reach at most.
 - Each connection of an agent is a conversation of its own, of 300 messages at first, which grows by two with each
   request, to 400. Its first request is translated whole.
@@ -97,7 +98,10 @@ def _portkey(port: int, _: str, __: Path) -> list[str]:
 
 
 GATEWAYS = (
-    Gateway("palaver", _palaver("")),
+    Gateway(
+        "palaver", _palaver('database = "FOLDER/gateway.db"\n[log]\nstore = "FOLDER/store.db"\nspool = "FOLDER/spool"')
+    ),
+    Gateway("palaver, no log", _palaver("")),
     Gateway("bare proxy", _bare, wires=False),
     Gateway(
         "litellm",

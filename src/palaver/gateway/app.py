@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, final
 from urllib.parse import quote
 
@@ -94,7 +94,25 @@ def live_app(live: LiveGateway) -> ASGIApp:
         async with live.running():
             yield
 
-    return Starlette(routes=routes, exception_handlers={HTTPException: _refuse}, lifespan=lifespan)
+    return _Application(routes=routes, exception_handlers={HTTPException: _refuse}, lifespan=lifespan)
+
+
+class _Application(Starlette):
+    """Finds the calls whose path has no parameter in a table: routes are tried one after the other."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        known = self._calls.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+        if known is None:
+            await super().__call__(scope, receive, send)
+            return
+        scope["path_params"] = {}
+        await known(scope, receive, send)
+
+    @cached_property
+    def _calls(self) -> dict[str, ASGIApp]:
+        found = [each for each in self.routes if isinstance(each, Route) and isinstance(each.endpoint, _Endpoint)]
+        return {each.path: each.endpoint for each in found if "{" not in each.path}
 
 
 async def _root(_: Request) -> Response:
