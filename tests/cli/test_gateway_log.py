@@ -197,3 +197,18 @@ def test_a_gateway_without_a_configuration_logs_in_the_users_own_store(tmp_path)
         ran.communicate(timeout=60)
     with closing(open_database(str(tmp_path / "palaver" / "gateway.db"))) as database:
         assert [each.asked for each in Exchanges(database).recent()] == ["no/model"]
+
+
+def test_exchanges_are_summed_up(run, logged):
+    places, ids = logged
+    ran = run("gateway", "stats", "--database", places.database, "--json")
+    (row,) = [json.loads(each) for each in ran.out.splitlines()]
+    assert (row["exchanges"], row["answered"]) == (len(ids), len(ids) - 1)
+    assert row["output"] > 0
+    assert row["losses"] >= 3, "frequency_penalty, in each translated exchange"
+    outcomes = run("gateway", "stats", "--database", places.database, "--by", "outcome", "--csv").out
+    assert outcomes.splitlines()[1:] != []
+    assert "refused" in outcomes
+    for by in ("name", "api", "key", "team", "day"):
+        assert run("gateway", "stats", "--database", places.database, "--by", by).code == 0
+    assert run("gateway", "stats", "--database", places.database, "--since", "2200-01-01").out == ""

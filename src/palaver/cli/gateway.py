@@ -6,7 +6,7 @@
 - It listens on this machine only, unless its configuration requires keys.
 - SIGHUP reads CONFIG again, ``--watch`` does so when it changes. Requests in progress end as they began.
 - SIGTERM lets the answers in progress end.
-- ``palaver gateway run``, ``keys``, ``log`` and ``usage`` are commands of their own; anything else serves.
+- ``palaver gateway run``, ``keys``, ``log``, ``stats`` and ``usage`` are commands of their own; anything else serves.
 - ``--for CLIENT`` prints how a program is pointed at a gateway at that address, and starts nothing.
 - Exit codes: 0 after SIGTERM, 130 after Ctrl-C, 1 for a file, host or port that cannot be used, 2 for wrong usage.
 
@@ -30,6 +30,7 @@ from palaver.cli.gateway_clients import CLIENTS, client_line, find_client
 from palaver.cli.gateway_keys import keys
 from palaver.cli.gateway_log import log
 from palaver.cli.gateway_run import run
+from palaver.cli.gateway_stats import stats
 from palaver.cli.gateway_usage import usage
 from palaver.cli.ranges import WholeNumber
 from palaver.cli.serve import check_extra
@@ -86,7 +87,7 @@ def serve(
         return anyio.run(_serve, chosen, host, bound, file, watch, backend_options=backend_options())
 
 
-command: Final = DefaultGroup(serve, (run, log, usage, keys))
+command: Final = DefaultGroup(serve, (run, log, stats, usage, keys))
 
 
 def _print_lines(client: str, host: str, port: int, model: str) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from palaver.cli.serve import check_extra
+from palaver.threads.ids import now_ms
 
 if TYPE_CHECKING:
     from palaver.gateway.database import Database
@@ -72,3 +73,11 @@ def date(text: str) -> int:
 def shown_time(at: int | None) -> str | None:
     """Return a time in Unix milliseconds as ISO 8601 in UTC."""
     return None if at is None else dt.datetime.fromtimestamp(at // 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def since(text: str | None) -> int:
+    """Return the time that a user means by a date, or by a time ago; 0 without either."""
+    if text is None:
+        return 0
+    milliseconds = span(text)
+    return date(text) if milliseconds is None else now_ms() - milliseconds

@@ -13,7 +13,6 @@ from palaver.cli import gateway_database, rows
 from palaver.cli.rows import Form
 from palaver.cli.tables import Column, Listing
 from palaver.cli.terminal import console, echo, safe_line
-from palaver.threads.ids import now_ms
 
 _FIELDS = ("key", "team", "model", "requests", "input_tokens", "output_tokens", "cost", "unpriced")
 
@@ -39,7 +38,7 @@ def usage(
     with gateway_database.opened(config, database) as opened:
         from palaver.gateway.usage import UsageLedger
 
-        found = UsageLedger(opened).sums(key=key, team=team, model=model, since=_since(since))
+        found = UsageLedger(opened).sums(key=key, team=team, model=model, since=gateway_database.since(since))
     if form is not None:
         rows.write([structs.asdict(each) for each in found], form, _FIELDS)
         return
@@ -57,10 +56,3 @@ def usage(
         amounts = [f"{amount:,}" for amount in (each.requests, each.input_tokens, each.output_tokens)]
         listing.add(Text(each.key or "-", "bold"), each.team or "-", safe_line(each.model), *amounts, cost)
     console().print(listing, crop=False)
-
-
-def _since(text: str | None) -> int:
-    if text is None:
-        return 0
-    milliseconds = gateway_database.span(text)
-    return gateway_database.date(text) if milliseconds is None else now_ms() - milliseconds

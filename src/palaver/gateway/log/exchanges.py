@@ -14,7 +14,9 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct, structs
 
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from palaver.gateway.log.conversations import Placed
     from palaver.gateway.log.logged import Figures, LoggedExchange
 
+Group: TypeAlias = Literal["model", "name", "api", "key", "team", "outcome", "day"]
 BodyName: TypeAlias = Literal["request", "sent", "received", "returned"]
 
 _MIGRATIONS: Final[Migrations] = (
@@ -71,6 +74,21 @@ _BUILT_ON_OLD: Final = """SELECT id FROM {s}.log_exchanges
 _DELETE: Final = "DELETE FROM {s}.log_exchanges WHERE at < ? RETURNING id"
 _DELETE_LINKS: Final = """DELETE FROM {s}.log_links
     WHERE thread NOT IN (SELECT thread FROM {s}.log_exchanges WHERE thread IS NOT NULL)"""
+_GROUPS: Final[dict[Group, LiteralString]] = {
+    "model": "COALESCE(model, '')",
+    "name": "asked",
+    "api": "api",
+    "key": "COALESCE(caller, '')",
+    "team": "COALESCE(team, '')",
+    "outcome": "outcome",
+    "day": "CAST(at / 86400000 AS BIGINT)",
+}
+"""What exchanges are summed up by, and its expression."""
+_SUMS: Final[
+    LiteralString
+] = """, COUNT(*), SUM(CASE WHEN outcome = 'answered' THEN 1 ELSE 0 END), COALESCE(SUM(input), 0),
+    COALESCE(SUM(output), 0), COALESCE(SUM(cache_read), 0), COALESCE(SUM(cache_write), 0), COALESCE(SUM(reasoning), 0),
+    SUM(cost), SUM(losses), AVG(seconds) FROM {s}.log_exchanges WHERE at >= ? GROUP BY 1 ORDER BY 1"""
 _FULL: Final = 64
 """The number of differences that are read at most for one exchange."""
 _CACHED: Final = 32 << 20
@@ -105,6 +123,25 @@ class ExchangeSummary(Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: str | None = None
     thread: str | None = None
     entry: str | None = None
+
+
+class ExchangeSums(Struct, frozen=True, kw_only=True):
+    """Exchanges summed up. ``group`` is a model, a name, …, or a day as ``2030-01-31``, in UTC.
+
+    ``cost`` is USD, ``None`` where no price is known, and ``seconds`` the mean of an exchange.
+    """
+
+    group: str
+    exchanges: int
+    answered: int
+    input: int
+    output: int
+    cache_read: int
+    cache_write: int
+    reasoning: int
+    cost: float | None
+    losses: int
+    seconds: float | None
 
 
 class StoredExchange(NamedTuple):
@@ -179,6 +216,19 @@ class Exchanges:
             found = self._database.run(lambda it: it.rows(_SELECT + "WHERE thread = ? " + order, thread, limit))
         return [_summary(each) for each in found]
 
+    def sums(self, by: Group, *, since: int = 0) -> list[ExchangeSums]:
+        """Return the exchanges since a time, summed up ``by`` something."""
+        query = "SELECT " + _GROUPS[by] + _SUMS
+        found = self._database.run(lambda it: it.rows(query, since))
+        names = ExchangeSums.__struct_fields__[1:]
+        return [
+            ExchangeSums(
+                group=_day(group) if by == "day" else group,
+                **{name: _plain(value) for name, value in zip(names, values, strict=True)},
+            )
+            for group, *values in found
+        ]
+
     def delete_before(self, time: int) -> int:
         """Delete the exchanges that began before a time; return their number."""
         for row in self._database.run(lambda it: it.rows(_BUILT_ON_OLD, time, time)):
@@ -241,6 +291,15 @@ class Exchanges:
             self._recent[name] = whole
         while self._size > _CACHED and self._recent:
             self._size -= self._recent.popitem(last=False)[1].size
+
+
+def _day(number: int) -> str:
+    return datetime.fromtimestamp(number * 86_400, UTC).strftime("%Y-%m-%d")
+
+
+def _plain(value: Any) -> Any:
+    """Return a number as it is, also where PostgreSQL sums whole numbers up as ``Decimal``."""
+    return int(value) if isinstance(value, Decimal) else value
 
 
 def _client(exchange: LoggedExchange) -> str:
