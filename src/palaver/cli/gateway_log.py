@@ -121,6 +121,7 @@ def _draw(found: StoredExchange) -> None:
     for name, value in _row(found).items():
         if value is None or value in ([], {}, "") or name in {"id", "losses", "attempts"}:
             continue
+        value = round(value, 6) if isinstance(value, float) else value  # noqa: PLW2901 (the same figure)
         shown = when(summary.at) if name == "at" else value if isinstance(value, str) else json.encode(value).decode()
         out.print(Text.assemble((f"  {name:<14}", "dim"), safe_line(shown)), soft_wrap=True)
     for each in found.receipt.attempts:
