@@ -91,6 +91,7 @@ class Translator:
             model_form=API_OF[wire.name].reasoning,
             calls=calls,
             single=request.settings.parallel_tool_calls is False,
+            answer_id=None if api.answer_id is None else f"{api.answer_id}{record.id.replace('-', '')}",
         )
         if stream:
             headers = {"content-type": api.stream_type}
