@@ -94,7 +94,9 @@ def live_app(live: LiveGateway) -> ASGIApp:
         async with live.running():
             yield
 
-    return Starlette(routes=routes, exception_handlers={HTTPException: _refuse}, lifespan=lifespan)
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _refuse}, lifespan=lifespan)
+    app.router.redirect_slashes = False  # a redirect would name a host and a scheme that only the client has said
+    return app
 
 
 async def _root(_: Request) -> Response:
