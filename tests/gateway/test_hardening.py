@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+from queue import Queue
 
 import httpx
 import pytest
@@ -256,3 +257,70 @@ def test_a_fault_of_a_provider_is_one_clear_error_of_each_client(monkeypatch, fa
     for response in got.values():
         assert response.status_code in {502, 504} or b"error" in response.content
         assert b"secret-1" not in response.content
+
+
+# -- what stands behind a body, and clients that do not read ---------------------------------------
+
+
+def chunked(*trailers, host=b"Host: 127.0.0.1\r\n"):
+    head = b"POST /v1/chat/completions HTTP/1.1\r\n" + host + CLOSE + CHUNKED
+    return head + b"\r\n%x\r\n%b\r\n0\r\n" % (len(BODY), BODY) + b"".join(trailers) + b"\r\n"
+
+
+@pytest.mark.row("GW-40")
+def test_a_trailer_is_no_header(server, provider):
+    provider.headers, provider.body = JSON, answer_of("openai_chat", stream=False)
+    assert sent(server, chunked(b"openai-organization: a\r\n"), end=False).startswith(b"HTTP/1.1 200 ")
+    ((_, headers, _),) = provider.asked
+    assert "openai-organization" not in headers
+    assert sent(server, chunked(b"Host: 127.0.0.1\r\n", host=b""), end=False).startswith(b"HTTP/1.1 421 ")
+
+
+@pytest.mark.row("GW-40")
+@pytest.mark.parametrize("trailers", [[b"X: a\r\n"] * 40_000, [b"X: ", b"a" * 300_000, b"\r\n"]], ids=["many", "long"])
+def test_trailers_have_a_bound(server, trailers):
+    whole = chunked(*trailers).replace(CLOSE, b"")
+    with (
+        socket.create_connection(("127.0.0.1", server), timeout=20) as connection,
+        contextlib.suppress(ConnectionError),
+    ):
+        connection.sendall(whole[:-2])
+        while connection.recv(65536):
+            pass  # until the server closes, although nothing ends the trailers
+
+
+@pytest.mark.row("GW-40")
+def test_a_path_with_another_slash_is_not_redirected(server):
+    got = sent(server, b"POST /v1/messages/ HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 0\r\n\r\n")
+    assert got.startswith(b"HTTP/1.1 404 ")
+    assert b"evil.example" not in got
+
+
+IMPATIENT = """
+import palaver.gateway.server as server
+from palaver.cli import gateway
+server._READING_SECONDS = 0.3
+gateway.serve([{file!r}, "--port", "0"])
+"""
+
+
+@pytest.mark.row("GW-40")
+def test_a_client_that_reads_nothing_is_left(tmp_path, provider):
+    provider.headers, provider.pieces = {"content-type": "text/event-stream"}, Queue()
+    file = tmp_path / "gateway.toml"
+    file.write_text(f'[models]\nm = {{ model = "local/m", url = "{provider.url}/v1" }}\n')
+    script = IMPATIENT.format(file=str(file))
+    env = {**os.environ, "NO_PROXY": "127.0.0.1"}
+    ran = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=env)
+    try:
+        port = int(re.search(r":(\d+) ", ran.stdout.readline())[1])
+        body = b'{"model": "m", "messages": [], "stream": true}'
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.sendall(POST + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            for _ in range(400):
+                provider.pieces.put(b"data: " + b" " * 65_536 + b"\n\n")
+            assert provider.gone.wait(30)
+    finally:
+        ran.kill()
+        ran.communicate()

@@ -20,7 +20,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, final
-from urllib.parse import quote
+from urllib.parse import quote, unquote_plus
 
 import anyio
 from msgspec import json
@@ -41,7 +41,7 @@ from palaver.gateway.exchange import Exchange
 from palaver.gateway.health import show_health
 from palaver.gateway.http_io import error_response, field_value, read_body
 from palaver.gateway.keep_alive import StreamSender
-from palaver.gateway.keys import allowed
+from palaver.gateway.keys import allowed, secret_hash
 from palaver.gateway.live import LiveGateway
 from palaver.gateway.model_routes import model_routes
 from palaver.gateway.record import ClientRequest, Record
@@ -94,7 +94,9 @@ def live_app(live: LiveGateway) -> ASGIApp:
         async with live.running():
             yield
 
-    return _Application(routes=routes, exception_handlers={HTTPException: _refuse}, lifespan=lifespan)
+    app = _Application(routes=routes, exception_handlers={HTTPException: _refuse}, lifespan=lifespan)
+    app.router.redirect_slashes = False  # a redirect would name a host and a scheme that only the client has said
+    return app
 
 
 class _Application(Starlette):
@@ -201,7 +203,12 @@ async def _answer(gateway: Gateway, api: ClientApi, call: Call, request: Request
 
 def _query(query: str) -> str:
     """Return the query of a client without its key, and without what the address of a model has itself."""
-    return "&".join([each for each in query.split("&") if each and each.partition("=")[0] not in _OWN_PARAMETERS])
+    return "&".join([each for each in query.split("&") if each and _goes_on(each)])
+
+
+def _goes_on(parameter: str) -> bool:
+    name, _, text = unquote_plus(parameter).partition("=")
+    return name not in _OWN_PARAMETERS and secret_hash(text) is None
 
 
 @final

@@ -9,6 +9,8 @@ Rules:
 - A tool call that has a proof of its own gets an envelope before it, or in its own field where the wire has one. There
   it also proves the reasoning before it, since clients of such a wire send back their calls, but not always their
   thoughts.
+- An answer has an id of its own where the wire has one (``ClientApi.answer_id``): not every model's server gives ids,
+  some give the same again, and clients take two answers with one id for one.
 - ``single``: the client allows one call an answer, and the model's wire cannot say so. Further calls are left out.
 
 Stability: experimental.
@@ -31,10 +33,12 @@ from palaver.core.events import (
     PartStart,
     ReasoningDelta,
     SignatureDelta,
+    Start,
+    Update,
 )
 from palaver.core.jsontext import paired
 from palaver.core.parts import MalformedToolCall, Reasoning, ToolCall
-from palaver.core.request import Loss
+from palaver.core.request import Loss, Response
 from palaver.gateway.proof_envelope import Sealed, of_call, of_reasoning, seal
 from palaver.wires._engine import json_fields
 
@@ -44,7 +48,6 @@ if TYPE_CHECKING:
     from palaver.core.jsontext import Fields
     from palaver.core.messages import AssistantMessage
     from palaver.core.parts import AssistantPart
-    from palaver.core.request import Response
     from palaver.gateway.client_api import ReasoningForm
     from palaver.gateway.client_calls import ClientCalls
 
@@ -64,8 +67,10 @@ class ClientAnswer:
         model_form: ReasoningForm,
         calls: ClientCalls,
         single: bool = False,
+        answer_id: str | None = None,
     ) -> None:
-        """Keep the two wires, and how each holds reasoning."""
+        """Keep the two wires, and how each holds reasoning. ``answer_id`` is the id that the client gets."""
+        self._answer_id, self._begun = answer_id, answer_id is None
         self._wire, self._form = wire, form
         self._model_wire, self._call_field = model_wire, model_form.call_field
         self._unproven = model_form.proof is None
@@ -84,6 +89,8 @@ class ClientAnswer:
         self._made = 0
         self._losses: dict[Loss, None] = {}
         self._actions: dict[type, Callable[[Any], Sequence[Event]]] = {
+            Start: self._set_id,
+            Update: self._set_id,
             PartStart: self._start,
             ReasoningDelta: self._reason,
             SignatureDelta: self._prove,
@@ -105,7 +112,16 @@ class ClientAnswer:
     def response(self, response: Response) -> Response:
         """Return a whole answer."""
         others = tuple([self._message(each, choice) for choice, each in enumerate(response.alternatives, 1)])
-        return structs.replace(response, message=self._message(response.message, 0), alternatives=others, original=None)
+        changed = structs.replace(
+            response, message=self._message(response.message, 0), alternatives=others, original=None
+        )
+        return self._identified(changed)
+
+    def _identified(self, response: Response) -> Response:
+        """Return an answer with its own id."""
+        if self._answer_id is None:
+            return response
+        return structs.replace(response, message=response.message.replace(response_id=self._answer_id))
 
     def _message(self, message: AssistantMessage, choice: int) -> AssistantMessage:
         content: list[AssistantPart] = []
@@ -173,8 +189,20 @@ class ClientAnswer:
 
     def feed(self, event: Event) -> Sequence[Event]:
         """Return what the client gets for an event."""
+        if not self._begun:
+            return self._begin(event)
         action = self._actions.get(type(event))
         return (event,) if action is None else action(event)
+
+    def _begin(self, event: Event) -> Sequence[Event]:
+        """Begin with the id of the answer."""
+        self._begun = True
+        if isinstance(event, Start):
+            return self.feed(event)
+        return [*self._set_id(Start(Response(trusted.AssistantMessage()))), *self.feed(event)]
+
+    def _set_id(self, event: Start | Update) -> Sequence[Event]:
+        return (structs.replace(event, response=self._identified(event.response)),)
 
     def _start(self, event: PartStart) -> Sequence[Event]:
         part, index = event.part, event.index

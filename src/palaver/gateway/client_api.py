@@ -178,6 +178,8 @@ class ClientApi(Struct, frozen=True, kw_only=True):
     provider_name: str
     """The provider whose models a client means by a name without a provider."""
     calls: tuple[Call, ...]
+    answer_id: str | None = None
+    """How ids of answers begin; ``None`` where answers have none."""
     stream_type: str = "text/event-stream"
     streams_by_default: bool = False
     """Whether a body without the field ``stream`` asks for one."""

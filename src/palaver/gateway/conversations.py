@@ -5,8 +5,8 @@ and a session of a model encodes only what is new.
 
 Rules:
 
-- A conversation is found by its model and by its body: the one that shares the longest beginning with the new body is
-  continued, when all but its last messages are in that.
+- A conversation is found by its model, by who asks, and by its body: the one that shares the longest beginning with the
+  new body is continued, when all but its last messages are in that.
 - What is sent is what would be sent without a conversation; only the time differs.
 - A conversation that is in use is nobody else's: a second request that continues it begins anew.
 - ``limit`` bounds the bytes of all bodies that are remembered; the conversation that was used longest ago goes first.
@@ -75,6 +75,7 @@ class Conversation(Sender):
     def __init__(self, model: Model, wire: str) -> None:
         """Begin. ``wire`` is the client's."""
         self.body = b""
+        self.model = model  # as long as it is here, no other model has its ``id``
         self.record: Record | None = None
         self.settled = 0
         """How many bytes of the body a later one has to share."""
@@ -113,11 +114,11 @@ class Conversations:
         """Remember nothing yet."""
         self._limit = limit
         self._size = 0
-        self._known: OrderedDict[tuple[int, str, bytes], list[Conversation]] = OrderedDict()
+        self._known: OrderedDict[tuple[int, str, str, bytes], list[Conversation]] = OrderedDict()
 
-    def take(self, model: Model, wire: str, body: bytes) -> Conversation:
-        """Return the conversation that a body of a wire continues, or a new one."""
-        key = (id(model), wire, body[:_BEGINNING])
+    def take(self, model: Model, wire: str, body: bytes, scope: str = "") -> Conversation:
+        """Return the conversation that a body of a wire continues, or a new one. ``scope`` is who asks."""
+        key = (id(model), wire, scope, body[:_BEGINNING])
         found = self._known.get(key, [])
         best, longest = None, 0
         for place, each in enumerate(found):
@@ -131,11 +132,11 @@ class Conversations:
             del self._known[key]
         return conversation
 
-    def give_back(self, model: Model, wire: str, conversation: Conversation) -> None:
+    def give_back(self, model: Model, wire: str, conversation: Conversation, scope: str = "") -> None:
         """Remember a conversation whose answer is over."""
         conversation.record = None
         self._size += len(conversation.body)
-        key = (id(model), wire, conversation.body[:_BEGINNING])
+        key = (id(model), wire, scope, conversation.body[:_BEGINNING])
         known = self._known.setdefault(key, [])
         known.append(conversation)
         self._known.move_to_end(key)

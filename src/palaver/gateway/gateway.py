@@ -120,7 +120,7 @@ def _components(gateway: Gateway) -> list[Component]:
         made.append(_limiter(gateway, database))
     if config.responses is not None:
         made.append(_stored_responses(gateway, database))
-        made[-1].settings = (config.database, config.responses, config.models)
+        made[-1].settings = (config.database, config.responses, config.models, config.only_listed)
     if config.log is not None:
         made.append(ExchangeLog(config.log, config.database or default_location()))
         made[-1].settings = (config.database, config.log)
@@ -139,9 +139,12 @@ def _limiter(gateway: Gateway, database: Callable[[], Database]) -> Limiter:
     def models(request: ClientRequest) -> list[str]:
         return [each.model.name for place in gateway.router.find(request.model, request.api).places for each in place]
 
-    config = gateway.config
-    made = Limiter(database, config.limits, unknown_price=config.unknown_price, models=models)
-    made.settings = (config.database, config.keys, config.limits, config.unknown_price, config.models)
+    def counted_name(request: ClientRequest) -> str:
+        return gateway.router.counted_name(request.model, request.api)
+
+    config, price = gateway.config, gateway.config.unknown_price
+    made = Limiter(database, config.limits, unknown_price=price, models=models, counted_name=counted_name)
+    made.settings = (config.database, config.keys, config.limits, price, config.models, config.only_listed)
     return made
 
 

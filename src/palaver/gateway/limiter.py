@@ -60,12 +60,16 @@ class Limiter(Component):
         *,
         unknown_price: Literal["refuse", "zero"],
         models: Callable[[ClientRequest], Sequence[str]],
+        counted_name: Callable[[ClientRequest], str] = lambda request: request.model,
     ) -> None:
-        """Read the rules. Raises ``DecodeError``. The database is opened when the component is entered."""
+        """Read the rules. Raises ``DecodeError``. The database is opened when the component is entered.
+
+        ``counted_name`` returns the name under which a request is counted.
+        """
         self._open_database = open_database
         self._table = LimitTable(rules)
         self._unknown_price = unknown_price
-        self._models = models
+        self._models, self._counted_name = models, counted_name
         self._found: dict[tuple[object, ...], tuple[ScopedLimit, ...]] = {}
         self._reserved: dict[str, list[Charge]] = {}
         self._running = AsyncExitStack()
@@ -124,12 +128,14 @@ class Limiter(Component):
 
     def _limits(self, record: Record) -> tuple[ScopedLimit, ...]:
         caller, model = record.caller, record.request.model
-        place = (model,) if caller is None else (model, caller.key_id, caller.team, caller.limits)
+        counted = self._counted_name(record.request)
+        who = () if caller is None else (caller.key_id, caller.name, caller.team, caller.limits)
+        place = (model, counted, *who)
         found = self._found.get(place)
         if found is None:
             if len(self._found) >= _MOST:
                 self._found.clear()
-            found = self._found[place] = self._table.find(caller, model)
+            found = self._found[place] = self._table.find(caller, model, counted)
         return found
 
     async def _write_often(self) -> None:

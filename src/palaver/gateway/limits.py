@@ -8,7 +8,8 @@ Rules:
   into a time as long as one. A sliding window has no such moment, but needs the history of each counter.
 - An exchange counts in the period in which it began.
 - A rule of the configuration is for all traffic that it matches together, or for each key, team or model by itself. The
-  name of a model is the one that the client asks for. A pattern also matches it without its provider.
+  name of a model is the one that the client asks for, or the pattern of the configuration, where that leads to one
+  model; without a provider, that of the client's API is added. A pattern also matches it without its provider.
 - Amounts are whole numbers: requests, tokens, and billionths of a USD.
 
 Stability: experimental.
@@ -41,7 +42,7 @@ _SECONDS: Final[Mapping[Period, int]] = {"minute": 60, "hour": 3600, "day": 86_4
 _MULTIPLES: Final = {"": 1, "k": 1000, "m": 1_000_000, "b": 1_000_000_000}
 _FORM: Final = re.compile(r"\s*\$?\s*(\d+(?:\.\d+)?)\s*([kKmMbB]?)\s*/\s*([a-z]+)\s*")
 _MOST: Final = 2**53
-_PLAIN: Final = re.compile(r"[A-Za-z0-9][\w./:@-]{0,127}", re.ASCII)
+_PLAIN: Final = re.compile(r"[A-Za-z0-9*][\w./:@*-]{0,127}", re.ASCII)
 
 
 class Limit(Struct, frozen=True, array_like=True):
@@ -139,21 +140,24 @@ class LimitTable:
         """Read the rules. Raises ``DecodeError``."""
         self._rules = [(each, each.limits(f"limits[{index}]")) for index, each in enumerate(rules)]
 
-    def find(self, caller: Caller | None, model: str) -> tuple[ScopedLimit, ...]:
-        """Return the limits of an exchange. Of several for one counter, the lowest."""
+    def find(self, caller: Caller | None, model: str, counted: str | None = None) -> tuple[ScopedLimit, ...]:
+        """Return the limits of an exchange. Of several for one counter, the lowest.
+
+        ``counted`` is the name under which ``model`` is counted, where it is another one.
+        """
         found: dict[str, ScopedLimit] = {}
-        for each in self._all(caller, model):
+        for each in self._all(caller, model, counted or model):
             known = found.get(each.name)
             if known is None or each.limit.amount < known.limit.amount:
                 found[each.name] = each
         return tuple(found.values())
 
-    def _all(self, caller: Caller | None, model: str) -> Iterator[ScopedLimit]:
+    def _all(self, caller: Caller | None, model: str, counted: str) -> Iterator[ScopedLimit]:
         if caller is not None:
             yield from _scoped(f"own:{caller.key_id}", f"the key {caller.name}", caller.limits)
         for rule, limits in self._rules:
-            if _applies(rule, caller, model):
-                subject = _subject(rule, caller, model)
+            if _applies(rule, caller, model, counted):
+                subject = _subject(rule, caller, counted)
                 if subject is not None:
                     filters = f"key={rule.key} team={rule.team} model={rule.model}"
                     yield from _scoped(f"{subject[0]} {filters}", subject[1], limits)
@@ -164,9 +168,9 @@ def _scoped(scope: str, label: str, limits: Iterable[Limit]) -> Iterator[ScopedL
         yield ScopedLimit(f"{scope} {each.measure}/{each.period}", label, each)
 
 
-def _applies(rule: LimitRule, caller: Caller | None, model: str) -> bool:
+def _applies(rule: LimitRule, caller: Caller | None, model: str, counted: str) -> bool:
     key, team = ("", "") if caller is None else (caller.name, caller.team or "")
-    names = (model, model.rpartition("/")[2])
+    names = (model, model.rpartition("/")[2], counted)
     return (
         (rule.key == "*" or matches([rule.key], key))
         and (rule.team == "*" or matches([rule.team], team))

@@ -10,13 +10,14 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
-_LONGEST: Final = 256
-"""No longer name matches, so that a client cannot make a pattern slow."""
+LONGEST_NAME: Final = 256
+"""The most characters of a name. No longer one matches, so that a client cannot make a pattern slow, and none is asked
+for, so that what is kept of names has a bound."""
 
 
 def matches(patterns: Iterable[str], name: str) -> bool:
     """Return whether one of the patterns matches the whole name, in upper or lower case."""
-    return len(name) <= _LONGEST and _compiled(tuple(patterns)).fullmatch(name) is not None
+    return len(name) <= LONGEST_NAME and _compiled(tuple(patterns)).fullmatch(name) is not None
 
 
 @lru_cache(1024)

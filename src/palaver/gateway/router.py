@@ -25,6 +25,7 @@ from msgspec import structs
 
 from palaver.core.errors import UnknownNameError
 from palaver.gateway.config import Target
+from palaver.gateway.patterns import LONGEST_NAME
 from palaver.models import Model, Retry, Timeouts, providers
 from palaver.models.names import model
 
@@ -108,6 +109,8 @@ class Router:
         A name without a provider means that of ``api``. A provider that speaks the wire of ``api`` is asked in it.
         Raises ``UnknownNameError``.
         """
+        if len(name) > LONGEST_NAME:
+            raise UnknownNameError(f"a name has up to {LONGEST_NAME} characters")
         found = self._known.get((name, api.wire))
         if found is None:
             found = self._chain(name, api)
@@ -115,6 +118,19 @@ class Router:
                 self._known.clear()
             self._known[name, api.wire] = found
         return found
+
+    def counted_name(self, name: str, api: ClientApi) -> str:
+        """Return the name under which a limit counts what is asked for by a name.
+
+        Names that lead to one model of the configuration are counted together: those of a pattern as the pattern.
+        """
+        try:
+            route, targets = self._targets(name, api.provider_name)
+        except UnknownNameError:
+            return name
+        if route is None:
+            return targets[0].model
+        return name if all("*" in each.model for each in targets) else route
 
     def _chain(self, name: str, api: ClientApi) -> Chain:
         route, targets = self._targets(name, api.provider_name)

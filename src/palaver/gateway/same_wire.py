@@ -4,6 +4,8 @@ Rules:
 
 - The body goes out byte for byte, with the headers of the wire; only the name of the model is replaced, where it is
   another one, and reasoning that a model of another wire made is left out, which a real provider refuses.
+- A body that names a model more than once is written anew with one name: servers differ in which one they take, and
+  whether ``Model`` counts, so another model could be asked than the one that was allowed.
 - Until the first byte of an answer came, a failure may be retried by the policy of the model; afterwards none is.
 - The answer goes back byte for byte as it comes, with its status and the headers of the wire. Secrets are masked in
   a refusal.
@@ -27,6 +29,7 @@ from palaver import wires
 from palaver.core.errors import DecodeError, PalaverError, TimedOutError
 from palaver.core.events import Failed
 from palaver.gateway.client_response import ClientResponse
+from palaver.gateway.patterns import LONGEST_NAME
 from palaver.gateway.proof_envelope import MARKER
 from palaver.gateway.translation import replayable
 from palaver.models import http
@@ -46,6 +49,9 @@ _ENVELOPE: Final = MARKER.encode()
 _REFUSAL_SECONDS: Final = 5.0
 """The most seconds to wait for the body of a refusal."""
 _IDENTITY: Final = {"accept-encoding": "identity"}
+_NAME: Final = b'"model"'
+_LETTERS: Final = (b"\\u004", b"\\u006")
+"""How a name of a field may hide letters."""
 _MODEL: Final = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
@@ -57,6 +63,7 @@ class _Head(Struct):
 
 
 _HEAD: Final = msgspec.json.Decoder(_Head)
+_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def read_head(body: bytes, api: ClientApi, *, model: str | None, stream: bool | None) -> tuple[str, bool]:
@@ -71,20 +78,42 @@ def read_head(body: bytes, api: ClientApi, *, model: str | None, stream: bool | 
     name = head.model if model is None else model
     if not name:
         raise DecodeError("no model is named", path="model", source=api.wire)
+    if len(name) > LONGEST_NAME:
+        raise DecodeError(f"a name has up to {LONGEST_NAME} characters", path="model", source=api.wire)
     wanted = stream if stream is not None else head.stream
     return name, api.streams_by_default if wanted is None else wanted
 
 
 def with_model(body: bytes, name: str) -> bytes:
     """Return a body that names another model, and is else the same. Raises ``DecodeError``."""
+    new = msgspec.json.encode(name)
+    if _names_several(body):
+        return _with_one_model(body, new)
     if _HEAD.decode(body).model == name:
         return body
-    new = msgspec.json.encode(name)
     for found in _MODEL.finditer(body):  # the first is nearly always the one; those inside other values are passed over
         made = b"".join((body[: found.start(1)], new, body[found.end(1) :]))
         if _HEAD.decode(made).model == name:
             return made
     raise DecodeError("the name of the model was not found", path="model")
+
+
+def _names_several(body: bytes) -> bool:
+    """Return whether a server may find more than one name of a model in a body, also as ``Model``."""
+    lower = body.lower()
+    if any(each in lower for each in _LETTERS):
+        return True
+    count = lower.count(_NAME)
+    if count <= 1:
+        return False
+    fields = _FIELDS.decode(body)
+    inside = sum([bytes(each).lower().count(_NAME) for each in fields.values()])
+    return count - inside > 1  # of two fields with one name the decoder returns the last
+
+
+def _with_one_model(body: bytes, name: bytes) -> bytes:
+    others = {each: value for each, value in _FIELDS.decode(body).items() if each.casefold() != "model"}
+    return msgspec.json.encode({"model": msgspec.Raw(name), **others})
 
 
 async def ask(model: Model, record: Record, opened: AsyncExitStack) -> ClientResponse:

@@ -6,7 +6,7 @@ Rules:
   have ended, at the latest after ``listen.grace`` seconds. The second one ends it at once.
 - SIGHUP reads the configuration again, and so does a change of its file with ``watch``. One that cannot be used is
   reported, and changes nothing.
-- h11 reads the requests: a message that can be understood in two ways is refused (RFC 9112, 6.3 and 11.2).
+- llhttp reads the requests: a message that can be understood in two ways is refused (RFC 9112, 6.3 and 11.2).
 
 Stability: experimental.
 """
@@ -39,6 +39,8 @@ _HEADERS: Final = 64 * 1024
 """The most bytes of the headers of a request."""
 _HEADER_SECONDS: Final = 30.0
 """How long the headers of a request may take to arrive."""
+_READING_SECONDS: Final = 60.0
+"""How long a client may read nothing of what it is sent."""
 _WATCH_SECONDS: Final = 1.0
 
 Report: TypeAlias = Callable[[str], None]
@@ -59,10 +61,16 @@ def backend_options() -> dict[str, Any]:
 
 
 class _Protocol(HttpToolsProtocol):
-    """Closes a connection whose request does not come to the end of its headers in time, or has too many."""
+    """Bounds what a connection may cost: how long headers take, what is no body, and a client that does not read.
+
+    Trailers are no headers: what is checked in headers cannot be said again behind the body (RFC 9110, 6.5.1).
+    """
 
     _late: asyncio.TimerHandle | None = None
+    _stuck: asyncio.TimerHandle | None = None
     _size = 0
+    """Bytes since a request began, or since the last ones of its body."""
+    _in_headers = True
 
     def connection_made(self, transport: Any) -> None:
         """Await the first request."""
@@ -73,33 +81,78 @@ class _Protocol(HttpToolsProtocol):
         """Await nothing."""
         super().connection_lost(exc)
         self._cancel()
+        self._cancel_stuck()
 
     def data_received(self, data: bytes) -> None:
-        """Read, and count what comes before the end of headers."""
+        """Read, and count what is no body."""
         self._size += len(data)
         super().data_received(data)
-        if self._late is not None and self._size > _HEADERS:
+        if self._size > _HEADERS:
             self._close_late()
 
     def on_message_begin(self) -> None:
         """Await the headers of a request."""
         super().on_message_begin()
+        self._in_headers = True
         self._cancel()
         self._await_headers()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; a trailer is passed over."""
+        if self._in_headers:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         """Await nothing more."""
+        self._in_headers = False
         self._cancel()
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of a body."""
+        self._size = 0
+        super().on_body(body)
+
+    def on_response_complete(self) -> None:
+        """Await the rest of a request that was answered early, and that the client reads its answer."""
+        if self.cycle.more_body:
+            self._await_headers()
+        if self._stuck is None and self.transport.get_write_buffer_size():
+            self._await_reading()
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        """Await that the client reads."""
+        super().pause_writing()
+        self._cancel_stuck()
+        self._await_reading()
 
     def _await_headers(self) -> None:
         self._size = 0
         self._late = self.loop.call_later(_HEADER_SECONDS, self._close_late)
 
+    def _await_reading(self) -> None:
+        size = self.transport.get_write_buffer_size()
+        self._stuck = self.loop.call_later(_READING_SECONDS, self._check_reading, size)
+
+    def _check_reading(self, before: int) -> None:
+        """Break the connection off when the client has read nothing in the meantime."""
+        self._stuck = None
+        left = self.transport.get_write_buffer_size()
+        if left >= before:
+            self.transport.abort()
+        elif left:
+            self._await_reading()
+
     def _cancel(self) -> None:
         if self._late is not None:
             self._late.cancel()
             self._late = None
+
+    def _cancel_stuck(self) -> None:
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
 
     def _close_late(self) -> None:
         self._cancel()

@@ -71,9 +71,9 @@ class Translator:
         """Send the client's request to a model; ``stack`` closes the connection. Raises ``PalaverError``."""
         api, stream = record.request.api, record.request.stream
         wire = wires.get(model.endpoint.wire)
-        conversation = self._conversations.take(model, api.wire, record.request.body)
+        conversation = self._conversations.take(model, api.wire, record.request.body, _scope(record))
         conversation.record = record
-        stack.callback(self._conversations.give_back, model, api.wire, conversation)
+        stack.callback(self._conversations.give_back, model, api.wire, conversation, _scope(record))
         restored = self._restored(conversation, record)
         request, losses = await self._fitted(restored, wire, model)
         spelled = spelled_names(request, wire.capabilities.tool_name)
@@ -91,6 +91,7 @@ class Translator:
             model_form=API_OF[wire.name].reasoning,
             calls=calls,
             single=request.settings.parallel_tool_calls is False,
+            answer_id=None if api.answer_id is None else f"{api.answer_id}{record.id.replace('-', '')}",
         )
         if stream:
             headers = {"content-type": api.stream_type}

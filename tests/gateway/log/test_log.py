@@ -114,6 +114,7 @@ def test_a_refusal_is_logged_with_its_reason(logged, provider):
 
 
 SECRET = "sk-abcdefghijklmnopqrstuvwxyz0123456789"
+VIRTUAL = f"plv-{'a1B2c3D' * 7}"
 
 
 def everything(places):
@@ -125,7 +126,7 @@ def everything(places):
 @pytest.mark.parametrize(
     ("options", "absent"),
     [
-        ({"redact": ["Husum-[0-9]+"]}, [SECRET, "Husum-4711"]),
+        ({"redact": ["Husum-[0-9]+"]}, [SECRET, VIRTUAL, "Husum-4711"]),
         ({"bodies": False}, [SECRET]),
         ({"content": False}, [SECRET, "Husum-4711", "Is it", "It will"]),
     ],
@@ -133,12 +134,13 @@ def everything(places):
 )
 def test_what_should_not_be_kept_is_never_on_the_disk(provider, tmp_path, options, absent):
     places = Places(tmp_path)
-    question = f"Is it dry in Husum-4711? {SECRET}"
+    question = f"Is it dry in Husum-4711? {SECRET} {VIRTUAL}"
     body = wires.get("openai_chat").encode_request(Request(messages=(user(question),), model="openai_chat")).body
     provider.body = wires.get("openai_chat").encode_response(answered(f"It will be. {SECRET}")).body
     places.folder.joinpath("gateway.db").mkdir()  # so that the spool cannot be emptied
     with running(places.config(targets(provider.url), **options)) as url:
-        got = httpx.post(f"{url}/v1/chat/completions", content=body)
+        headers = {"session_id": SECRET, **({"user-agent": "Husum-4711"} if "redact" in options else {})}
+        got = httpx.post(f"{url}/v1/chat/completions", content=body, headers=headers)
         assert SECRET in got.text
         (folder,) = places.spool.iterdir()
         spooled = b"".join(each.read_bytes() for each in segments(folder))

@@ -61,6 +61,7 @@ def write_models(names: Sequence[str]) -> Any:
 API: Final = ClientApi(
     wire="anthropic_messages",
     provider_name="anthropic",
+    answer_id="msg_",
     calls=(
         Call("/v1/messages"),
         Call(f"{_VERTEX}:rawPredict", stream=False),

@@ -52,6 +52,7 @@ def write_models(names: Sequence[str]) -> Any:
 API: Final = ClientApi(
     wire="openai_chat",
     provider_name="openai",
+    answer_id="chatcmpl-",
     calls=(
         Call("/v1/chat/completions"),
         Call("/chat/completions"),

@@ -29,6 +29,7 @@ def write_models(names: Sequence[str]) -> Any:
 API: Final = ClientApi(
     wire="cohere_chat",
     provider_name="cohere",
+    answer_id="",
     calls=(Call("/v2/chat"),),
     output_bounds=("max_tokens",),
     request_headers=("x-client-name",),

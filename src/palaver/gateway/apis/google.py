@@ -64,6 +64,7 @@ def write_models(names: Sequence[str]) -> Any:
 API: Final = ClientApi(
     wire="google_generate",
     provider_name="google",
+    answer_id="",
     calls=tuple(
         Call(f"{path}:{method}", stream=stream)
         for path in _MODELS

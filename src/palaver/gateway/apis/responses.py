@@ -20,6 +20,7 @@ _PATHS: Final = ("/v1/responses", "/responses", "/openai/v1/responses", "/openai
 API: Final = ClientApi(
     wire="openai_responses",
     provider_name="openai",
+    answer_id="resp_",
     calls=tuple(Call(path) for path in _PATHS),
     keys=(BEARER, KeyPlace("api-key")),
     output_bounds=("max_output_tokens",),

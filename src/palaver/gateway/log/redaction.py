@@ -29,6 +29,7 @@ _LONGEST: Final = 1 << 16
 """A text that is masked is not longer, where it begins in what a client sent before."""
 _CLIENTS: Final = 16
 _KEYS: Final = (
+    r"plv-[0-9A-Za-z]{49}",  # of a gateway
     r"sk-[A-Za-z0-9_-]{20,}",  # OpenAI, Anthropic, OpenRouter, DeepSeek, …
     r"(?:AKIA|ASIA)[0-9A-Z]{16}",  # AWS, https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_identifiers.html
     r"AIza[0-9A-Za-z_-]{35}",  # Google

@@ -372,7 +372,7 @@ def response(response: Response, context: Context) -> dict[str, Any]:
     output = [spelled_out(item) for item in answer(pieces, context)]
     made: dict[str, Any] = {}
     if not context.own:
-        output = [completed(item, position) for position, item in enumerate(output)]
+        output = [completed(item, position, message.response_id) for position, item in enumerate(output)]
         made = _defaults(message, context)
         for _ in response.alternatives:
             context.lose("dropped", "alternative", "the wire gives one answer")
@@ -404,7 +404,7 @@ def _defaults(message: AssistantMessage, context: Context) -> dict[str, Any]:
     if isinstance(raw, str) and finish(raw, None, message.content) == reason:
         status = raw
     return {
-        "id": "resp_0",
+        "id": UNKNOWN_ID,
         "object": "response",
         "created_at": (message.sent_at or 0) // 1000,
         "model": "",
@@ -421,6 +421,8 @@ def _defaults(message: AssistantMessage, context: Context) -> dict[str, Any]:
     }
 
 
+UNKNOWN_ID: Final = "resp_0"
+"""The id of a response whose model gave none."""
 _IDS: Final = {"message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc"}
 _DONE: Final = ("message", "function_call")
 """Items that have a status."""
@@ -436,13 +438,14 @@ def spelled_out(item: Any) -> Any:
     return fields
 
 
-def completed(item: Any, position: int) -> Any:
-    """Add what only items of a response must have: an id and a status."""
+def completed(item: Any, position: int, response_id: str | None) -> Any:
+    """Add what only items of a response must have: an id, which derives from that of the response, and a status."""
     if not isinstance(item, dict):
         return item
     fields = cast("dict[str, Any]", item)
     kind = fields["type"]
     if not isinstance(kind, str) or kind not in _IDS:
         return fields
-    made = {"id": f"{_IDS[kind]}_{position}", **({"status": "completed"} if kind in _DONE else {})}
+    own = [] if response_id is None else [response_id.removeprefix("resp_")]
+    made = {"id": "_".join([_IDS[kind], *own, str(position)]), **({"status": "completed"} if kind in _DONE else {})}
     return fields if made.keys() <= fields.keys() else {**made, **fields}

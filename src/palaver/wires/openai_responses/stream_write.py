@@ -45,7 +45,15 @@ from palaver.wires._engine.stream_encoder import Shown, StreamEncoder
 from palaver.wires._engine.wire import fit_answer
 from palaver.wires.openai_responses import parts
 from palaver.wires.openai_responses.calls import NATIVE
-from palaver.wires.openai_responses.encode import answer, completed, is_message_part, piece, response, spelled_out
+from palaver.wires.openai_responses.encode import (
+    UNKNOWN_ID,
+    answer,
+    completed,
+    is_message_part,
+    piece,
+    response,
+    spelled_out,
+)
 from palaver.wires.openai_responses.shapes import WIRE
 from palaver.wires.openai_responses.stream_shapes import (
     ARGUMENTS,
@@ -325,7 +333,7 @@ class Encoder(StreamEncoder):
     def _item_of(self, content: list[AnyPart], index: int) -> Any:
         pieces = [piece(0, part, first=not n) for n, part in enumerate(content)]
         written = spelled_out(answer(pieces, self.context)[0])
-        return written if self.context.own else completed(written, index)
+        return written if self.context.own else completed(written, index, None if self._id == UNKNOWN_ID else self._id)
 
     def _begin(self, part: AnyPart, *, bare: bool = False) -> Item:
         """``output_item.added``."""
