@@ -34,13 +34,16 @@ if shutil.which("node") is None or not PACKAGES.is_dir():
 
 
 @pytest.fixture(scope="module")
-def ask():
-    """A function that asks a gateway with a client; one process of Node does so for all tests."""
+def ask(gateway):
+    """A function that asks the gateway with a client; one process of Node does so for all tests."""
     command = ["node", str(FOLDER / "sdks.mjs"), str(PACKAGES.resolve())]
     variables = {"PATH": os.environ["PATH"], "NO_PROXY": "127.0.0.1"}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=variables) as process:
 
-        def ask_(**question):
+        def ask_(client, model, *, stream):
+            if not (PACKAGES / CLIENTS[client]).is_dir():
+                pytest.skip(f"needs the package {CLIENTS[client]} of Node in PALAVER_NODE_SDKS")
+            question = {"client": client, "url": gateway, "model": model, "stream": stream}
             process.stdin.write(json.dumps(question) + "\n")
             process.stdin.flush()
             return json.loads(process.stdout.readline())
@@ -54,11 +57,9 @@ def ask():
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("model_wire", PROVIDERS)
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_call_its_result_and_an_answer(gateway, provider, ask, client, model_wire, stream):
-    if not (PACKAGES / CLIENTS[client]).is_dir():
-        pytest.skip(f"needs the package {CLIENTS[client]} of Node in PALAVER_NODE_SDKS")
+def test_a_call_its_result_and_an_answer(provider, ask, client, model_wire, stream):
     script = provider.respond = Script(model_wire, stream=stream)
-    got = ask(client=client, url=gateway, model=model_wire, stream=stream)
+    got = ask(client, model_wire, stream=stream)
     assert got == {"arguments": {"city": "Husum"}, "text": DONE}, got.get("error")
     assert len(script.requests) == 2
     for request, body in script.requests:
