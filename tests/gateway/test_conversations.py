@@ -71,15 +71,15 @@ def test_the_memory_of_what_is_remembered_is_bounded(size):
     assert 1_000_000 - cost_of(body) < sum(cost_of(each.body) for each in kept) <= 1_000_000
 
 
-def test_a_model_does_not_get_the_conversation_of_one_that_is_gone():
+def test_a_model_at_the_place_of_one_that_is_gone_does_not_get_its_conversations(monkeypatch):
+    monkeypatch.setattr("palaver.gateway.conversations.id", lambda _: 1, raising=False)
     known, body = Conversations(), messages_body("one")
-    gone = model("local/m", url="http://127.0.0.1:1/v1", wire="openai_chat")
-    conversation = known.take(gone, "anthropic_messages", body)
+    conversation = known.take(MODEL, "anthropic_messages", body)
     conversation.request(body)
-    known.give_back(gone, "anthropic_messages", conversation)
-    del gone
-    others = [model("local/m", url="http://127.0.0.1:2/v1", wire="openai_chat") for _ in range(100)]
-    assert not [each for each in others if known.take(each, "anthropic_messages", body) is conversation]
+    known.give_back(MODEL, "anthropic_messages", conversation)
+    other = model("local/m", url="http://127.0.0.1:2/v1", wire="openai_chat")
+    assert known.take(other, "anthropic_messages", body) is not conversation
+    assert known.take(MODEL, "anthropic_messages", body) is conversation
 
 
 @pytest.mark.parametrize("at", [0, 1, 500, 999, 1000])

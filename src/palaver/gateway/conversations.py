@@ -82,7 +82,7 @@ class Conversation(Sender):
     def __init__(self, model: Model, wire: str) -> None:
         """Begin. ``wire`` is the client's."""
         self.body = b""
-        self.model = model  # so that no other model gets its id, which conversations are found by
+        self.model = model
         self.record: Record | None = None
         self.settled = 0
         """How many bytes of the body a later one has to share."""
@@ -129,7 +129,7 @@ class Conversations:
         found = self._known.get(key, [])
         best, longest = None, 0
         for place, each in enumerate(found):
-            if _share(each.body, body, max(longest + 1, each.settled)):
+            if each.model is model and _share(each.body, body, max(longest + 1, each.settled)):
                 best, longest = place, common_prefix(each.body, body)
         if best is None:
             return Conversation(model, wire)
