@@ -28,12 +28,12 @@ if sys.platform != "linux":
 STREAMS = int(os.environ.get("PALAVER_SOAK_STREAMS", "1000"))
 SECONDS = float(os.environ.get("PALAVER_SOAK_SECONDS", "600"))
 MIB = 1 << 20
-LIMITS = '[keys]\n[[limits]]\nrequests = "1M/day"\ncost = "1000/day"\n[[limits]]\nper = "key"\ntokens = "1000M/day"\n'
+LIMITS = '[[limits]]\nrequests = "1M/day"\ncost = "1000/day"\n[[limits]]\nper = "key"\ntokens = "1000M/day"\n'
 
 
 def log(folder, store, database):
-    """Return the lines of a configuration with a log, keys and limits."""
-    return f'database = "{database}"\n[log]\nstore = "{store}"\nspool = "{folder}/spool"\n{LIMITS}'
+    """Return the lines of a configuration with a log and keys."""
+    return f'database = "{database}"\n[log]\nstore = "{store}"\nspool = "{folder}/spool"\n[keys]\n'
 
 
 def new_key(database):
@@ -99,7 +99,7 @@ def check_flat(sizes):
     ],
 )
 def test_traffic_goes_on_while_postgresql_is_away_and_all_of_it_arrives_once(tmp_path, streams, pause, away):
-    """Keys, limits and the log are in one database, which is away for a third of the time."""
+    """Keys and the log are in one database, which is away for a third of the time."""
     with location("postgres", tmp_path) as database, provider(pause) as url:
         load = asyncio.run(ask_while_away(tmp_path, database, url, streams, away))
         assert load.failures == []
@@ -165,7 +165,7 @@ def test_small_requests_with_log_keys_and_limits_take_no_memory(tmp_path, reques
                 for _ in range(16):
                     group.create_task(worker())
 
-    with provider(0) as url, GatewayProcess(tmp_path, url, log(tmp_path, store, database)) as running:
+    with provider(0) as url, GatewayProcess(tmp_path, url, log(tmp_path, store, database) + LIMITS) as running:
         load = Load(running.url, secret)
         numbers = iter(range(requests))
         sizes = []
