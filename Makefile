@@ -57,13 +57,18 @@ test-peers: $(PEERS_VENV)/.peers $(VENV)/.dev ## let the programs' own packages 
 	@$(PEERS_PY) -m pytest tests/transcripts/peers $(ARGS)
 	@$(PY) -m pytest tests/serve/peers $(ARGS)
 
-test-clients: $(VENV)/.dev ## let Claude Code, Codex, Gemini CLI, Qwen Code and opencode speak through the gateway
+test-clients: $(VENV)/.dev ## let the official clients for Node, Claude Code, Codex, Gemini CLI, Qwen Code and opencode speak through the gateway
+	@if [ -n "$(NODE)" ] && [ ! -d tests/gateway/node/node_modules ]; then \
+	    echo "Installing the official clients for Node (120 MB)"; \
+	    npm install --silent --no-audit --no-fund --no-package-lock --prefix tests/gateway/node || \
+	        echo "npm could not install them: their tests are skipped, by name" >&2; \
+	fi
 	@if [ -n "$(NODE)" ] && [ ! -d tests/gateway/clients/node_modules ]; then \
 	    echo "Installing the programs (1.2 GB)"; \
 	    npm install --silent --no-audit --no-fund --no-package-lock --prefix tests/gateway/clients || \
 	        echo "npm could not install them: their tests are skipped, by name" >&2; \
 	fi
-	@$(PY) -m pytest tests/gateway/clients $(ARGS)
+	@$(PY) -m pytest tests/gateway/node tests/gateway/clients $(ARGS)
 
 check: $(VENV)/.dev ## format, lint, types, layers, API lock, changelog, docs (ARGS="lint types FILE" for some)
 	@$(PY) tools/check.py $(ARGS)
@@ -101,7 +106,7 @@ constraints: ## rewrite the constraints files with the newest versions
 	@tools/constraints.sh
 
 clean: ## remove everything that was built or installed here
-	rm -rf $(VENV) .venv .venv-* tests/transcripts/peers/node_modules bench/swarm_peers/node_modules bench/gateway_peers/node_modules build dist docs/_build htmlcov .coverage .coverage.*
+	rm -rf $(VENV) .venv .venv-* tests/transcripts/peers/node_modules tests/gateway/*/node_modules bench/swarm_peers/node_modules bench/gateway_peers/node_modules build dist docs/_build htmlcov .coverage .coverage.*
 	rm -rf .hypothesis .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
 	find src tests bench demo docs tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 

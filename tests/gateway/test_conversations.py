@@ -1,12 +1,14 @@
 """Conversations that are translated turn by turn: what is sent is what would be sent at once."""
 
+import gc
 import json
+import tracemalloc
 
 import httpx
 import pytest
 
 from palaver import wires
-from palaver.gateway.conversations import Conversations, common_prefix
+from palaver.gateway.conversations import Conversations, common_prefix, cost_of
 from palaver.models.names import model
 from tests.gateway.test_wires import answer_of, body_of, path_of
 
@@ -50,16 +52,34 @@ def test_the_conversation_that_shares_most_is_continued():
     assert again.body != taken.body, "one that is in use is nobody else's"
 
 
-def test_what_is_remembered_is_bounded():
-    known = Conversations(limit=10_000)
-    for number in range(200):
-        body = messages_body(f"{number}" * 300)
+@pytest.mark.parametrize("size", [1, 3000], ids=["small bodies", "large bodies"])
+def test_the_memory_of_what_is_remembered_is_bounded(size):
+    known = Conversations(limit=1_000_000)
+    texts = [f"{number:04}" * size for number in range(400)]
+    tracemalloc.start()
+    for text in texts:
+        body = json.dumps({"messages": [{"role": "user", "content": text}], "model": "m", "max_tokens": 9}).encode()
         conversation = known.take(MODEL, "anthropic_messages", body)
         conversation.request(body)
         known.give_back(MODEL, "anthropic_messages", conversation)
-    held = [each for group in known._known.values() for each in group]
-    assert sum(len(each.body) for each in held) == known._size <= 10_000
-    assert held[-1].body == messages_body("199" * 300)
+    gc.collect()  # a conversation and its session know each other
+    memory, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    kept = [each for group in known._known.values() for each in group]
+    assert memory < 1_200_000
+    assert texts[-1].encode() in kept[-1].body
+    assert 1_000_000 - cost_of(body) < sum(cost_of(each.body) for each in kept) <= 1_000_000
+
+
+def test_a_model_at_the_place_of_one_that_is_gone_does_not_get_its_conversations(monkeypatch):
+    monkeypatch.setattr("palaver.gateway.conversations.id", lambda _: 1, raising=False)
+    known, body = Conversations(), messages_body("one")
+    conversation = known.take(MODEL, "anthropic_messages", body)
+    conversation.request(body)
+    known.give_back(MODEL, "anthropic_messages", conversation)
+    other = model("local/m", url="http://127.0.0.1:2/v1", wire="openai_chat")
+    assert known.take(other, "anthropic_messages", body) is not conversation
+    assert known.take(MODEL, "anthropic_messages", body) is conversation
 
 
 @pytest.mark.parametrize("at", [0, 1, 500, 999, 1000])

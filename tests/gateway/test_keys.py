@@ -3,10 +3,12 @@
 import json
 import logging
 import re
+import threading
 import uuid
 from contextlib import closing
 
 import anthropic
+import anyio
 import boto3
 import botocore.config
 import cohere
@@ -352,6 +354,44 @@ async def test_a_key_stays_known_while_the_database_is_away(tmp_path, monkeypatc
         with pytest.raises(RefusedError, match="cannot be checked") as caught:
             await component.caller(Credential(secret_hash(secret)))
         assert caught.value.answer.status == 503
+
+
+@pytest.mark.row("GW-30")
+@pytest.mark.anyio
+async def test_no_request_with_a_known_key_waits_for_a_database_that_is_silent(tmp_path, monkeypatch):
+    monkeypatch.setattr(authentication, "PATIENCE", 0.01)
+    monkeypatch.setattr(authentication, "REMEMBERED", 0.0)
+    with closing(open_database(str(tmp_path / "gateway.db"))) as database:
+        secret, made = GatewayKeys(database).create("ci")
+        find, speaks, asked = GatewayKeys.find, threading.Event(), []
+
+        def silent(self, hash):
+            asked.append(hash)
+            assert speaks.wait(60)
+            return find(self, hash)
+
+        async with Authentication(lambda: database, required=True) as component:
+            credential = Credential(secret_hash(secret))
+            assert await component.caller(credential) == made.caller
+            monkeypatch.setattr(GatewayKeys, "find", silent)
+            for _ in range(3):
+                assert await component.caller(credential) == made.caller
+            assert len(asked) == 1
+            GatewayKeys(database).revoke("ci")
+            speaks.set()
+            await refused(component, credential)
+
+
+async def refused(component, credential):
+    """Wait until a revoked key is refused."""
+    for _ in range(6000):
+        try:
+            await component.caller(credential)
+        except RefusedError as error:
+            assert "was revoked" in str(error)
+            return
+        await anyio.sleep(0.01)
+    raise AssertionError("the key is still valid")
 
 
 # -- secrets -------------------------------------------------------------------------------------------------------

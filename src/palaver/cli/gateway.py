@@ -6,6 +6,7 @@
 - It listens on this machine only, unless its configuration requires keys.
 - SIGHUP reads CONFIG again, ``--watch`` does so when it changes. Requests in progress end as they began.
 - SIGTERM lets the answers in progress end.
+- Each answer in progress takes two open files: their soft limit is raised to the hard one (``ulimit -n``, ``-Hn``).
 - ``palaver gateway run``, ``keys``, ``log``, ``stats`` and ``usage`` are commands of their own; anything else serves.
 - ``--for CLIENT`` prints how a program is pointed at a gateway at that address, and starts nothing.
 - Exit codes: 0 after SIGTERM, 130 after Ctrl-C, 1 for a file, host or port that cannot be used, 2 for wrong usage.
@@ -17,7 +18,8 @@ from __future__ import annotations
 
 import logging
 import signal
-from contextlib import closing
+import sys
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -121,9 +123,21 @@ async def _serve(config: GatewayConfig, host: str, bound: socket.socket, file: P
     echo(f"{url} speaks the APIs of OpenAI, Anthropic, Google, Amazon Bedrock, Cohere and Ollama")
     echo("palaver gateway --for CLIENT prints how a program uses it: " + ", ".join(each.name for each in CLIENTS))
     _show_access_log()
+    _raise_file_limit()
     live = LiveGateway(config, key_store.provider_key)
     ended = await run_server(live, bound, file=file, watch=watch, report=_report)
     return _INTERRUPTED if ended == signal.SIGINT else 0
+
+
+def _raise_file_limit() -> None:
+    """Allow as many open files as the system does. A shell often allows 1,024, which is 500 answers at a time."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # macOS: no limit is above what a process may have
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _show_access_log() -> None:

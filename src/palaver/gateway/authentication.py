@@ -4,7 +4,8 @@ Rules:
 
 - A key that was found is remembered for ``REMEMBERED`` seconds, so a request costs no call of the database. A key that
   is revoked, rotated or changed in the database is treated so within that time, in each process.
-- While the database cannot be reached, a key that was found before stays valid, for up to ``STALE`` seconds.
+- While the database cannot be reached, a key that was found before stays valid, for up to ``STALE`` seconds. No request
+  waits longer than ``PATIENCE`` for a look-up of such a key.
 - A key that is missing, wrong, expired or revoked is refused with 401, a model out of its scope with 403.
 - When a key was last used is written each ``WRITTEN`` seconds, and at the end.
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, final
 
 import anyio
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from anyio.abc import TaskGroup
+
     from palaver.gateway.credentials import Credential
     from palaver.gateway.database import Database
     from palaver.gateway.keys import Caller, VirtualKey
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 REMEMBERED: Final = 5.0
 """Seconds within which a key that is revoked is refused."""
 STALE: Final = 300.0
+PATIENCE: Final = 0.5
 WRITTEN: Final = 30.0
 _MOST: Final = 10_000
 _LOGGER: Final = logging.getLogger("palaver.gateway")
@@ -64,6 +68,8 @@ class Authentication(Component):
         self._keys: GatewayKeys | None = None
         self._found: dict[bytes, _Found] = {}
         self._lookup = anyio.Lock()
+        self._refreshes: dict[bytes, anyio.Event] = {}
+        self._tasks: TaskGroup
         self._used: dict[str, int] = {}
         self._running = AsyncExitStack()
 
@@ -73,6 +79,7 @@ class Authentication(Component):
         tasks = await self._running.enter_async_context(anyio.create_task_group())
         self._running.callback(tasks.cancel_scope.cancel)
         tasks.start_soon(self._write_often)
+        self._tasks = tasks
         return self
 
     async def __aexit__(
@@ -113,11 +120,33 @@ class Authentication(Component):
         found = self._found.get(hash)
         if found is not None and time.monotonic() < found.until:
             return found.key
+        if found is not None and time.monotonic() - found.at <= STALE:
+            return await self._refreshed(hash, found)
         async with self._lookup:  # requests with one key wait for one look-up
             found = self._found.get(hash)
             if found is not None and time.monotonic() < found.until:
                 return found.key
             return await self._look_up(hash, found)
+
+    async def _refreshed(self, hash: bytes, known: _Found) -> VirtualKey | None:
+        """Look a known key up again. Where that takes long, return it as it was, and do so until it is found."""
+        ended = self._refreshes.get(hash)
+        if ended is None:
+            ended = self._refreshes[hash] = anyio.Event()
+            self._tasks.start_soon(self._refresh, hash, known, ended)
+        with anyio.move_on_after(PATIENCE):
+            await ended.wait()
+        if not ended.is_set():
+            self._found[hash] = known._replace(until=time.monotonic() + REMEMBERED)
+        return self._found.get(hash, known).key
+
+    async def _refresh(self, hash: bytes, known: _Found, ended: anyio.Event) -> None:
+        try:
+            with suppress(RefusedError):  # it is too old now: the next request is refused
+                await self._look_up(hash, known)
+        finally:
+            del self._refreshes[hash]
+            ended.set()
 
     async def _look_up(self, hash: bytes, known: _Found | None) -> VirtualKey | None:
         assert self._keys is not None, "the component is not entered"  # noqa: S101 (a defect of the caller)

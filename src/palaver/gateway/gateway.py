@@ -67,6 +67,7 @@ class Gateway:
         same = previous is not None and previous.config.translation == config.translation
         former = previous.translator if previous is not None and same else None
         self.translator: Translator = former or Translator(config.translation)
+        self.translator.forget_conversations()
         self.components: Sequence[Component] = _components(self)
         if previous is not None:
             self.components = [_same(each, previous.components) for each in self.components]

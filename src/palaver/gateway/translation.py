@@ -67,6 +67,10 @@ class Translator:
         self._images = ImageFetcher()
         self._conversations = Conversations()
 
+    def forget_conversations(self) -> None:
+        """Remember no conversation: their models are replaced. Reasoning is remembered still."""
+        self._conversations = Conversations()
+
     async def ask(self, model: Model, record: Record, stack: AsyncExitStack) -> ClientResponse:
         """Send the client's request to a model; ``stack`` closes the connection. Raises ``PalaverError``."""
         api, stream = record.request.api, record.request.stream
