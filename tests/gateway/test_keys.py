@@ -384,14 +384,14 @@ async def test_no_request_with_a_known_key_waits_for_a_database_that_is_silent(t
 
 async def refused(component, credential):
     """Wait until a revoked key is refused."""
-    for _ in range(6000):
-        try:
+
+    async def ask():
+        while True:
             await component.caller(credential)
-        except RefusedError as error:
-            assert "was revoked" in str(error)
-            return
-        await anyio.sleep(0.01)
-    raise AssertionError("the key is still valid")
+            await anyio.sleep(0.01)
+
+    with anyio.fail_after(60), pytest.raises(RefusedError, match="was revoked"):
+        await ask()
 
 
 # -- secrets -------------------------------------------------------------------------------------------------------
@@ -447,12 +447,12 @@ def test_a_name_that_a_client_made_up_adds_no_header(provider):
     provider.headers, provider.body = {"content-type": "application/json"}, answer_of("openai_chat", stream=False)
     every = Target(model="local/*", url=provider.url, wire="openai_chat")
     with running(GatewayConfig(models={"*": every})) as url:
-        for name in ["x\r\nset-cookie: a=b", "é", "\U0001f600", "x\x00", "x" * 10**5]:
+        for name in ["x\r\nset-cookie: a=b", "é", "\U0001f600", "x\x00", "\U0001f600" * 200, "x" * 10**5]:
             body = json.dumps({"model": name, "messages": []})
             got = httpx.post(f"{url}/v1/chat/completions", content=body)
-            assert got.status_code == 200
+            assert got.status_code == (400 if len(name) > 256 else 200)
             assert "set-cookie" not in got.headers
-            assert len(got.headers["palaver-model"]) < 1000
+            assert len(got.headers.get("palaver-model", "")) < 1000
 
 
 # -- other addresses -----------------------------------------------------------------------------------------------
