@@ -60,6 +60,13 @@ _TO_COME: Final[dict[type, tuple[str, str]]] = {
 """The parts that stream: the field that grows, and what stands in for it while the hand-over is asked."""
 
 
+_GROWS: Final[dict[type, type[ArgumentsDelta | ReasoningDelta]]] = {
+    Reasoning: ReasoningDelta,
+    ToolCall: ArgumentsDelta,
+}
+"""The event by which a part grows, where that is no ``TextDelta``."""
+
+
 class Shown:
     """A part on its way out: ``number`` counts those shown, ``part`` is what it began as, fitted to the wire."""
 
@@ -296,6 +303,9 @@ class StreamEncoder:
         if wrapped:
             shown.closing = "}"
             self._grow(shown, ArgumentsDelta(event.index, '{"input":'))
+        begun: str = "" if self.context.own else getattr(part, _TO_COME[type(part)][0])
+        if begun:  # its stand-in was fitted
+            self._grow(shown, _GROWS.get(type(shown.part), TextDelta)(event.index, begun))
         return shown
 
     def _next(self, part: AssistantPart, choice: int) -> Shown:
