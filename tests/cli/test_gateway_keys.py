@@ -79,6 +79,7 @@ def test_a_key_is_rotated_and_the_old_one_may_stay_for_a_while(run, place):
         (["create", "a b"], 1, "letters"),
         (["create", "x", "--tokens", "5"], 2, "60/minute"),
         (["create", "x", "--expires", "soon"], 2, "30d"),
+        (["create", "x", "--expires", "2020-01-31"], 2, "has passed"),
         (["rotate", "x", "--keep", "soon"], 2, "1d"),
         (["revoke", "nobody"], 1, "nobody"),
         (["rotate", "nobody"], 1, "nobody"),
@@ -86,6 +87,7 @@ def test_a_key_is_rotated_and_the_old_one_may_stay_for_a_while(run, place):
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(run, place, args, code, text):
+    open_database(place).close()
     own = [] if args == ["create"] else ["--database", place]
     ran = run("gateway", "keys", *args, *own)
     assert (ran.code, ran.out) == (code, "")
@@ -147,3 +149,12 @@ def test_other_addresses_are_served_when_keys_are_required(tmp_path, place):
         finally:
             ran.terminate()
         assert secret[8:20] not in ran.stdout.read() + ran.stderr.read()
+
+
+@pytest.mark.parametrize("command", [["keys", "list"], ["usage"], ["log"], ["stats"]])
+def test_a_database_that_is_not_there_is_not_made(run, tmp_path, command):
+    place = tmp_path / "none" / "gateway.db"
+    ran = run("gateway", *command, "--database", place)
+    assert (ran.code, ran.out) == (1, "")
+    assert "there is no such database" in ran.err
+    assert not place.parent.exists()

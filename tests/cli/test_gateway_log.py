@@ -190,13 +190,13 @@ def test_a_gateway_without_a_configuration_logs_in_the_users_own_store(tmp_path)
     )
     try:
         url = ran.stdout.readline().split()[0]
-        got = httpx.post(f"{url}/v1/chat/completions", content=b'{"model": "no/model", "messages": []}')
-        assert got.status_code == 401  # there is no key
+        got = httpx.post(f"{url}/v1/chat/completions", content=b'{"model": "nobody/model", "messages": []}')
+        assert got.status_code == 404  # there is no such provider
     finally:
         ran.send_signal(signal.SIGTERM)
         ran.communicate(timeout=60)
     with closing(open_database(str(tmp_path / "palaver" / "gateway.db"))) as database:
-        assert [each.asked for each in Exchanges(database).recent()] == ["no/model"]
+        assert [each.asked for each in Exchanges(database).recent()] == ["nobody/model"]
 
 
 def test_exchanges_are_summed_up(run, logged):

@@ -6,8 +6,8 @@ from queue import Queue
 import httpx
 import pytest
 
-from palaver.core.errors import OverloadedError, RateLimitError
-from palaver.gateway import GatewayConfig, Target, read_config
+from palaver.core.errors import OverloadedError, PalaverError, RateLimitError
+from palaver.gateway import GatewayConfig, Target, gateway_app, read_config
 from palaver.gateway.apis import APIS
 from palaver.gateway.config import Breaker, TargetTimeout
 from palaver.gateway.health import Health, TargetHealth
@@ -272,3 +272,31 @@ def test_a_file_with_a_wrong_number_or_name_names_its_place(tmp_path, wrong):
     file.write_text(f'[models]\nm = {{ model = "openai/a", {wrong} }}\n')
     with pytest.raises(Exception, match=r"gateway\.toml.*models"):
         read_config(file)
+
+
+@pytest.mark.row("GW-24")
+@pytest.mark.parametrize(
+    ("entry", "text"),
+    [
+        ([], "it names no model"),
+        ("grok/x", "xai"),
+        (Target(model="openai/x", wire="openai_chatt"), "openai_chat"),
+        (Target(model="local/x", url="127.0.0.1:8000"), "URL"),
+        (Target(model="openai/x", text_calls="herms"), "hermes"),
+        (Target(model="openai/x", key="PALAVER_NO_SUCH_VARIABLE"), "PALAVER_NO_SUCH_VARIABLE"),
+    ],
+)
+def test_an_entry_that_can_never_answer_is_refused_at_the_start(entry, text):
+    with pytest.raises(PalaverError, match=r"models\.mine") as caught:
+        gateway_app(GatewayConfig(models={"mine": entry}))
+    assert text in str(caught.value)
+
+
+@pytest.mark.row("GW-24")
+def test_a_wrong_name_of_a_provider_sends_a_conversation_to_nobody(provider, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    with running(GatewayConfig()) as url:
+        got = httpx.post(f"{url}/v1/chat/completions", content=b'{"model": "antropic/claude", "messages": []}')
+    assert got.status_code == 404
+    assert "anthropic" in got.json()["error"]["message"]
+    assert provider.asked == []

@@ -21,7 +21,7 @@ class DefaultGroup(Group):
         super().__init__(default.name, list(commands), help=default.help)
         self.default = default
         default.epilog = "Commands: " + "; ".join(
-            f"{each.name} ({each.get_short_help_str().rstrip('.').lower()})" for each in commands
+            f"{each.name} ({each.get_short_help_str(limit=100).rstrip('.').lower()})" for each in commands
         )
 
     def make_context(

@@ -93,6 +93,7 @@ command: Final = DefaultGroup(serve, (run, log, stats, usage, keys))
 
 
 def _print_lines(client: str, host: str, port: int, model: str) -> int:
+    host = HOST if host in {"0.0.0.0", "::"} else host  # noqa: S104 (clients cannot ask all addresses)
     echo(safe_line(client_line(find_client(client), f"http://{listener.place(host, port)}", model)))
     return 0
 

@@ -30,6 +30,8 @@ class Client(Struct, frozen=True, kw_only=True):
     variables: Mapping[str, str] = {}
     package: str = ""
     line: str = ""
+    settings: str = ""
+    """What stands in the file that ``{settings}`` names in the variables."""
 
 
 _CODEX: Final = (
@@ -58,7 +60,13 @@ CLIENTS: Final[tuple[Client, ...]] = (
         name="gemini-cli",
         title="Gemini CLI",
         command=("gemini", "-m", "{model}"),
-        variables={"GOOGLE_GEMINI_BASE_URL": "{url}", "GEMINI_API_KEY": "any"},
+        variables={
+            "GOOGLE_GEMINI_BASE_URL": "{url}",
+            "GEMINI_API_KEY": "any",
+            "GEMINI_CLI_TRUST_WORKSPACE": "true",
+            "GEMINI_CLI_SYSTEM_SETTINGS_PATH": "{settings}",
+        },
+        settings='{"security": {"auth": {"selectedType": "gemini-api-key"}}}',
         package="npm install -g @google/gemini-cli",
     ),
     Client(
@@ -89,6 +97,8 @@ CLIENTS: Final[tuple[Client, ...]] = (
         line='genai.Client(api_key="any", http_options={"base_url": "{url}"})',
     ),
 )
+SETTINGS: Final = "palaver-settings.json"
+"""The file for settings in the lines that are printed."""
 PROGRAMS: Final = tuple(each for each in CLIENTS if each.command)
 """Those that can be started."""
 
@@ -101,11 +111,14 @@ def find_client(name: str) -> Client:
     return found
 
 
-def start_of(client: Client, url: str, model: str) -> tuple[list[str], dict[str, str]]:
-    """Return the command and the variables that start a program with a model of the gateway at ``url``."""
+def start_of(client: Client, url: str, model: str, settings: str) -> tuple[list[str], dict[str, str]]:
+    """Return the command and the variables that start a program with a model of the gateway at ``url``.
+
+    ``settings`` is the file in which its settings stand.
+    """
     return (
         [_filled(each, url, model) for each in client.command],
-        {name: _filled(text, url, model) for name, text in client.variables.items()},
+        {name: _filled(text, url, model).replace("{settings}", settings) for name, text in client.variables.items()},
     )
 
 
@@ -113,8 +126,9 @@ def client_line(client: Client, url: str, model: str) -> str:
     """Return what a person types, or writes into a program."""
     if client.line:
         return _filled(client.line, url, model)
-    command, variables = start_of(client, url, model)
-    return " ".join([f"{name}={shlex.quote(text)}" for name, text in variables.items()] + [shlex.join(command)])
+    command, variables = start_of(client, url, model, SETTINGS)
+    line = " ".join([f"{name}={shlex.quote(text)}" for name, text in variables.items()] + [shlex.join(command)])
+    return f"echo {shlex.quote(client.settings)} > {SETTINGS}; {line}" if client.settings else line
 
 
 def _filled(text: str, url: str, model: str) -> str:

@@ -9,11 +9,13 @@ import datetime as dt
 import re
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from palaver.cli.serve import check_extra
+from palaver.core.errors import UnavailableError
 from palaver.threads.ids import now_ms
 
 if TYPE_CHECKING:
@@ -37,15 +39,18 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def opened(config: str | None, location: str | None) -> Generator[Database]:
-    """Open the database. Raises ``PalaverError``."""
+def opened(config: str | None, location: str | None, *, create: bool = False) -> Generator[Database]:
+    """Open the database; with ``create`` also one that is not there yet. Raises ``PalaverError``."""
     check_extra("gateway", "starlette", "uvicorn")
     from palaver.gateway.config import read_config
     from palaver.gateway.database import default_location, open_database
 
     if location is None and config is not None:
         location = read_config(config).database
-    database = open_database(location or default_location())
+    location = location or default_location()
+    if not create and "://" not in location and not Path(location).exists():
+        raise UnavailableError(f"{location}: there is no such database")
+    database = open_database(location)
     try:
         yield database
     finally:

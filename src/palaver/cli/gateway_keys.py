@@ -47,7 +47,7 @@ def keys() -> None:
 @rows.options
 def create(name: str, form: Form | None, config: str | None, database: str | None, **fields: Any) -> None:
     """Make a key for NAME, and print it. It is not shown again."""
-    with gateway_database.opened(config, database) as opened:
+    with gateway_database.opened(config, database, create=True) as opened:
         from palaver.gateway.keys import GatewayKeys
 
         when: str | None = fields["expires"]
@@ -122,7 +122,10 @@ def _expiry(text: str | None) -> int | None:
     if text is None:
         return None
     milliseconds = gateway_database.span(text)
-    return gateway_database.date(text) if milliseconds is None else now_ms() + milliseconds
+    time = gateway_database.date(text) if milliseconds is None else now_ms() + milliseconds
+    if time <= now_ms():
+        raise click.UsageError(f"--expires: {text} has passed")
+    return time
 
 
 def _print_new(made: NewKey, form: Form | None) -> None:

@@ -1,6 +1,6 @@
 """``palaver gateway log``: the exchanges of a gateway, one of them with its receipt, or the bytes of one side.
 
-- ID is that of the header ``palaver-exchange``; its beginning or end will do, from 4 characters on.
+- ID is that of the header ``palaver-exchange``; a part of it will do, from 4 characters on.
 - ``--body`` writes the very bytes to standard output: what the client asked (``request``), what the model got
   (``sent``), what it answered (``received``), and what the client got (``returned``).
 
@@ -34,7 +34,7 @@ _FIELDS: Final = ("id", "at", "api", "asked", "model", "status", "outcome", "thr
 @click.option(
     "-n", "--count", "number", type=WholeNumber(1), default=20, show_default=True, help="How many are listed."
 )
-@click.option("-t", "--thread", metavar="THREAD", help="Only those of this thread, by its whole id.")
+@click.option("-t", "--thread", metavar="THREAD", help="Only those of this thread; a part of its id will do.")
 @click.option("--body", type=Choice(_BODIES), help="Write the bytes of one side of the exchange ID.")
 @gateway_database.options
 @rows.options

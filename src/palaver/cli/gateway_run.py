@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Final
 
 import click
@@ -48,11 +49,15 @@ def run(client: str, arguments: tuple[str, ...], *, model: str, config: str | No
 
 
 def _run(client: str, program: str, url: str, model: str, arguments: tuple[str, ...]) -> int:
-    command, variables = start_of(find_client(client), url, model)
-    process = subprocess.Popen([program, *command[1:], *arguments], env={**os.environ, **variables})  # noqa: S603 (the user asked for it)
-    while True:
-        with suppress(KeyboardInterrupt):  # Ctrl-C is the program's
-            return process.wait()
+    row = find_client(client)
+    with tempfile.TemporaryDirectory() as folder:
+        settings = Path(folder) / "settings.json"
+        settings.write_text(row.settings, "utf-8")
+        command, variables = start_of(row, url, model, str(settings))
+        process = subprocess.Popen([program, *command[1:], *arguments], env={**os.environ, **variables})  # noqa: S603 (the user asked for it)
+        while True:
+            with suppress(KeyboardInterrupt):  # Ctrl-C is the program's
+                return process.wait()
 
 
 @contextmanager

@@ -63,6 +63,7 @@ class Gateway:
         self.health = health
         self.resources = resources
         self.router = Router(config, find_key, health, resources.client)
+        self.router.check()
         self.access = _access(config)
         same = previous is not None and previous.config.translation == config.translation
         former = previous.translator if previous is not None and same else None

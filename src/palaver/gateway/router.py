@@ -23,20 +23,21 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from msgspec import structs
 
-from palaver.core.errors import UnknownNameError
+from palaver.core.errors import DecodeError, PalaverError, UnknownNameError, excerpt
 from palaver.gateway.config import Target
 from palaver.gateway.patterns import LONGEST_NAME
 from palaver.models import Model, Retry, Timeouts, providers
 from palaver.models.names import model
 
 if TYPE_CHECKING:
-    from palaver.core.errors import PalaverError
     from palaver.gateway.client_api import ClientApi
     from palaver.gateway.config import GatewayConfig
     from palaver.gateway.health import Health, TargetHealth
     from palaver.models.http import Sender
 
 FindKey: TypeAlias = "Callable[[str], str | None]"
+_WORD: Final = re.compile(r"[A-Za-z0-9._-]+")
+"""What may be the name of a provider."""
 _KNOWN: Final = 1000
 """How many names are kept with their models."""
 _LONGEST_WAIT: Final = 10.0
@@ -97,6 +98,21 @@ class Router:
         patterns = sorted((name for name in table if "*" in name), key=lambda name: len(name.replace("*", "")))
         self._patterns = [(_compiled(name), name, table[name]) for name in reversed(patterns)]
         self._known: dict[tuple[str, str], Chain] = {}
+
+    def check(self) -> None:
+        """Raise ``DecodeError`` for an entry of the configuration that can never answer, which it names."""
+        for name, targets in (*self._exact.items(), *((written, each) for _, written, each in self._patterns)):
+            path = f"models.{name}"
+            if not targets:
+                raise DecodeError("it names no model", path=path)
+            for each in targets:
+                if each.key is not None and each.key not in os.environ:
+                    raise DecodeError(f"the variable {excerpt(each.key)!r} is not set", path=path)
+                try:
+                    if "*" not in each.model:
+                        self._model(each, each.wire or "", alone=True)
+                except PalaverError as error:
+                    raise DecodeError(str(error), path=path) from None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -160,7 +176,12 @@ class Router:
                 return written, each
         if self._config.only_listed or not name:
             raise UnknownNameError.among(f"no model {name!r}", self.names, name)
-        return None, (Target(model=name if name.partition("/")[0] in providers.PROVIDERS else f"{provider}/{name}"),)
+        first, slash, _ = name.partition("/")
+        if first in providers.PROVIDERS:
+            return None, (Target(model=name),)
+        if slash and _WORD.fullmatch(first):  # a wrong name must not send a conversation to somebody else
+            raise UnknownNameError.among(f"no provider {first!r}", providers.PROVIDERS, first)
+        return None, (Target(model=f"{provider}/{name}"),)
 
     def _model(self, target: Target, wire: str, *, alone: bool) -> Model:
         provider = target.model.partition("/")[0]

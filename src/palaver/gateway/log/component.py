@@ -6,6 +6,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import logging
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -17,6 +18,7 @@ from palaver.gateway.log.logged import encode, logged
 from palaver.gateway.log.redaction import Redaction
 from palaver.gateway.log.spool import Spool
 from palaver.gateway.log.writer_process import WriterProcess
+from palaver.store.location import default_location
 from palaver.store.store import to_thread
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ class ExchangeLog(Component):
         """Make a folder in the spool, and start the writer. Raises ``UnavailableError``."""
         options = self._options
         data = Path(platformdirs.user_data_dir("palaver", appauthor=False))
-        root = Path(options.spool) if options.spool else data / "gateway-spool"
+        root = Path(options.spool) if options.spool else data / "gateway-spool" / _name(options, self._database)
         self._spool = Spool(root, max_bytes=options.max_spool, sync=options.sync)
         self._writer = WriterProcess(self._spool, options, self._database)
         self._writer.start()
@@ -90,3 +92,8 @@ class ExchangeLog(Component):
             "dropped": self.dropped,
             "error": self._writer.error,
         }
+
+
+def _name(options: LogOptions, database: str) -> str:
+    """Return the name of the folder of a log: another gateway's writer must not adopt what belongs to this one."""
+    return sha256(f"{database}\0{options.store or default_location()}".encode()).hexdigest()[:16]

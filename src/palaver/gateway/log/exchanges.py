@@ -191,7 +191,7 @@ class Exchanges:
         self._remember(exchange, placed.thread, made)
 
     def read(self, id: str) -> StoredExchange:
-        """Return an exchange; the beginning or the end of its id will do. Raises ``NotFoundError``, ``DamageError``."""
+        """Return an exchange; a part of its id will do. Raises ``NotFoundError``, ``DamageError``."""
         summary = self.find(id)
         whole, packed = self._whole(summary.id)
         bodies = None if packed.request is None else whole.bodies
@@ -201,19 +201,21 @@ class Exchanges:
         """Return an exchange without its bytes. Raises ``NotFoundError`` when none or several have that id."""
         rows = self._database.run(lambda it: it.rows(_SELECT + "WHERE id = ?", id))
         if not rows and len(id) >= _MIN_ID and id.replace("-", "").isalnum():
-            similar: Final = _SELECT + "WHERE id LIKE ? OR id LIKE ? LIMIT 2"
-            rows = self._database.run(lambda it: it.rows(similar, f"{id}%", f"%{id}"))
+            similar: Final = _SELECT + "WHERE id LIKE ? LIMIT 2"
+            rows = self._database.run(lambda it: it.rows(similar, f"%{id}%"))
         if len(rows) != 1:
             raise NotFoundError(f"{'several exchanges are' if rows else 'no exchange is'} named {id!r}")
         return _summary(rows[0])
 
     def recent(self, limit: int = 20, *, thread: str | None = None) -> list[ExchangeSummary]:
-        """Return exchanges, the newest first; with ``thread``, those of a thread."""
+        """Return exchanges, the newest first; with ``thread``, those of a thread, of whose id a part will do."""
         order: Final = "ORDER BY at DESC, id DESC LIMIT ?"
         if thread is None:
             found = self._database.run(lambda it: it.rows(_SELECT + order, limit))
         else:
-            found = self._database.run(lambda it: it.rows(_SELECT + "WHERE thread = ? " + order, thread, limit))
+            found = self._database.run(
+                lambda it: it.rows(_SELECT + "WHERE thread LIKE ? " + order, f"%{thread}%", limit)
+            )
         return [_summary(each) for each in found]
 
     def sums(self, by: Group, *, since: int = 0) -> list[ExchangeSums]:

@@ -18,7 +18,7 @@ class LogOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     store: str | None = None
     """A location of ``palaver.store``. Without it, ``PALAVER_STORE``, or the user's own store."""
     spool: str | None = None
-    """The folder of the spool. Without it, ``gateway-spool`` in the user's data folder."""
+    """The folder of the spool, of this log alone. Without it, one in the user's data folder for database and store."""
     max_spool: int = 1 << 30
     """The size of the spool, above which ``when_full`` says what happens."""
     when_full: Literal["refuse", "drop"] = "refuse"
