@@ -2,18 +2,26 @@
 
 import json
 import socket
+import time
+from contextlib import closing
 from queue import Queue
 
 import httpx
 import pytest
 
-from palaver.gateway import GatewayConfig, Listen
+from palaver.core.errors import DecodeError, NotFoundError
+from palaver.gateway import GatewayConfig, Listen, limiter, response_table, stored_responses
 from palaver.gateway.apis import API_OF
 from palaver.gateway.component import Component
 from palaver.gateway.config import Breaker
+from palaver.gateway.database import open_database
 from palaver.gateway.health import Health
+from palaver.gateway.limits import LimitRule
+from palaver.gateway.response_table import ResponseTable
 from palaver.gateway.router import Router
+from palaver.gateway.stored_responses import ResponseOptions
 from palaver.gateway.translation import Translator
+from palaver.gateway.usage import UsageLedger
 from tests.gateway.running import running, targets
 from tests.gateway.test_errors import message_of
 from tests.gateway.test_streams import pieces_of
@@ -116,7 +124,6 @@ ODD = [b"[1]", b'["a"]', b"[null]", b'[{"a": "\xff"}]', b"[" * 5000, b'[{"a": "\
 
 @pytest.mark.row("GW-17")
 def test_items_that_are_none_are_a_400(tmp_path, provider):
-    from palaver.gateway.stored_responses import ResponseOptions
 
     config = GatewayConfig(models=targets(provider.url), database=str(tmp_path / "g.db"), responses=ResponseOptions())
     with running(config) as url:
@@ -133,9 +140,6 @@ def test_items_that_are_none_are_a_400(tmp_path, provider):
 
 @pytest.mark.row("GW-40")
 def test_a_history_has_a_bound(tmp_path, monkeypatch):
-    from palaver.core.errors import DecodeError
-    from palaver.gateway import response_table
-    from palaver.gateway.database import open_database
 
     monkeypatch.setattr(response_table, "_LONGEST", 10_000)
     database = open_database(str(tmp_path / "g.db"))
@@ -155,12 +159,6 @@ def test_a_history_has_a_bound(tmp_path, monkeypatch):
 
 @pytest.mark.row("GW-17")
 def test_old_responses_are_deleted_while_the_gateway_runs(tmp_path, monkeypatch):
-    import time
-
-    from palaver.core.errors import NotFoundError
-    from palaver.gateway import stored_responses
-    from palaver.gateway.database import open_database
-    from palaver.gateway.response_table import ResponseTable
 
     monkeypatch.setattr(stored_responses, "_DELETED", 0.05)
     place = str(tmp_path / "g.db")
@@ -178,3 +176,30 @@ def test_old_responses_are_deleted_while_the_gateway_runs(tmp_path, monkeypatch)
         else:
             pytest.fail("it is still there")
         database.close()
+
+
+# -- usage that cannot be ----------------------------------------------------------------------------
+
+
+@pytest.mark.row("GW-31")
+@pytest.mark.parametrize(("wire", "field"), [("openai_chat", "prompt_tokens"), ("google_generate", "promptTokenCount")])
+def test_a_count_that_cannot_be_breaks_nothing(provider, tmp_path, caplog, wire, field):
+    provider.headers = {"content-type": "application/json"}
+    right = json.loads(answer_of(wire, stream=False))
+    usage = right["usage" if "usage" in right else "usageMetadata"]
+    rule = LimitRule(tokens="3000000000/month", requests="3/month")
+    place = str(tmp_path / "gateway.db")
+    with running(GatewayConfig(models=targets(provider.url), limits=(rule,), database=place)) as url:
+        content, path = body_of(wire, wire, stream=False), path_of(wire, wire, stream=False)
+        for count in (10**30, 2**63, -(10**30)):
+            usage[field] = count
+            provider.body = json.dumps(right).encode()
+            assert httpx.post(f"{url}{path}", content=content).status_code == 200
+            time.sleep(2 * limiter.WRITTEN)
+        refused = httpx.post(f"{url}{path}", content=content)
+        assert refused.status_code == 429, "the counters still count"
+    assert [each for each in caplog.records if each.levelname in {"ERROR", "CRITICAL"}] == []
+    with closing(open_database(place)) as database:
+        (total,) = UsageLedger(database).sums()
+    assert total.requests == 3
+    assert 0 <= total.input_tokens <= 2 * 10**9

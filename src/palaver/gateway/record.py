@@ -20,6 +20,7 @@ from msgspec import Struct, field
 
 from palaver import wires
 from palaver.core.errors import PalaverError, ProviderError, StreamError
+from palaver.core.usage import Usage
 from palaver.gateway.session import session_of
 from palaver.threads.ids import now_ms, uuid7
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from palaver.models.language_model import Notice
 
 MAX_ANSWER: Final = 64 * 1024 * 1024
+_MOST_TOKENS: Final = 10**9
 Outcome: TypeAlias = Literal["answered", "refused", "failed", "cancelled"]
 """``answered``: the client got a whole answer. ``refused``: the gateway itself or the provider refused the request.
 ``failed``: no answer, or it broke off. ``cancelled``: the client went away."""
@@ -141,6 +143,19 @@ class Record(Struct, kw_only=True, eq=False):
             self._read = True
             self.answer = decode_answer(self.wire, b"".join(self.received), stream=self.request.stream)
         return self.answer
+
+
+def sound(usage: Usage | None) -> Usage | None:
+    """Return counters that an answer can have had, each from 0 to ``_MOST_TOKENS``: a provider can say anything."""
+    if usage is None:
+        return None
+    counts = (usage.input, usage.cache_read, usage.cache_write, usage.output, usage.reasoning)
+    if all(each is None or 0 <= each <= _MOST_TOKENS for each in counts):
+        return usage
+    given, read, written, output, reasoning = [
+        None if each is None else min(max(each, 0), _MOST_TOKENS) for each in counts
+    ]
+    return Usage(input=given, cache_read=read, cache_write=written, output=output, reasoning=reasoning)
 
 
 def decode_answer(wire: str, data: bytes, *, stream: bool) -> Response | None:

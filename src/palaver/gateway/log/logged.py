@@ -19,6 +19,7 @@ from msgspec import Struct
 from palaver.core.errors import DecodeError, PalaverError, StreamError
 from palaver.core.request import Loss
 from palaver.gateway.log.redaction import logged_headers
+from palaver.gateway.record import sound
 from palaver.models.catalogue import cost, prices_of
 
 if TYPE_CHECKING:
@@ -160,6 +161,7 @@ def _error(error: PalaverError | None, redact: Redaction, amount: Amount) -> str
 
 def figures(model: str | None, usage: Usage | None) -> Figures:
     """Return the tokens of an answer, and what they cost at the catalogue's prices of the model that answered."""
+    usage = sound(usage)
     if usage is None:
         return Figures()
     price = None if model is None else cost(usage, prices_of(model))
