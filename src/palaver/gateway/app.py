@@ -15,6 +15,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
     from palaver.gateway.client_response import ClientResponse
     from palaver.gateway.gateway import Gateway
 
+_LOGGER: Final = logging.getLogger("palaver.gateway")
+_DEFECT: Final = ApiError(500, "server", "the gateway failed; its log says why")
 _METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
 _SAFE: Final = "/:@+,=()[] "
 _LONGEST: Final = 256
@@ -198,7 +201,8 @@ async def _answer(gateway: Gateway, api: ClientApi, call: Call, request: Request
     asked = ClientRequest(
         api=api, model=model, stream=stream, body=body, headers=headers, query=_query(request.url.query)
     )
-    return AnswerResponse(gateway, Record(request=asked, caller=caller))
+    made = Record(request=asked, caller=caller, max_answer=gateway.config.listen.max_answer)
+    return AnswerResponse(gateway, made)
 
 
 def _query(query: str) -> str:
@@ -236,19 +240,27 @@ class AnswerResponse:
             async with Exchange(record, chain, self._gateway.translator) as response:
                 await self._hand_on(self._gateway.rewritten(record, response), send, tasks)
         except PalaverError as error:
-            told = api_error(error)
             record.error = error
             record.outcome = "failed" if record.attempts else "refused"
-            if not self._begun:
-                record.status = told.status
-            await self._gateway.ended(record)
-            if not self._begun:
-                await error_response(record.request.api, told)(scope, receive, send)
-            # Else the body is left without its end, and the server closes the connection: nothing else says so.
+            await self._fail(api_error(error), scope, receive, send)
         except anyio.get_cancelled_exc_class():
             record.outcome = "cancelled"
             await self._gateway.ended(record)
             raise
+        except Exception:
+            _LOGGER.exception("the exchange %s failed", record.id)
+            record.outcome = "failed"
+            await self._fail(_DEFECT, scope, receive, send)
+
+    async def _fail(self, error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
+        """Note the end; answer with an error where no answer has begun."""
+        record = self._record
+        if not self._begun:
+            record.status = error.status
+        await self._gateway.ended(record)
+        if not self._begun:
+            await error_response(record.request.api, error)(scope, receive, send)
+        # Else the body is left without its end, and the server closes the connection: nothing else says so.
 
     async def _hand_on(self, response: ClientResponse, send: Send, tasks: TaskGroup) -> None:
         """Send an answer as it comes; note its end before the client sees it."""

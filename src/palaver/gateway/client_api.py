@@ -249,19 +249,23 @@ _STATUS_KINDS: Final[dict[int, ErrorKind]] = {
 }
 
 
+ERROR_STATUSES: Final = range(400, 600)
+"""Any other status is no refusal to a client: after some no body follows, and the next answer would begin in it."""
+
+
 def status_kind(status: int) -> ErrorKind:
     """Return the kind of error that a status stands for."""
     return _STATUS_KINDS.get(status, "invalid" if status < 500 else "server")  # noqa: PLR2004 (the server failed)
 
 
 def api_error(error: PalaverError) -> ApiError:
-    """Return what a client is told about an error. The provider's own status is kept, where there is one."""
+    """Return what a client is told about an error. The provider's own status is kept, where it is one of an error."""
     if isinstance(error, RefusedError):
         return error.answer
     status, kind = _kind_of(error)
     if not isinstance(error, ProviderError):
         return ApiError(status, kind, str(error))
-    status = error.status or status
+    status = error.status if error.status is not None and error.status in ERROR_STATUSES else status
     kind = _STATUS_KINDS.get(status, kind if status < 500 else "server")  # noqa: PLR2004 (the provider failed)
     return ApiError(status, kind, str(error), error.retry_after, error.code)
 

@@ -39,6 +39,7 @@ from palaver.core.errors import DecodeError
 from palaver.gateway.keys import KeySettings
 from palaver.gateway.limits import LimitRule
 from palaver.gateway.log.options import LogOptions
+from palaver.gateway.record import MAX_ANSWER
 from palaver.gateway.stored_responses import ResponseOptions
 from palaver.gateway.translation import Translation
 
@@ -54,6 +55,8 @@ class Listen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     hosts: tuple[str, ...] = ()
     max_body: Annotated[int, Meta(ge=1)] = 64 * 1024 * 1024
     """The most bytes of a request."""
+    max_answer: Annotated[int, Meta(ge=1)] = MAX_ANSWER
+    """The most bytes of a model's answer, which is in memory until its end; a longer one is broken off."""
     body_seconds: Annotated[float, Meta(gt=0)] = 60.0
     """How long the body of a request may take to arrive."""
     max_concurrent: Annotated[int, Meta(ge=1)] | None = None

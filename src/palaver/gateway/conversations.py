@@ -107,7 +107,7 @@ class Conversation(Sender):
         record = self.record
         if record is not None:
             record.sent = b"".join(call.chunks)
-            record.received.clear()
+            record.forget_received()
         response = await http.send(self._http, call, timeouts)
         if record is not None:
             response.tap = record.note_received

@@ -133,7 +133,7 @@ class SQLiteDatabase(Database):
                     self._db.rollback()
                     raise
                 self._db.commit()
-            except sqlite3.Error as error:
+            except (sqlite3.Error, OverflowError) as error:
                 raise UnavailableError(f"{self._path}: {error}") from error
             return done
 

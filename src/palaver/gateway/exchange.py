@@ -80,7 +80,7 @@ class Exchange:
         record.model, record.wire, record.translated = model.name, model.endpoint.wire, not same
         record.target, record.retries = candidate.label, 0
         record.sent, record.losses, record.answer = b"", (), None
-        record.received.clear()
+        record.forget_received()
         candidate.health.ask()
         try:
             response = await (same_wire.ask if same else self._translator.ask)(model, record, self._open)
@@ -96,8 +96,11 @@ class Exchange:
 
 
 def _of_model(error: PalaverError, record: Record) -> PalaverError:
-    """Return the error of a model for an answer of it that cannot be read, and any other error as it is."""
-    if not isinstance(error, DecodeError) or not record.received:
+    """Return the error of a model for an answer of it that cannot be read, and any other error as it is.
+
+    What cannot be read before anything was sent is the client's request.
+    """
+    if not isinstance(error, DecodeError) or not record.sent:
         return error
     made = ProviderError(record.wire or "", f"the answer cannot be read: {error}")
     made.retryable = True

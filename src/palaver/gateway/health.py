@@ -112,7 +112,8 @@ class Health:
         found = self._targets.get(target)
         if found is None:
             if len(self._targets) >= _KNOWN:
-                del self._targets[next(iter(self._targets))]
+                made_up = (name for name, each in self._targets.items() if each.label is None)
+                del self._targets[next(made_up, next(iter(self._targets)))]
             found = self._targets[target] = TargetHealth(_named(target), self._breaker)
         return found
 
@@ -120,10 +121,13 @@ class Health:
 async def show_health(live: LiveGateway, request: Request) -> Response:
     """Answer 200 while the gateway takes requests, and 503 when it stops, or when no model answers that was asked.
 
+    Where the configuration lists models, only those count: a client could ask for others that never answer.
+
     Clients that may use the gateway see the state of each model.
     """
     states = [{"name": each.name, "state": each.state, "failures": each.failures} for each in live.targets]
-    failing = bool(states) and all(each["state"] == "open" for each in states)
+    listed = [each for each in live.targets if each.label is not None or not live.gateway.config.models]
+    failing = bool(listed) and all(each.state == "open" for each in listed)
     status = "draining" if live.draining else "failing" if failing else "ok"
     shown: dict[str, object] = {"status": status, "exchanges": live.active}
     with suppress(Refused, PalaverError):

@@ -14,12 +14,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from msgspec import Struct, field
 
 from palaver import wires
-from palaver.core.errors import PalaverError, StreamError
+from palaver.core.errors import PalaverError, ProviderError, StreamError
+from palaver.core.usage import Usage
 from palaver.gateway.session import session_of
 from palaver.threads.ids import now_ms, uuid7
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from palaver.gateway.keys import Caller
     from palaver.models.language_model import Notice
 
+MAX_ANSWER: Final = 64 * 1024 * 1024
+_MOST_TOKENS: Final = 10**9
 Outcome: TypeAlias = Literal["answered", "refused", "failed", "cancelled"]
 """``answered``: the client got a whole answer. ``refused``: the gateway itself or the provider refused the request.
 ``failed``: no answer, or it broke off. ``cancelled``: the client went away."""
@@ -107,7 +110,10 @@ class Record(Struct, kw_only=True, eq=False):
     seconds: float | None = None
     answer: Response | None = None
     """The answer, where it was decoded on its way."""
+    max_answer: int = MAX_ANSWER
+    """The most bytes of ``received``."""
     _read: bool = False
+    _size: int = 0
 
     @property
     def session(self) -> str | None:
@@ -119,9 +125,17 @@ class Record(Struct, kw_only=True, eq=False):
         self.retries += notice.kind == "retry"
 
     def note_received(self, data: bytes | None) -> None:
-        """Add a piece of the model's answer: a ``HttpResponse.tap``."""
+        """Add a piece of the model's answer: a ``HttpResponse.tap``. Raises ``ProviderError`` when that is too long."""
         if data:
+            self._size += len(data)
+            if self._size > self.max_answer:
+                raise ProviderError(self.wire or "", f"an answer of more than {self.max_answer:,} bytes")
             self.received.append(data)
+
+    def forget_received(self) -> None:
+        """Forget what a model answered, before another one is asked."""
+        self.received.clear()
+        self._size = 0
 
     def response(self) -> Response | None:
         """Return the answer as a value, as far as it came; ``None`` where there is none that can be read."""
@@ -129,6 +143,19 @@ class Record(Struct, kw_only=True, eq=False):
             self._read = True
             self.answer = decode_answer(self.wire, b"".join(self.received), stream=self.request.stream)
         return self.answer
+
+
+def sound(usage: Usage | None) -> Usage | None:
+    """Return counters that an answer can have had, each from 0 to ``_MOST_TOKENS``: a provider can say anything."""
+    if usage is None:
+        return None
+    counts = (usage.input, usage.cache_read, usage.cache_write, usage.output, usage.reasoning)
+    if all(each is None or 0 <= each <= _MOST_TOKENS for each in counts):
+        return usage
+    given, read, written, output, reasoning = [
+        None if each is None else min(max(each, 0), _MOST_TOKENS) for each in counts
+    ]
+    return Usage(input=given, cache_read=read, cache_write=written, output=output, reasoning=reasoning)
 
 
 def decode_answer(wire: str, data: bytes, *, stream: bool) -> Response | None:

@@ -5,6 +5,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 _Answer: TypeAlias = Callable[[ResponseTable, "Request", str, bytes], Any]
 _ROOTS: Final = ("/v1", "", "/openai/v1", "/openai")
 _PAGE: Final = 20
+_MOST: Final = 100
+_NUMBER: Final = re.compile("[1-9][0-9]{0,3}")
 
 
 def response_routes(live: LiveGateway) -> list[Route]:
@@ -100,7 +103,7 @@ def _page(request: Request, owner: str, items: Sequence[Raw]) -> Any:
     after = request.query_params.get("after")
     start = next((place + 1 for place, (name, _) in enumerate(named) if name == after), 0)
     asked = request.query_params.get("limit", "")
-    limit = min(int(asked), 100) if asked.isdigit() else _PAGE
+    limit = min(int(asked), _MOST) if _NUMBER.fullmatch(asked) else _PAGE
     shown = [_with_id(item, name) for name, item in named[start : start + limit]]
     return {
         "object": "list",
@@ -164,14 +167,14 @@ def _conversation(id: str, created_at: int, metadata: dict[str, Any]) -> dict[st
 def _metadata(fields: dict[str, Raw]) -> dict[str, Any]:
     try:
         return json.decode(fields.get("metadata", Raw(b"{}")), type=dict[str, Any] | None) or {}
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise DecodeError(str(error), path="metadata", source=responses.API.wire) from None
 
 
 def _fields(body: bytes) -> dict[str, Raw]:
     try:
         return json.decode(body, type=dict[str, Raw])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise DecodeError(str(error), source=responses.API.wire) from None
 
 

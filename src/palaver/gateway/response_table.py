@@ -49,6 +49,9 @@ _CHAIN: Final = """WITH RECURSIVE chain (id, previous, depth) AS (
         SELECT r.id, r.previous, c.depth + 1 FROM {s}.stored_responses r JOIN chain c ON r.id = c.previous
     ) SELECT r.input, r.response, r.previous FROM chain c JOIN {s}.stored_responses r ON r.id = c.id
     ORDER BY c.depth DESC"""
+_ITEM: Final = json.Decoder(dict[str, Any])
+_LONGEST: Final = 64 * 1024 * 1024
+"""Bytes of a history: what a client adds to it costs no model."""
 _DAY: Final = 24 * 60 * 60 * 1000
 
 
@@ -115,15 +118,23 @@ class ResponseTable:
         return StoredResponse(_unpacked(rows[0][0]), Raw(zstd.decompress(rows[0][1])))
 
     def history(self, id: str, caller: str) -> list[Raw]:
-        """Return the items of a chain, up to the output of a response. Raises ``NotFoundError``."""
+        """Return the items of a chain, up to the output of a response. Raises ``NotFoundError``.
+
+        Raises ``DecodeError`` for one that is too long.
+        """
         rows = self._database.run(lambda it: it.rows(_CHAIN, id, caller))
         if not rows or rows[0][2] is not None:
             raise NotFoundError(f"Previous response with id '{id}' not found.")
         items: list[Raw] = []
+        size = 0
         for own_input, response, _ in rows:
-            items += _unpacked(own_input)
+            added = _unpacked(own_input)
             if response is not None:
-                items += _replayable(zstd.decompress(response))
+                added += _replayable(zstd.decompress(response))
+            size += sum(map(len, map(bytes, added)))
+            if size > _LONGEST:
+                raise DecodeError(f"a history of more than {_LONGEST:,} bytes", source="openai_responses")
+            items += added
         return items
 
     def delete(self, id: str, caller: str) -> None:
@@ -188,8 +199,11 @@ def input_items(value: Raw | None) -> list[Raw]:
     if data.startswith(b'"'):
         return [Raw(b'{"type":"message","role":"user","content":' + data + b"}")]
     try:
-        return json.decode(data, type=list[Raw] | None) or []
-    except MsgspecError as error:
+        found = json.decode(data, type=list[Raw] | None) or []
+        for each in found:
+            _ITEM.decode(each)
+        return found
+    except (MsgspecError, UnicodeError, RecursionError) as error:
         raise DecodeError(str(error), path="input", source="openai_responses") from None
 
 

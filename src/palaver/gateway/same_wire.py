@@ -28,6 +28,7 @@ from msgspec import Struct
 from palaver import wires
 from palaver.core.errors import DecodeError, PalaverError, TimedOutError
 from palaver.core.events import Failed
+from palaver.gateway.client_api import ERROR_STATUSES
 from palaver.gateway.client_response import ClientResponse
 from palaver.gateway.patterns import LONGEST_NAME
 from palaver.gateway.proof_envelope import MARKER
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 _ENVELOPE: Final = MARKER.encode()
 _REFUSAL_SECONDS: Final = 5.0
 """The most seconds to wait for the body of a refusal."""
+_ANSWERS: Final = frozenset(range(200, 300)) - {204, 205}
+"""The statuses of answers: those of success that have a body."""
 _IDENTITY: Final = {"accept-encoding": "identity"}
 _NAME: Final = b'"model"'
 _LETTERS: Final = (b"\\u004", b"\\u006")
@@ -157,7 +160,7 @@ async def _try_once(model: Model, url: str, record: Record, opened: AsyncExitSta
     begun = anyio.current_time()
     response, first = await _begin(model, call, record, opened)
     headers = {name: text for name, text in response.headers.items() if _is_of_wire(name, request.api)}
-    if 200 <= response.status < 300:  # noqa: PLR2004 (success)
+    if response.status in _ANSWERS:
         if response.headers.get("content-type", "").startswith("text/html"):
             raise DecodeError("an HTML page instead of an answer", source=model.name)
         times = model.timeouts
@@ -172,6 +175,8 @@ async def _try_once(model: Model, url: str, record: Record, opened: AsyncExitSta
         rest, _ = await response.read(BODY)
     error = failure(request.api.wire, response.status, response.headers, first + rest, now=model.clock.date())
     without_secrets(error, secrets)
+    if response.status not in ERROR_STATUSES:
+        raise error
     return ClientResponse(status=response.status, headers=headers, body=_once(error.body), error=error)
 
 
@@ -183,7 +188,7 @@ async def _begin(
     with anyio.move_on_after(patience):
         response = await http.send(model.http, call, model.timeouts)
         opened.push_async_callback(response.aclose)
-        record.received.clear()
+        record.forget_received()
         response.tap = record.note_received
         return response, await response.chunk()
     raise TimedOutError(f"{model.name}: no answer within {patience:g} s", phase="first_token")

@@ -27,6 +27,7 @@ from msgspec import Struct
 from palaver.core.errors import DecodeError, StreamError, TimedOutError
 from palaver.core.usage import Usage
 from palaver.gateway.limits import USD
+from palaver.gateway.record import sound
 from palaver.models.catalogue import cost, prices_of
 from palaver.tokens import estimate, estimate_tools, overhead
 
@@ -95,7 +96,7 @@ def _by_length(body: bytes) -> int:
 def used(record: Record) -> Amounts:
     """Return what an exchange used that was admitted and has ended."""
     response = record.response()
-    usage = None if response is None else response.usage
+    usage = None if response is None else sound(response.usage)
     if usage is not None and usage.total:
         return _reported(record, response, usage)
     if not record.sent or not (response is not None or _may_have_worked(record)):

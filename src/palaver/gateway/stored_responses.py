@@ -13,20 +13,25 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 
+import anyio
 import msgspec
 from msgspec import Raw, Struct, json, structs
 
-from palaver.core.errors import DecodeError, NotFoundError
+from palaver.core.errors import DecodeError, NotFoundError, StoreError
 from palaver.gateway.component import Component
 from palaver.gateway.response_table import ResponseTable, input_items
 from palaver.store.store import to_thread
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from palaver.gateway.client_response import ClientResponse
     from palaver.gateway.database import Database
     from palaver.gateway.keys import Caller
@@ -37,6 +42,9 @@ _OBJECT: Final = b'"object":"response"'
 _ID: Final = re.compile(rb'"id":"[^"\\]*","object":"response","created_at":\d+,')
 """How an answer begins that was written for a model of another wire."""
 _ENDS: Final = frozenset({"response.completed", "response.incomplete"})
+_DELETED: Final = 3600.0
+"""Seconds between two times that old responses are deleted."""
+_LOGGER: Final = logging.getLogger("palaver.gateway")
 _DATA: Final = b"data: "
 
 
@@ -86,12 +94,30 @@ class StoredResponses(Component):
         """Keep the arguments. ``wires`` returns the wires of the models that a request is for."""
         self._options, self._database, self._wires = options, database, wires
         self._pending: dict[str, _Pending] = {}
+        self._running = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         """Make the tables. Raises ``StoreError``."""
         self._table = await to_thread(lambda: ResponseTable(self._database()))
-        await to_thread(self._table.delete_before, self._options.days)
+        tasks = await self._running.enter_async_context(anyio.create_task_group())
+        self._running.callback(tasks.cancel_scope.cancel)
+        tasks.start_soon(self._delete_often)
         return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Delete nothing more."""
+        await self._running.aclose()
+
+    async def _delete_often(self) -> None:
+        """Delete what is too old, now and from time to time."""
+        while True:
+            try:
+                await to_thread(self._table.delete_before, self._options.days)
+            except StoreError as error:
+                _LOGGER.warning("old responses cannot be deleted: %s", error)
+            await anyio.sleep(_DELETED)
 
     @property
     def table(self) -> ResponseTable:
@@ -176,14 +202,14 @@ def caller_id(caller: Caller | None) -> str:
 def _head(body: bytes) -> _Head:
     try:
         return json.decode(body, type=_Head)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise DecodeError(str(error), source=WIRE) from None
 
 
 def _conversation_id(value: Raw) -> str | None:
     try:
         found: Any = json.decode(value, type=str | dict[str, Any] | None)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise DecodeError(str(error), path="conversation", source=WIRE) from None
     if found is None or isinstance(found, str):
         return found

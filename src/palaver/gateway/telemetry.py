@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from palaver.core.errors import MissingPackageError, excerpt
 from palaver.gateway.component import Component
+from palaver.gateway.record import sound
 from palaver.models.catalogue import cost, prices_of
 from palaver.turn.genai_attributes import error_type, model_attributes, span_name, usage_attributes
 
@@ -53,7 +54,7 @@ def telemetry_components(settings: Telemetry) -> list[Component]:
 def usage_of(record: Record) -> Usage | None:
     """Return the counters of an answer; ``None`` where there are none."""
     response = record.response()
-    return None if response is None else response.message.usage
+    return None if response is None else sound(response.message.usage)
 
 
 def cost_of(record: Record) -> float | None:

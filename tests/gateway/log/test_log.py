@@ -17,6 +17,7 @@ from palaver import Request, user, wires
 from palaver.core.errors import PalaverError
 from palaver.gateway import gateway_app
 from palaver.gateway.log.spool import segments
+from palaver.gateway.record import decode_answer
 from palaver.store.store import Query
 from tests.gateway.log.logs import Places, answered, until
 from tests.gateway.running import PROVIDERS, running, targets
@@ -154,6 +155,26 @@ def test_what_should_not_be_kept_is_never_on_the_disk(provider, tmp_path, option
     assert not [each for each in absent if each.encode() in everything(places)]
     with places.opened_store() as store:
         assert len(list(store.threads())) == (0 if "content" in options else 1)
+
+
+@pytest.mark.row("GW-35")
+@pytest.mark.parametrize("client", ["openai_chat", "anthropic_messages"])
+def test_what_several_events_of_a_stream_hold_is_masked(provider, tmp_path, client):
+    places = Places(tmp_path)
+    provider.headers = {"content-type": "text/event-stream"}
+    provider.body = b"".join(pieces_of("openai_chat", f"It is {SECRET[:12]}", SECRET[12:30], f"{SECRET[30:]} there"))
+    body = body_of(client, "openai_chat", stream=True)
+    with running(places.config(targets(provider.url))) as url:
+        got = httpx.post(f"{url}{path_of(client, 'openai_chat', stream=True)}", content=body)
+        assert SECRET[12:30] in got.text
+        found = read(places, got.headers["palaver-exchange"])
+    for wire, data in (("openai_chat", found.bodies.received), (client, found.bodies.returned)):
+        assert SECRET[12:30].encode() not in data
+        assert "REDACTED" in decode_answer(wire, data, stream=True).message.text
+    with places.opened_store() as store:
+        answer = store.path(found.summary.thread, found.summary.entry)[-1].message
+        assert answer.text.startswith("It is REDACTED")
+        assert answer.text.endswith(" there")
 
 
 @pytest.mark.row("GW-36")

@@ -4,24 +4,34 @@ Rules:
 
 - What both sides have in common is there once: ``sent`` is ``None`` where the model got the client's own bytes, and
   ``returned`` where the client got the model's.
-- Everything is redacted before it is here.
+- Everything is redacted before it is here. A stream of which only several events together hold what is masked is
+  written anew: its bytes are then not those that went over the line.
 
 Stability: experimental.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal
+from collections.abc import Mapping
+from operator import is_
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from palaver import wires
 from palaver.core.errors import DecodeError, PalaverError, StreamError
+from palaver.core.parts import MalformedToolCall, Reasoning, Refusal, Text, ToolCall
 from palaver.core.request import Loss
 from palaver.gateway.log.redaction import logged_headers
+from palaver.gateway.record import sound
 from palaver.models.catalogue import cost, prices_of
+from palaver.stream.replay_events import replay_events
 
 if TYPE_CHECKING:
+    from palaver.core.messages import AssistantMessage
+    from palaver.core.parts import AssistantPart
+    from palaver.core.request import Response
     from palaver.core.usage import Usage
     from palaver.gateway.log.redaction import Redaction
     from palaver.gateway.record import Record
@@ -82,6 +92,14 @@ class LoggedExchange(Struct, frozen=True, kw_only=True, omit_defaults=True):
     returned: bytes | None = None
 
 
+_TEXTS: Final[Mapping[type, str]] = {
+    Text: "text",
+    Refusal: "text",
+    Reasoning: "text",
+    ToolCall: "arguments_json",
+    MalformedToolCall: "raw",
+}
+"""The parts of an answer that come in pieces, and their text."""
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(LoggedExchange)
 
@@ -136,18 +154,52 @@ def logged(record: Record, redact: Redaction, amount: Amount) -> LoggedExchange:
 def _bodies(record: Record, redact: Redaction) -> dict[str, Any]:
     body = record.request.body
     own = body if record.own_body is None else record.own_body
-    received, returned = b"".join(record.received), None
+    received, returned = redact(b"".join(record.received)), None
     if record.translated or record.returned != record.received:
-        returned = b"".join(record.returned)
+        returned = redact(b"".join(record.returned))
+    if record.request.stream and (masked := _masked_answer(record, redact)) is not None:
+        received = _written(record.wire or "", masked)
+        returned = _written(record.request.api.wire, masked) if record.translated else None
     client = f"{record.request.api.wire} {record.request.model} {record.request.headers.get('user-agent')}"
     sent = None if record.sent == own or not record.sent else redact.body(record.sent, f"{client} sent")
     return {
         "request": redact.body(own, client),
         "resolved": None if own is body else redact.body(body, f"{client} resolved"),
         "sent": sent,
-        "received": redact(received),
-        "returned": None if returned is None or returned == received else redact(returned),
+        "received": received,
+        "returned": None if returned == received else returned,
     }
+
+
+def _masked_answer(record: Record, redact: Redaction) -> Response | None:
+    """Return a streamed answer in which something is masked that no single event holds; ``None`` for any other."""
+    answer = record.response()
+    if answer is None:
+        return None
+    messages = [_masked_message(each, redact) for each in (answer.message, *answer.alternatives)]
+    if messages == [answer.message, *answer.alternatives]:
+        return None
+    return structs.replace(answer, message=messages[0], alternatives=tuple(messages[1:]), original=None)
+
+
+def _masked_message(message: AssistantMessage, redact: Redaction) -> AssistantMessage:
+    content = tuple([_masked_part(each, redact) for each in message.content])
+    return message if all(map(is_, content, message.content)) else message.replace(content=content)
+
+
+def _masked_part(part: AssistantPart, redact: Redaction) -> AssistantPart:
+    name = _TEXTS.get(type(part))
+    if name is None:
+        return part
+    text: str = getattr(part, name)
+    masked = redact.text(text)
+    return part if masked == text else cast("Any", part).replace(**{name: masked})
+
+
+def _written(wire: str, answer: Response) -> bytes:
+    """Return the stream of an answer, anew."""
+    encoder = wires.get(wire).stream_encoder()
+    return b"".join([encoder.feed(each) for each in replay_events(answer)]) + encoder.finish()
 
 
 def _error(error: PalaverError | None, redact: Redaction, amount: Amount) -> str | None:
@@ -160,6 +212,7 @@ def _error(error: PalaverError | None, redact: Redaction, amount: Amount) -> str
 
 def figures(model: str | None, usage: Usage | None) -> Figures:
     """Return the tokens of an answer, and what they cost at the catalogue's prices of the model that answered."""
+    usage = sound(usage)
     if usage is None:
         return Figures()
     price = None if model is None else cost(usage, prices_of(model))
