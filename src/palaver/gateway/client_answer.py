@@ -31,6 +31,8 @@ from palaver.core.events import (
     PartStart,
     ReasoningDelta,
     SignatureDelta,
+    Start,
+    Update,
 )
 from palaver.core.jsontext import paired
 from palaver.core.parts import MalformedToolCall, Reasoning, ToolCall
@@ -63,14 +65,15 @@ class ClientAnswer:
         model_wire: str,
         model_form: ReasoningForm,
         calls: ClientCalls,
+        id: str | None = None,
         single: bool = False,
     ) -> None:
-        """Keep the two wires, and how each holds reasoning."""
+        """Keep the two wires, and how each holds reasoning. ``id`` is that of an answer whose model gave none."""
         self._wire, self._form = wire, form
         self._model_wire, self._call_field = model_wire, model_form.call_field
         self._unproven = model_form.proof is None
         """Whether the model's reasoning has no proof that could come late: it ends where anything else begins."""
-        self.calls, self._single = calls, single
+        self.calls, self._single, self._id = calls, single, id
         self._bare = trusted.Reasoning(
             wire=wire, provider_json=json_fields.provider(wire, {}, _words(form.provider.get(f"@{wire}", {})))
         )
@@ -84,6 +87,8 @@ class ClientAnswer:
         self._made = 0
         self._losses: dict[Loss, None] = {}
         self._actions: dict[type, Callable[[Any], Sequence[Event]]] = {
+            Start: self._begin,
+            Update: self._begin,
             PartStart: self._start,
             ReasoningDelta: self._reason,
             SignatureDelta: self._prove,
@@ -111,7 +116,7 @@ class ClientAnswer:
         content: list[AssistantPart] = []
         for part in message.content:
             content += self._parts(part, choice)
-        return message.replace(content=tuple(content))
+        return message.replace(content=tuple(content), response_id=message.response_id or self._id)
 
     def _parts(self, part: AssistantPart, choice: int) -> Iterable[AssistantPart]:
         match part:
@@ -175,6 +180,14 @@ class ClientAnswer:
         """Return what the client gets for an event."""
         action = self._actions.get(type(event))
         return (event,) if action is None else action(event)
+
+    def _begin(self, event: Start | Update) -> Sequence[Event]:
+        """Give the answer an id: Claude Code takes answers with one id for pieces of one answer."""
+        message = event.response.message
+        if message.response_id or self._id is None:
+            return (event,)
+        named = message.replace(response_id=self._id)
+        return (structs.replace(event, response=structs.replace(event.response, message=named)),)
 
     def _start(self, event: PartStart) -> Sequence[Event]:
         part, index = event.part, event.index

@@ -94,6 +94,7 @@ class Translator:
             model_wire=wire.name,
             model_form=API_OF[wire.name].reasoning,
             calls=calls,
+            id=record.id,
             single=request.settings.parallel_tool_calls is False,
         )
         if stream:
