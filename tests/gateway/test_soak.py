@@ -135,7 +135,7 @@ async def ask_while_away(folder, database, url, streams, away):
         load = Load(running.url, new_key(database))
         await load.run(streams, conduct)
         assert await asyncio.to_thread(running.stop) == 0
-    until = time.monotonic() + 120
+    until = time.monotonic() + 600
     while list((folder / "spool").iterdir()):  # the writer goes on alone
         assert time.monotonic() < until, running.errors.read_text("utf-8")
         await asyncio.sleep(0.05)

@@ -30,13 +30,17 @@ PACKAGES = Path(os.environ.get("PALAVER_NODE_CLIENTS") or Path(__file__).parent 
 
 @dataclass(frozen=True)
 class Program:
-    """``start`` returns arguments and variables, given the URL, a model, a prompt and its home."""
+    """``start`` returns arguments and variables, given the URL, a model, a prompt and its home.
+
+    ``compact`` changes both, and files, so that the program compacts a conversation of 60,000 tokens.
+    """
 
     name: str
     command: str
     start: Callable[[str, str, str, Path], tuple[list[str], dict[str, str]]]
     tool: str
     arguments: Callable[[str], dict[str, Any]]
+    compact: Callable[[list[str], dict[str, str], Path], None]
     with_image: Callable[[list[str], str], list[str]] = lambda given, prompt: [
         f"@harbour.png {each}" if each == prompt else each for each in given
     ]
@@ -60,7 +64,7 @@ def codex(url: str, model: str, prompt: str, _: Path) -> tuple[list[str], dict[s
 
 def gemini_cli(url: str, model: str, prompt: str, home: Path) -> tuple[list[str], dict[str, str]]:
     settings = home / ".gemini" / "settings.json"
-    settings.parent.mkdir()
+    settings.parent.mkdir(exist_ok=True)
     settings.write_text(json.dumps({"security": {"auth": {"selectedType": "gemini-api-key"}}}), "utf-8")
     return ["-m", model, "--yolo", "-p", prompt], {
         "GOOGLE_GEMINI_BASE_URL": url,
@@ -71,7 +75,7 @@ def gemini_cli(url: str, model: str, prompt: str, home: Path) -> tuple[list[str]
 
 def qwen_code(url: str, model: str, prompt: str, home: Path) -> tuple[list[str], dict[str, str]]:
     settings = home / ".qwen" / "settings.json"
-    settings.parent.mkdir()
+    settings.parent.mkdir(exist_ok=True)
     settings.write_text(json.dumps({"model": {"generationConfig": {"modalities": {"image": True}}}}), "utf-8")
     return ["--yolo", "-p", prompt], {
         "OPENAI_BASE_URL": f"{url}/v1",
@@ -90,6 +94,38 @@ def opencode(url: str, model: str, prompt: str, home: Path) -> tuple[list[str], 
     return ["run", "-m", f"palaver/{model}", prompt], {"OPENCODE_DISABLE_AUTOUPDATE": "1"}
 
 
+def claude_compacts(_: list[str], variables: dict[str, str], __: Path) -> None:
+    variables["CLAUDE_CODE_AUTO_COMPACT_WINDOW"] = "100000"
+
+
+def codex_compacts(arguments: list[str], _: dict[str, str], __: Path) -> None:
+    arguments[1:1] = ["-c", "model_auto_compact_token_limit=60000"]
+
+
+def gemini_compacts(_: list[str], __: dict[str, str], home: Path) -> None:
+    """Compact always: it counts the tokens of a conversation that is resumed itself."""
+    change(home / ".gemini" / "settings.json", lambda it: it.update(model={"compressionThreshold": 0.0001}))
+
+
+def qwen_compacts(_: list[str], __: dict[str, str], home: Path) -> None:
+    share = {"contextPercentageThreshold": 0.1}
+    change(home / ".qwen" / "settings.json", lambda it: it["model"].update(chatCompression=share))
+
+
+def opencode_compacts(_: list[str], __: dict[str, str], home: Path) -> None:
+    def limit(settings: dict[str, Any]) -> None:
+        for each in settings["provider"]["palaver"]["models"].values():
+            each["limit"] = {"context": 64_000, "output": 8192}
+
+    change(home / "opencode.json", limit)
+
+
+def change(file: Path, edit: Callable[[dict[str, Any]], None]) -> None:
+    settings = json.loads(file.read_text("utf-8"))
+    edit(settings)
+    file.write_text(json.dumps(settings), "utf-8")
+
+
 PROGRAMS = {
     each.name: each
     for each in (
@@ -99,6 +135,7 @@ PROGRAMS = {
             claude_code,
             "Bash",
             lambda line: {"command": line, "description": "Say where it is"},
+            claude_compacts,
         ),
         Program(
             "codex",
@@ -106,15 +143,19 @@ PROGRAMS = {
             codex,
             "exec_command",
             lambda line: {"cmd": line},
+            codex_compacts,
             lambda given, _: ["exec", "-i", "harbour.png", *given[1:]],
         ),
-        Program("gemini-cli", "gemini", gemini_cli, "run_shell_command", lambda line: {"command": line}),
+        Program(
+            "gemini-cli", "gemini", gemini_cli, "run_shell_command", lambda line: {"command": line}, gemini_compacts
+        ),
         Program(
             "qwen-code",
             "qwen",
             qwen_code,
             "run_shell_command",
             lambda line: {"command": line, "is_background": False},
+            qwen_compacts,
         ),
         Program(
             "opencode",
@@ -122,6 +163,7 @@ PROGRAMS = {
             opencode,
             "bash",
             lambda line: {"command": line, "description": "Say where"},
+            opencode_compacts,
             lambda given, _: [*given, "-f", "harbour.png"],
         ),
     )
@@ -129,20 +171,39 @@ PROGRAMS = {
 
 
 def run(
-    program: Program, url: str, model: str, prompt: str, home: Path, *, image: bytes | None = None
+    program: Program,
+    url: str,
+    model: str,
+    prompt: str,
+    home: Path,
+    *,
+    image: bytes | None = None,
+    compact: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program for one prompt, in a folder that is its home too. ``image`` is a picture for the prompt."""
-    with started(program, url, model, prompt, home, image=image) as process:
+    """Run a program for one prompt, in a folder that is its home too. ``image`` is a picture for the prompt.
+
+    With ``compact`` the program compacts a conversation of 60,000 tokens.
+    """
+    with started(program, url, model, prompt, home, image=image, compact=compact) as process:
         output, errors = process.communicate(timeout=180)
         return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
 
 @contextlib.contextmanager
 def started(
-    program: Program, url: str, model: str, prompt: str, home: Path, *, image: bytes | None = None
+    program: Program,
+    url: str,
+    model: str,
+    prompt: str,
+    home: Path,
+    *,
+    image: bytes | None = None,
+    compact: bool = False,
 ) -> Iterator[subprocess.Popen[str]]:
     """Start a program for one prompt, and end it with all that it started."""
     arguments, variables = program.start(url, model, prompt, home)
+    if compact:
+        program.compact(arguments, variables, home)
     if image is not None:
         (home / "harbour.png").write_bytes(image)
         arguments = program.with_image(arguments, prompt)

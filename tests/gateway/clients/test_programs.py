@@ -4,6 +4,7 @@ The output of the program is checked, and what the model's server was sent: that
 holds the prompt and the results of the calls. ``make test-clients`` installs the programs.
 """
 
+import dataclasses
 import os
 import shutil
 import signal
@@ -18,6 +19,7 @@ from palaver.core import canonical
 from palaver.core.events import Failed, PartStart, Start, TextDelta
 from palaver.core.messages import ToolMessage
 from palaver.core.parts import Reasoning, Text
+from palaver.gateway import GatewayConfig
 from palaver.stream.replay_events import replay_events
 from palaver.testing import rules
 from tests.gateway.clients.programs import PACKAGES, PNG, PROGRAMS, run, started
@@ -37,8 +39,10 @@ PROOF = "cHJvb2Y="
 LONG = " ".join(f"wave{number}" for number in range(3000))
 
 
-def answered(*content, calls=(), finish="stop"):
-    usage = Usage(input=1000, output=20)
+SMALL = Usage(input=1000, output=20)
+
+
+def answered(*content, calls=(), finish="stop", usage=SMALL):
     return Response(assistant(*content, *calls, model="model-1", usage=usage, finish_reason=finish))
 
 
@@ -66,10 +70,14 @@ class Script:
             answer = answered(*self.thought, Text(self.text))
         return self.written(answer, request, body)
 
-    def written(self, answer, request, body):
-        stream = request.settings.stream is not False and (
+    def streams(self, request):
+        """Whether a request asks for a stream."""
+        return request.settings.stream is not False and (
             request.settings.stream or self.wire.name in {"google_generate", "bedrock_converse"}
         )
+
+    def written(self, answer, request, body):
+        stream = self.streams(request)
         if not stream:
             return 200, {"content-type": "application/json"}, self.wire.encode_response(answer).body
         encoder = self.wire.stream_encoder()
@@ -196,6 +204,8 @@ def test_a_turn_that_is_cancelled_cancels_the_model(gateway, provider, tmp_path,
 class ManyTurns(Script):
     """Calls a tool once a turn, then answers."""
 
+    usage = SMALL
+
     def __init__(self, wire, program, turns):
         super().__init__(wire)
         self.program, self.turns = program, turns
@@ -207,9 +217,78 @@ class ManyTurns(Script):
         answer = answered(Text(DONE))
         if done < self.turns and self.program.tool in {getattr(each, "name", None) for each in request.tools}:
             call = tool_call(self.program.tool, self.program.arguments(f"echo pier {done}"), id=f"call0000{done}")
-            answer = answered(Text(f"Turn {done}."), calls=[call], finish="tool_calls")
+            answer = answered(Text(f"Turn {done}."), calls=[call], finish="tool_calls", usage=self.usage)
         message = answer.message.replace(response_id=f"msg_{len(self.requests)}")
         return self.written(answer.replace(message=message), request, body)
+
+
+class Compacted(ManyTurns):
+    """Fills the window turn by turn, until it is asked for a summary; ``asks`` are words of the program that do so."""
+
+    usage = Usage(input=90_000, output=20)
+
+    def __init__(self, wire, program, asks):
+        super().__init__(wire, program, 3)
+        self.asks, self.grown, self.asked, self.continued = asks, [], [], []
+
+    def __call__(self, body):
+        request = self.wire.decode_request(body)
+        if self.asks in request.messages[-1].text:
+            self.requests.append((request, body))
+            self.asked.append(request)
+            return self.written(answered(Text(SUMMARY), usage=self.usage), request, body)
+        if SUMMARY.encode() in body:
+            self.requests.append((request, body))
+            self.continued.append(request)
+            return self.written(answered(Text(DONE)), request, body)
+        if not self.asked and request.tools:
+            self.grown.append(request)
+        return super().__call__(body)
+
+
+SUMMARY = "The boats lie at the north pier."
+SUMMARY_PROMPTS = {
+    "claude-code": "Respond with TEXT ONLY",
+    "codex": "CONTEXT CHECKPOINT COMPACTION",
+    "gemini-cli": "<state_snapshot>",
+    "qwen-code": "<state_snapshot>",
+    "opencode": "Here is the conversation so far",
+}
+"""What each program says when it compacts. Each does so by itself when the model's usage says that the window is full.
+
+Gemini CLI does so only between two prompts, and asks a model of Google by its name: the gateway needs a pattern.
+"""
+
+
+@pytest.mark.parametrize("wire", PROVIDERS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_conversation_that_is_compacted_goes_on(provider, tmp_path, name, wire):
+    program = PROGRAMS[name]
+    script = provider.respond = Compacted(wire, program, SUMMARY_PROMPTS[name])
+    script.streams = lambda request: request.settings.stream or "stream" in provider.asked[-1][0]
+    models = targets(provider.url)
+    with running(GatewayConfig(models={**models, "gemini-*": models[wire]})) as url:
+        ran = run(program, url, wire, PROMPT, tmp_path, compact=True)
+        if name == "gemini-cli":
+            again = dataclasses.replace(program, start=lambda *given: resumed(*program.start(*given)))
+            ran = run(again, url, wire, "And the pier?", tmp_path, compact=True)
+    if wire != OWN_WIRES.get(name):
+        script.check()
+    assert script.asked, "the program did not compact"
+    before = texts_of(script.grown[-1].messages) | texts_of(script.asked[0].messages[:-1])
+    after = texts_of(script.continued[0].messages)
+    assert any(SUMMARY in each for each in after)
+    assert before - after, "everything is still there"
+    assert DONE in ran.stdout, (ran.returncode, ran.stdout[-2000:], ran.stderr[-2000:])
+
+
+def resumed(arguments, variables):
+    return ["--resume", "latest", *arguments], variables
+
+
+def texts_of(messages):
+    """Return what was said in a conversation, without instructions."""
+    return {each.text for each in messages if each.role not in {"system", "developer"}}
 
 
 @pytest.mark.row("GW-33")
