@@ -407,7 +407,7 @@ def test_a_name_that_a_client_made_up_adds_no_header(provider):
     provider.headers, provider.body = {"content-type": "application/json"}, answer_of("openai_chat", stream=False)
     every = Target(model="local/*", url=provider.url, wire="openai_chat")
     with running(GatewayConfig(models={"*": every})) as url:
-        for name in ["x\r\nset-cookie: a=b", "é", "\U0001f600", "x\x00", "x" * 10**5]:
+        for name in ["x\r\nset-cookie: a=b", "é", "\U0001f600", "x\x00", "\U0001f600" * 256]:
             body = json.dumps({"model": name, "messages": []})
             got = httpx.post(f"{url}/v1/chat/completions", content=body)
             assert got.status_code == 200
