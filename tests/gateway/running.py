@@ -102,7 +102,11 @@ def upstream() -> Iterator[Upstream]:
                     continue
                 if piece is None:
                     return
-                self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+                try:
+                    self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+                except OSError:
+                    held.gone.set()
+                    return
                 if not piece:
                     return
 

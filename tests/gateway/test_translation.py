@@ -14,7 +14,7 @@ from palaver.core.tools import ProviderTool
 from palaver.gateway import GatewayConfig, Translation
 from palaver.testing.rules import check_request
 from tests.gateway.running import PROVIDERS, running, targets
-from tests.gateway.test_wires import STREAM_TYPES, answer_of, body_of, decoded, path_of
+from tests.gateway.test_wires import decoded, path_of
 from tests.gateway.translated import BOTH, PAIRS, answers, ask, asked, written
 
 ANSWER = Response(assistant(Text("Fine."), model="model-1", finish_reason="stop"))
@@ -340,24 +340,3 @@ def test_parallel_calls_are_kept_unless_the_client_forbids_them(gateway, provide
         assert [each.arguments for each in back.message.tool_calls] == [each.arguments for each in wanted]
         if forbids and other in {"openai_chat", "openai_responses", "anthropic_messages"}:
             assert wires.get(other).decode_request(sent).settings.parallel_tool_calls is False
-
-
-@pytest.mark.row("GW-21")
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("model_wire", ["bedrock_converse", "ollama_chat"])
-@pytest.mark.parametrize("client_wire", ["anthropic_messages", "openai_chat", "openai_responses"])
-def test_an_answer_of_a_model_that_gives_no_id_has_that_of_its_exchange(
-    gateway, provider, client_wire, model_wire, stream
-):
-    provider.headers = {"content-type": STREAM_TYPES[model_wire] if stream else "application/json"}
-    provider.body = answer_of(model_wire, stream=stream)
-    body = body_of(client_wire, model_wire, stream=stream)
-    got = httpx.post(f"{gateway}{path_of(client_wire, model_wire, stream=stream)}", content=body)
-    codec = wires.get(client_wire)
-    if stream:
-        decoder = codec.stream_decoder()
-        decoder.feed(got.content)
-        answer = decoder.finish()
-    else:
-        answer = codec.decode_response(got.content)
-    assert answer.message.response_id == got.headers["palaver-exchange"]

@@ -49,6 +49,7 @@ _CHAIN: Final = """WITH RECURSIVE chain (id, previous, depth) AS (
         SELECT r.id, r.previous, c.depth + 1 FROM {s}.stored_responses r JOIN chain c ON r.id = c.previous
     ) SELECT r.input, r.response, r.previous FROM chain c JOIN {s}.stored_responses r ON r.id = c.id
     ORDER BY c.depth DESC"""
+_ITEMS: Final[json.Decoder[list[Raw] | None]] = json.Decoder(list[Raw] | None)
 _ITEM: Final = json.Decoder(dict[str, Any])
 _LONGEST: Final = 64 * 1024 * 1024
 """Bytes of a history: what a client adds to it costs no model."""
@@ -199,7 +200,7 @@ def input_items(value: Raw | None) -> list[Raw]:
     if data.startswith(b'"'):
         return [Raw(b'{"type":"message","role":"user","content":' + data + b"}")]
     try:
-        found = json.decode(data, type=list[Raw] | None) or []
+        found = _ITEMS.decode(data) or []
         for each in found:
             _ITEM.decode(each)
         return found
