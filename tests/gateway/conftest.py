@@ -1,9 +1,20 @@
 """Fixtures: a provider's server, and a gateway that knows a model of each wire there."""
 
+from functools import cache
+
 import pytest
+from httpx._transports import default
 
 from palaver.gateway import GatewayConfig
 from tests.gateway.running import running, targets, upstream
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_tls_context():
+    """Each ``httpx.post`` reads the certificates of the machine anew, for 40 ms; nothing here speaks TLS."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(default, "create_ssl_context", cache(default.create_ssl_context))
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ PROVIDERS = {
 def targets(url: str) -> dict[str, Target]:
     """Return a model of each wire, at a server."""
     return {
-        wire: Target(model=f"{provider}/model-1", wire=wire, url=url + suffix, key="PALAVER_TEST_KEY")
+        wire: Target(model=f"{provider}/model-1", wire=wire, url=url + suffix, key="PALAVER_TEST_KEY", retries=0)
         for wire, (provider, suffix) in PROVIDERS.items()
     }
 
