@@ -183,7 +183,8 @@ def test_old_responses_are_deleted_while_the_gateway_runs(tmp_path, monkeypatch)
 
 @pytest.mark.row("GW-31")
 @pytest.mark.parametrize(("wire", "field"), [("openai_chat", "prompt_tokens"), ("google_generate", "promptTokenCount")])
-def test_a_count_that_cannot_be_breaks_nothing(provider, tmp_path, caplog, wire, field):
+def test_a_count_that_cannot_be_breaks_nothing(provider, tmp_path, caplog, monkeypatch, wire, field):  # noqa: PLR0917 (fixtures)
+    monkeypatch.setattr(limiter, "WRITTEN", 0.2)
     provider.headers = {"content-type": "application/json"}
     right = json.loads(answer_of(wire, stream=False))
     usage = right["usage" if "usage" in right else "usageMetadata"]

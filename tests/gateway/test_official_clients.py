@@ -239,6 +239,22 @@ CLIENTS = {
 }
 
 
+def _case(client, model_wire, *, stream):
+    """A case; of whole answers, each client and each model has two by default."""
+    apart = (list(CLIENTS).index(client) - list(PROVIDERS).index(model_wire)) % len(PROVIDERS)
+    marks = () if stream or apart in {1, 3} else pytest.mark.long
+    name = f"{client}-{model_wire}-{'streamed' if stream else 'whole'}"
+    return pytest.param(client, model_wire, stream, marks=marks, id=name)
+
+
+CASES = [
+    _case(client, model_wire, stream=stream)
+    for client in CLIENTS
+    for model_wire in PROVIDERS
+    for stream in (False, True)
+]
+
+
 @pytest.fixture(autouse=True)
 def _no_proxy(monkeypatch):
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
@@ -246,9 +262,7 @@ def _no_proxy(monkeypatch):
 
 
 @pytest.mark.row("GW-01")
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("model_wire", PROVIDERS)
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(("client", "model_wire", "stream"), CASES)
 def test_a_call_its_result_and_an_answer(gateway, provider, client, model_wire, stream):
     script = provider.respond = Script(model_wire, stream=stream)
     arguments, text = CLIENTS[client](gateway, model_wire, stream=stream)

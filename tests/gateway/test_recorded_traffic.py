@@ -40,7 +40,7 @@ def asked(exchange, target):
 
 
 @pytest.mark.row("GW-08")
-@pytest.mark.recorded(share=2)
+@pytest.mark.recorded(share=4)
 def test_its_own_wire_gets_the_bytes_of_both_sides(exchange, gateway, provider, client):
     if exchange.record["status"] != 200 or not isinstance(exchange.record["request"], dict):
         return
@@ -56,7 +56,7 @@ def test_its_own_wire_gets_the_bytes_of_both_sides(exchange, gateway, provider, 
 
 @pytest.mark.row("GW-09")
 @pytest.mark.law(5)
-@pytest.mark.recorded(share=4)
+@pytest.mark.recorded(share=8)
 def test_another_wire_gets_what_its_provider_takes(exchange, gateway, provider, client):
     if exchange.record["status"] != 200 or not isinstance(exchange.record["request"], dict):
         return
