@@ -5,7 +5,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -24,3 +24,8 @@ class ClientResponse(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str]
     body: AsyncIterator[bytes]
     error: ProviderError | None = None
+
+
+async def once(body: bytes) -> AsyncGenerator[bytes]:
+    """Yield a body that is whole."""
+    yield body

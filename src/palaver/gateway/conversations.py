@@ -86,6 +86,8 @@ class Conversation(Sender):
         self.record: Record | None = None
         self.settled = 0
         """How many bytes of the body a later one has to share."""
+        self.messages: Sequence[Message] = ()
+        """Those of the body."""
         self.opened = Step()
         self.fitted = Step()
         self.restored: dict[int, tuple[Message, object, Message]] = {}
@@ -98,6 +100,7 @@ class Conversation(Sender):
         """Read a body of the client. Raises ``DecodeError``."""
         self.body = body
         request = self._reader.read(body)
+        self.messages = request.messages
         last = self._reader.last_item(_LAST)
         self.settled = body.rfind(last) if last else len(body) // 2
         return request

@@ -29,7 +29,7 @@ from palaver import wires
 from palaver.core.errors import DecodeError, PalaverError, TimedOutError
 from palaver.core.events import Failed
 from palaver.gateway.client_api import ERROR_STATUSES
-from palaver.gateway.client_response import ClientResponse
+from palaver.gateway.client_response import ClientResponse, once
 from palaver.gateway.patterns import LONGEST_NAME
 from palaver.gateway.proof_envelope import MARKER
 from palaver.gateway.translation import replayable
@@ -177,7 +177,7 @@ async def _try_once(model: Model, url: str, record: Record, opened: AsyncExitSta
     without_secrets(error, secrets)
     if response.status not in ERROR_STATUSES:
         raise error
-    return ClientResponse(status=response.status, headers=headers, body=_once(error.body), error=error)
+    return ClientResponse(status=response.status, headers=headers, body=once(error.body), error=error)
 
 
 async def _begin(
@@ -229,7 +229,3 @@ async def _next(response: http.HttpResponse, seconds: float) -> bytes:
     with anyio.move_on_after(seconds):
         return await response.chunk()
     raise TimedOutError("the answer did not go on in time", phase="idle")
-
-
-async def _once(body: bytes) -> AsyncGenerator[bytes]:
-    yield body

@@ -12,7 +12,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, structs
@@ -24,7 +24,7 @@ from palaver.core.events import Failed
 from palaver.gateway.apis import API_OF
 from palaver.gateway.client_answer import ClientAnswer
 from palaver.gateway.client_calls import ClientCalls, spelled_names, with_names
-from palaver.gateway.client_response import ClientResponse
+from palaver.gateway.client_response import ClientResponse, once
 from palaver.gateway.conversations import Conversation, Conversations
 from palaver.gateway.image_fetch import ImageFetcher
 from palaver.gateway.reasoning_memory import ReasoningMemory, keys_of, worth_keeping
@@ -36,6 +36,7 @@ from palaver.wires._engine.thinking import OFF
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
+    from palaver.core.messages import Message
     from palaver.core.request import Loss, Request, Response, Settings
     from palaver.gateway.client_api import Additions
     from palaver.gateway.record import Record
@@ -99,13 +100,15 @@ class Translator:
         )
         if stream:
             headers = {"content-type": api.stream_type}
-            return ClientResponse(status=200, headers=headers, body=self._streamed(answer, client, losses, record))
+            return ClientResponse(
+                status=200, headers=headers, body=self._streamed(answer, client, losses, record, conversation.messages)
+            )
         reply = await answer.finish()
         encoded = wires.get(api.wire).encode_response(client.response(reply.response))
         record.answer = reply.response
         record.losses = (*losses, *reply.losses, *client.losses, *encoded.losses)
-        self._remember(reply.response, client.calls, record)
-        return ClientResponse(status=200, headers={"content-type": "application/json"}, body=_once(encoded.body))
+        self._remember(reply.response, client.calls, record, conversation.messages)
+        return ClientResponse(status=200, headers={"content-type": "application/json"}, body=once(encoded.body))
 
     async def _fitted(self, request: Request, wire: Wire, model: Model) -> tuple[Request, tuple[Loss, ...]]:
         """Return a request with what only the gateway can give a model, and the losses."""
@@ -130,7 +133,7 @@ class Translator:
         messages = remembered(messages, api.wire, self._memory, _scope(record), conversation.restored)
         return request if messages is request.messages else request.replace(messages=messages)
 
-    def _remember(self, response: Response, calls: ClientCalls, record: Record) -> None:
+    def _remember(self, response: Response, calls: ClientCalls, record: Record, messages: Sequence[Message]) -> None:
         """Keep the reasoning of an answer: not every client sends it back."""
         if record.wire is None:
             return
@@ -140,12 +143,17 @@ class Translator:
             return
         parts = tuple([calls.of_part(each) for each in parts])
         content = tuple([calls.of_part(each) for each in response.message.content])
-        *_, key = keys_of((*record.request.decoded.messages, response.message.replace(content=content)), _scope(record))
+        *_, key = keys_of((*messages, response.message.replace(content=content)), _scope(record))
         if key is not None:
             self._memory.remember(key, parts)
 
     async def _streamed(
-        self, answer: Answer, client: ClientAnswer, losses: tuple[Loss, ...], record: Record
+        self,
+        answer: Answer,
+        client: ClientAnswer,
+        losses: tuple[Loss, ...],
+        record: Record,
+        messages: Sequence[Message],
     ) -> AsyncGenerator[bytes]:
         """Yield an answer in the client's wire."""
         encoder = wires.get(record.request.api.wire).stream_encoder()
@@ -166,7 +174,7 @@ class Translator:
             reply = await answer.finish()
             end = encoder.finish()
             record.losses = (*losses, *reply.losses, *client.losses, *encoder.losses)
-            self._remember(reply.response, client.calls, record)
+            self._remember(reply.response, client.calls, record, messages)
         else:
             end = encoder.finish()
         yield end
@@ -218,7 +226,3 @@ def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
 def _asks_for_thinking(settings: Settings) -> bool:
     effort, budget = settings.effort, settings.reasoning_tokens
     return budget != OFF and effort != "none" and (effort is not None or budget is not None)
-
-
-async def _once(body: bytes) -> AsyncGenerator[bytes]:
-    yield body
