@@ -133,7 +133,7 @@ async def _metrics(live: LiveGateway, request: Request) -> Response:
         return error.response()
     except PalaverError as error:
         return error_response(APIS[0], api_error(error))
-    found = next((each for each in live.gateway.components if isinstance(each, Metrics)), None)
+    found = live.gateway.component(Metrics)
     if found is None:
         return Response("there are no metrics: telemetry.metrics is false\n", 404, media_type="text/plain")
     return Response(found.render(live), media_type=_METRICS)

@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from palaver.gateway.live import Resources
     from palaver.gateway.record import ClientRequest, Record
 
+_C = TypeVar("_C", bound="Component")
 _LOGGER: Final = logging.getLogger("palaver.gateway")
 
 
@@ -73,9 +74,13 @@ class Gateway:
         if previous is not None:
             self.components = [_same(each, previous.components) for each in self.components]
 
+    def component(self, kind: type[_C]) -> _C | None:
+        """Return the component of a class; ``None`` where the configuration asks for none."""
+        return next((each for each in self.components if isinstance(each, kind)), None)
+
     async def caller(self, api: ClientApi, headers: Mapping[str, str], query: str) -> Caller | None:
         """Return whose key a request has; ``None`` where it needs none. Raises ``RefusedError``."""
-        check = next((each for each in self.components if isinstance(each, Authentication)), None)
+        check = self.component(Authentication)
         return None if check is None else await check.caller(find_credential(api, headers, query))
 
     async def admit(self, record: Record) -> None:

@@ -64,7 +64,7 @@ async def _handle(live: LiveGateway, answer: _Answer, request: Request) -> Respo
 
 
 def _table_of(gateway: Gateway) -> ResponseTable:
-    stored = next((each for each in gateway.components if isinstance(each, StoredResponses)), None)
+    stored = gateway.component(StoredResponses)
     if stored is None:
         raise NotFoundError("no responses are stored here")
     return stored.table
