@@ -131,3 +131,13 @@ def test_a_gateway_that_cannot_start_is_told_in_its_own_words(run, monkeypatch, 
     ran = run("gateway", "run", "--config", str(tmp_path / "none.toml"), "claude-code")
     assert (ran.code, ran.out) == (1, "")
     assert "none.toml" in ran.err
+
+
+def test_a_database_that_is_away_at_the_start_is_told_in_one_line(tmp_path):
+    file = tmp_path / "gateway.toml"
+    file.write_text('database = "postgresql://postgres@127.0.0.1:1/x"\n[keys]\nrequired = true\n', "utf-8")
+    command = [sys.executable, "-m", "palaver", "gateway", str(file), "--port", "0"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 1
+    assert "127.0.0.1" in ran.stderr.splitlines()[-1]
+    assert "Traceback" not in ran.stderr

@@ -14,6 +14,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import socket
 from collections.abc import Callable, Generator
@@ -210,7 +211,15 @@ async def serve(
         await tasks.start(obey_signals)
         if watch and file is not None:
             tasks.start_soon(_watch, live, file, report)
-        await server.serve([bound])
+        log = logging.getLogger("uvicorn.error")
+        log.addFilter(has_started := lambda _: live.failure is None)  # the failure is raised below, without a traceback
+        try:
+            await server.serve([bound])
+        except SystemExit:  # uvicorn's, for an application that cannot start
+            if live.failure is None:
+                raise
+        finally:
+            log.removeFilter(has_started)
         tasks.cancel_scope.cancel()
     if live.failure is not None:
         raise live.failure
