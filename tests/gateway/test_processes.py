@@ -92,7 +92,9 @@ def test_processes_never_pass_a_limit_together(provider, tmp_path, kind):
         with processes(tmp_path / "gateway.toml", config) as served:
             assert 110 <= hammer(served, many) <= 120
             assert len(provider.asked) <= 120
-            assert hammer(served, few) == 3
+            # A process may refuse what another still holds of so small a limit; together they never pass it.
+            allowed = hammer(served, few)
+            assert 1 <= allowed <= 3
             # Nothing is reserved of the output, so what is in progress at the limit is what may pass it.
             assert 7000 <= hammer(served, tokens) * 160 <= 8000 + PROCESSES * THREADS * 160
             before = len(provider.asked)
@@ -101,5 +103,5 @@ def test_processes_never_pass_a_limit_together(provider, tmp_path, kind):
             assert len(provider.asked) - before <= 96
         with closing(open_database(place)) as database:
             sums = {each.key: each.requests for each in UsageLedger(database).sums()}
-    assert sums["few"] == 3
+    assert sums["few"] == allowed
     assert sums["many"] <= 120
