@@ -90,13 +90,21 @@ def upstream() -> Iterator[Upstream]:
             self.end_headers()
             self.wfile.write(body)
 
+        def closed(self) -> bool:
+            if not select.select([self.connection], [], [], 0)[0]:
+                return False
+            try:
+                return not self.connection.recv(1, socket.MSG_PEEK)
+            except ConnectionResetError:
+                return True
+
         def send_pieces(self, pieces: Queue[bytes | None]) -> None:
             self.close_connection = True
             while True:
                 try:
                     piece = pieces.get(timeout=0.05)
                 except Empty:
-                    if select.select([self.connection], [], [], 0)[0] and not self.connection.recv(1, socket.MSG_PEEK):
+                    if self.closed():
                         held.gone.set()
                         return
                     continue
