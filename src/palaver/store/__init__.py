@@ -6,10 +6,11 @@ Stability: experimental.
 """
 
 from palaver.store.location import default_location, open_store
-from palaver.store.store import Appended, Damage, Freed, Hit, Query, Store, ThreadInfo, Verified
+from palaver.store.store import Addition, Appended, Damage, Freed, Hit, Query, Store, ThreadInfo, Verified
 from palaver.store.stored_thread import StoredThread
 
 __all__ = [
+    "Addition",
     "Appended",
     "Damage",
     "Freed",

@@ -42,6 +42,7 @@ from palaver.store.records import (
     time_range,
 )
 from palaver.store.store import (
+    Addition,
     Appended,
     Damage,
     Freed,
@@ -250,24 +251,37 @@ class MemoryStore(Store):
         absent: Collection[str] = (),
     ) -> int:
         """Add existing entries."""
-        given = tuple([checked_entry(entry) for entry in entries])
-        for name in branches or {}:
+        return self._add(Addition(thread=thread, entries=tuple(entries), branches=branches or {}), absent)
+
+    def add_all(self, additions: Iterable[Addition]) -> int:
+        """Add to several threads."""
+        given = list(additions)
+        with self._lock:
+            return sum([self._add(each) for each in given])
+
+    def _add(self, addition: Addition, absent: Collection[str] = ()) -> int:
+        thread, branches = addition.thread, dict(addition.branches)
+        given = [checked_entry(entry) for entry in addition.entries]
+        for name in branches:
             checked_name(name, "name of the branch")
+        checked_title(addition.title)
+        tags, metadata = checked_tags(addition.tags), frozen_metadata(addition.metadata)
         with self._lock:
             tree = (
                 self._states[thread].tree
                 if thread in self._states
                 else Thread(checked_name(thread, "id of the thread"))
             )
-            new = tree.missing(given, branches or {})
+            new = tree.missing(given, branches)
             self._check_blobs([entry.message for entry in new], absent)
             now = self._clock()
             first, last = time_range([entry.message for entry in new], now)
             if thread not in self._states:
-                self._commit(ThreadCreated(thread=thread, at=first))
+                created = ThreadCreated(thread=thread, at=first, title=addition.title, tags=tags, metadata=metadata)
+                self._commit(created)
             if new or branches:
                 at = last if new else self._states[thread].updated_at
-                self._commit(EntriesAdded(thread=thread, at=at, entries=new, branches=dict(branches or {})))
+                self._commit(EntriesAdded(thread=thread, at=at, entries=new, branches=branches))
             return len(new)
 
     def read(self, thread: str, *, start: int = 0, stop: int | None = None) -> Sequence[Entry]:

@@ -107,6 +107,20 @@ class Appended(Struct, frozen=True):
         return self.entries[-1].id if self.entries else None
 
 
+class Addition(Struct, frozen=True, kw_only=True):
+    """What ``Store.add_all`` adds to one thread: ``entries`` and ``branches`` as ``Store.add`` takes them.
+
+    Title, tags and metadata are those of a thread that is missing; an existing one keeps its own.
+    """
+
+    thread: str
+    entries: Sequence[Entry]
+    branches: Mapping[str, str | None] = {}
+    title: str | None = None
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = {}
+
+
 class Query(Struct, frozen=True, kw_only=True):
     """A search. All fields that are set must match; without any, every message matches.
 
@@ -297,6 +311,14 @@ class Store(Protocol):
         parent or a head is missing, or a known entry has another message or parent, and ``NotFoundError`` when a new
         entry names a missing blob. ``absent`` are hashes of blobs known to be lost: entries that name them are added,
         and ``verify`` reports them.
+        """
+        ...
+
+    @abstractmethod
+    def add_all(self, additions: Iterable[Addition]) -> int:
+        """Add to several threads, in order; return the number of new entries. It costs less than ``add`` for each.
+
+        Each addition is added whole or not at all. Raises as ``create`` and ``add`` do; then some may have been added.
         """
         ...
 

@@ -11,6 +11,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from threading import Lock
@@ -19,6 +20,7 @@ from typing import Final
 _lock = Lock()
 _last = 0  # milliseconds and counter of the newest id, as one number of 60 bits
 _COUNTER_BITS: Final = 12
+_UUID: Final = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _VARIANT: Final = {digit: "89ab"[int(digit, 16) % 4] for digit in "0123456789abcdef"}
 """The first digit of the random part, with its two highest bits set to the variant."""
 
@@ -51,7 +53,4 @@ if sys.platform != "win32":
 
 def is_uuid(text: str) -> bool:
     """Whether a text is a UUID as this module writes them: 36 characters, lower case."""
-    if len(text) != 36 or text[8] + text[13] + text[18] + text[23] != "----":  # noqa: PLR2004 (RFC 9562, section 4)
-        return False
-    digits = text.replace("-", "")
-    return len(digits) == 32 and all(c in "0123456789abcdef" for c in digits)  # noqa: PLR2004
+    return _UUID.fullmatch(text) is not None

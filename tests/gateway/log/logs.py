@@ -72,5 +72,5 @@ def exchange(api, request, answer, **fields):
 
 
 def write(sink, each):
-    sink.write(logged.encode(each))
+    sink.write([logged.encode(each)])
     return sink.exchanges.find(each.id)

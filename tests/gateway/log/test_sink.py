@@ -1,5 +1,7 @@
 """Exchanges in the store and in the table: each message once, the very bytes, and nothing twice."""
 
+from uuid import UUID
+
 import pytest
 from hypothesis import given, settings, strategies as st
 from msgspec import structs
@@ -81,13 +83,67 @@ def test_any_bytes_come_back(tmp_path_factory, several):
         for request, sent, received, returned, translated in several
     ]
     for each in given:
-        table.add(each, logged.Figures(), exchanges.conversations.Placed())
+        table.add([(each, logged.Figures(), exchanges.conversations.Placed())])
     for each in given:
         found = table.read(each.id).bodies
         assert (found.request, found.received) == (each.request, each.received)
         assert found.sent == (each.request if each.sent is None else each.sent)
         assert found.returned == (each.received if each.returned is None else each.returned)
     database.close()
+
+
+@st.composite
+def conversations(draw):
+    """Exchanges that begin histories, continue them, edit them, and end well or not."""
+    made, several = [()], []
+    for place in range(draw(st.integers(1, 8))):
+        history = draw(st.sampled_from(made))
+        history = history[: draw(st.integers(0, len(history)))]
+        asked = (*history, user(draw(st.sampled_from("abc"))))
+        answer = draw(st.sampled_from("xy"))
+        outcome = draw(st.sampled_from(["answered", "answered", "answered", "cancelled", "failed"]))
+        request = Request(messages=(system("Be brief."), *asked), model="fast")
+        given = exchange("openai_chat", request, answered(answer), outcome=outcome, id=str(UUID(int=place)))
+        several.append(
+            structs.replace(given, at=given.at + place, received=b"" if outcome == "failed" else given.received)
+        )
+        made.append((*asked, assistant(answer)))
+    return several
+
+
+def state(sink):
+    """All that a sink has written."""
+    threads = {each.id: (each, list(sink._store.read(each.id))) for each in sink._store.threads()}
+    links = sink._database.run(lambda it: it.rows("SELECT * FROM {s}.log_links ORDER BY link"))
+    return threads, links, [sink.exchanges.read(each.id) for each in sink.exchanges.recent(100)]
+
+
+def lose(sink, ids):
+    """Take exchanges out of the database, as if the process had died before it wrote there."""
+    for each in ids:
+        entry = sink.exchanges.find(each).entry
+        sink._database.run(lambda it: it.rows("DELETE FROM {s}.log_exchanges WHERE id = ?", each))  # noqa: B023
+        sink._database.run(lambda it: it.rows("DELETE FROM {s}.log_links WHERE entry = ?", entry))  # noqa: B023
+    sink.exchanges._forget()
+
+
+@pytest.mark.row("GW-36")
+@settings(max_examples=40, deadline=None)
+@given(conversations(), st.integers(0, 8), st.booleans())
+def test_a_batch_writes_what_its_exchanges_write_one_by_one(tmp_path_factory, several, cut, died):
+    folder = tmp_path_factory.mktemp("batches")
+    data = [logged.encode(each) for each in several]
+    found = []
+    for name in ("single", "batch"):
+        sink = Sink(LogOptions(store=str(folder / f"{name}.db")), str(folder / f"{name}-g.db"))
+        for batch in [data[:cut], data[cut:]] if name == "batch" else [[each] for each in data]:
+            sink.write(batch)
+        if died and name == "batch":
+            lose(sink, [each.id for each in several[cut:]])
+            sink.write(data[cut:])
+        found.append(state(sink))
+        sink.close()
+    assert found[0] == found[1]
 
 
 @pytest.mark.row("GW-33")

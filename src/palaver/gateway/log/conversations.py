@@ -11,8 +11,8 @@ Rules:
 - The answer of an exchange that did not end well is on a branch of its own, ``partial-…``. Without any answer, there
   is nothing in the thread.
 - An answer's metadata names its exchange: ``{"exchange": id}``.
-- Ids of threads and entries derive from the id of the exchange, and an exchange is one call of ``Store.add``: to write
-  it again changes nothing.
+- Exchanges are written in batches (``Store.add_all``). Ids of threads and entries derive from the id of the exchange,
+  and each is added whole: to write it again changes nothing.
 
 Stability: experimental.
 """
@@ -20,20 +20,19 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
-from uuid import UUID
 
-from palaver.core.errors import ConflictError, NotFoundError
-from palaver.gateway.log import history
+from palaver.core.errors import NotFoundError
+from palaver.gateway.log.history import instructions, links, title
+from palaver.store.store import Addition
 from palaver.threads.thread import MAIN, Entry, stamped
 
 if TYPE_CHECKING:
     from palaver.core.messages import AssistantMessage, Message
     from palaver.gateway.database import Database, Migrations, Transaction
     from palaver.gateway.log.logged import LoggedExchange
-    from palaver.store.store import Store, ThreadInfo
+    from palaver.store.store import Store
 
 TAG: Final = "gateway"
 MIGRATIONS: Final[Migrations] = (
@@ -84,12 +83,26 @@ class Placed(NamedTuple):
             transaction.rows(_LINK, each.link, self.thread, each.entry, int(each.answered))
 
 
-class _Known(NamedTuple):
-    """The longest known beginning of a history: its last message, counted from 0."""
+class _Place(NamedTuple):
+    """Where a known beginning of a history ends: its last message, counted from 0, and the entry of that."""
 
-    place: int
-    info: ThreadInfo
+    message: int
+    thread: str
     entry: str
+
+
+class _History(NamedTuple):
+    """What an exchange says, and the links of all but the first messages, which are instructions."""
+
+    exchange: LoggedExchange
+    turn: Turn
+    instructions: int
+    links: Sequence[str]
+
+    @property
+    def asked(self) -> Sequence[str]:
+        """The links of what the client sent."""
+        return self.links[: len(self.turn.messages) - self.instructions]
 
 
 class Conversations:
@@ -99,63 +112,116 @@ class Conversations:
         """Keep the arguments."""
         self._store, self._database = store, database
 
-    def add(self, exchange: LoggedExchange, turn: Turn) -> Placed:
-        """Add what is new in an exchange. Raises ``StoreError``."""
-        messages = turn.messages
-        first = history.instructions(messages)
-        spoken = [*messages[first:], *([] if turn.visible is None else [turn.visible])]
-        links = history.links(spoken, exchange.caller or "")
-        known = self._find(links[: len(messages) - first])
-        if turn.answer is None:
-            return Placed(None if known is None else known.info.id)
-        if known is None:
-            return self._begin(exchange, turn, links, first)
-        return self._continue(exchange, turn, links, known, first)
+    def add(self, exchanges: Sequence[tuple[LoggedExchange, Turn]]) -> list[Placed]:
+        """Add what is new in exchanges, in their order. Raises ``StoreError``."""
+        histories = [_history(*each) for each in exchanges]
 
-    def _begin(self, exchange: LoggedExchange, turn: Turn, links: Sequence[str], first: int) -> Placed:
+        def work(transaction: Transaction) -> tuple[list[Placed], list[Addition]]:
+            batch = _Batch(self._store, transaction)
+            return [batch.place(each) for each in histories], batch.additions
+
+        placed, additions = self._database.run(work)
+        self._store.add_all(additions)
+        return placed
+
+
+class _Batch:
+    """Places exchanges, of which none is stored yet."""
+
+    def __init__(self, store: Store, transaction: Transaction) -> None:
+        self._store, self._transaction = store, transaction
+        self._links: dict[str, _Place | None] = {}
+        """What the links of this batch lead to; ``None`` where no exchange answered."""
+        self._heads: dict[str, dict[str, str | None]] = {}
+        self.additions: list[Addition] = []
+
+    def place(self, history: _History) -> Placed:
+        """Return where an exchange belongs, and add what is new in it."""
+        place = self._continued(history.asked)
+        if history.turn.answer is None:
+            return Placed(None if place is None else place.thread)
+        placed = self._begin(history) if place is None else self._continue(history, place)
+        for each in placed.links:
+            self._links[each.link] = _Place(0, placed.thread or "", each.entry) if each.answered else None
+        return placed
+
+    def _continued(self, links: Sequence[str]) -> _Place | None:
+        """Return the longest known beginning of a history that holds an answer of an exchange."""
+        for end in range(len(links), 0, -_SLICE):
+            start = max(end - _SLICE, 0)
+            asked = [*links[start:end], *[""] * (_SLICE - (end - start))]
+            rows = self._transaction.rows(_KNOWN, *asked)
+            found = {link: _Place(0, thread, entry) for link, thread, entry in rows}
+            for message in range(end - 1, start - 1, -1):
+                link = links[message]
+                place = self._links[link] if link in self._links else found.get(link)
+                if place is not None and self._is_there(place.thread):
+                    heads = self._heads[place.thread]
+                    return place._replace(message=message) if len(heads) < _MAX_BRANCHES else None
+        return None
+
+    def _is_there(self, thread: str) -> bool:
+        """Whether a thread was not deleted since; then its heads are known."""
+        if thread not in self._heads:
+            try:
+                self._heads[thread] = dict(self._store.info(thread).branches)
+            except NotFoundError:
+                return False
+        return True
+
+    def _begin(self, history: _History) -> Placed:
         """Begin a thread."""
+        exchange, turn = history.exchange, history.turn
         thread = _id(exchange.id, "thread")
         origin = {"api": exchange.api, "caller": exchange.caller, "team": exchange.team}
         origin["client"] = exchange.headers.get("user-agent")
-        with suppress(ConflictError):  # it was begun before the process died
-            self._store.create(
-                thread,
-                title=history.title(turn.messages),
+        entries = _entries(exchange, turn, 0, None)
+        self._heads[thread] = {}
+        self._add(
+            Addition(
+                thread=thread,
+                entries=entries,
+                branches=_heads(exchange, entries, {}, None),
+                title=title(turn.messages),
                 tags=(TAG,),
                 metadata={"gateway": {name: text for name, text in origin.items() if text is not None}},
             )
-        entries = _entries(exchange, turn, 0, None)
-        self._store.add(thread, entries, branches=_heads(exchange, entries, {}, None))
-        return Placed(thread, entries[-1].id, _new_links(links, entries[first:], answered=False))
+        )
+        return Placed(
+            thread, entries[-1].id, _new_links(history.links, entries[history.instructions :], answered=False)
+        )
 
-    def _continue(
-        self, exchange: LoggedExchange, turn: Turn, links: Sequence[str], known: _Known, first: int
-    ) -> Placed:
+    def _continue(self, history: _History, place: _Place) -> Placed:
         """Add what follows a known beginning."""
-        entries = _entries(exchange, turn, first + known.place + 1, known.entry)
-        heads = known.info.branches
-        if entries[-1].id not in heads.values():
-            self._store.add(known.info.id, entries, branches=_heads(exchange, entries, heads, known.entry))
-        return Placed(known.info.id, entries[-1].id, _new_links(links[known.place + 1 :], entries, answered=True))
+        entries = _entries(history.exchange, history.turn, history.instructions + place.message + 1, place.entry)
+        heads = self._heads[place.thread]
+        if not self._is_stored(place, entries[-1].id):
+            branches = _heads(history.exchange, entries, heads, place.entry)
+            self._add(Addition(thread=place.thread, entries=entries, branches=branches))
+        links = _new_links(history.links[place.message + 1 :], entries, answered=True)
+        return Placed(place.thread, entries[-1].id, links)
 
-    def _find(self, links: Sequence[str]) -> _Known | None:
-        """Find the longest known beginning that holds an answer of an exchange."""
-        for end in range(len(links), 0, -_SLICE):
-            start = max(end - _SLICE, 0)
-            found = self._known(links[start:end])
-            for place in range(end - 1, start - 1, -1):
-                at = found.get(links[place])
-                if at is None:
-                    continue
-                with suppress(NotFoundError):  # the thread was deleted since
-                    info = self._store.info(at[0])
-                    return _Known(place, info, at[1]) if len(info.branches) < _MAX_BRANCHES else None
-        return None
+    def _is_stored(self, place: _Place, answer: str) -> bool:
+        """Whether an exchange was stored already, before a failure: then its heads must not be set again."""
+        heads = self._heads[place.thread].values()
+        if answer in heads:
+            return True
+        if place.entry in heads:
+            return False
+        try:
+            return bool(self._store.path(place.thread, answer, last=1))
+        except NotFoundError:
+            return False
 
-    def _known(self, links: Sequence[str]) -> dict[str, tuple[str, str]]:
-        asked = [*links, *[""] * (_SLICE - len(links))]
-        rows = self._database.run(lambda it: it.rows(_KNOWN, *asked))
-        return {link: (thread, entry) for link, thread, entry in rows}
+    def _add(self, addition: Addition) -> None:
+        self._heads[addition.thread].update(addition.branches)
+        self.additions.append(addition)
+
+
+def _history(exchange: LoggedExchange, turn: Turn) -> _History:
+    first = instructions(turn.messages)
+    spoken = [*turn.messages[first:], *([] if turn.visible is None else [turn.visible])]
+    return _History(exchange, turn, first, links(spoken, exchange.caller or ""))
 
 
 def _entries(exchange: LoggedExchange, turn: Turn, start: int, parent: str | None) -> list[Entry]:
@@ -201,4 +267,5 @@ def _new_links(links: Sequence[str], entries: Sequence[Entry], *, answered: bool
 def _id(exchange: str, name: str) -> str:
     """Return an id that derives from that of an exchange: a UUID of version 8 (RFC 9562)."""
     digest = sha256(f"{exchange} {name}".encode()).digest()[:16]
-    return str(UUID(int=int.from_bytes(digest) & ~_FIXED | _VERSION_8))
+    digits = f"{int.from_bytes(digest) & ~_FIXED | _VERSION_8:032x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

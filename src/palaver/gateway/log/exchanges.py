@@ -38,6 +38,7 @@ from palaver.gateway.log.bodies import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import LiteralString
 
     from palaver.gateway.database import Database, Migrations, Row, Transaction
@@ -162,17 +163,29 @@ class Exchanges:
         self._size = 0
         database.migrate("log", _MIGRATIONS)
 
-    def has(self, id: str) -> bool:
-        """Whether an exchange is there."""
-        return bool(self._database.run(lambda it: it.rows("SELECT 1 FROM {s}.log_exchanges WHERE id = ?", id)))
+    def known(self, ids: Sequence[str]) -> set[str]:
+        """Return which exchanges are there."""
+        query: Final = "SELECT id FROM {s}.log_exchanges WHERE id = ?"
+        found = self._database.run(lambda it: [row for each in ids for row in it.rows(query, each)])
+        return {row[0] for row in found}
 
-    def add(self, exchange: LoggedExchange, counted: Figures, placed: Placed) -> None:
-        """Add an exchange, and the links of its history. Raises ``StoreError``."""
+    def add(self, several: Sequence[tuple[LoggedExchange, Figures, Placed]]) -> None:
+        """Add exchanges, and the links of their histories, in one transaction. Raises ``StoreError``."""
+        try:
+            rows = [(self._row(*each), each[2]) for each in several]
+            self._database.run(lambda it: _write(it, rows))
+        except BaseException:
+            self._forget()  # what was not written must be nobody's base
+            raise
+
+    def _row(self, exchange: LoggedExchange, counted: Figures, placed: Placed) -> Row:
+        """Return the row of an exchange, which later ones may then build on."""
         receipt = encode_receipt(receipt_of(exchange))
         bodies = bodies_of(exchange)
         base = self._base(exchange, placed.thread)
         made = WholeExchange(exchange.id, base.depth + 1, receipt, bodies)
-        row = (
+        self._remember(exchange, placed.thread, made)
+        return (
             *(exchange.id, exchange.at, exchange.api, exchange.asked, exchange.model, exchange.caller, exchange.team),
             *(exchange.status, exchange.outcome, exchange.seconds, *structs.astuple(counted)),
             *(len(exchange.losses), exchange.error, placed.thread, placed.entry),
@@ -182,13 +195,6 @@ class Exchanges:
                 pack(made, base, empty=exchange.amount != "bodies", translated=exchange.translated),
             ),
         )
-
-        def work(transaction: Transaction) -> None:
-            transaction.rows(_INSERT, *row)
-            placed.write(transaction)
-
-        self._database.run(work)
-        self._remember(exchange, placed.thread, made)
 
     def read(self, id: str) -> StoredExchange:
         """Return an exchange; a part of its id will do. Raises ``NotFoundError``, ``DamageError``."""
@@ -235,8 +241,7 @@ class Exchanges:
         """Delete the exchanges that began before a time; return their number."""
         for row in self._database.run(lambda it: it.rows(_BUILT_ON_OLD, time, time)):
             self._rewrite(row[0])
-        self._recent.clear()
-        self._size = 0
+        self._forget()
 
         def work(transaction: Transaction) -> int:
             deleted = len(transaction.rows(_DELETE, time))
@@ -285,6 +290,10 @@ class Exchanges:
             whole = WholeExchange(each, depth, *unpack(packed, whole))
         return whole, chain[0][2]
 
+    def _forget(self) -> None:
+        self._recent.clear()
+        self._size = 0
+
     def _remember(self, exchange: LoggedExchange, thread: str | None, whole: WholeExchange) -> None:
         """Keep an exchange in memory, as the last one of its thread and of its client."""
         for name in (_client(exchange), *([] if thread is None else [thread])):
@@ -293,6 +302,12 @@ class Exchanges:
             self._recent[name] = whole
         while self._size > _CACHED and self._recent:
             self._size -= self._recent.popitem(last=False)[1].size
+
+
+def _write(transaction: Transaction, rows: Sequence[tuple[Row, Placed]]) -> None:
+    for row, placed in rows:
+        transaction.rows(_INSERT, *row)
+        placed.write(transaction)
 
 
 def _day(number: int) -> str:

@@ -1,4 +1,4 @@
-"""Where the writer puts an exchange: the store, then the table of exchanges. To write one again changes nothing.
+"""Where the writer puts exchanges: the store, then the table of exchanges. To write one again changes nothing.
 
 Stability: experimental.
 """
@@ -18,8 +18,10 @@ from palaver.store.location import open_store
 from palaver.threads.ids import now_ms
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from palaver.core.messages import AssistantMessage
-    from palaver.gateway.log.logged import LoggedExchange
+    from palaver.gateway.log.logged import Figures, LoggedExchange
     from palaver.gateway.log.options import LogOptions
 
 _DAY: Final = 24 * 60 * 60 * 1000
@@ -40,19 +42,22 @@ class Sink:
             raise
         self._conversations = Conversations(self._store, self._database)
 
-    def write(self, data: bytes) -> None:
-        """Write a record of the spool. Raises ``UnavailableError`` when it should be tried again."""
-        exchange = logged.decode(data)
-        if self.exchanges.has(exchange.id):
-            return
-        turn = None if exchange.amount == "figures" else read_turn(exchange)
-        usage = None if turn is None or turn.answer is None else turn.answer.usage
-        figures = exchange.figures or logged.figures(exchange.model, usage)
-        self.exchanges.add(exchange, figures, Placed() if turn is None else self._conversations.add(exchange, turn))
+    def write(self, records: Sequence[bytes]) -> None:
+        """Write records of the spool. Raises ``UnavailableError`` when they should be tried again."""
+        given = {each.id: each for each in map(logged.decode, records)}
+        for known in self.exchanges.known([*given]):
+            del given[known]
+        exchanges = [*given.values()]
+        turns = {each.id: None if each.amount == "figures" else read_turn(each) for each in exchanges}
+        spoken = [(each, turn) for each in exchanges if (turn := turns[each.id]) is not None]
+        placed = dict(zip([each.id for each, _ in spoken], self._conversations.add(spoken), strict=True))
+        self.exchanges.add(
+            [(each, _figures(each, turns[each.id]), placed.get(each.id, Placed())) for each in exchanges]
+        )
 
     def write_bare(self, data: bytes) -> None:
         """Write an exchange whose messages cannot be stored into the table alone. Raises ``PalaverError``."""
-        self.exchanges.add(logged.decode(data), logged.Figures(), Placed())
+        self.exchanges.add([(logged.decode(data), logged.Figures(), Placed())])
 
     def retain(self) -> int:
         """Delete what is older than it may be; return the number of exchanges."""
@@ -73,6 +78,11 @@ class Sink:
             self._store.close()
         finally:
             self._database.close()
+
+
+def _figures(exchange: LoggedExchange, turn: Turn | None) -> Figures:
+    usage = None if turn is None or turn.answer is None else turn.answer.usage
+    return exchange.figures or logged.figures(exchange.model, usage)
 
 
 def read_turn(exchange: LoggedExchange) -> Turn | None:

@@ -2,10 +2,11 @@
 
 Rules:
 
-- Records are written in their order, each until it is there. A store that is away is asked again, after a pause that
-  doubles up to ``_MAX_PAUSE``; meanwhile the spool grows.
-- A record that the store refuses for another reason becomes a row without messages; when that fails, too, it is put
-  into ``rejected`` in the folder of the spool, and logged. Nothing behind it waits.
+- Records are written in their order, as many at once as there are, up to ``_BATCH`` bytes, each until it is there. A
+  store that is away is asked again, after a pause that doubles up to ``_MAX_PAUSE``; meanwhile the spool grows.
+- Where the store refuses a batch for another reason, each of its records is written alone. One that is refused then
+  becomes a row without messages; when that fails, too, it is put into ``rejected`` in the folder of the spool, and
+  logged. Nothing behind it waits.
 - The folders of processes that died are adopted: their records are written, and the folders removed.
 - At the end everything is written, unless the store is away: then the folder stays for the next process.
 
@@ -18,7 +19,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -28,6 +29,7 @@ from palaver.gateway.log import spool
 
 if TYPE_CHECKING:
     from palaver.gateway.log.sink import Sink
+    from palaver.gateway.log.spool import SpooledRecord
 
 _LOGGER: Final = logging.getLogger("palaver.gateway.log")
 _POLL: Final = 0.05
@@ -37,6 +39,9 @@ _ADOPT: Final = 10.0
 """Seconds between two looks for folders of processes that died."""
 _RETAIN: Final = 3600.0
 _REJECTED: Final = "rejected"
+_BATCH: Final = 1 << 20
+_MOST: Final = 256
+"""Records of a batch."""
 
 
 class _StoppedError(Exception):
@@ -103,10 +108,10 @@ class Writer:
             complete = ended or place + 1 < len(found)
             offset = self._offsets.get(segment, 0)
             with segment.open("rb") as file:
-                for record in spool.read(file, offset):
-                    self._write(record.data)
-                    self._offsets[segment] = offset = record.end
-                    count += 1
+                for batch in _batches(spool.read(file, offset)):
+                    self._write([record.data for record in batch])
+                    self._offsets[segment] = offset = batch[-1].end
+                    count += len(batch)
             if complete:
                 self._finish(segment, offset)
         return count
@@ -119,21 +124,26 @@ class Writer:
         segment.unlink()
         self._offsets.pop(segment, None)
 
-    def _write(self, data: bytes) -> None:
-        """Write a record, until it is there. Raises ``_StoppedError``."""
+    def _write(self, records: Sequence[bytes]) -> None:
+        """Write records, until they are there. Raises ``_StoppedError``."""
         pause = 0.1
         while True:
             try:
-                self._opened().write(data)
+                self._opened().write(records)
             except UnavailableError as error:
                 self._wait(error, pause)
                 pause = min(2 * pause, _MAX_PAUSE)
             except Exception:
+                if len(records) > 1:
+                    for each in records:
+                        self._write([each])
+                    return
                 _LOGGER.exception("an exchange cannot be stored as messages")
-                return self._write_bare(data)
+                self._write_bare(records[0])
+                return
             else:
                 self._note(None)
-                return None
+                return
 
     def _wait(self, error: PalaverError, pause: float) -> None:
         if self._error is None:
@@ -168,3 +178,17 @@ class Writer:
             with suppress(Exception):
                 self._sink.close()
             self._sink = None
+
+
+def _batches(records: Iterable[SpooledRecord]) -> Iterator[list[SpooledRecord]]:
+    """Yield records in batches."""
+    batch: list[SpooledRecord] = []
+    size = 0
+    for record in records:
+        batch.append(record)
+        size += len(record.data)
+        if size >= _BATCH or len(batch) >= _MOST:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

@@ -38,7 +38,7 @@ from palaver.store.records import (
     ThreadDeleted,
     is_unreadable,
 )
-from palaver.store.store import Appended, Damage, Freed, Progress, Verified
+from palaver.store.store import Addition, Appended, Damage, Freed, Progress, Verified
 from palaver.threads.ids import now_ms
 from palaver.threads.thread import Entry
 
@@ -201,6 +201,12 @@ class JsonlStore(_State):
         with self._lock:
             self._folder.sync_read()
             return super().add(thread, entries, branches=branches, absent=absent)
+
+    def add_all(self, additions: Iterable[Addition]) -> int:
+        """Add to several threads; existing entries are on the disk too when this returns."""
+        with self._lock:
+            self._folder.sync_read()
+            return super().add_all(additions)
 
     def put_blob(self, data: bytes) -> Blob:
         """Store bytes as a blob."""

@@ -30,6 +30,7 @@ from palaver.store.postgres.appends import Writers
 from palaver.store.postgres.database import Database
 from palaver.store.records import checked_name, prepare
 from palaver.store.store import (
+    Addition,
     Appended,
     Freed,
     Hit,
@@ -152,6 +153,19 @@ class PostgresStore(Store):
         """Add entries as they are. After a lost connection, existing ones do not count as new."""
         given = updates.prepare_add(thread, entries, branches or {}, absent)
         return self._database.run(lambda link, _: updates.add(link, given))
+
+    def add_all(self, additions: Iterable[Addition]) -> int:
+        """Add to several threads, in one transaction."""
+        given = [
+            updates.prepare_add(
+                each.thread,
+                each.entries,
+                each.branches,
+                about=updates.details(each.title, each.tags, each.metadata),
+            )
+            for each in additions
+        ]
+        return self._database.run(lambda link, _: updates.add_all(link, given)) if given else 0
 
     def read(self, thread: str, *, start: int = 0, stop: int | None = None) -> Sequence[Entry]:
         """Return entries in the order of appends."""

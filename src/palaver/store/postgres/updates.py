@@ -229,10 +229,16 @@ class AddRequest(NamedTuple):
     branches: Mapping[str, str | None]
     calls: Sequence[call_parameters.Columns]
     absent: Collection[str]
+    about: Details
+    """The details of a thread that is missing."""
 
 
 def prepare_add(
-    thread: str, entries: Iterable[Entry], branches: Mapping[str, str | None], absent: Collection[str]
+    thread: str,
+    entries: Iterable[Entry],
+    branches: Mapping[str, str | None],
+    absent: Collection[str] = (),
+    about: Details | None = None,
 ) -> AddRequest:
     """Prepare entries to be added. Raises ``StoreError`` for invalid names."""
     checked_name(thread, "id of the thread")
@@ -241,7 +247,8 @@ def prepare_add(
     rows = [(prepare_entry(entry), entry.parent) for entry in entries]
     for row, _ in rows:
         checked_name(row.id, "id of the entry")
-    return AddRequest(thread, rows, branches, call_parameters.calls(row for row, _ in rows), absent)
+    calls = call_parameters.calls(row for row, _ in rows)
+    return AddRequest(thread, rows, branches, calls, absent, about or details(None, (), {}))
 
 
 class _Place(NamedTuple):
@@ -253,6 +260,12 @@ class _Place(NamedTuple):
     content: tuple[bytes, int, int | None]
 
 
+def add_all(link: Link, given: Sequence[AddRequest]) -> int:
+    """Add to several threads in one transaction, which locks them in one order for all that do."""
+    with link.transaction():
+        return sum([add(link, each) for each in sorted(given, key=lambda it: it.thread)])
+
+
 def add(link: Link, given: AddRequest) -> int:
     """Add entries as they are; return how many were new."""
     with link.transaction():
@@ -261,7 +274,7 @@ def add(link: Link, given: AddRequest) -> int:
         if row is None:
             with suppress(ConflictError):  # another caller created it just now
                 begun = time_range([row.message for row, _ in given.entries], now_ms())[0]
-                create(link, given.thread, uuid7(), details(None, (), {}), begun)
+                create(link, given.thread, uuid7(), given.about, begun)
         known = lock_thread(link, given.thread) if row is None else LockedThread(*row)
         at = _known(link, known, given)
         new = _new_entries(link, known, at, given.entries)

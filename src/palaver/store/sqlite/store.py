@@ -20,6 +20,7 @@ import sqlite3
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,6 +47,7 @@ from palaver.store.sqlite.verify import verify
 from palaver.store.sqlite.wal import inspect
 from palaver.store.sqlite.writer_thread import ReadOnlyWriter, Writer
 from palaver.store.store import (
+    Addition,
     Appended,
     Freed,
     Hit,
@@ -137,12 +139,8 @@ class SQLiteStore(Store):
     ) -> ThreadInfo:
         """Create a thread."""
         name = uuid7() if id is None else checked_name(id, "id of the thread")
-        about: dict[str, Any] = {
-            "title": checked_title(title),
-            "tags": checked_tags(tags),
-            "metadata": frozen_metadata({} if metadata is None else metadata),
-        }
-        data = jsontext.encode(about) if any(value for value in about.values()) or title == "" else None
+        about = _details(title, tags, {} if metadata is None else metadata)
+        data = _encoded(about)
         now = self._clock()
         row = self._writer.run(lambda db: updates.create(db, name, data, now))
         return ThreadInfo(
@@ -242,6 +240,23 @@ class SQLiteStore(Store):
         given = [(entry, prepare_entry(entry)) for entry in entries]
         now = self._clock()
         return self._writer.run(lambda db: updates.add(db, thread, given, heads, absent, now))
+
+    def add_all(self, additions: Iterable[Addition]) -> int:
+        """Add to several threads, in one transaction."""
+        now = self._clock()
+        works = [
+            partial(
+                updates.add,
+                thread=checked_name(each.thread, "id of the thread"),
+                given=[(entry, prepare_entry(entry)) for entry in each.entries],
+                branches={checked_name(name, "name of the branch"): head for name, head in each.branches.items()},
+                absent=(),
+                now=now,
+                about=_encoded(_details(each.title, each.tags, each.metadata)),
+            )
+            for each in additions
+        ]
+        return self._writer.run(lambda db: sum([work(db) for work in works])) if works else 0
 
     def read(self, thread: str, *, start: int = 0, stop: int | None = None) -> Sequence[Entry]:
         """Return entries in the order of appends."""
@@ -344,6 +359,15 @@ class SQLiteStore(Store):
     def close(self) -> None:
         """Finish pending work; the last store to close leaves a single file, without a log."""
         self._close()
+
+
+def _details(title: str | None, tags: Iterable[str], metadata: Mapping[str, Any]) -> dict[str, Any]:
+    return {"title": checked_title(title), "tags": checked_tags(tags), "metadata": frozen_metadata(metadata)}
+
+
+def _encoded(about: Mapping[str, Any]) -> bytes | None:
+    """Return the details of a thread as they are stored; ``None`` where there are none."""
+    return jsontext.encode(dict(about)) if any(about.values()) or about["title"] == "" else None
 
 
 def _begin_private(path: str) -> None:

@@ -184,8 +184,9 @@ def add(  # noqa: PLR0917 (the arguments of Store.add)
     branches: Mapping[str, str | None],
     absent: Collection[str],
     now: int,
+    about: bytes | None = None,
 ) -> int:
-    """Add existing entries."""
+    """Add existing entries. ``about`` are the details of a thread that is missing."""
     try:
         found, begun = thread_of(db, thread), False
     except NotFoundError:
@@ -199,7 +200,7 @@ def add(  # noqa: PLR0917 (the arguments of Store.add)
             raise StoreError(f"thread {thread}: the head of branch {name!r} is {head!r}, which is not there")
     first, last = time_range([entry.message for entry, _ in new], now) if new or begun else (now, found.updated_at)
     if begun:
-        found = create(db, thread, None, first)
+        found = create(db, thread, about, first)
     seals: dict[int | None, bytes] = {None: message_codec.first_seal(thread)}
     for entry, prepared in new:
         parent = None if entry.parent is None else places[entry.parent]

@@ -11,7 +11,7 @@ from typing import Any, Final
 from palaver.core.errors import ConflictError, NotFoundError, StoreError
 from palaver.core.factories import user
 from palaver.core.parts import Image
-from palaver.store.store import Query
+from palaver.store.store import Addition, Query
 from palaver.testing.stores.helpers import PICTURE, REFUSED, OpenHandle, append_texts, raises, texts
 from palaver.threads.ids import is_uuid
 from palaver.threads.thread import MAIN, Entry
@@ -160,6 +160,34 @@ def entries_can_be_copied_unchanged(open_handle: OpenHandle) -> None:
         assert dict(store.info("copy").branches) == branches
         append_texts(store, "copy", "d")
         assert texts(store.path("copy")) == ["a", "b", "d"]
+        assert store.verify().ok
+
+
+def entries_of_several_threads_are_added_at_once(open_handle: OpenHandle) -> None:
+    """``add_all`` adds each thread whole, in order, with the details of those that are missing, and can be repeated."""
+    with open_handle() as store:
+        store.create("t", title="T")
+        ids = append_texts(store, "t", "a", "b")
+        one, two = store.read("t")
+        additions = [
+            Addition(thread="u", entries=[one], branches={MAIN: one.id}, title="U", tags=("x",), metadata={"n": 1}),
+            Addition(thread="t", entries=[two], branches={"side": ids[0]}, title="other", tags=("y",)),
+            Addition(thread="u", entries=[one, two], branches={MAIN: two.id, "side": one.id}),
+        ]
+        assert store.add_all(additions) == 2
+        assert store.add_all(additions[1:]) == 0
+        assert store.add_all([]) == 0
+        info = store.info("u")
+        assert (info.title, info.tags, info.metadata, info.length) == ("U", ("x",), {"n": 1}, 2)
+        assert (info.created_at, info.updated_at) == (one.message.sent_at, two.message.sent_at)
+        assert dict(info.branches) == {MAIN: ids[1], "side": ids[0]}
+        assert (store.info("t").title, store.info("t").tags) == ("T", ())
+        assert dict(store.info("t").branches) == {MAIN: ids[1], "side": ids[0]}
+        stray = Entry("01931f2e-7a10-7cc3-98c4-dc0c0c07398f", "nowhere", user("x", id="x", sent_at=1))
+        for bad in (Addition(thread="v", entries=[stray]), Addition(thread="", entries=[one])):
+            with raises(StoreError):
+                store.add_all([Addition(thread="w", entries=[one]), bad])
+        assert [each.id for each in store.threads() if each.id in {"v", ""}] == []
         assert store.verify().ok
 
 
