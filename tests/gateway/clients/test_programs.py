@@ -57,6 +57,8 @@ class Script:
         self.thought, self.text = () if thought is None else (thought,), text
 
     def __call__(self, body):
+        if self.wire.name == "anthropic_messages" and b'"max_tokens"' not in body:  # tokens are counted
+            return 200, {"content-type": "application/json"}, b'{"input_tokens":7}'
         request = self.wire.decode_request(body)
         self.requests.append((request, body))
         if self.failures:
@@ -211,6 +213,8 @@ class ManyTurns(Script):
         self.program, self.turns = program, turns
 
     def __call__(self, body):
+        if self.wire.name == "anthropic_messages" and b'"max_tokens"' not in body:  # tokens are counted
+            return 200, {"content-type": "application/json"}, b'{"input_tokens":7}'
         request = self.wire.decode_request(body)
         self.requests.append((request, body))
         done = sum(isinstance(each, ToolMessage) for each in request.messages)
@@ -232,6 +236,8 @@ class Compacted(ManyTurns):
         self.asks, self.grown, self.asked, self.continued = asks, [], [], []
 
     def __call__(self, body):
+        if self.wire.name == "anthropic_messages" and b'"max_tokens"' not in body:  # tokens are counted
+            return 200, {"content-type": "application/json"}, b'{"input_tokens":7}'
         request = self.wire.decode_request(body)
         if self.asks in request.messages[-1].text:
             self.requests.append((request, body))
