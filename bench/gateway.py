@@ -54,6 +54,8 @@ _TICK = os.sysconf("SC_CLK_TCK")
 _CONNECTIONS = 32
 _PACED = 8
 _PACED_SECONDS = 5
+_LONGEST = 300
+"""Seconds that a load may take."""
 
 Command = Callable[[int, str, Path], list[str]]
 """Makes a command from a port, the address of the provider's server, and a folder for files."""
@@ -154,11 +156,13 @@ FIGURES = (
 
 
 @contextlib.contextmanager
-def started(arguments: list[str], environment: dict[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
+def started(
+    arguments: list[str], environment: dict[str, str] | None = None, *, output: int = subprocess.DEVNULL
+) -> Iterator[subprocess.Popen[str]]:
     """Run a process, and end it with all that it started."""
     process = subprocess.Popen(
         arguments,
-        stdout=subprocess.PIPE,
+        stdout=output,
         stderr=subprocess.DEVNULL,
         text=True,
         start_new_session=True,
@@ -206,7 +210,7 @@ def load(port: int, file: Path, connections: int, count: int, rate: float | None
     """Run the load generator. Raises ``RuntimeError`` when an answer failed."""
     more = [] if rate is None else [str(rate)]
     command = [sys.executable, str(HERE / "gateway_load.py"), str(port), str(file), str(connections), str(count), *more]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_LONGEST)
     found: dict[str, Any] = json.loads(done.stdout)
     if found["failed"] or not found["whole"]:
         raise RuntimeError(f"{found['failed']} of {count} requests failed")
@@ -306,7 +310,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "answers.json").write_text(data.answers(), "utf-8")
-        with started([sys.executable, str(HERE / "gateway_upstream.py"), str(folder / "answers.json")]) as provider:
+        command = [sys.executable, str(HERE / "gateway_upstream.py"), str(folder / "answers.json")]
+        with started(command, output=subprocess.PIPE) as provider:
             assert provider.stdout is not None
             upstream = int(provider.stdout.readline())
             for case in CASES:
