@@ -8,7 +8,7 @@ import pytest
 from google import genai
 
 from tests.gateway.running import PROVIDERS
-from tests.gateway.test_wires import body_of, path_of
+from tests.gateway.test_wires import CALLS, body_of, path_of
 
 ERRORS = {
     "openai_chat": {"error": {"message": "slow down", "type": "requests", "code": "rate_limit_exceeded"}},
@@ -52,7 +52,7 @@ BAD_BODIES = {"no JSON": b"{", "no model": b'{"messages": []}', "not UTF-8": b'{
     "wire", ["openai_chat", "openai_responses", "anthropic_messages", "cohere_chat", "ollama_chat"]
 )
 def test_a_body_that_is_no_request_is_a_400(gateway, provider, wire, body):
-    got = httpx.post(f"{gateway}{path_of(wire, 'm', stream=False)}", content=body)
+    got = httpx.post(f"{gateway}{CALLS[wire, None].path}", content=body)
     assert (got.status_code, provider.asked) == (400, [])
     assert message_of(wire, got.json())
 

@@ -15,8 +15,8 @@ from palaver.gateway.database import open_database
 from palaver.gateway.health import Health
 from palaver.gateway.keys import GatewayKeys, KeySettings
 from palaver.gateway.limits import LimitRule
+from palaver.gateway.request_body import with_model
 from palaver.gateway.router import Router
-from palaver.gateway.same_wire import with_model
 from palaver.models.names import model
 from tests.gateway.running import running, targets
 from tests.gateway.test_wires import answer_of, body_of

@@ -46,8 +46,8 @@ from palaver.gateway.keys import allowed, secret_hash
 from palaver.gateway.live import LiveGateway
 from palaver.gateway.model_routes import model_routes
 from palaver.gateway.record import ClientRequest, Record
+from palaver.gateway.request_body import read_head
 from palaver.gateway.response_routes import response_routes
-from palaver.gateway.same_wire import read_head
 from palaver.gateway.telemetry import Metrics
 from palaver.serve.http.errors import Refused
 

@@ -18,8 +18,9 @@ Stability: experimental.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Self, final
 
@@ -27,6 +28,7 @@ import aiohttp
 from yarl import URL
 
 from palaver.core.errors import DecodeError, MessageError, TimedOutError, TransportError, excerpt
+from palaver.gateway.http_io import joined
 from palaver.models.http import HttpResponse, Sender, checked_url
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ _PIECE: Final = 65_536
 _IDLE_SECONDS: Final = 30.0
 _MAX_HEADER: Final = 65_536
 _LOCAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
-_PLAIN: Final = frozenset({"", "identity"})
+_PLAIN: Final = frozenset({"", "identity", "chunked"})
 
 
 @final
@@ -78,8 +80,9 @@ class AiohttpSender(Sender):
             raise MessageError(f"{host}: a header cannot be sent (it is not ASCII)")
         length = sum(map(len, call.chunks))
         headers = {**call.headers, "accept-encoding": "identity", "content-length": str(length)}
-        with _translated(host):
-            response = await session.request(
+
+        async def attempt() -> aiohttp.ClientResponse:
+            return await session.request(
                 call.method,
                 url,
                 data=b"".join(call.chunks) if length <= _LARGE else _pieces(call.chunks),
@@ -87,8 +90,12 @@ class AiohttpSender(Sender):
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=timeouts.connect),
             )
-        encoding = response.headers.get("content-encoding", "").strip().lower()
-        if encoding not in _PLAIN:
+
+        with _translated(host):
+            response = await _send_once(attempt)
+        coded = (response.headers.get(name, "").strip().lower() for name in ("content-encoding", "transfer-encoding"))
+        encoding = next((each for each in coded if each not in _PLAIN), None)
+        if encoding is not None:
             response.close()
             raise DecodeError(f"the body is compressed with {excerpt(encoding)}, which was not requested", source=host)
         return _AiohttpResponse(response, host)
@@ -100,9 +107,32 @@ def _url(text: str) -> URL:
     return URL(str(checked_url(text)), encoded=True)
 
 
+_connected: Final = ContextVar("palaver_connected", default=False)
+"""Whether the current request has opened a connection."""
+
+
+class _Connector(aiohttp.TCPConnector):
+    """A pool that tells a request whether it has a connection of its own."""
+
+    async def _create_connection(self, *arguments: Any, **named: Any) -> Any:
+        _connected.set(True)
+        return await super()._create_connection(*arguments, **named)
+
+
+async def _send_once(attempt: Callable[[], Awaitable[aiohttp.ClientResponse]]) -> aiohttp.ClientResponse:
+    """Send a request, again where the server closed a connection that it had kept open (RFC 9110, 9.2.2)."""
+    _connected.set(False)
+    try:
+        return await attempt()
+    except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+        if _connected.get():
+            raise
+    return await attempt()
+
+
 def _session(*, proxies: bool) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_SECONDS, ttl_dns_cache=60),
+        connector=_Connector(limit=0, keepalive_timeout=_IDLE_SECONDS, ttl_dns_cache=60),
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
         trust_env=proxies,
@@ -123,7 +153,7 @@ class _AiohttpResponse(HttpResponse):
     """An answer that aiohttp reads."""
 
     def __init__(self, response: aiohttp.ClientResponse, host: str) -> None:
-        super().__init__(response.status, _lower(response.headers), response.reason or "")
+        super().__init__(response.status, joined(response.headers.items()), response.reason or "")
         self._response = response
         self._content = response.content
         self._host = host
@@ -137,10 +167,6 @@ class _AiohttpResponse(HttpResponse):
 
     async def _release(self) -> None:
         self._response.release()
-
-
-def _lower(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): text for name, text in headers.items()}
 
 
 @contextmanager

@@ -192,11 +192,13 @@ class ClientApi(Struct, frozen=True, kw_only=True):
     """The headers of requests that belong to the wire, or how their names begin (``openai-``)."""
     response_headers: tuple[str, ...] = ()
     """Those of answers."""
+    host_fields: tuple[str, ...] = ()
+    """The fields of requests that only other hosts of the wire take, such as Vertex."""
     session_headers: tuple[str, ...] = ()
     """The headers in which clients name their session, the surest first."""
     session_fields: tuple[str, ...] = ()
     """The same, as paths of fields of the body."""
-    event_end: re.Pattern[bytes] | None = re.compile(rb"(?:\r\n|\n|\r)(?:\r\n|\n|\r)\Z")
+    event_end: re.Pattern[bytes] | None = re.compile(rb"(?:\n|\r(?!\n))(?:\r\n|\n|\r)\Z")
     """How the bytes between two events of a stream end; ``None`` where that cannot be seen."""
     idle_event: bytes | None = b": keep-alive\n\n"
     """An event that clients pass over, sent into a stream in which nothing comes; ``None`` where there is none.
@@ -212,9 +214,17 @@ class ClientApi(Struct, frozen=True, kw_only=True):
     """Paths that are always answered alike, with their bodies."""
     page: str = ""
 
-    def ends_event(self, data: bytes) -> bool:
-        """Whether a piece of a stream ends between two events."""
-        return self.event_end is not None and self.event_end.search(data, max(0, len(data) - 4)) is not None
+    def ends_event(self, end: bytes) -> bool:
+        """Whether a stream whose ``last_bytes`` these are is between two events."""
+        return self.event_end is not None and self.event_end.search(end) is not None
+
+
+_LONGEST_END: Final = 4
+
+
+def last_bytes(before: bytes, data: bytes) -> bytes:
+    """Return the last bytes of a stream, of which those before ``data`` are known."""
+    return data[-_LONGEST_END:] if len(data) >= _LONGEST_END else (before + data)[-_LONGEST_END:]
 
 
 _KINDS: Final[tuple[tuple[type[PalaverError], int, ErrorKind], ...]] = (
@@ -264,10 +274,15 @@ def api_error(error: PalaverError) -> ApiError:
         return error.answer
     status, kind = _kind_of(error)
     if not isinstance(error, ProviderError):
-        return ApiError(status, kind, str(error))
+        return ApiError(status, kind, _sayable(error))
     status = error.status if error.status is not None and error.status in ERROR_STATUSES else status
     kind = _STATUS_KINDS.get(status, kind if status < 500 else "server")  # noqa: PLR2004 (the provider failed)
-    return ApiError(status, kind, str(error), error.retry_after, error.code)
+    return ApiError(status, kind, _sayable(error), error.retry_after, error.code)
+
+
+def _sayable(error: PalaverError) -> str:
+    """Return the text of an error, which may quote half a surrogate."""
+    return str(error).encode("utf-8", "replace").decode()
 
 
 def _kind_of(error: PalaverError) -> tuple[int, ErrorKind]:

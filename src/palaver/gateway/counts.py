@@ -31,6 +31,7 @@ from palaver.gateway.client_api import ApiError, ClientApi, Count, api_error, st
 from palaver.gateway.credentials import without_credentials
 from palaver.gateway.http_io import error_response, read_body
 from palaver.gateway.record import ClientRequest, Record
+from palaver.gateway.request_body import read_head
 from palaver.models.catalogue import rates_of
 from palaver.models.fallback import hop_of
 from palaver.models.language_model import Prompt
@@ -64,7 +65,7 @@ async def _answer(live: LiveGateway, api: ClientApi, row: Count, request: Reques
             caller = await gateway.caller(api, request.headers, request.url.query)
             sent = await read_body(request, gateway.config.listen)
             body = _unwrapped(sent, row.inside)
-            model, _ = same_wire.read_head(body, api, model=request.path_params.get("model"), stream=False)
+            model, _ = read_head(body, api, model=request.path_params.get("model"), stream=False)
         except Refused as error:
             return error_response(api, ApiError(error.status, status_kind(error.status), error.message))
         except PalaverError as error:

@@ -21,6 +21,7 @@ from urllib.parse import parse_qsl
 from msgspec import Struct
 
 from palaver.gateway.apis import APIS
+from palaver.gateway.http_io import joined
 from palaver.gateway.keys import secret_hash
 
 if TYPE_CHECKING:
@@ -48,8 +49,8 @@ def find_credential(api: ClientApi, headers: Mapping[str, str], query: str) -> C
 
 
 def without_credentials(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return the headers that hold no key, with names in lower case."""
-    return {name.lower(): text for name, text in headers if name.lower() not in _SECRET_HEADERS}
+    """Return the headers that hold no key, with names in lower case; those of one name are one (RFC 9110, 5.3)."""
+    return joined((name, text) for name, text in headers if name.lower() not in _SECRET_HEADERS)
 
 
 def _texts(api: ClientApi, headers: Mapping[str, str], query: str) -> Iterator[str]:

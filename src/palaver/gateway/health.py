@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 State: TypeAlias = Literal["closed", "open", "half_open"]
 _KNOWN: Final = 1000
+_MAX_WAIT: Final = 600.0
+"""The most seconds that a model rests because it has said so."""
 """How many targets are remembered; one name with ``*`` may stand for any number."""
 
 
@@ -77,9 +79,9 @@ class TargetHealth:
         """Note a failure."""
         self._tried = False
         self.failures += 1
-        wait = error.retry_after if isinstance(error, ProviderError) else None
+        wait = min(error.retry_after or 0.0, _MAX_WAIT) if isinstance(error, ProviderError) else 0.0
         rest = self.breaker.rest if self.failures >= self.breaker.failures else 0.0
-        if (seconds := max(rest, wait or 0.0)) > 0:
+        if (seconds := max(rest, wait)) > 0:
             self._until = self._clock() + seconds
 
     def released(self) -> None:

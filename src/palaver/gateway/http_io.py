@@ -5,7 +5,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -31,6 +31,15 @@ def field_value(text: str) -> bytes:
         if text.isascii() and text.isprintable()
         else quote(text.encode("utf-8", "surrogateescape"), safe=_PRINTABLE)
     ).encode("ascii")
+
+
+def joined(fields: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return headers with names in lower case, in which those of one name are one (RFC 9110, 5.3)."""
+    found: dict[str, str] = {}
+    for name, text in fields:
+        lower = name.lower()
+        found[lower] = f"{found[lower]}, {text}" if lower in found else text
+    return found
 
 
 async def read_body(request: Request, listen: Listen) -> bytes:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, final
 
 import anyio
 
+from palaver.gateway.client_api import last_bytes
+
 if TYPE_CHECKING:
     from starlette.types import Send
 
@@ -32,14 +34,14 @@ class StreamSender:
         self._api = api
         self._seconds = seconds
         self._sent = time.perf_counter()
-        self._last = b""
+        self._end = b""
         self._busy = False
 
     async def send(self, data: bytes) -> None:
         """Send a piece."""
         self._busy = True
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
-        self._busy, self._last, self._sent = False, data, time.perf_counter()
+        self._busy, self._end, self._sent = False, last_bytes(self._end, data), time.perf_counter()
 
     def stop(self) -> None:
         """Send no more events."""
@@ -55,6 +57,6 @@ class StreamSender:
             if silent < self._seconds:
                 await anyio.sleep(self._seconds - silent)
                 continue
-            if not self._busy and self._last and self._api.ends_event(self._last):
+            if not self._busy and self._api.ends_event(self._end):
                 await self._send({"type": "http.response.body", "body": event, "more_body": True})
             self._sent = time.perf_counter()

@@ -19,7 +19,7 @@ from palaver.gateway.apis import APIS
 from palaver.gateway.client_api import api_error
 from palaver.gateway.http_io import error_response, read_body
 from palaver.gateway.keys import allowed
-from palaver.gateway.same_wire import read_head
+from palaver.gateway.request_body import read_head
 from palaver.serve.http.errors import Refused
 
 if TYPE_CHECKING:

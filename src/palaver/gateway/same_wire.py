@@ -2,10 +2,10 @@
 
 Rules:
 
-- The body goes out byte for byte, with the headers of the wire; only the name of the model is replaced, where it is
-  another one, and reasoning that a model of another wire made is left out, which a real provider refuses.
-- A body that names a model more than once is written anew with one name: servers differ in which one they take, and
-  whether ``Model`` counts, so another model could be asked than the one that was allowed.
+- The body goes out byte for byte, with the headers of the wire; only the name of the model is replaced
+  (``request_body``), where it is another one, and reasoning that a model of another wire made is left out, which a real
+  provider refuses.
+- A stream that is empty, or begins with an error, is no answer.
 - Until the first byte of an answer came, a failure may be retried by the policy of the model; afterwards none is.
 - The answer goes back byte for byte as it comes, with its status and the headers of the wire. Secrets are masked in
   a refusal.
@@ -15,30 +15,29 @@ Stability: experimental.
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 import anyio
-import msgspec
-from msgspec import Struct
 
 from palaver import wires
-from palaver.core.errors import DecodeError, PalaverError, TimedOutError
+from palaver.core.errors import DecodeError, PalaverError, ProviderError, StreamError, TimedOutError, TransportError
 from palaver.core.events import Failed
-from palaver.gateway.client_api import ERROR_STATUSES
+from palaver.gateway.client_api import ERROR_STATUSES, last_bytes
 from palaver.gateway.client_response import ClientResponse, once
-from palaver.gateway.patterns import LONGEST_NAME
 from palaver.gateway.proof_envelope import MARKER
+from palaver.gateway.request_body import with_model
 from palaver.gateway.translation import replayable
 from palaver.models import http
-from palaver.models.failures import BODY, failure
+from palaver.models.failures import BODY, failure, inner_failure
 from palaver.models.http import build_call, with_retries
+from palaver.models.http_model import has_content
 from palaver.models.redaction import without_secrets
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from contextlib import AsyncExitStack
 
     from palaver.gateway.client_api import ClientApi
@@ -52,71 +51,8 @@ _REFUSAL_SECONDS: Final = 5.0
 _ANSWERS: Final = frozenset(range(200, 300)) - {204, 205}
 """The statuses of answers: those of success that have a body."""
 _IDENTITY: Final = {"accept-encoding": "identity"}
-_NAME: Final = b'"model"'
-_LETTERS: Final = (b"\\u004", b"\\u006")
-"""How a name of a field may hide letters."""
-_MODEL: Final = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
-
-
-class _Head(Struct):
-    """What is read of every body."""
-
-    model: str | None = None
-    stream: bool | None = None
-
-
-_HEAD: Final = msgspec.json.Decoder(_Head)
-_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-
-def read_head(body: bytes, api: ClientApi, *, model: str | None, stream: bool | None) -> tuple[str, bool]:
-    """Return the model and whether a stream is asked for: what the path says, or else the body.
-
-    Raises ``DecodeError``.
-    """
-    try:
-        head = _HEAD.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise DecodeError(str(error), source=api.wire) from None
-    name = head.model if model is None else model
-    if not name:
-        raise DecodeError("no model is named", path="model", source=api.wire)
-    if len(name) > LONGEST_NAME:
-        raise DecodeError(f"a name has up to {LONGEST_NAME} characters", path="model", source=api.wire)
-    wanted = stream if stream is not None else head.stream
-    return name, api.streams_by_default if wanted is None else wanted
-
-
-def with_model(body: bytes, name: str) -> bytes:
-    """Return a body that names another model, and is else the same. Raises ``DecodeError``."""
-    new = msgspec.json.encode(name)
-    if _names_several(body):
-        return _with_one_model(body, new)
-    if _HEAD.decode(body).model == name:
-        return body
-    for found in _MODEL.finditer(body):  # the first is nearly always the one; those inside other values are passed over
-        made = b"".join((body[: found.start(1)], new, body[found.end(1) :]))
-        if _HEAD.decode(made).model == name:
-            return made
-    raise DecodeError("the name of the model was not found", path="model")
-
-
-def _names_several(body: bytes) -> bool:
-    """Return whether a server may find more than one name of a model in a body, also as ``Model``."""
-    lower = body.lower()
-    if any(each in lower for each in _LETTERS):
-        return True
-    count = lower.count(_NAME)
-    if count <= 1:
-        return False
-    fields = _FIELDS.decode(body)
-    inside = sum([bytes(each).lower().count(_NAME) for each in fields.values()])
-    return count - inside > 1  # of two fields with one name the decoder returns the last
-
-
-def _with_one_model(body: bytes, name: bytes) -> bytes:
-    others = {each: value for each, value in _FIELDS.decode(body).items() if each.casefold() != "model"}
-    return msgspec.json.encode({"model": msgspec.Raw(name), **others})
+_FAILURES: Final = (b"error", b"xception")
+"""What stands in any event that says that an answer failed."""
 
 
 async def ask(model: Model, record: Record, opened: AsyncExitStack) -> ClientResponse:
@@ -132,7 +68,7 @@ async def ask(model: Model, record: Record, opened: AsyncExitStack) -> ClientRes
     body = request.body
     if _ENVELOPE in body:
         body, record.losses = replayable(record)
-    record.sent = with_model(body, model.id) if endpoint.names_model else body
+    record.sent = with_model(body, model.id, request.api.host_fields) if endpoint.names_model else body
     refusal: ClientResponse | None = None
 
     async def attempt() -> ClientResponse:
@@ -161,8 +97,10 @@ async def _try_once(model: Model, url: str, record: Record, opened: AsyncExitSta
     response, first = await _begin(model, call, record, opened)
     headers = {name: text for name, text in response.headers.items() if _is_of_wire(name, request.api)}
     if response.status in _ANSWERS:
-        if response.headers.get("content-type", "").startswith("text/html"):
+        if response.headers.get("content-type", "").lower().startswith("text/html"):
             raise DecodeError("an HTML page instead of an answer", source=model.name)
+        if request.stream:
+            _check_start(model.name, request.api.wire, first, response.headers)
         times = model.timeouts
         body = (
             _streamed(response, first, record, times.idle)
@@ -178,6 +116,22 @@ async def _try_once(model: Model, url: str, record: Record, opened: AsyncExitSta
     if response.status not in ERROR_STATUSES:
         raise error
     return ClientResponse(status=response.status, headers=headers, body=once(error.body), error=error)
+
+
+def _check_start(model: str, wire: str, first: bytes, headers: Mapping[str, str]) -> None:
+    """Refuse a stream that is none. Raises ``ProviderError``, or ``TransportError`` for an empty one."""
+    if not first:
+        raise TransportError(f"{model}: the stream ended before it began")
+    if not any(each in first for each in _FAILURES):
+        return
+    decoder = wires.get(wire).stream_decoder()
+    with suppress(DecodeError):  # the client finds out for itself
+        if any(has_content(each) for each in decoder.feed(first)) or decoder.assembler.failure is None:
+            return
+        try:
+            decoder.finish()
+        except StreamError as error:
+            raise inner_failure(ProviderError(wire, error.reason, code=error.code, body=error.body), headers) from None
 
 
 async def _begin(
@@ -204,28 +158,35 @@ async def _streamed(response: http.HttpResponse, first: bytes, record: Record, i
     Raises ``TransportError`` for a stream that breaks off inside an event, also when nothing comes for too long: the
     client then sees that the connection breaks off.
     """
-    data = last = first
+    data, end = first, b""
     try:
         while data:
             yield data
-            last = data
+            end = last_bytes(end, data)
             data = await _next(response, idle)
     except PalaverError as error:
-        if not record.request.api.ends_event(last):
+        if not record.request.api.ends_event(end):
             raise
         record.error = error
         yield wires.get(record.request.api.wire).stream_encoder().feed(Failed("provider", str(error)))
 
 
 async def _whole(response: http.HttpResponse, first: bytes, deadline: float) -> AsyncGenerator[bytes]:
-    """Yield the body of an answer as it comes. Raises ``TransportError``, also for one that takes too long."""
-    data = first
-    while data:
-        yield data
-        data = await _next(response, deadline - anyio.current_time())
+    """Yield the body of an answer. Raises ``TransportError``, also for one that takes too long."""
+    pieces = [first]
+    with anyio.move_on_after(deadline - anyio.current_time()) as timeout:
+        while pieces[-1]:
+            pieces.append(await response.chunk())
+    if timeout.cancelled_caught:
+        raise _late()
+    yield b"".join(pieces)
 
 
 async def _next(response: http.HttpResponse, seconds: float) -> bytes:
     with anyio.move_on_after(seconds):
         return await response.chunk()
-    raise TimedOutError("the answer did not go on in time", phase="idle")
+    raise _late()
+
+
+def _late() -> TimedOutError:
+    return TimedOutError("the answer did not go on in time", phase="idle")

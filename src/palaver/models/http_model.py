@@ -242,7 +242,7 @@ class HttpAnswer(Answer):
         if not events:
             return
         self._events.extend(event for event in events if type(event) is not Failed)
-        if not self._content and any(map(_has_content, events)):
+        if not self._content and any(map(has_content, events)):
             self._content = True
             self._first = self._model.clock.now()
         self._alive = self._alive or not all(map(_is_ping, events))
@@ -338,7 +338,8 @@ class HttpAnswer(Answer):
         return self._decoder.response if self._decoder.assembler.state != "idle" else None
 
 
-def _has_content(event: Event) -> bool:
+def has_content(event: Event) -> bool:
+    """Whether an event holds something of an answer that a reader may see: then it cannot be asked for again."""
     if not isinstance(event, PartStart):
         return not isinstance(event, _WITHOUT_CONTENT)
     part = event.part

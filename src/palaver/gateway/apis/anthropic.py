@@ -69,6 +69,7 @@ API: Final = ClientApi(
     ),
     keys=(KeyPlace("x-api-key"), BEARER),
     output_bounds=("max_tokens",),
+    host_fields=("anthropic_version",),  # https://platform.claude.com/docs/en/build-with-claude/claude-on-vertex-ai
     request_headers=("anthropic-",),
     response_headers=("anthropic-", "request-id"),
     session_fields=("metadata.user_id",),

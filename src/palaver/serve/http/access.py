@@ -246,7 +246,10 @@ class Access:
         """Check a request's origin and host. Raises ``Refused``."""
         if self._loopback_only and not _is_local(connection.scope.get("server")):
             raise Refused(403, "forbidden", "without a token, only connections from this machine are answered")
-        host = connection.headers.get("host", "").lower()
+        given = connection.headers.getlist("host")
+        if len(given) > 1:
+            raise Refused(400, "host", "there are several Host headers")  # RFC 9112, 3.2
+        host = given[0].lower() if given else ""
         found = _HOST.fullmatch(host)
         if found is None or (ANY not in self._hosts and found[1].removesuffix(".") not in self._hosts):
             raise Refused(421, "host", f"the server does not have the name {host!r}")
