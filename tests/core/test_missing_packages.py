@@ -11,7 +11,7 @@ PARTS = {
     "from palaver.serve.mcp import McpServer": ("mcp", "mcp"),
     "from palaver.agent.mcp_session import check_installed; check_installed()": ("mcp", "mcp"),
     "from palaver.agent import Tracing; Tracing()": ("opentelemetry", "otel"),
-    "import palaver.gateway": ("starlette", "gateway"),
+    "from palaver.gateway import gateway_app": ("starlette", "gateway"),
     "import palaver.serve.nats": ("nats", "nats"),
     "import palaver.serve.a2a": ("a2a", "a2a"),
     "import palaver.store.postgres": ("psycopg", "postgres"),

@@ -117,6 +117,9 @@ def _check_local(address: str) -> None:
 
 
 async def _serve(config: GatewayConfig, host: str, bound: socket.socket, file: Path | None, watch: bool) -> int:  # noqa: FBT001 (``anyio.run`` passes by place)
+    from palaver.gateway.packages import check_packages
+
+    check_packages()
     from palaver.gateway.live import LiveGateway
     from palaver.gateway.server import serve as run_server
 

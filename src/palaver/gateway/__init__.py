@@ -5,19 +5,19 @@
 Stability: experimental.
 """
 
-from palaver.core.errors import MissingPackageError
+from typing import TYPE_CHECKING
 
-try:
+from palaver.gateway.config import Breaker, GatewayConfig, Listen, Target, TargetTimeout, Telemetry, read_config
+from palaver.gateway.database import open_database
+from palaver.gateway.keys import GatewayKeys, KeySettings
+from palaver.gateway.limits import LimitRule, parse_limit
+from palaver.gateway.log.options import LogOptions
+from palaver.gateway.packages import check_packages
+from palaver.gateway.stored_responses import ResponseOptions
+from palaver.gateway.translation import Translation
+
+if TYPE_CHECKING:
     from palaver.gateway.app import gateway_app
-    from palaver.gateway.config import Breaker, GatewayConfig, Listen, Target, TargetTimeout, Telemetry, read_config
-    from palaver.gateway.database import open_database
-    from palaver.gateway.keys import GatewayKeys, KeySettings
-    from palaver.gateway.limits import LimitRule, parse_limit
-    from palaver.gateway.log.options import LogOptions
-    from palaver.gateway.stored_responses import ResponseOptions
-    from palaver.gateway.translation import Translation
-except ImportError as error:
-    raise MissingPackageError.of("a gateway needs aiohttp, prometheus-client and more", "gateway", error) from error
 
 __all__ = [
     "Breaker",
@@ -37,3 +37,13 @@ __all__ = [
     "parse_limit",
     "read_config",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import ``gateway_app``, which needs the extra, when it is first used."""
+    if name != "gateway_app":
+        raise AttributeError(f"module 'palaver.gateway' has no attribute {name!r}")
+    check_packages()
+    from palaver.gateway.app import gateway_app  # noqa: PLC0415 (as above)
+
+    return gateway_app

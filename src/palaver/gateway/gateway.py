@@ -20,6 +20,7 @@ import anyio
 
 from palaver.core.errors import DecodeError
 from palaver.gateway.authentication import Authentication
+from palaver.gateway.component import Component
 from palaver.gateway.credentials import find_credential
 from palaver.gateway.database import default_location
 from palaver.gateway.limiter import Limiter
@@ -33,7 +34,6 @@ from palaver.serve.http.access import ANY, Access
 if TYPE_CHECKING:
     from palaver.gateway.client_api import ClientApi
     from palaver.gateway.client_response import ClientResponse
-    from palaver.gateway.component import Component
     from palaver.gateway.config import GatewayConfig
     from palaver.gateway.database import Database
     from palaver.gateway.health import Health
@@ -73,6 +73,8 @@ class Gateway:
         self.components: Sequence[Component] = _components(self)
         if previous is not None:
             self.components = [_same(each, previous.components) for each in self.components]
+        self._admitting = [each for each in self.components if type(each).admit is not Component.admit]
+        self._rewriting = [each for each in self.components if type(each).rewritten is not Component.rewritten]
 
     def component(self, kind: type[_C]) -> _C | None:
         """Return the component of a class; ``None`` where the configuration asks for none."""
@@ -85,12 +87,12 @@ class Gateway:
 
     async def admit(self, record: Record) -> None:
         """Ask every component. Raises ``PalaverError``."""
-        for each in self.components:
+        for each in self._admitting:
             await each.admit(record)
 
     def rewritten(self, record: Record, response: ClientResponse) -> ClientResponse:
         """Return an answer as it goes on to the client."""
-        for each in self.components:
+        for each in self._rewriting:
             response = each.rewritten(record, response)
         return response
 

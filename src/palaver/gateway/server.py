@@ -181,6 +181,7 @@ async def serve(
         log_level="warning",
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # nothing here asks who a proxy says the client is
         lifespan="on",
         ws="none",
         timeout_graceful_shutdown=1,

@@ -12,6 +12,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
@@ -36,6 +37,8 @@ _ACCESS: Final = logging.getLogger("palaver.gateway.access")
 _KINDS: Final = ("input", "cache_read", "cache_write", "output", "reasoning")
 _SECONDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600)
 _OTHER: Final = "other"
+_PLAIN: Final = re.compile("[!#-<>-~]*")
+"""Text that needs no quotes: printable ASCII without spaces, quotes and ``=``."""
 _LONGEST: Final = 200
 
 
@@ -193,8 +196,7 @@ def _text(fields: dict[str, Any]) -> str:
 
 def _value(value: Any) -> str:
     text = value if isinstance(value, str) else json.encode(value).decode()
-    plain = text.isascii() and text.isprintable() and not set(text) & {" ", '"', "="}
-    return text if plain else ascii(text)
+    return text if _PLAIN.fullmatch(text) else ascii(text)
 
 
 _FORMATS: Final[dict[str, _Format]] = {"text": _text, "json": _json}

@@ -213,8 +213,7 @@ class HttpResponse:
         if not self._over:
             self._over = True
             await self._abort()
-        with anyio.CancelScope(shield=True):
-            await self._release()
+        await self._release()
 
 
 @final
@@ -246,7 +245,8 @@ class _HttpxResponse(HttpResponse):
                     pass
 
     async def _release(self) -> None:
-        await self._response.aclose()
+        with anyio.CancelScope(shield=True):
+            await self._response.aclose()
 
     async def _reset(self) -> None:
         """Reset the stream of an HTTP/2 server; httpx does not (RFC 9113, 6.4)."""
