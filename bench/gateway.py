@@ -11,6 +11,9 @@ Rules:
   latency of the same requests without a gateway.
 - ``palaver`` logs every exchange, also in a process of its own, whose CPU counts; the peers log nothing.
 - ``bare proxy`` is Starlette and httpx and reads nothing: what a gateway made of these can reach at most.
+- ``palaver, two processes`` are two gateways with one database and one store, each asked by half of the connections,
+  which one load generator for each of them opens. On two cores everything shares the processors with them.
+- *Memory after 100,000 requests* is what one gateway and the writer of its log take, after 1,000 and after 100,000.
 - Each connection of an agent is a conversation of its own, of 300 messages at first, which grows by two with each
   request, to 400. Its first request is translated whole.
 - LiteLLM is installed by ``make bench BENCH=gateway`` in an environment of its own, Portkey's gateway by npm in
@@ -73,6 +76,7 @@ class Gateway:
     environment: dict[str, str] = field(default_factory=dict[str, str])
     at_least: float | None = None
     """The target of the small request: so many times palaver's CPU."""
+    processes: int = 1
 
 
 def _palaver(config: str) -> Command:
@@ -99,11 +103,11 @@ def _portkey(port: int, _: str, __: Path) -> list[str]:
     return ["node", str(PORTKEY), "--headless", f"--port={port}"]
 
 
+_LOGGED = _palaver('database = "FOLDER/gateway.db"\n[log]\nstore = "FOLDER/store.db"\nspool = "FOLDER/spool"')
 GATEWAYS = (
-    Gateway(
-        "palaver", _palaver('database = "FOLDER/gateway.db"\n[log]\nstore = "FOLDER/store.db"\nspool = "FOLDER/spool"')
-    ),
+    Gateway("palaver", _LOGGED),
     Gateway("palaver, no log", _palaver("")),
+    Gateway("palaver, two processes", _LOGGED, processes=2),
     Gateway("bare proxy", _bare, wires=False),
     Gateway(
         "litellm",
@@ -193,28 +197,42 @@ def wait_for(port: int, process: subprocess.Popen[str], seconds: float = 120) ->
     raise RuntimeError("it did not start")
 
 
-def used(group: int) -> tuple[float, float]:
-    """Return the CPU seconds and the MB of all processes of a group."""
-    seconds = memory = 0.0
+def used(processes: list[subprocess.Popen[str]]) -> tuple[float, float]:
+    """Return the CPU seconds and the MB of processes and of all that they started."""
+    found: dict[int, list[str]] = {}
     for each in Path("/proc").iterdir():
         if each.name.isdigit():
-            with contextlib.suppress(OSError, IndexError):
-                fields = (each / "stat").read_text().rpartition(")")[2].split()
-                if int(fields[2]) == group:
-                    seconds += (int(fields[11]) + int(fields[12])) / _TICK
-                    memory += int(fields[21]) * os.sysconf("SC_PAGE_SIZE") / 1e6
-    return seconds, memory
+            with contextlib.suppress(OSError):
+                found[int(each.name)] = (each / "stat").read_text().rpartition(")")[2].split()
+    family = {each.pid for each in processes}
+    while more := {pid for pid, fields in found.items() if int(fields[1]) in family} - family:
+        family |= more  # a process of another session, such as the log's writer, is a child still
+    known = [found[pid] for pid in family if pid in found]
+    seconds = sum(int(fields[11]) + int(fields[12]) for fields in known) / _TICK
+    return seconds, sum(int(fields[21]) for fields in known) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def load(port: int, file: Path, connections: int, count: int, rate: float | None = None) -> dict[str, Any]:
-    """Run the load generator. Raises ``RuntimeError`` when an answer failed."""
-    more = [] if rate is None else [str(rate)]
-    command = [sys.executable, str(HERE / "gateway_load.py"), str(port), str(file), str(connections), str(count), *more]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_LONGEST)
-    found: dict[str, Any] = json.loads(done.stdout)
-    if found["failed"] or not found["whole"]:
-        raise RuntimeError(f"{found['failed']} of {count} requests failed")
-    return found
+def load(ports: list[int], file: Path, connections: int, count: int, rate: float | None = None) -> dict[str, Any]:
+    """Run a load generator for each port, with a share of the load. Raises ``RuntimeError`` when an answer failed."""
+    share, more = len(ports), [] if rate is None else [str(rate / len(ports))]
+    figures = [str(connections // share), str(count // share), *more]
+    running = [
+        subprocess.Popen(
+            [sys.executable, str(HERE / "gateway_load.py"), str(port), str(file), *figures],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for port in ports
+    ]
+    every = [json.loads(each.communicate(timeout=_LONGEST)[0]) for each in running]
+    failed = sum(each["failed"] for each in every)
+    if failed or not all(each["whole"] for each in every):
+        raise RuntimeError(f"{failed} of {count} requests failed")
+    return {
+        "seconds": max(each["seconds"] for each in every),
+        "whole": sorted(value for each in every for value in each["whole"]),
+        "first": sorted(value for each in every for value in each["first"]),
+    }
 
 
 def quantile(values: list[float], share: float) -> float:
@@ -229,17 +247,21 @@ def measure(gateway: Gateway, case: Case, upstream: int, folder: Path, count: in
     headers = gateway.headers(address)
     own.write_text(data.requests(case.wire, agent=case.agent, stream=case.stream, headers=headers), "utf-8")
     direct.write_text(data.requests(data.CHAT, agent=case.agent, stream=case.stream), "utf-8")
-    port = free_port()
-    with started(gateway.command(port, address, folder), gateway.environment) as process:
-        wait_for(port, process)
-        load(port, own, _CONNECTIONS, max(_CONNECTIONS, count // 10))
-        before, _ = used(process.pid)
-        busy = load(port, own, _CONNECTIONS, count)
-        after, memory = used(process.pid)
+    with contextlib.ExitStack() as stack:
+        ports, processes = list[int](), list[subprocess.Popen[str]]()
+        for _ in range(gateway.processes):
+            ports.append(free_port())
+            command = gateway.command(ports[-1], address, folder)
+            processes.append(stack.enter_context(started(command, gateway.environment)))
+            wait_for(ports[-1], processes[-1])
+        load(ports, own, _CONNECTIONS, max(_CONNECTIONS, count // 10))
+        before, _ = used(processes)
+        busy = load(ports, own, _CONNECTIONS, count)
+        after, memory = used(processes)
         rate = len(busy["whole"]) / busy["seconds"]
         paced = max(50, int(min(count, rate / 2 * _PACED_SECONDS)))
-        through = load(port, own, _PACED, paced, rate / 2)
-    without = load(upstream, direct, _PACED, paced, rate / 2)
+        through = load(ports, own, _PACED, paced, rate / 2)
+    without = load([upstream], direct, _PACED, paced, rate / 2)
     return {
         "cpu": (after - before) / len(busy["whole"]) * 1e6 / (data.TOKENS if case.stream else 1),
         "rate": rate,
@@ -258,7 +280,7 @@ def rows_of(
     errors: dict[str, str] = {}
     for _ in range(rounds):
         for each in contenders:
-            if each.name in errors or each.missing() or not (each.wires or case.wire == data.CHAT):
+            if each.name in errors or each.missing() or not _takes_part(each, case):
                 continue
             print(f"{case.name}: {each.name}", file=sys.stderr)
             try:
@@ -270,8 +292,28 @@ def rows_of(
         for figure in FIGURES
         if figure[0] != "first" or case.stream
         for each in contenders
-        if each.wires or case.wire == data.CHAT
+        if _takes_part(each, case)
     ]
+
+
+def _takes_part(gateway: Gateway, case: Case) -> bool:
+    return (gateway.wires or case.wire == data.CHAT) and (gateway.processes == 1 or case is CASES[0])
+
+
+def memory_rows(upstream: int, folder: Path, count: int) -> list[Row]:
+    """Return the line about memory after very many requests."""
+    file, port = folder / "own.json", free_port()
+    file.write_text(data.requests(data.CHAT, agent=False, stream=False), "utf-8")
+    row = Row(f"7. Memory after {count:,} requests", "palaver", "MB more than after 1,000")
+    print(row.case, file=sys.stderr)
+    with started(_LOGGED(port, f"http://127.0.0.1:{upstream}", folder)) as process:
+        wait_for(port, process)
+        load([port], file, _CONNECTIONS, 1000)
+        _, before = used([process])
+        load([port], file, _CONNECTIONS, count - 1000)
+        _, after = used([process])
+    row.value = Spread([after - before])
+    return [row]
 
 
 def _row(
@@ -300,12 +342,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a fifth of the requests, one round")
     parser.add_argument("--only", default="", help="the numbers of the cases")
-    parser.add_argument("--with", dest="chosen", default="", help="names of contenders, separated by commas")
+    parser.add_argument("--with", dest="chosen", action="append", help="the name of a contender, besides palaver")
     parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument("-o", type=Path, default=None, help="the folder for the results")
     options = parser.parse_args()
     rounds = options.rounds or (1 if options.quick else 3)
-    contenders = [each for each in GATEWAYS if not options.chosen or each.name in options.chosen.split(",")]
+    contenders = [each for each in GATEWAYS if not options.chosen or each.name in {"palaver", *options.chosen}]
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -318,6 +360,8 @@ def main() -> int:
                 if not options.only or case.name[0] in options.only:
                     count = max(2 * _CONNECTIONS, case.count // (5 if options.quick else 1))
                     rows += rows_of(case, contenders, upstream, folder, rounds=rounds, count=count)
+            if not options.only or "7" in options.only:
+                rows += memory_rows(upstream, folder, 10_000 if options.quick else 100_000)
     about = {
         "benchmark": "gateway",
         "data": "Requests of two messages, of a conversation that grows to 400, and streams of 200 pieces.",

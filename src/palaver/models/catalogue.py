@@ -37,7 +37,7 @@ import datetime as dt
 import os
 import tomllib
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final, Literal, Self, TypeAlias, final
 
@@ -156,6 +156,7 @@ class Catalogue:
         for card in self.cards:
             for provider in card.providers:
                 self._rows.setdefault((provider, card.prefix.lower()), card)
+        self._found = lru_cache(maxsize=1024)(self._find)
 
     @classmethod
     def read(cls, text: str, *, source: str = "catalogue") -> Self:
@@ -176,6 +177,9 @@ class Catalogue:
         Takes time in the length of the id, not in the number of rows. The row of a model of another provider has no
         prices, unless they are the same there.
         """
+        return self._found(provider, model_id)
+
+    def _find(self, provider: str, model_id: str) -> ModelCard | None:
         card = self._longest(provider, model_id)
         if card is not None:
             return card

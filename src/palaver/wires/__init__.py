@@ -44,6 +44,8 @@ ALIASES: Final = {
 }
 """Short names, and the wires that they stand for."""
 _NO_VARIANTS: Final[Mapping[str, Wire]] = {}
+_found: Final[dict[tuple[str, str | None], Wire]] = {}
+"""The wires that were asked for."""
 
 
 def names() -> tuple[str, ...]:
@@ -74,7 +76,15 @@ def get(name: str, variant: str | None = None) -> Wire:
     ``name`` is a name of ``names()`` or ``ALIASES``, and may hold a variant: ``openai_chat:mistral``. ``variant`` is
     one of ``variants(name)``. Raises ``UnknownNameError`` listing those that exist.
     """
+    hashable = type(name) is str and (variant is None or type(variant) is str)
+    if hashable and (known := _found.get((name, variant))) is not None:
+        return known
     check_arguments("wires.get", get, locals(), UnknownNameError)
+    found = _found[name, variant] = _find(name, variant)
+    return found
+
+
+def _find(name: str, variant: str | None) -> Wire:
     base, _, suffix = full_name(name).partition(":")
     if base not in _WIRES:
         raise UnknownNameError.among(f"no wire {name!r}", _WIRES, base, aliases=ALIASES)
