@@ -40,7 +40,7 @@ def broken_start(wire):
     return encoder.feed(Failed("provider", "the model is overloaded", "overloaded_error"))
 
 
-@pytest.mark.row("GW-19")
+@pytest.mark.row("GW-25")
 @pytest.mark.parametrize("wire", ["openai_chat", "openai_responses", "anthropic_messages", "google_generate"])
 @pytest.mark.parametrize("kind", ["empty", "error"])
 def test_a_stream_that_never_begins_is_asked_of_the_next_model(provider, wire, kind):
@@ -52,7 +52,7 @@ def test_a_stream_that_never_begins_is_asked_of_the_next_model(provider, wire, k
     assert len(provider.asked) == 2
 
 
-@pytest.mark.row("GW-19")
+@pytest.mark.row("GW-26")
 def test_an_answer_that_speaks_of_errors_is_an_answer(provider):
     encoder = wires.get("openai_chat").stream_encoder()
     whole = Response(assistant(Text("an error is no exception"), model="m", finish_reason="stop"))
@@ -156,7 +156,7 @@ def test_a_text_that_cannot_be_written_is_replaced_in_an_error(gateway, provider
     assert "half" in got.json()["error"]["message"]
 
 
-@pytest.mark.row("GW-22")
+@pytest.mark.row("GW-28")
 def test_a_model_rests_for_a_bounded_time_whatever_it_says():
     clock = [0.0]
     health = TargetHealth("m", Breaker(rest=1), lambda: clock[0])
@@ -200,7 +200,7 @@ def closing_server():
         each.close()
 
 
-@pytest.mark.row("GW-20")
+@pytest.mark.row("GW-26")
 def test_a_connection_that_the_server_has_closed_is_no_failure_of_the_model(closing_server):
     url, asked = closing_server
     target = Target(model="local/m", wire="openai_chat", url=f"{url}/v1", retries=0)
