@@ -18,14 +18,14 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
-from itertools import takewhile
+from operator import is_
 from typing import TYPE_CHECKING, Final, final
 
 from msgspec import structs
 
 from palaver import wires
+from palaver.gateway.recent_bodies import RecentBodies
 from palaver.models import http
 from palaver.models.http import Sender
 
@@ -39,17 +39,18 @@ if TYPE_CHECKING:
 
 LIMIT: Final = 256 * 1024 * 1024
 """Bytes of memory."""
-_BEGINNING: Final = 64
-"""Bytes by which conversations are told apart first."""
 _LAST: Final = 4
 """How many of the last messages may differ: a client may move its cache marks."""
-_MANY: Final = 64
-"""How many conversations with one beginning are remembered."""
 
 
 def cost_of(body: bytes) -> int:
     """Return about how many bytes a conversation takes: measured as 7 kB, and four times its body."""
     return 8192 + 4 * len(body)
+
+
+def same_beginning(before: Sequence[object], now: Sequence[object]) -> int:
+    """Return with how many objects two sequences begin that are the same ones."""
+    return next((place for place, same in enumerate(map(is_, before, now)) if not same), min(len(before), len(now)))
 
 
 @final
@@ -68,8 +69,7 @@ class Step:
         ``by`` is what decides beside.
         """
         if by == self._by and len(given) == len(made):
-            pairs = zip(self._given, given, strict=False)
-            same = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
+            same = same_beginning(self._given, given)
             made = (*self._made[:same], *made[same:])
         self._given, self._made, self._by = given, made, by
         return made
@@ -122,56 +122,14 @@ class Conversations:
 
     def __init__(self, limit: int = LIMIT) -> None:
         """Remember nothing yet."""
-        self._limit = limit
-        self._size = 0
-        self._known: OrderedDict[tuple[int, str, str, bytes], list[Conversation]] = OrderedDict()
+        self._recent = RecentBodies[Conversation](limit, cost_of)
 
     def take(self, model: Model, wire: str, body: bytes, scope: str = "") -> Conversation:
         """Return the conversation that a body of a wire continues, or a new one. ``scope`` is who asks."""
-        key = (id(model), wire, scope, body[:_BEGINNING])
-        found = self._known.get(key, [])
-        best, longest = None, 0
-        for place, each in enumerate(found):
-            if each.model is model and _share(each.body, body, max(longest + 1, each.settled)):
-                best, longest = place, common_prefix(each.body, body)
-        if best is None:
-            return Conversation(model, wire)
-        conversation = found.pop(best)
-        self._size -= cost_of(conversation.body)
-        if not found:
-            del self._known[key]
-        return conversation
+        found = self._recent.take((id(model), wire, scope), body)
+        return found if found is not None and found.model is model else Conversation(model, wire)
 
     def give_back(self, model: Model, wire: str, conversation: Conversation, scope: str = "") -> None:
         """Remember a conversation whose answer is over."""
         conversation.record = None
-        self._size += cost_of(conversation.body)
-        key = (id(model), wire, scope, conversation.body[:_BEGINNING])
-        known = self._known.setdefault(key, [])
-        known.append(conversation)
-        self._known.move_to_end(key)
-        if len(known) > _MANY:
-            self._size -= cost_of(known.pop(0).body)
-        while self._size > self._limit:
-            key, known = next(iter(self._known.items()))
-            self._size -= cost_of(known.pop(0).body)
-            if not known:
-                del self._known[key]
-
-
-def _share(before: bytes, now: bytes, least: int) -> bool:
-    """Whether two bodies share so many bytes."""
-    return min(len(before), len(now)) >= least and memoryview(before)[:least] == memoryview(now)[:least]
-
-
-def common_prefix(before: bytes, now: bytes) -> int:
-    """Return how many bytes two texts begin with in common."""
-    one, other = memoryview(before), memoryview(now)
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+        self._recent.give_back((id(model), wire, scope), conversation.body, conversation.settled, conversation)

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from palaver.core.errors import DamageError
-from palaver.gateway.log.delta import Delta, apply, common_prefix, pack
+from palaver.gateway.log.delta import Delta, apply, pack
+from palaver.gateway.recent_bodies import common_prefix
 
 PIECES = st.lists(st.sampled_from([b"", b"a", b"ab", b"\x00" * 40, b"the same text again " * 9, bytes(range(256))]))
 TEXTS = PIECES.map(b"".join)

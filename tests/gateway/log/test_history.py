@@ -4,8 +4,13 @@ import pytest
 
 from palaver import assistant, system, tool, tool_call, user, wires
 from palaver.core.parts import Reasoning, Text
-from palaver.gateway.log.history import instructions, links, title
+from palaver.gateway.log.history import digest, instructions, links, title
 from tests.gateway.test_wires import ASKED
+
+
+def linked(messages, seed):
+    return links(map(digest, messages), seed)
+
 
 WIRES = ("openai_chat", "openai_responses", "anthropic_messages", "bedrock_converse", "ollama_chat")
 
@@ -15,7 +20,7 @@ WIRES = ("openai_chat", "openai_responses", "anthropic_messages", "bedrock_conve
 def test_a_history_has_the_same_links_in_every_wire(wire):
     codec = wires.get(wire)
     read = codec.decode_request(codec.encode_request(ASKED).body).messages
-    assert links(read[instructions(read) :], "key") == links(ASKED.messages[1:], "key")
+    assert linked(read[instructions(read) :], "key") == linked(ASKED.messages[1:], "key")
 
 
 def test_what_clients_change_from_turn_to_turn_changes_no_link():
@@ -32,7 +37,7 @@ def test_what_clients_change_from_turn_to_turn_changes_no_link():
         tool("there", tool_call_id="2"),
         user("More."),
     ]
-    mine, theirs = links(one, ""), links(other, "")
+    mine, theirs = linked(one, ""), linked(other, "")
     assert list(dict.fromkeys(theirs)) == mine
 
 
@@ -47,8 +52,8 @@ def test_what_clients_change_from_turn_to_turn_changes_no_link():
     ],
 )
 def test_what_says_something_else_has_another_link(other):
-    assert links([user("Look.")], "")[-1] != links(other, "")[-1]
-    assert links(other, "")[-1] != links(other, "another key")[-1]
+    assert linked([user("Look.")], "")[-1] != linked(other, "")[-1]
+    assert linked(other, "")[-1] != linked(other, "another key")[-1]
 
 
 def test_the_title_is_the_first_line_of_the_user():

@@ -24,7 +24,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from palaver.core.errors import NotFoundError
-from palaver.gateway.log.history import instructions, links, title
+from palaver.gateway.log.history import digest, instructions, links, title
 from palaver.store.store import Addition
 from palaver.threads.thread import MAIN, Entry, stamped
 
@@ -58,6 +58,8 @@ class Turn(NamedTuple):
     """What an exchange says: the history, its answer if there is one, and that answer as the client sees it."""
 
     messages: Sequence[Message]
+    digests: Sequence[bytes | None]
+    """The ``history.digest`` of each message."""
     answer: AssistantMessage | None
     visible: AssistantMessage | None
 
@@ -220,7 +222,7 @@ class _Batch:
 
 def _history(exchange: LoggedExchange, turn: Turn) -> _History:
     first = instructions(turn.messages)
-    spoken = [*turn.messages[first:], *([] if turn.visible is None else [turn.visible])]
+    spoken = [*turn.digests[first:], *([] if turn.visible is None else [digest(turn.visible)])]
     return _History(exchange, turn, first, links(spoken, exchange.caller or ""))
 
 

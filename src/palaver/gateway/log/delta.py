@@ -18,6 +18,7 @@ from zlib import crc32
 from msgspec import Struct
 
 from palaver.core.errors import DamageError
+from palaver.gateway.recent_bodies import STEP, common_prefix
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -27,7 +28,6 @@ else:
 _MIN: Final = 64
 """Fewer bytes are not compressed."""
 _LEVEL: Final = 3
-_STEP: Final = 1 << 16
 
 
 class Delta(Struct, frozen=True, array_like=True, omit_defaults=True):
@@ -84,29 +84,11 @@ def _decompress(data: bytes, known: bytes) -> bytes:
     return zstd.decompress(data, zstd_dict=zstd.ZstdDict(known, is_raw=True).as_prefix)
 
 
-def common_prefix(one: bytes, other: bytes) -> int:
-    """Return how many bytes both begin with."""
-    most = min(len(one), len(other))
-    start = 0
-    while start < most and one.startswith(other[start : min(start + _STEP, most)], start):
-        start += _STEP
-    if start >= most:
-        return most
-    low, high = start, min(start + _STEP, most)  # the same up to low; different within high
-    while low < high:
-        half = (low + high + 1) // 2
-        if one[low:half] == other[low:half]:
-            low = half
-        else:
-            high = half - 1
-    return low
-
-
 def _common_suffix(one: bytes, other: bytes) -> int:
     most = min(len(one), len(other))
     if one[len(one) - most :] == other[len(other) - most :]:
         return most
-    low, high, step = 0, most, _STEP
+    low, high, step = 0, most, STEP
     while (
         low + step <= most
         and one[len(one) - low - step : len(one) - low] == other[len(other) - low - step : len(other) - low]

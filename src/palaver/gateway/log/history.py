@@ -18,7 +18,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
@@ -60,20 +60,27 @@ def instructions(messages: Sequence[Message]) -> int:
     )
 
 
-def links(messages: Sequence[Message], seed: str) -> list[str]:
-    """Return the link of each message, in order."""
+def links(digests: Iterable[bytes | None], seed: str) -> list[str]:
+    """Return the link of each message, in order, by the ``digest`` of each."""
     last = sha256(b"palaver history " + seed.encode()).digest()
     chain: list[str] = []
-    for message in messages:
-        pieces = list(_pieces(message))
-        if pieces:
-            own = sha256(message.role.encode())
-            for kind, data in pieces:
-                own.update(b"%b %d " % (kind, len(data)))
-                own.update(data)
-            last = sha256(last + own.digest()).digest()
+    for each in digests:
+        if each is not None:
+            last = sha256(last + each).digest()
         chain.append(last.hex()[:32])
     return chain
+
+
+def digest(message: Message) -> bytes | None:
+    """Return the hash of what a message says; ``None`` where nothing of it counts."""
+    pieces = list(_pieces(message))
+    if not pieces:
+        return None
+    own = sha256(message.role.encode())
+    for kind, data in pieces:
+        own.update(b"%b %d " % (kind, len(data)))
+        own.update(data)
+    return own.digest()
 
 
 def title(messages: Sequence[Message]) -> str | None:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from palaver.core.errors import DecodeError
-from palaver.gateway.log.delta import common_prefix
+from palaver.gateway.recent_bodies import common_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Callable

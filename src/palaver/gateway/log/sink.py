@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from palaver import wires
 from palaver.core.errors import PalaverError
 from palaver.gateway.database import open_database
 from palaver.gateway.log import logged
 from palaver.gateway.log.conversations import TAG, Conversations, Placed, Turn
 from palaver.gateway.log.exchanges import Exchanges
+from palaver.gateway.log.histories import Histories
 from palaver.gateway.record import decode_answer
 from palaver.store.location import open_store
 from palaver.threads.ids import now_ms
@@ -41,6 +41,7 @@ class Sink:
             self._database.close()
             raise
         self._conversations = Conversations(self._store, self._database)
+        self._histories = Histories()
 
     def write(self, records: Sequence[bytes]) -> None:
         """Write records of the spool. Raises ``UnavailableError`` when they should be tried again."""
@@ -48,7 +49,7 @@ class Sink:
         for known in self.exchanges.known([*given]):
             del given[known]
         exchanges = [*given.values()]
-        turns = {each.id: None if each.amount == "figures" else read_turn(each) for each in exchanges}
+        turns = {each.id: None if each.amount == "figures" else self._read_turn(each) for each in exchanges}
         spoken = [(each, turn) for each in exchanges if (turn := turns[each.id]) is not None]
         placed = dict(zip([each.id for each, _ in spoken], self._conversations.add(spoken), strict=True))
         self.exchanges.add(
@@ -58,6 +59,20 @@ class Sink:
     def write_bare(self, data: bytes) -> None:
         """Write an exchange whose messages cannot be stored into the table alone. Raises ``PalaverError``."""
         self.exchanges.add([(logged.decode(data), logged.Figures(), Placed())])
+
+    def _read_turn(self, exchange: LoggedExchange) -> Turn | None:
+        """Return what an exchange says; ``None`` for a request that cannot be read."""
+        body = exchange.request if exchange.resolved is None else exchange.resolved
+        try:
+            messages, digests = self._histories.read(exchange, body)
+        except PalaverError:
+            return None
+        answer = visible = None
+        if exchange.wire is not None and exchange.outcome != "refused":
+            answer = visible = _answer(exchange.wire, exchange.received, stream=exchange.stream)
+            if answer is not None and exchange.translated and exchange.returned is not None:
+                visible = _answer(exchange.api, exchange.returned, stream=exchange.stream) or answer
+        return Turn(messages, digests, answer, visible)
 
     def retain(self) -> int:
         """Delete what is older than it may be; return the number of exchanges."""
@@ -83,22 +98,6 @@ class Sink:
 def _figures(exchange: LoggedExchange, turn: Turn | None) -> Figures:
     usage = None if turn is None or turn.answer is None else turn.answer.usage
     return exchange.figures or logged.figures(exchange.model, usage)
-
-
-def read_turn(exchange: LoggedExchange) -> Turn | None:
-    """Return what an exchange says; ``None`` for a request that cannot be read."""
-    try:
-        request = wires.get(exchange.api).decode_request(
-            exchange.request if exchange.resolved is None else exchange.resolved
-        )
-    except PalaverError:
-        return None
-    answer = visible = None
-    if exchange.wire is not None and exchange.outcome != "refused":
-        answer = visible = _answer(exchange.wire, exchange.received, stream=exchange.stream)
-        if answer is not None and exchange.translated and exchange.returned is not None:
-            visible = _answer(exchange.api, exchange.returned, stream=exchange.stream) or answer
-    return Turn(request.messages, answer, visible)
 
 
 def _answer(wire: str, data: bytes, *, stream: bool) -> AssistantMessage | None:
