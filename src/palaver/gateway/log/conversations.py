@@ -114,12 +114,12 @@ class Conversations:
         """Keep the arguments."""
         self._store, self._database = store, database
 
-    def add(self, exchanges: Sequence[tuple[LoggedExchange, Turn]]) -> list[Placed]:
-        """Add what is new in exchanges, in their order. Raises ``StoreError``."""
+    def add(self, exchanges: Sequence[tuple[LoggedExchange, Turn]], *, again: bool) -> list[Placed]:
+        """Add what is new in exchanges, in their order. ``again``: some may be there already. Raises ``StoreError``."""
         histories = [_history(*each) for each in exchanges]
 
         def work(transaction: Transaction) -> tuple[list[Placed], list[Addition]]:
-            batch = _Batch(self._store, transaction)
+            batch = _Batch(self._store, transaction, again=again)
             return [batch.place(each) for each in histories], batch.additions
 
         placed, additions = self._database.run(work)
@@ -128,10 +128,10 @@ class Conversations:
 
 
 class _Batch:
-    """Places exchanges, of which none is stored yet."""
+    """Places exchanges, of which none is stored yet, unless they are written ``again``."""
 
-    def __init__(self, store: Store, transaction: Transaction) -> None:
-        self._store, self._transaction = store, transaction
+    def __init__(self, store: Store, transaction: Transaction, *, again: bool) -> None:
+        self._store, self._transaction, self._again = store, transaction, again
         self._links: dict[str, _Place | None] = {}
         """What the links of this batch lead to; ``None`` where no exchange answered."""
         self._heads: dict[str, dict[str, str | None]] = {}
@@ -178,17 +178,18 @@ class _Batch:
         origin = {"api": exchange.api, "caller": exchange.caller, "team": exchange.team}
         origin["client"] = exchange.headers.get("user-agent")
         entries = _entries(exchange, turn, 0, None)
-        self._heads[thread] = {}
-        self._add(
-            Addition(
-                thread=thread,
-                entries=entries,
-                branches=_heads(exchange, entries, {}, None),
-                title=title(turn.messages),
-                tags=(TAG,),
-                metadata={"gateway": {name: text for name, text in origin.items() if text is not None}},
+        if not self._is_stored(thread, entries[-1].id):
+            self._heads[thread] = {}
+            self._add(
+                Addition(
+                    thread=thread,
+                    entries=entries,
+                    branches=_heads(exchange, entries, {}, None),
+                    title=title(turn.messages),
+                    tags=(TAG,),
+                    metadata={"gateway": {name: text for name, text in origin.items() if text is not None}},
+                )
             )
-        )
         return Placed(
             thread, entries[-1].id, _new_links(history.links, entries[history.instructions :], answered=False)
         )
@@ -196,22 +197,16 @@ class _Batch:
     def _continue(self, history: _History, place: _Place) -> Placed:
         """Add what follows a known beginning."""
         entries = _entries(history.exchange, history.turn, history.instructions + place.message + 1, place.entry)
-        heads = self._heads[place.thread]
-        if not self._is_stored(place, entries[-1].id):
-            branches = _heads(history.exchange, entries, heads, place.entry)
+        if not self._is_stored(place.thread, entries[-1].id):
+            branches = _heads(history.exchange, entries, self._heads[place.thread], place.entry)
             self._add(Addition(thread=place.thread, entries=entries, branches=branches))
         links = _new_links(history.links[place.message + 1 :], entries, answered=True)
         return Placed(place.thread, entries[-1].id, links)
 
-    def _is_stored(self, place: _Place, answer: str) -> bool:
+    def _is_stored(self, thread: str, answer: str) -> bool:
         """Whether an exchange was stored already, before a failure: then its heads must not be set again."""
-        heads = self._heads[place.thread].values()
-        if answer in heads:
-            return True
-        if place.entry in heads:
-            return False
         try:
-            return bool(self._store.path(place.thread, answer, last=1))
+            return self._again and self._is_there(thread) and bool(self._store.path(thread, answer, last=1))
         except NotFoundError:
             return False
 

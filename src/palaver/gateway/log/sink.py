@@ -43,15 +43,18 @@ class Sink:
         self._conversations = Conversations(self._store, self._database)
         self._histories = Histories()
 
-    def write(self, records: Sequence[bytes]) -> None:
-        """Write records of the spool. Raises ``UnavailableError`` when they should be tried again."""
+    def write(self, records: Sequence[bytes], *, again: bool = False) -> None:
+        """Write records of the spool. Raises ``UnavailableError`` when they should be tried again.
+
+        ``again``: they may have been written before, by a process that died, or by a call that raised.
+        """
         given = {each.id: each for each in map(logged.decode, records)}
         for known in self.exchanges.known([*given]):
             del given[known]
         exchanges = [*given.values()]
         turns = {each.id: None if each.amount == "figures" else self._read_turn(each) for each in exchanges}
         spoken = [(each, turn) for each in exchanges if (turn := turns[each.id]) is not None]
-        placed = dict(zip([each.id for each, _ in spoken], self._conversations.add(spoken), strict=True))
+        placed = dict(zip([each.id for each, _ in spoken], self._conversations.add(spoken, again=again), strict=True))
         self.exchanges.add(
             [(each, _figures(each, turns[each.id]), placed.get(each.id, Placed())) for each in exchanges]
         )

@@ -66,12 +66,15 @@ class Writer:
     def run(self, stop: threading.Event) -> None:
         """Write until ``stop``, then the rest; remove the folder. The spool must be closed before ``stop`` is set."""
         self._stop = stop
+        again = True  # a writer of this folder may have died
         try:
             while not stop.is_set():
-                if not self._drain(self._folder, ended=False):
+                found = self._drain(self._folder, ended=False, again=again)
+                again = False
+                if not found:
                     self._between()
                     stop.wait(_POLL)
-            self._drain(self._folder, ended=True)
+            self._drain(self._folder, ended=True, again=again)
         except _StoppedError:
             _LOGGER.warning("%s: %s; the next gateway writes what is there", self._folder, self._error)
         finally:
@@ -97,19 +100,22 @@ class Writer:
             lock = spool.lock_folder(folder)
             if lock is not None:
                 try:
-                    self._drain(folder, ended=True)
+                    self._drain(folder, ended=True, again=True)
                 finally:
                     spool.remove_folder(folder, lock)
 
-    def _drain(self, folder: Path, *, ended: bool) -> int:
-        """Write what is in a folder; return the number of records. ``ended``: nothing is appended any more."""
+    def _drain(self, folder: Path, *, ended: bool, again: bool) -> int:
+        """Write what is in a folder; return the number of records.
+
+        ``ended``: nothing is appended any more. ``again``: some may be written already.
+        """
         found, count = spool.segments(folder), 0
         for place, segment in enumerate(found):
             complete = ended or place + 1 < len(found)
             offset = self._offsets.get(segment, 0)
             with segment.open("rb") as file:
                 for batch in _batches(spool.read(file, offset)):
-                    self._write([record.data for record in batch])
+                    self._write([record.data for record in batch], again=again)
                     self._offsets[segment] = offset = batch[-1].end
                     count += len(batch)
             if complete:
@@ -124,19 +130,19 @@ class Writer:
         segment.unlink()
         self._offsets.pop(segment, None)
 
-    def _write(self, records: Sequence[bytes]) -> None:
+    def _write(self, records: Sequence[bytes], *, again: bool) -> None:
         """Write records, until they are there. Raises ``_StoppedError``."""
         pause = 0.1
         while True:
             try:
-                self._opened().write(records)
+                self._opened().write(records, again=again)
             except UnavailableError as error:
                 self._wait(error, pause)
-                pause = min(2 * pause, _MAX_PAUSE)
+                pause, again = min(2 * pause, _MAX_PAUSE), True
             except Exception:
                 if len(records) > 1:
                     for each in records:
-                        self._write([each])
+                        self._write([each], again=True)
                     return
                 _LOGGER.exception("an exchange cannot be stored as messages")
                 self._write_bare(records[0])
