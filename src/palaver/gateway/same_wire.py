@@ -30,6 +30,7 @@ from palaver.core.errors import DecodeError, PalaverError, TimedOutError
 from palaver.core.events import Failed
 from palaver.gateway.client_api import ERROR_STATUSES
 from palaver.gateway.client_response import ClientResponse, once
+from palaver.gateway.http_io import body_fault
 from palaver.gateway.patterns import LONGEST_NAME
 from palaver.gateway.proof_envelope import MARKER
 from palaver.gateway.translation import replayable
@@ -77,7 +78,7 @@ def read_head(body: bytes, api: ClientApi, *, model: str | None, stream: bool | 
     try:
         head = _HEAD.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise DecodeError(str(error), source=api.wire) from None
+        raise DecodeError(body_fault(body, error), source=api.wire) from None
     name = head.model if model is None else model
     if not name:
         raise DecodeError("no model is named", path="model", source=api.wire)
