@@ -15,12 +15,14 @@ import msgspec
 from msgspec import json
 from starlette.responses import Response
 
+from palaver.core.errors import PalaverError
+from palaver.gateway.client_api import ApiError, api_error, status_kind
 from palaver.serve.http.errors import Refused
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from palaver.gateway.client_api import ApiError, ClientApi
+    from palaver.gateway.client_api import ClientApi
     from palaver.gateway.config import Listen
 
 _PLAINLY: Final = "send it as plain JSON"
@@ -67,6 +69,13 @@ def body_fault(body: bytes, error: Exception) -> str:
         shown = half[1].decode("ascii")
         return f"{shown} stands alone, and is half of a surrogate pair: such a text cannot be written as UTF-8"
     return str(error)
+
+
+def refusal(api: ClientApi, error: Refused | PalaverError) -> Response:
+    """Return the answer to a request that is refused, in the shape of its API."""
+    if isinstance(error, PalaverError):
+        return error_response(api, api_error(error))
+    return error_response(api, ApiError(error.status, status_kind(error.status), error.message))
 
 
 def error_response(api: ClientApi, error: ApiError, more: Mapping[str, str] = {}) -> Response:
